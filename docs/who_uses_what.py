@@ -24,7 +24,21 @@ from posembed.tables.modules import is_table_name
 PAGE = Path(__file__).with_name("who-uses-what.md")
 START, END = "<!-- start of what docs/who_uses_what.py writes -->\n", "<!-- end -->"
 HUB, ARXIV, GITHUB = "https://huggingface.co/", "https://arxiv.org/abs/", "https://github.com/"
-SOURCES = {"arxiv": "paper", "config.json": "config", "issues": "issue", "discussions": "answer", "blog": "blog"}
+SOURCES = {
+    "arxiv": "paper",
+    "config.json": "config",
+    "issues": "issue",
+    "discussions": "answer",
+    "/blog/": "blog",
+    "github.com": "code",
+}
+WINDOWS = {
+    "attention_chunk_size": "chunks of",
+    "local_attention": "window",
+    "attention_window": "window",
+    "sliding_window": "window",
+}
+"""The fields of a config that give how many tokens a token attends to in some layers."""
 HEADING = ("model", "year", "encoding", "table", "parameters", "limit", "figures from")
 BY = "\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}"
 
@@ -40,7 +54,8 @@ class Model:
     tables: the ends of the names of its tables. None means those named like a table, if the encoding is learned.
     special: the rows of its tables that are no positions: reserved, or of special tokens.
     length: the length it was made for, or the config field of it; None if it has none.
-    ends: whether positions end there although nothing is learned: a table of sinusoids is fixed.
+    ends: whether positions end there. None: as its learned rows do. Others keep sinusoids, angles or biases in a table
+        that ends too, or interpolate learned rows, so that they do not end.
     """
 
     name: str
@@ -54,7 +69,7 @@ class Model:
     shape: tuple[int, ...] = ()
     special: int = 0
     length: int | str | None = "max_position_embeddings"
-    ends: bool = False
+    ends: bool | None = None
 
     @cached_property
     def config(self) -> Any:
@@ -93,10 +108,11 @@ class Model:
         tables = [(f"{n} of " if n > 1 else "") + BY.join(f"{side:,}" for side in shape) for shape, n in shapes]
         parameters = sum(math.prod(shape) * n for shape, n in shapes)
         length = "" if self.made_for is None else f"{self.made_for:,}"
-        ends = self.learned or self.ends
+        ends = self.learned if self.ends is None else self.ends
         limit = length if ends else f"none ({length})" if length else "none"
+        encoding = self.encoding + (window(self.config) if self.kind else "")
         size = (", ".join(tables), f"{parameters:,}")
-        return (self.name, str(self.year), self.encoding, *size, limit, self.figures_from)
+        return (self.name, str(self.year), encoding, *size, limit, self.figures_from)
 
 
 LEARNED, ROPE, ALIBI, SINUSOIDS = "learned", "RoPE", "ALiBi", "sinusoids"
@@ -107,7 +123,8 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
         Model(name="BERT-base", year=2018, encoding=LEARNED, kind="bert"),
         Model(
             name="BERT-large", year=2018, encoding=LEARNED, kind="bert",
-            fields={"hidden_size": 1024}, also={"num_attention_heads": 16}, source=f"{ARXIV}1810.04805",
+            fields={"hidden_size": 1024}, also={"num_attention_heads": 16},
+            source=f"{HUB}google-bert/bert-large-uncased/blob/main/config.json",
         ),
         Model(
             name="XLNet-large", year=2019, encoding="relative sinusoids", kind="xlnet", length=None,
@@ -121,7 +138,8 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
         Model(name="ELECTRA-small", year=2020, encoding=LEARNED, kind="electra"),
         Model(
             name="Longformer-base", year=2020, encoding=LEARNED, kind="longformer", special=2,
-            fields={"max_position_embeddings": 4098}, source=f"{ARXIV}2004.05150",
+            fields={"max_position_embeddings": 4098},
+            source=f"{GITHUB}allenai/longformer/blob/master/scripts/convert_model_to_long.py",
         ),
         Model(name="BigBird-base", year=2020, encoding=LEARNED, kind="big_bird"),
         Model(
@@ -141,18 +159,19 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
         ),
         Model(name="GPT-3 175B", year=2020, encoding=LEARNED, shape=(2048, 12288), source=f"{ARXIV}2005.14165"),
         Model(name="GPT-Neo 1.3B", year=2021, encoding=LEARNED, kind="gpt_neo"),
-        Model(name="GPT-J 6B", year=2021, encoding=ROPE, kind="gptj"),
+        Model(name="GPT-J 6B", year=2021, encoding=ROPE, kind="gptj", ends=True),
         Model(name="GPT-NeoX 20B", year=2022, encoding=ROPE, kind="gpt_neox"),
         Model(name="OPT-125M", year=2022, encoding=LEARNED, kind="opt", special=2),
         Model(
             name="OPT-175B", year=2022, encoding=LEARNED, kind="opt", special=2,
-            fields={"hidden_size": 12288}, also={"num_attention_heads": 96}, source=f"{ARXIV}2205.01068",
+            fields={"hidden_size": 12288}, also={"num_attention_heads": 96},
+            source=f"{GITHUB}facebookresearch/metaseq/blob/main/metaseq/launcher/opt_job_constants.py",
         ),
         Model(
             name="BLOOM", year=2022, encoding=ALIBI, kind="bloom", length=2048,
             source=f"{HUB}bigscience/bloom/discussions/236",
         ),
-        Model(name="MPT", year=2023, encoding=ALIBI, kind="mpt", length="max_seq_len"),
+        Model(name="MPT", year=2023, encoding=ALIBI, kind="mpt", length="max_seq_len", ends=True),
         Model(name="Falcon-7B", year=2023, encoding=ROPE, kind="falcon"),
         Model(name="Llama 7B", year=2023, encoding=ROPE, kind="llama"),
         Model(
@@ -160,12 +179,15 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
             source=f"{ARXIV}2307.09288",
         ),
         Model(
-            name="Mistral 7B", year=2023, encoding="RoPE, window 4,096", kind="mistral", length=8192,
+            name="Mistral 7B", year=2023, encoding=ROPE, kind="mistral", length=8192,
             source=f"{ARXIV}2310.06825",
         ),
         Model(name="Phi-1.5", year=2023, encoding=ROPE, kind="phi"),
         Model(name="Gemma 7B", year=2024, encoding=ROPE, kind="gemma"),
-        Model(name="Phi-3-mini", year=2024, encoding=ROPE, kind="phi3"),
+        Model(
+            name="Phi-3-mini", year=2024, encoding=ROPE, kind="phi3", fields={"sliding_window": 2047},
+            source=f"{HUB}microsoft/Phi-3-mini-4k-instruct/blob/main/config.json",
+        ),
         Model(
             name="Llama 3", year=2024, encoding=ROPE, kind="llama", fields={"max_position_embeddings": 8192},
             source=f"{ARXIV}2407.21783",
@@ -181,13 +203,19 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
             fields={"max_position_embeddings": 163840},
             source=f"{HUB}deepseek-ai/DeepSeek-V3/blob/main/config.json",
         ),
-        Model(name="Gemma 3", year=2025, encoding=ROPE, kind="gemma3_text"),
+        Model(
+            name="Gemma 3 4B", year=2025, encoding=ROPE, kind="gemma3_text", fields={"sliding_window": 1024},
+            source=f"{ARXIV}2503.19786",
+        ),
         Model(
             name="Llama 4 Scout", year=2025, encoding="RoPE in 3 of 4 layers",
             kind="llama4_text", length=10_000_000, source=f"{HUB}blog/llama4-release",
         ),
         Model(name="Qwen3", year=2025, encoding=ROPE, kind="qwen3"),
-        Model(name="SmolLM3", year=2025, encoding="RoPE in 3 of 4 layers", kind="smollm3"),
+        Model(
+            name="SmolLM3", year=2025, encoding="RoPE in 3 of 4 layers", kind="smollm3",
+            fields={"max_position_embeddings": 65536}, source=f"{HUB}HuggingFaceTB/SmolLM3-3B/blob/main/config.json",
+        ),
         Model(name="gpt-oss", year=2025, encoding="RoPE, scaled (YaRN)", kind="gpt_oss"),
     ),
     "Encoder-decoders for text": (
@@ -197,7 +225,8 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
         Model(name="BART-large", year=2019, encoding=LEARNED, kind="bart", special=2),
         Model(
             name="T5-small", year=2019, encoding=BIAS, kind="t5", tables="relative_attention_bias.weight", length=512,
-            source=f"{ARXIV}1910.10683",
+            source=f"{GITHUB}google-research/text-to-text-transfer-transformer/blob/main/t5/models/gin/sequence_lengths/"
+            "default.gin",
         ),
         Model(name="Pegasus-large", year=2019, encoding=SINUSOIDS, kind="pegasus", ends=True),
         Model(name="M2M-100", year=2020, encoding=SINUSOIDS, kind="m2m_100"),
@@ -219,13 +248,14 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
         Model(
             name="BEiT-B/16", year=2021, encoding=BIAS, kind="beit", fields={"use_relative_position_bias": True},
             source=f"{HUB}microsoft/beit-base-patch16-224-pt22k-ft22k/blob/main/config.json",
-            tables="relative_position_bias_table", length=196, ends=True,
+            tables="relative_position_bias_table", length=196,
         ),
         Model(name="MAE ViT-B/16", year=2021, encoding=SINUSOIDS, kind="vit_mae", length=196, ends=True),
         Model(name="SAM ViT-B/16", year=2023, encoding="learned, and relative rows",
               kind="sam_vision_model", tables=("pos_embed", "rel_pos_h", "rel_pos_w")),
         Model(
             name="DINOv2 ViT-B/14", year=2023, encoding=LEARNED, kind="dinov2", special=1, fields={"image_size": 518},
+            ends=False,
             source=f"{HUB}facebook/dinov2-base/blob/main/config.json",
         ),
         Model(
@@ -259,6 +289,20 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
         ),
     ),
 }  # fmt: skip
+
+
+def window(config: Any) -> str:
+    """Returns ", window 4,096 in 1 of 2 layers" if tokens attend only to near tokens in these layers, otherwise ""."""
+    found = [(word, getattr(config, name)) for name, word in WINDOWS.items() if getattr(config, name, None)]
+    layers = getattr(config, "layer_types", None) or ["near"]
+    if hasattr(config, "attention_layers"):  # GPT-Neo
+        found, layers = [("window", config.window_size)], config.attention_layers
+    if not found:
+        return ""
+    period = next(n for n in range(1, len(layers) + 1) if layers == (layers[:n] * len(layers))[: len(layers)])
+    some = sum(layer not in ("full_attention", "global") for layer in layers[:period])
+    word, size = found[0]
+    return f", {word} {size:,}" + (f" in {some} of {period} layers" if some < period else "")
 
 
 def kind_of(model: Model) -> str:

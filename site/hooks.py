@@ -30,6 +30,11 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>
 EXPORT = re.compile(r"^from (\S+) import (\w+) as \2$", re.MULTILINE)
 
 
+def on_config(config: MkDocsConfig) -> None:
+    """Leaves out the page for missing pages: its links work only at the root of a server."""
+    config.theme.static_templates.discard("404.html")
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the guide, and every file of the repository that a page links to."""
     for file in guide(config):
@@ -101,11 +106,11 @@ def guide(config: MkDocsConfig) -> Iterator[File]:
 def exports() -> dict[str, str]:
     """Returns where each public name is defined: ``posembed.Alibi`` -> ``posembed.layers.alibi.Alibi``."""
     found = {}
-    for file in (PACKAGE / "__init__.pyi", *sorted(PACKAGE.glob("*/__init__.py"))):
+    for file in (PACKAGE / "__init__.pyi", *sorted(PACKAGE.glob("*/__init__.py*"))):
         package = ".".join(file.relative_to(PACKAGE.parent).parts[:-1])
         for module, name in EXPORT.findall(file.read_text(encoding="utf-8")):
             if module != ".":
-                found[f"{package}.{name}"] = f"{module if module[0] != '.' else 'posembed' + module}.{name}"
+                found[f"{package}.{name}"] = f"{module if module[0] != '.' else package + module}.{name}"
     return found
 
 
@@ -121,6 +126,8 @@ ENTRIES = EXPORTS | {
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     here = posixpath.dirname(page.file.src_uri)
+    if page.file.inclusion.is_not_in_nav():
+        page.meta["search"] = {"boost": 0.1}  # files that a page links to are found after the pages
 
     def moved(match: re.Match[str]) -> str:
         """The link from this page of the site to the page of what the file of the repository links to."""

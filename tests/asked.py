@@ -17,11 +17,13 @@ def shared(name: str, preset: str | None = None, **given: Any) -> Any:
     return question.prepare(question.settings(preset, given))[1]
 
 
-def runs_of(settings: TrainingSpec, names: Sequence[str], seeds: int, **reading: Any) -> list[Any]:
+def runs_of(
+    settings: TrainingSpec, names: Sequence[str], seeds: int, values: Sequence[str] = (), **reading: Any
+) -> list[Any]:
     """Returns the runs that a question makes of these settings, checked."""
     question = QUESTIONS[settings.question]
     question.check(names, seeds, question.ReadingType(**reading))
-    return question.specs(settings, names, seeds)
+    return question.specs(settings, names, seeds, values)
 
 
 def summarise(results: Sequence[RunResult[Any, Any]], **reading: Any) -> Any:

@@ -21,7 +21,7 @@ def public_names() -> dict[str, Any]:
     """Returns ``posembed.nn.Attention`` -> the class, and so on for every public name. Modules are not among them."""
     vision_transformer()  # which posembed.integrations.timm imports
     packages = {"posembed": tuple(importlib.import_module("posembed").__all__)} | INTEGRATIONS
-    for file in SOURCE.glob("*/__init__.py"):
+    for file in SOURCE.glob("*/__init__.py*"):  # some packages list their names in an __init__.pyi
         if names := EXPORT.findall(file.read_text(encoding="utf-8")):
             packages[f"posembed.{file.parent.name}"] = tuple(names)
     found = {

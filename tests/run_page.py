@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+WITH_OUTPUTS = ("index.md", "pitfalls.md", "tables.md")
+"""The pages that show what their Python prints."""
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", flags=re.DOTALL)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 RUN = """
@@ -41,12 +43,12 @@ def outputs(text: str, folder: Path) -> list[str]:
     return json.loads(done.stdout)
 
 
-def agree(printed: str, shown: str) -> bool:
+def agree(printed: str, shown: str, tolerance: float = 0.15) -> bool:
     """Whether two outputs have the same words, the same whole numbers, and others that machines may differ by."""
 
     def close(one: str, other: str) -> bool:
         one, other = one.replace(",", ""), other.replace(",", "")
-        return one == other or ("." in one and math.isclose(float(one), float(other), rel_tol=0.15, abs_tol=1e-4))
+        return one == other or ("." in one and math.isclose(float(one), float(other), rel_tol=tolerance, abs_tol=1e-4))
 
     if NUMBER.sub("#", printed).split() != NUMBER.sub("#", shown).split():
         return False

@@ -17,14 +17,27 @@ from typing import Any
 
 import pytest
 
+from run_page import WITH_OUTPUTS
+from timm_peer import vision_transformer
+
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide.ipynb"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 CURRENT = [page for page in [*PAGES, GUIDE] if page.name != "CHANGELOG.md"]
 """The changelog may name what no longer exists."""
-WITH_OUTPUTS = {"pitfalls.md"}
-"""tests/test_pages.py runs their Python and compares what it prints."""
+EXCERPTS = {"examples.md", "transformers.md"}
+"""The first shows parts of programs that tests/examples runs. The second has code that needs timm."""
+FENCES = {"python", "text", "py"}
+"""Code that is run, what it prints, and excerpts of programs that a test runs."""
+DEPENDENCIES = (
+    (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("\ndependencies = [")[2].partition("]")[0]
+)
+INSTALLED = {"posembed", *re.findall(r'"(\w+)', DEPENDENCIES)}
+"""What a page may import without saying how to install it."""
+PACKAGES = {"transformers": "'posembed[hf]'"}
+"""What to install for an import, if it is not called like the import."""
+TRAIN = re.compile(r"posembed compare (?!cost)|python benchmarks/(length|learned_full_attention)\.py")
 OTHER_LIBRARIES = ("torch", "nn", "transformers", "timm", "x_transformers", "fairseq", "torchtune", "Dim")
 OTHER_OPTIONS = {"--num-processes", "--no-deps"}
 FOLDERS = ("src", "tests", "docs", "benchmarks", "examples", "posembed")
@@ -75,6 +88,48 @@ def test_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) ->
         command = [sys.executable, "-W", "error", "-c", "\n".join(code)]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_code_and_outputs_are_such_as_a_test_runs(page: Path) -> None:
+    fences = set(re.findall(r"^ *```(.*)$", text_of(page), flags=re.MULTILINE)[::2])
+    assert fences <= (FENCES if page.name in EXCERPTS else FENCES - {"py"})
+    assert "text" not in fences or page.name in (*WITH_OUTPUTS, *EXCERPTS)
+
+
+def test_the_code_that_needs_timm_runs() -> None:
+    vision_transformer()
+    text = text_of(ROOT / "docs" / "transformers.md")
+    [code] = re.findall(r"^```py\n(.*?)```", text, flags=re.DOTALL | re.MULTILINE)
+    exec(code.replace("vit_base", "vit_tiny"), {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_what_a_page_imports_is_installed_before(page: Path) -> None:
+    for block in re.finditer(r"^```python\n(.*?)```", text_of(page), flags=re.DOTALL | re.MULTILINE):
+        before = " ".join(text_of(page)[: block.start()].split())
+        imports = {name for line in ast.walk(ast.parse(block[1])) for name in imported(line)}
+        for name in imports - INSTALLED - sys.stdlib_module_names:
+            package = PACKAGES.get(name, name.replace("_", "-"))
+            assert f"pip install {package}`" in before, (
+                f"{page.name} imports {name}, and does not say how to install it"
+            )
+
+
+def imported(node: ast.AST) -> list[str]:
+    """The packages that a statement imports."""
+    match node:
+        case ast.Import(names=names):
+            return [name.name.partition(".")[0] for name in names]
+        case ast.ImportFrom(module=str(module)):
+            return [module.partition(".")[0]]
+    return []
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+def test_a_page_with_commands_that_train_says_how_long_they_take(page: Path) -> None:
+    if any(TRAIN.match(code) for code in blocks(page)):
+        assert re.search(r"`--dry-run`|\bhours?\b|\bminutes\b", text_of(page)), page.name
 
 
 @functools.cache

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from run_page import agree, blocks, outputs
+from run_page import WITH_OUTPUTS, agree, blocks, outputs
+from tiny_models import GPT, IMAGE, PAIR, TEXT, tiny_model
 
 DOCS = Path(__file__).parents[1] / "docs"
 sys.path.append(str(DOCS))
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_every_output_on_the_pitfall_page_is_what_its_code_prints(tmp_path: Path) -> None:
-    pytest.importorskip("transformers", minversion="5")
-    text = (DOCS / "pitfalls.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", WITH_OUTPUTS)
+def test_every_output_on_a_page_is_what_its_code_prints(page: str, tmp_path: Path) -> None:
+    if page == "pitfalls.md":
+        pytest.importorskip("transformers", minversion="5")
+    text = (DOCS / page).read_text(encoding="utf-8")
     for printed, (code, shown) in zip(outputs(text, tmp_path), blocks(text), strict=True):
         assert agree(printed, shown), f"{code}\nprints\n{printed}\nand the page shows\n{shown}"
 
@@ -48,3 +52,56 @@ def test_a_model_with_a_table_has_its_parameters_and_one_with_rope_has_rotations
             assert any("rope" in name or "rotary" in name for name in fields), model.name
         assert model.kind or model.source, model.name
         assert model.source or not model.fields, model.name
+
+
+def test_windows_are_read_from_the_config() -> None:
+    pytest.importorskip("transformers", minversion="5")
+    from transformers import CONFIG_MAPPING
+    from who_uses_what import window
+
+    assert window(CONFIG_MAPPING["gpt2"]()) == ""
+    assert window(CONFIG_MAPPING["mistral"]()) == ", window 4,096"
+    assert window(CONFIG_MAPPING["gemma3_text"](sliding_window=1024)) == ", window 1,024 in 5 of 6 layers"
+    assert window(CONFIG_MAPPING["llama4_text"]()) == ", chunks of 8,192 in 3 of 4 layers"
+
+
+FIXED = {
+    "gptj": GPT | {"rotary_dim": 8},
+    "mpt": {"vocab_size": 60, "d_model": 32, "n_layers": 1, "n_heads": 2, "max_seq_len": 40},
+    "bloom": {"vocab_size": 60, "hidden_size": 32, "n_layer": 1, "n_head": 2},
+    "gpt_neox": TEXT,
+    "falcon": TEXT,
+    "llama": TEXT,
+    "modernbert": TEXT
+    | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
+    "pegasus": PAIR,
+    "m2m_100": PAIR | {"pad_token_id": 1},
+}
+"""Tiny models whose position tables, if they have one, are not learned."""
+
+
+@pytest.mark.parametrize("kind", FIXED)
+def test_positions_of_a_model_without_a_learned_table_end_where_the_page_says(kind: str) -> None:
+    pytest.importorskip("transformers", minversion="5")
+    import torch
+    from who_uses_what import MODELS
+
+    model = tiny_model(kind, FIXED[kind])
+    [ends] = {bool(row.ends) for rows in MODELS.values() for row in rows if row.kind == kind}
+    ids = {"input_ids": torch.full((1, 41), 5)}
+    if model.config.is_encoder_decoder:
+        ids["decoder_input_ids"] = torch.full((1, 3), 5)
+    with pytest.raises((IndexError, RuntimeError)) if ends else nullcontext():
+        model(**ids)
+
+
+@pytest.mark.parametrize("kind", ["vit", "beit", "dinov2"])
+def test_images_of_another_size_are_refused_where_the_page_says(kind: str) -> None:
+    pytest.importorskip("transformers", minversion="5")
+    import torch
+    from who_uses_what import MODELS
+
+    model = tiny_model(kind, IMAGE)
+    [row] = [row for row in MODELS["Images"] if row.kind == kind]
+    with nullcontext() if row.row[5].startswith("none") else pytest.raises(ValueError, match="size"):
+        model(torch.zeros(1, 3, 48, 48))

@@ -8,9 +8,10 @@ import re
 import subprocess
 import sys
 from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode, urlsplit
 
 import pytest
 
@@ -56,6 +57,38 @@ def test_every_public_name_has_an_entry(site: Path) -> None:
     assert [name for name, value in public_names().items() if entry_of(name, value) not in anchors] == []
 
 
+class Page(HTMLParser):
+    """The addresses to which a page links, those that it loads, and its anchors."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.addresses: set[str] = set()
+        self.anchors: set[str] = set()
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        for name, value in attributes:
+            if name in ("href", "src") and value:
+                self.addresses.add(value)
+            elif name in ("id", "name") and value:
+                self.anchors.add(value)
+
+
+def test_every_link_leads_to_a_file_and_to_its_anchor(site: Path) -> None:
+    pages = {file: Page(file) for file in site.rglob("*.html")}
+    lost = []
+    for file, page in pages.items():
+        for address in page.addresses:
+            parts = urlsplit(address)
+            target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            if parts.scheme or parts.netloc:
+                continue
+            anchors = pages[target].anchors if target in pages and parts.fragment else {unquote(parts.fragment)}
+            if not target.is_file() or unquote(parts.fragment) not in anchors:  # a folder would be listed, from disk
+                lost.append((file.name, address))
+    assert lost == []
+
+
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     for file in (*site.rglob("*.html"), *site.rglob("*.css")):
         for match in LOADED.findall(file.read_text(encoding="utf-8")):
@@ -66,7 +99,7 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
 @needs_chromium
 @pytest.mark.parametrize("width", [400, 1200])
 def test_every_page_fits_its_window(site: Path, width: int, tmp_path: Path) -> None:
-    pages = [page.as_uri() for page in sorted(site.rglob("*.html")) if page.name != "404.html"]
+    pages = [page.as_uri() for page in sorted(site.rglob("*.html"))]
     assert len(pages) > 30
     harness = Path(__file__).with_name("site.html").as_uri()
     asked = urlencode([("width", width), *(("page", page) for page in pages)])
@@ -76,18 +109,29 @@ def test_every_page_fits_its_window(site: Path, width: int, tmp_path: Path) -> N
     assert console == []
 
 
-@needs_chromium
-@pytest.mark.parametrize(
-    ("words", "page"),
-    [
-        ("LearnedPositionalEmbedding", "reference/layers.html"),
-        ("resize", "checkpoints.html"),
-        ("left padding", "guide.html"),
-    ],
-)
-def test_search_works_from_disk(site: Path, words: str, page: str, tmp_path: Path) -> None:
-    address = f"{(site / 'index.html').as_uri()}?q={words.replace(' ', '%20')}"
-    shown, console = opened(address, tmp_path)
-    results = re.findall(r'<a href="([^"?#]+)[^"]*" class="md-search-result__link"', unescape(shown))
-    assert any(result.endswith(page) for result in results), (words, results)
+def first_found(site: Path, page: str, words: list[str], folder: Path) -> dict[str, str]:
+    """The entry that a search from this page lists first, for each of several words."""
+    harness = Path(__file__).with_name("search.html").as_uri()
+    asked = urlencode([("site", (site / page).as_uri()), *(("words", word) for word in words)])
+    shown, console = opened(f"{harness}?{asked}", folder, "--virtual-time-budget=60000")
     assert console == []
+    [found] = re.findall(r"<pre>(.*?)</pre>", shown)
+    return json.loads(unescape(found))
+
+
+@needs_chromium
+@pytest.mark.parametrize("page", ["index.html", "reference/tables.html"])
+def test_search_works_from_disk(site: Path, page: str, tmp_path: Path) -> None:
+    found = first_found(site, page, ["resize", "left padding", "rolling table"], tmp_path)
+    assert found["resize"].startswith("reference/checkpoints.html#posembed.checkpoints.resize")
+    assert found["left padding"].endswith("pitfalls.html#padding-on-the-left-shifts-the-positions")
+    assert "layers.html" in found["rolling table"]
+
+
+@needs_chromium
+def test_a_search_for_a_public_name_lists_its_entry_first(site: Path, tmp_path: Path) -> None:
+    names = {name.rpartition(".")[2] for name in public_names()}
+    names = {name for name in names if not re.fullmatch("[A-Z]?[a-z]+|[A-Z]+", name)}  # compare, Attention: also words
+    assert {"LearnedPositionalEmbedding", "compare_tables", "resize_table"} < names
+    found = first_found(site, "index.html", sorted(names), tmp_path)
+    assert {name for name, entry in found.items() if not (entry or "").endswith(f".{name}")} == set()

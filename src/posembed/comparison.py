@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +38,10 @@ def compare(question: str, **chosen: Any) -> Comparison:
     """Answers a question by experiment, as ``posembed compare`` does. Trains the question's models, or measures cost.
 
     Args:
-        question: "lengths", "inits", "text", "images", "cost", or one of the problems: "copy", "reverse",
-            "addition", "sorting", "parity", "passkey".
-        chosen: the command's options, with underscores: ``encodings`` (or ``inits``), ``seeds``, ``out``,
-            ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be Python lists.
+        question: the name of a command of ``posembed compare`` or ``posembed compare tasks``, such as "lengths",
+            "inits", "cost" or "passkey".
+        chosen: the command's options, with underscores: ``encodings`` (or ``inits``, ``rates``, ``tasks``), ``seeds``,
+            ``out``, ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be Python lists.
 
     Raises:
         ArgumentError, DataError, RunFolderError: options, data or a run folder cannot be used. Raised before training.
@@ -101,7 +102,7 @@ class Prepared:
                 results = sweep(specs, task, folder, self.accelerator, tracked)
         else:
             results = sweep(specs, task, folder, self.accelerator, watcher)
-        return Comparison(self.question, folder.path, results, self.question.summarise(results, self.reading))
+        return Comparison(self.question, folder.path, results, self.question.summarise(results, self.reading, folder))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -146,7 +147,7 @@ class Comparison:
         """
         from posembed.report.learned import tables_of
 
-        return {name: dict(tables) for name, (_, tables) in tables_of(self._runs, self.results).items()}
+        return {name: dict(tables) for name, (_, tables) in tables_of(self._runs, self._shown).items()}
 
     def attention(self) -> dict[str, Tensor]:
         """Returns the mean attention weights by distance, (layers, H, L), of the first successful run of each name.
@@ -155,7 +156,7 @@ class Comparison:
         """
         from posembed.report.learned import attention_of
 
-        return {name: weights for name, (_, weights) in attention_of(self._runs, self.results).items()}
+        return {name: weights for name, (_, weights) in attention_of(self._runs, self._shown).items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the summary as plain values that JSON can represent. NaN and infinity become None."""
@@ -165,6 +166,10 @@ class Comparison:
     @property
     def _runs(self) -> RunFolder[Any]:
         return RunFolder(self.path, getattr(self.question, "Spec", TrainingSpec))
+
+    @property
+    def _shown(self) -> Sequence[RunResult[Any, Any]]:
+        return self.question.shown(self.results)
 
     @property
     def _page(self) -> QuestionPage[Any] | CostPage:
@@ -198,13 +203,18 @@ def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
 
 
 def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, Any]) -> Prepared:
-    names = take_one(question.compared, given, tuple[str, ...])
+    names = take_texts(question, question.compared, given)
     names = question.usual if names is None else names
+    values = {} if question.varied is None else {question.varied: take_texts(question, question.varied, given)}
     preset = take_one("preset", given, str)
-    conduct = Conduct(**take_options(Conduct, given))
-    reading = question.ReadingType(**take_options(question.ReadingType, given))
-    settings = take_options(question.Spec, given)
-    refuse_unknown(question, given, [question.compared, "preset"], question.ReadingType, Conduct, question.Spec)
+    conduct = Conduct(**{"seeds": question.usual_seeds} | take_options(Conduct, given))
+    read = take_options(question.ReadingType, given)
+    if "reference" in read:
+        read["reference"] = question.canonical(read["reference"])
+    reading = question.ReadingType(**read)
+    settings = take_options(question.Spec, given) | values
+    own = [question.compared, *values, "preset"]
+    refuse_unknown(question, given, own, question.ReadingType, Conduct, question.Spec)
     if conduct.cpus_per_run < 1:
         raise ArgumentError(f"cpus_per_run must be at least 1, got {conduct.cpus_per_run}")
     if conduct.track is not None:
@@ -214,8 +224,9 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, 
     if conduct.on not in ("here", "ray"):
         knock(conduct.on)
     question.check(names, conduct.seeds, reading)
-    task, shared = question.prepare(question.settings(preset, settings))
-    specs = question.specs(shared, names, conduct.seeds)
+    chosen = question.settings(preset, settings)
+    task, shared = question.prepare(chosen)
+    specs = question.specs(shared, names, conduct.seeds, question.values(chosen))
     folder = RunFolder(conduct.out or Path("runs") / question.name, question.Spec, reading)
     accelerator = make_accelerator(shared.precision, conduct.device, track=conduct.track, tracking=folder.tracking)
     return Prepared(question, task, specs, reading, conduct, folder, accelerator)
@@ -225,6 +236,17 @@ def take_one(name: str, given: dict[str, Any], kind: Any) -> Any:
     """Removes an option from ``given`` and returns its value, or None if it is not given."""
     value = given.pop(name, None)
     return None if value is None else as_type(name, value, kind)
+
+
+def take_texts(question: TrainedQuestion[Any, Any, Any], name: str, given: dict[str, Any]) -> tuple[str, ...] | None:
+    """Removes a list of compared names or varied values from ``given`` and returns it in canonical spelling, or None if
+    it is not given. Numbers in a list become text."""
+    value = given.pop(name, None)
+    if value is None:
+        return None
+    if isinstance(value, list | tuple):
+        value = [str(part) if isinstance(part, Real) and not isinstance(part, bool) else part for part in value]
+    return tuple(question.canonical(text) for text in as_type(name, value, tuple[str, ...]))
 
 
 def refuse_unknown(question: Question, left: Mapping[str, Any], own: Sequence[str], *settings: type[Any]) -> None:

@@ -369,7 +369,9 @@ def test_an_image_layer_of_posembed() -> None:
     assert torch.equal(layer(torch.zeros(1, 31, D)), expected(torch.zeros(1, 31, D)))
 
 
-@pytest.mark.parametrize("name", ["learned", "learned-hierarchical", "learned-tiled", "learned-shifted"])
+@pytest.mark.parametrize(
+    "name", ["learned", "learned-hierarchical", "learned-tiled", "learned-random", "learned-shifted"]
+)
 def test_a_decoder_of_posembed(name: str) -> None:
     model = Decoder(layers=2, dim=D, heads=2, encoding=name, max_len=LENGTH).eval()
     x = torch.randn(1, 64, D)

@@ -181,8 +181,7 @@ def test_help_answers_without_torch() -> None:
 
 
 def test_import_loads_torch_and_nothing_heavier() -> None:
-    names = "name for name in posembed.__all__ if name != 'plots'"  # plots draws with matplotlib
-    loaded = loaded_by(f"import posembed\nfor name in ({names}): getattr(posembed, name)")
+    loaded = loaded_by("import posembed\nfor name in posembed.__all__: getattr(posembed, name)")
     assert "torch" in loaded
     heavy = {
         "transformers",
@@ -203,3 +202,35 @@ def test_every_public_name_is_there() -> None:
     assert sorted(set(posembed.__all__)) == sorted(posembed.__all__)
     for name in posembed.__all__:
         assert getattr(posembed, name) is not None
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("lengths --train-lengths shrt", "(did you mean short?)"),
+        ("inits --train-lengths nowhere.txt", "or a file with one length per line"),
+        ("rows --train-lengths full,shrt", "(did you mean short?)"),
+        ("rows --train-lengths short+ropes", "unknown encoding 'ropes'"),
+        ("rows --train-lengths full --reference short", "the reference 'short' is not compared"),
+    ],
+)
+def test_unknown_training_lengths_are_refused_before_anything_trains(
+    command: str, message: str, posembed, text: Path, tmp_path: Path
+) -> None:
+    done = posembed(f"compare {command} --preset quick --data", text, "--out", tmp_path / "runs")
+    assert (done.code, done.out) == (1, "")
+    assert message in " ".join(done.err.split())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_file_of_training_lengths_is_compared(posembed, text: Path, tmp_path: Path) -> None:
+    file = tmp_path / "lengths.txt"
+    file.write_text("3 9\n16\n", encoding="utf-8")
+    sizes = "--layers 1 --width 8 --heads 2 --steps 3 --batch 4 --train-length 16 --test-tokens 64 --data"
+    done = posembed(f"compare rows --json --train-lengths full,{file} {sizes}", text, "--out", tmp_path / "runs")
+    assert done.code == 0, done.err
+    rows = json.loads(done.out)["rows"]
+    assert [row["name"] for row in rows] == ["full", str(file)]
+    assert rows[1]["trained"]["0"]["value"] == 12
+    file.unlink()  # the page does not need the file
+    assert posembed("report", tmp_path / "runs").code == 0

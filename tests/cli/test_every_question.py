@@ -20,8 +20,23 @@ SMALL: dict[str, dict[str, Any]] = {
     "lengths": MODEL
     | {"train_length": 16, "test_lengths": [16, 32], "test_tokens": 200, "encodings": ["rope", "alibi"]},
     "inits": MODEL | {"train_length": 16, "test_tokens": 200, "inits": ["normal-0.02", "zero"]},
+    "sharing": MODEL
+    | {
+        "problem": "copy",
+        "train_size": 3,
+        "test_sizes": [3],
+        "test_pairs": 4,
+        "encodings": ["one-table", "two-tables"],
+    },
+    "by-task": MODEL | {"train_length": 8, "test_tokens": 200, "tasks": ["causal", "masked"], "seeds": 1},
+    "rows": MODEL | {"train_length": 16, "test_tokens": 200, "train_lengths": ["full", "short"]},
+    "data-efficiency": MODEL
+    | {"train_length": 16, "test_tokens": 200, "encodings": ["learned", "rope"], "amounts": ["400", "1/2"]},
+    "dropout": MODEL | {"train_length": 16, "test_tokens": 200, "amount": "400", "rates": ["0", "0.3"]},
     "parity": MODEL | {"train_size": 3, "test_sizes": [2, 5], "test_problems": 4, "encodings": ["rope", "alibi"]},
     "text": MODEL | {"train_length": 12, "tokenizer": "bytes", "encodings": ["learned", "sinusoidal"]},
+    "tags": MODEL | {"train_length": 24, "tokenizer": "bytes", "encodings": ["learned", "sinusoidal"]},
+    "spans": MODEL | {"train_length": 40, "tokenizer": "bytes", "encodings": ["learned", "sinusoidal"]},
     "images": MODEL | {"test_sizes": [12], "encodings": ["learned-1d", "factorized"]},
 }
 TRAINED = [name for name, question in QUESTIONS.items() if isinstance(question, TrainedQuestion)]
@@ -45,7 +60,12 @@ def spoken(chosen: dict[str, Any]) -> list[str]:
 def small(text: Path, tmp_path: Path) -> dict[str, dict[str, Any]]:
     labelled = tmp_path / "labelled.csv"
     labelled.write_text("text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(40)), encoding="utf-8")
-    data = {"lengths": text, "inits": text, "text": labelled}
+    (tmp_path / "words.conll").write_text("\n\n".join(f"in O\nRome B-LOC\n{i} O" for i in range(20)))
+    rows = [{"context": f"the cat is {i}", "question": "what?", "answer": "cat", "answer_start": 4} for i in range(20)]
+    (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data: dict[str, Path] = dict.fromkeys(["lengths", "inits", "by-task", "rows", "data-efficiency", "dropout"], text)
+    data |= {"text": labelled}
+    data |= {"tags": tmp_path / "words.conll", "spans": tmp_path / "asked.jsonl"}
     return {name: chosen | ({"data": str(data[name])} if name in data else {}) for name, chosen in SMALL.items()}
 
 
@@ -61,11 +81,13 @@ def test_every_setting_is_an_option_with_its_help(name: str, posembed) -> None:
             assert f"--{option.replace('_', '-')} " in shown
             assert " ".join(field.metadata["help"].split()) in shown, option
     if trained:
-        assert f"--{question.compared} " in shown
+        assert f"--{question.compared.replace('_', '-')} " in shown
         assert f"[default: {','.join(question.usual)}]" in shown
+        if question.varied is not None:
+            assert f"--{question.varied} " in shown
         for setting, value in question.presets[question.preset].items():
             default = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            if setting in options(question.Spec):
+            if setting in (*options(question.Spec), question.varied):
                 assert f"[default: {default}]" in shown, setting
 
 
@@ -87,8 +109,12 @@ def test_python_gives_the_command_s_summary(name: str, posembed, small, tmp_path
 def test_a_plan_in_json_holds_every_run(name: str, posembed, small, tmp_path: Path) -> None:
     done = posembed(f"{command_of(name)} --dry-run --json --out", tmp_path / "runs", *spoken(small[name]))
     assert done.code == 0, done.err
-    plan, compared = json.loads(done.out), small[name].get("encodings") or small[name]["inits"]
-    assert [run["run"] for run in plan] == [f"{each}, seed 0" for each in compared]
+    plan, question = json.loads(done.out), QUESTIONS[name]
+    assert isinstance(question, TrainedQuestion)
+    varied = small[name].get(question.varied or "", [""])
+    assert len(plan) == len(small[name][question.compared]) * len(varied)
+    names = [part for run in plan for part in run["run"].split(", ") if not part.startswith("seed")]
+    assert all(any(each in part for part in names) for each in small[name][question.compared])
     assert all(run.keys() == {"run", "steps", "parameters", "position_parameters", "seconds"} for run in plan)
     assert not (tmp_path / "runs").exists()
 

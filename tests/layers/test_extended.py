@@ -13,15 +13,19 @@ from posembed import (
     PositionError,
     resize_table,
 )
-from posembed.layers.extended import METHODS, extended_rows
+from posembed.layers.extended import METHODS as FOLLOWED
+from posembed.layers.extended import RANDOM, extended_rows
 from posembed.positions import from_mask
 
-STABLE = ("tile", "hierarchical")
+METHODS = (*FOLLOWED, RANDOM)
+STABLE = ("tile", "hierarchical", RANDOM)
+LONGEST = 20
 
 
 def layer(method: str, max_len: int = 6) -> ExtendedPositionalEmbedding:
     torch.manual_seed(0)
-    return ExtendedPositionalEmbedding(max_len=max_len, dim=4, method=method, dropout=0.0).eval()
+    longest = LONGEST if method == RANDOM else None
+    return ExtendedPositionalEmbedding(max_len=max_len, dim=4, method=method, longest=longest, dropout=0.0).eval()
 
 
 @settings(deadline=None, max_examples=40, derandomize=True)
@@ -37,14 +41,14 @@ def test_within_its_length_it_is_the_trained_table(method: str, length: int) -> 
 @pytest.mark.parametrize("method", METHODS)
 def test_beyond_it_is_the_resized_table(method: str) -> None:
     ours = layer(method)
-    longer = resize_table(ours.weight, length=17, method=method)
+    longer = resize_table(ours.weight, length=LONGEST if method == RANDOM else 17, method=method)[:17]
     torch.testing.assert_close(ours.rows(torch.arange(17)), longer, rtol=0, atol=1e-7)
     torch.testing.assert_close(ours(torch.zeros(3, 17, 4)), longer.expand(3, -1, -1), rtol=0, atol=1e-7)
     torch.testing.assert_close(ours(torch.zeros(1, 5, 4), offset=12)[0], longer[12:], rtol=0, atol=1e-7)
 
 
 @settings(deadline=None, max_examples=40, derandomize=True)
-@given(st.sampled_from(METHODS), st.integers(2, 30), st.integers(1, 200))
+@given(st.sampled_from(FOLLOWED), st.integers(2, 30), st.integers(1, 200))
 def test_it_is_the_resized_table_at_any_size(method: str, rows: int, length: int) -> None:
     table = torch.randn(rows, 3, dtype=torch.float64)
     ids, lengths = torch.arange(length), torch.tensor(length)
@@ -124,6 +128,38 @@ def test_training_reads_no_row_that_is_not_trained(method: str) -> None:
     for read in (lambda: ours.rows(torch.tensor([0, 6])), lambda: ours(torch.zeros(1, 7, 4))):
         with pytest.raises(PositionError, match="position 6 has no row"):
             read()
+
+
+def test_random_rows_have_the_scale_of_the_trained_rows_and_are_not_trained() -> None:
+    ours = ExtendedPositionalEmbedding(max_len=50, dim=40, method=RANDOM, longest=90, dropout=0.0).eval()
+    with torch.no_grad():
+        ours.weight.mul_(3)  # as training might
+    rows = ours.rows(torch.arange(90))
+    assert rows[50:].std().item() == pytest.approx(ours.weight.std().item(), rel=0.05)
+    assert torch.equal(rows, resize_table(ours.weight, length=90, method=RANDOM))
+    rows[50:].sum().backward()
+    assert not ours.weight.grad.any()
+    assert "drawn" not in ours.state_dict()
+    empty = ExtendedPositionalEmbedding(max_len=50, dim=40, method=RANDOM, longest=90).to_empty(device="cpu")
+    empty.reset_parameters()
+    assert torch.equal(empty.drawn, ours.drawn)
+
+
+@pytest.mark.parametrize("longest", [7, 6])
+def test_random_ends_at_its_longest(longest: int) -> None:
+    ours = ExtendedPositionalEmbedding(max_len=6, dim=4, method=RANDOM, longest=longest).eval()
+    assert ours(torch.zeros(1, longest, 4)).shape == (1, longest, 4)
+    for read in (lambda: ours.rows(torch.tensor([longest])), lambda: ours(torch.zeros(1, longest + 1, 4))):
+        with pytest.raises(PositionError, match=f"position {longest} has no row"):
+            read()
+
+
+def test_the_longest_is_asked_for_and_for_nothing_else() -> None:
+    for longest in (None, 5):
+        with pytest.raises(ArgumentError, match=rf"longest must be .* at least max_len=6; got {longest}"):
+            ExtendedPositionalEmbedding(max_len=6, dim=4, method=RANDOM, longest=longest)
+    with pytest.raises(ArgumentError, match="leave it out for 'tile'"):
+        ExtendedPositionalEmbedding(max_len=6, dim=4, method="tile", longest=9)
 
 
 def test_negative_positions_are_refused_at_any_length() -> None:

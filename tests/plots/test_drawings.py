@@ -29,7 +29,7 @@ from posembed.plots.tables import by_distance
 from posembed.tables.fill import sinusoidal_table
 
 EVERY = {**OF_TABLES, "lengths": lambda table, **how: plots.lengths(LENGTHS, **how)}
-PUBLIC = [name for name, value in vars(plots).items() if callable(value)]
+PUBLIC = plots.__all__
 LENGTHS: dict[str, dict[int, float | None]] = {
     "rope": {64: 3.7, 128: 4.4, 256: 9.9, 512: 21.9},
     "alibi": {64: 4.1, 128: 4.0, 256: 4.0, 512: 3.9},
@@ -181,7 +181,7 @@ def test_similarity_by_distance_averages_pairs_of_finite_rows(missing: tuple[int
 
 def test_norms_are_norms_and_marked_rows_are_named() -> None:
     rows = table()
-    axes = plots.norms(rows, marked=[0, 12, 99])
+    axes = plots.norms(rows, marked=[12, 0])
     assert list(axes.get_lines()[0].get_ydata()) == pytest.approx(rows.double().norm(dim=1).tolist())
     assert [text.get_text() for text in axes.texts] == ["0", "12"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from posembed.plots.ticks import tick_heights
+from posembed.plots.ticks import fix_ticks, tick_heights
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,9 @@ def test_however_long_the_axis_is(low: float, high: float) -> None:
     assert all(len(name) <= 6 for name in names), names
     assert all(low <= height <= high for height in axes.get_yticks())
     assert [float(name.replace(",", "")) for name in names] == pytest.approx(list(axes.get_yticks()))
+
+
+def test_whole_numbers_keep_their_digits() -> None:
+    axes = Figure().subplots()
+    fix_ticks(axes.xaxis, [8192, 524_288, 8_826_887], exact=True)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["8,192", "524,288", "8,826,887"]

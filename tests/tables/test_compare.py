@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import posembed
 from posembed.tables import compare
 from posembed.tables.compare import compare_tables, linear_shift
 from posembed.tables.fill import sinusoidal_table
+from tiny_models import IMAGE, tiny_model
 
 MEASURES = ("procrustes_distance", "cka", "shared_subspace")
 SHAPES = [(64, 16), (16, 64), (33, 33), (5, 2), (40, 1)]
@@ -157,5 +160,113 @@ def test_shifts_that_cannot_be_measured() -> None:
     assert math.isnan(linear_shift(torch.ones(8, 4), 1))
     with pytest.raises(posembed.ArgumentError, match="7 rows or more; got 6"):
         linear_shift(torch.randn(6, 4), 4)
-    with pytest.raises(posembed.ArgumentError, match=r"number of rows; got 1\.5"):
+    with pytest.raises(posembed.ArgumentError, match=r"a whole number of rows; got 1\.5"):
         linear_shift(torch.randn(6, 4), 1.5)  # type: ignore[arg-type]
+
+
+SCALES = [1e300, 1e160, 1e-160, 1e-310]
+
+
+@pytest.mark.parametrize(("n", "d"), SHAPES)
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_scale_of_a_table_does_not_matter(n: int, d: int, scale: float) -> None:
+    a, b = table(n, d), table(n, 7)
+    expected, found = compare_tables(a, b), compare_tables(a * scale, b)
+    for name in MEASURES:
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), abs=1e-9)
+        assert getattr(found.floor, name) == pytest.approx(getattr(expected.floor, name), abs=1e-9)
+    rows = a.cumsum(dim=0)
+    assert linear_shift(rows * scale, 1) == pytest.approx(linear_shift(rows, 1), abs=1e-6)
+
+
+@pytest.mark.parametrize("far", [1e4, -1e6, 1e9])
+@pytest.mark.parametrize(("n", "d"), [*SHAPES, (64, 384)])
+def test_the_distance_of_a_table_from_the_origin_does_not_matter(n: int, d: int, far: float) -> None:
+    """The moved rows are rounded; compared are the same rounded rows, moved back without another rounding."""
+    a = table(n, d).cumsum(dim=0) if n > d else table(n, d)
+    moved = a + far
+    assert linear_shift(moved, 1) == pytest.approx(linear_shift(moved - far, 1), abs=1e-6)
+    for name in MEASURES:
+        assert getattr(compare_tables(moved, a), name) == pytest.approx(getattr(compare_tables(a, a), name), abs=1e-5)
+
+
+@pytest.mark.parametrize("far", [0.1, 1e8, 1e300])
+def test_equal_rows_are_equal_anywhere(far: float) -> None:
+    assert math.isnan(linear_shift(torch.full((9, 4), far, dtype=torch.float64), 1))
+    with pytest.raises(posembed.ArgumentError, match="all rows are equal"):
+        compare_tables(torch.full((9, 4), far, dtype=torch.float64), torch.randn(9, 4))
+    assert linear_shift(sinusoidal_table(64, 16).double() + min(far, 1e8), 1) == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("n", "d"), SHAPES)
+def test_every_measure_lies_between_0_and_1(n: int, d: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    a = table(n, d)
+    for b in (a, a @ rotation(d), 3 * a, table(n, 5)):
+        found = compare_tables(a, b)
+        for one in (found, found.floor):
+            assert all(0 <= getattr(one, name) <= 1 for name in MEASURES), one
+        assert 0 <= linear_shift(b, 1) <= 1
+
+
+ROWS = torch.randn(12, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ROWS.numpy(),
+        ROWS.double().numpy(),
+        ROWS.numpy()[::-1][::-1],
+        torch.nn.Parameter(ROWS),
+        ROWS.to_sparse(),
+        torch.nn.Embedding.from_pretrained(ROWS),
+        torch.nn.ModuleDict({"pos_emb": torch.nn.Embedding.from_pretrained(ROWS), "head": torch.nn.Linear(8, 2)}),
+        posembed.LearnedPositionalEmbedding(max_len=12, dim=8, init=ROWS),
+        posembed.LearnedPositionalEmbedding(
+            max_len=12, dim=8, init=torch.cat((torch.ones(2, 8), ROWS)), layout=posembed.TableLayout.roberta()
+        ),
+    ],
+    ids=lambda source: type(source).__name__,
+)
+def test_what_the_plots_accept_is_measured(source: Any) -> None:
+    other = torch.randn(12, 5)
+    assert compare_tables(source, other) == compare_tables(ROWS, other)
+    assert compare_tables(other, source) == compare_tables(other, ROWS)
+    for k in (2, np.int64(2), torch.tensor(2), np.uint8(2)):
+        assert linear_shift(source, k) == linear_shift(ROWS, 2)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("folder/of/a/model", r"got str\. Pass rows: posembed\.inspect_checkpoint"),
+        (Path("model.safetensors"), "inspect_checkpoint"),
+        ([[1.0, 2.0]], "got list"),
+        (None, "got NoneType"),
+        (np.ones((4, 2), dtype=int), "an array of floats"),
+        (torch.ones(4, 2, device="meta"), "on the meta device"),
+        (posembed.Alibi(2), "Alibi has no table of learned rows"),
+        (np.ma.array(np.ones((4, 2)), mask=np.eye(4, 2)), "without NaN and infinity"),
+    ],
+)
+def test_what_is_no_table_is_refused(source: Any, said: str) -> None:
+    for measure in (lambda: compare_tables(source, ROWS), lambda: linear_shift(source, 1)):
+        with pytest.raises(posembed.ArgumentError, match=said):
+            measure()
+
+
+def test_a_model_of_transformers_is_read_from_its_checkpoint() -> None:
+    for model in (tiny_model("vit", IMAGE), torch.nn.Sequential(tiny_model("vit", IMAGE))):
+        with pytest.raises(posembed.ArgumentError, match="got a model of transformers"):
+            compare_tables(model, ROWS)
+
+
+def test_the_default_device_does_not_matter() -> None:
+    expected = compare_tables(ROWS, ROWS.flip(0)), linear_shift(ROWS, 1)
+    torch.set_default_device("meta")
+    try:
+        assert (compare_tables(ROWS, ROWS.flip(0)), linear_shift(ROWS, 1)) == expected
+    finally:
+        torch.set_default_device("cpu")

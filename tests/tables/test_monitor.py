@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import math
+import pickle
 
 import pytest
 import torch
@@ -73,3 +76,67 @@ def test_tables_that_are_zero_broken_or_of_another_length() -> None:
     with pytest.raises(ArgumentError, match="create a new TableMonitor"):
         monitor.state()
     assert TableMonitor(nn.Embedding(1, 3)).state()["neighbour_cosine"] == 0
+
+
+def test_it_counts_the_passes_in_which_a_row_has_a_gradient() -> None:
+    for layer in (LearnedPositionalEmbedding(max_len=20, dim=4), nn.Embedding(20, 4), nn.Embedding(20, 4, sparse=True)):
+        monitor = TableMonitor(layer)
+        lengths = [20] + 11 * [10] + [15, 5]
+        for length in lengths:
+            rows = layer(torch.arange(length)) if isinstance(layer, nn.Embedding) else layer(torch.randn(2, length, 4))
+            rows.sum().backward()
+        expected = [sum(length > row for length in lengths) for row in range(20)]
+        assert monitor.trained is not None
+        assert monitor.trained.tolist() == expected
+        assert monitor.rare().tolist() == [0 < count < 0.1 * 14 for count in expected]
+        assert monitor.state()["rows_rare"] == 5
+        [finding] = monitor.findings()
+        assert (finding.what, finding.rows) == ("rarely trained", tuple(range(15, 20)))
+        assert finding.figure == "trained in 1 backward passes, others in up to 14"
+
+
+def test_sequences_are_counted_exactly_if_their_rows_are_given() -> None:
+    monitor = TableMonitor(nn.Embedding(6, 3))
+    monitor.count(torch.tensor([[0, 1, 2, 2], [0, 1, 5, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool())
+    for _ in range(20):
+        monitor.count(torch.arange(3))
+    assert monitor.trained is not None
+    assert monitor.trained.tolist() == [22, 22, 21, 0, 0, 0]
+    monitor.count(torch.arange(5))
+    assert monitor.rare().tolist() == [False] * 3 + [True] * 2 + [False]
+    assert "trained in 1 sequences, others in up to 23" in str(monitor.findings()[0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "mask", "message"),
+    [
+        (torch.zeros(2, 3, 1, dtype=torch.int64), None, r"row numbers \(B, L\) or \(L,\); got \(2, 3, 1\)"),
+        (torch.zeros(3), None, "got .* of torch.float32"),
+        (torch.arange(3), torch.ones(2).bool(), r"the shape of the rows, \(3,\); got \(2,\)"),
+        (torch.tensor([0, 6]), None, "the table has rows 0 to 5; got 0 to 6"),
+        (torch.tensor([-1, 2]), None, "the table has rows 0 to 5; got -1 to 2"),
+    ],
+)
+def test_rows_that_cannot_be_counted(rows: torch.Tensor, mask: torch.Tensor | None, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        TableMonitor(nn.Embedding(6, 3)).count(rows, mask)
+
+
+def test_what_is_computed_or_frozen_is_not_counted_and_a_monitor_leaves_nothing_behind() -> None:
+    frozen = nn.Embedding(4, 3).requires_grad_(False)
+    for layer in (frozen, LearnedGridEmbedding(grid=(2, 3), dim=4, factorized=True)):
+        monitor = TableMonitor(layer)
+        assert monitor.trained is None
+        assert "rows_rare" not in monitor.state()
+        assert monitor.findings() == ()
+        assert not monitor.rare().any()
+    layer = nn.Embedding(4, 3)
+    monitor = TableMonitor(layer)
+    copied = copy.deepcopy(layer)
+    copied(torch.arange(2)).sum().backward()  # a copy is not watched
+    assert monitor.trained is not None
+    assert not monitor.trained.any()
+    assert len(pickle.dumps(layer)) > 0
+    del monitor
+    gc.collect()
+    assert not layer.weight._backward_hooks

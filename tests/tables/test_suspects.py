@@ -17,7 +17,10 @@ from posembed.tables.health import (
     local_median,
     nearer_cosine,
     norm_over_median,
+    norm_step,
     outlying_rows,
+    rough_end,
+    roughness,
 )
 
 shapes = settings(max_examples=40, deadline=None, derandomize=True)
@@ -124,3 +127,72 @@ def test_local_median_follows_a_drift_and_ignores_a_mark() -> None:
     assert medians[40] == 41
     assert medians[:9].tolist() == [8] * 9
     assert medians[-9:].tolist() == [91] * 9
+
+
+def rare_from(rows: Tensor) -> tuple[int, int]:
+    """The first row after a step of the norms, and the first row of a rough end."""
+    return norm_step(rows.double())[0], rough_end(rows.double())[0]
+
+
+@pytest.mark.parametrize("factor", [1.15, 0.85, 1.5])
+@pytest.mark.parametrize("row", [60, 100, 240])
+def test_a_step_of_the_norms_is_found_where_it_is(row: int, factor: float) -> None:
+    rows = smooth_table(300)
+    rows = rows / rows.norm(dim=1, keepdim=True)
+    rows[row:] *= factor
+    start, change = norm_step(rows)
+    assert abs(start - row) <= 1
+    assert change == pytest.approx(factor - 1, abs=0.01)
+
+
+@pytest.mark.parametrize("count", [6, 20, 100])
+def test_noisy_rows_at_the_end_are_found(count: int) -> None:
+    rows = smooth_table()
+    torch.manual_seed(1)
+    noise = 3 * roughness(rows).median().item() / (6 * 64) ** 0.5
+    rows[-count:] += noise * torch.randn(count, 64, dtype=torch.float64)
+    start, times = rough_end(rows)
+    assert abs(start - (200 - count)) <= 2
+    assert times > 1.5
+    assert rough_end(rows.flip(0))[0] == 200  # texts start at position 0
+    assert rough_end(rows[: 200 - count])[0] == 200 - count
+
+
+def test_a_mark_at_the_end_and_a_rough_middle_are_not_a_rough_end() -> None:
+    rows = smooth_table()
+    rows[-2:] *= 1.9
+    rows[80:120] += 0.3 * torch.randn(40, 64, dtype=torch.float64)
+    assert rough_end(rows)[0] == 200
+
+
+@pytest.mark.parametrize("kind", ["fresh", "walk", "waves", "drift", "sinusoids", "grid"])
+def test_sound_tables_have_no_rarely_trained_rows(kind: str) -> None:
+    torch.manual_seed(0)
+    for _ in range(12):
+        n, dim = int(torch.randint(33, 500, (1,))), 2 * int(torch.randint(16, 150, (1,)))
+        waves = sinusoidal_table(n, 8, base=100.0) @ torch.randn(8, dim) + 0.1 * torch.randn(n, dim)
+        side = sinusoidal_table(20, 8, base=30.0) @ torch.randn(8, dim)
+        rows = {
+            "fresh": lambda n=n, dim=dim: initial_table("normal", n, dim),
+            "walk": lambda n=n, dim=dim: torch.randn(n, dim).cumsum(0),
+            "waves": lambda waves=waves: waves,
+            "drift": lambda waves=waves, n=n: waves * torch.linspace(1, 3, n)[:, None],
+            "sinusoids": lambda n=n, dim=dim: sinusoidal_table(n, dim),
+            "grid": lambda side=side: (
+                (side[:, None] + side.flip(0)[None]).flatten(0, 1) + 0.1 * torch.randn(400, side.size(1))
+            ),
+        }[kind]()
+        assert rare_from(rows) == (len(rows), len(rows)), rows.shape
+
+
+def test_the_real_table_steps_once() -> None:
+    rows = minilm_positions().double()
+    assert norm_step(rows)[0] == 126
+    for part in (rows[:126], rows[128:510]):
+        assert rare_from(part) == (len(part), len(part))
+
+
+def test_a_mark_hides_no_step_and_small_tables_are_not_judged() -> None:
+    assert rare_from(torch.randn(20, 64)) == (20, 20)
+    assert rare_from(torch.randn(200, 16)) == (200, 200)
+    assert rare_from(torch.ones(200, 64)) == (200, 200)

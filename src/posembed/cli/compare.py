@@ -58,13 +58,16 @@ def command_of(question: Question) -> Callable[..., None]:
 def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect.Parameter]:
     has_presets = question.presets_help is not None
     panels = "{} (set by the preset)" if has_presets else "{}"
+    defaults = question.presets[question.preset]
+    varied = [] if question.varied is None else [(question.varied, question.varied_help, defaults[question.varied])]
+    listed = [(question.compared, question.names_help, question.usual), *varied]
     return [
-        parameter(question.compared, tuple[str, ...], question.names_help, shown=",".join(question.usual)),
+        *(parameter(name, tuple[str, ...], help, shown=",".join(values)) for name, help, values in listed),
         *([parameter("preset", str, question.presets_help or "", shown=question.preset)] if has_presets else []),
         *parameters_of(question.ReadingType, defaults={"reference": question.usual_reference}),
-        *parameters_of(Conduct, defaults={"out": f"runs/{question.name}"}),
+        *parameters_of(Conduct, defaults={"out": f"runs/{question.name}", "seeds": question.usual_seeds}),
         parameter("dry_run", bool, "Print the runs, their sizes and estimated time, without training.", default=False),
-        *parameters_of(question.Spec, defaults=question.presets[question.preset], panels=panels),
+        *parameters_of(question.Spec, defaults=defaults, panels=panels),
     ]
 
 

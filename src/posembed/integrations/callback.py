@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ class TableCallback(TrainerCallback):
         trainer.add_callback(TableCallback(trainer))
 
     The numbers are logged as ``positions/norm_mean`` and so on. The figure is ``position_table.png`` in the output
-    folder. Only the first process writes them.
+    folder. At the end, a warning names the rows that were rarely trained (``TableMonitor.rare``). Only the first
+    process writes them.
 
     Args:
         trainer: the Trainer, whose ``log`` sends the numbers to its trackers.
@@ -75,12 +77,14 @@ class TableCallback(TrainerCallback):
             folder = Path(args.output_dir)
             folder.mkdir(parents=True, exist_ok=True)
             self.draw(folder / FIGURE)
+            for finding in self.monitor.findings():
+                logging.getLogger(__name__).warning("the position table: %s", finding)
 
     def draw(self, path: Path) -> None:
         """Draws the norm of each row, the similarity of rows by distance, and the effective rank by step."""
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure  # which training does not need
 
-        from posembed import plots  # imports matplotlib, which training does not need
+        from posembed import plots
         from posembed.plots.canvas import dress
 
         figure = Figure(figsize=(12, 3.5), layout="constrained")

@@ -79,9 +79,9 @@ class PositionSlot(nn.Module):
     def length(self) -> int | None:
         """The number of positions of the encoding; None if it is unlimited."""
         encoding: PositionEncoding = self.encoding
-        if isinstance(encoding, ExtendedPositionalEmbedding) or not isinstance(encoding, LearnedPositionalEmbedding):
-            return None
-        return encoding.max_len
+        if isinstance(encoding, ExtendedPositionalEmbedding):
+            return encoding.longest
+        return encoding.max_len if isinstance(encoding, LearnedPositionalEmbedding) else None
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Returns the rows of this pass, (1, L, D) or (B, L, D). The model's own position arguments are ignored."""

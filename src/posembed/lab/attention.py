@@ -1,7 +1,8 @@
-"""Attention by distance: the share of its attention that each head gives to the tokens at each distance."""
+"""The share of its attention that each head gives to each distance or to each position."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,18 +17,31 @@ WEIGHTS_AT_ONCE = 2**24
 """About how many attention weights of one layer to compute at a time: 64 MiB in float32."""
 
 
-@torch.no_grad()
 def by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Tensor:
     """Returns the mean attention weights by distance (layers, H, L) for token ids (N, L), in float64 on the CPU.
 
     Entry d is the mean weight of the token d positions back, over all tokens that have one. It is 0 beyond a window.
     """
+    length = ids.size(1)
+    return _sums(model, ids, device, diagonal_sums) / (len(ids) * torch.arange(length, 0, -1))
+
+
+def received(model: PositionedModel, ids: Tensor, device: torch.device) -> Tensor:
+    """Returns the share of all attention that each position receives (layers, H, L) for token ids (N, L), in float64 on
+    the CPU. The shares of a head sum to 1."""
+    sums = _sums(model, ids, device, lambda weights: weights.double().sum(dim=(0, 2)).cpu())
+    return sums / ids.numel()
+
+
+@torch.no_grad()
+def _sums(model: PositionedModel, ids: Tensor, device: torch.device, of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Returns the sums (layers, H, L) that ``of`` makes of the weights (B, H, L, L) of each layer, added over ids."""
     sums: list[Tensor] = []
     length = ids.size(1)
     layers = [module for module in model.modules() if isinstance(module, Attention)]
 
     def look(attention: Attention, inputs: tuple[Tensor], keywords: dict[str, Any]) -> None:
-        sums.append(diagonal_sums(attention.weights(*inputs, positions=keywords["positions"])))
+        sums.append(of(attention.weights(*inputs, positions=keywords["positions"])))
 
     hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
     try:
@@ -36,5 +50,4 @@ def by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Te
     finally:
         for hook in hooks:
             hook.remove()
-    total = torch.stack([torch.stack(sums[layer :: len(layers)]).sum(dim=0) for layer in range(len(layers))])
-    return total / (len(ids) * torch.arange(length, 0, -1))
+    return torch.stack([torch.stack(sums[layer :: len(layers)]).sum(dim=0) for layer in range(len(layers))])

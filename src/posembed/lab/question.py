@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, by_name
-from posembed.lab.runs.results import RunResult
+from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import MeasuredT, SpecT, merged, option, require_trainable
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ class Row:
     parameters: int
     position_parameters: int
 
+    @property
+    def succeeded(self) -> int:
+        """The number of runs that succeeded."""
+        return len(self.seeds)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
@@ -97,6 +102,10 @@ class Question:
     group: str | None = None
     """The parent command: ``posembed compare GROUP NAME``."""
 
+    def shown(self, results: Sequence[RunResult[Any, Any]]) -> Sequence[RunResult[Any, Any]]:
+        """Returns the runs whose tables and attention are shown."""
+        return results
+
 
 class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     """A question that trains models. Subclasses set the attributes and define ``load`` and ``summary``."""
@@ -109,6 +118,9 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     """The names to compare by default."""
     usual_reference: str | None = None
     names_help: str = "Encodings to compare, separated by commas."
+    varied_help: str = ""
+    """Describes the option that lists the values of the second field in which runs differ, ``Spec.VARIED``."""
+    usual_seeds: int = 1
     presets: Mapping[str, Mapping[str, Any]]
     """Sets of default settings, by name. ``preset`` names the set to use by default."""
     preset: str = "default"
@@ -118,8 +130,13 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
 
     @property
     def compared(self) -> str:
-        """The name of the option that lists the compared names: "encodings" or "inits"."""
+        """The name of the option that lists the compared names: "encodings", "inits" and so on."""
         return f"{self.Spec.COMPARED}s"
+
+    @property
+    def varied(self) -> str | None:
+        """The name of the option that lists the values of ``Spec.VARIED``, such as "amounts"; None without one."""
+        return None if self.Spec.VARIED is None else f"{self.Spec.VARIED}s"
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the preset's settings, overridden by the given settings that are not None."""
@@ -147,25 +164,56 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
 
         split_name(name, self.use)
 
+    def canonical(self, text: str) -> str:
+        """Returns the one spelling of a compared name or of a value of ``Spec.VARIED``: "0.1" for ".1". Returns texts
+        that are neither as they are."""
+        return text
+
+    def check_value(self, value: str) -> None:
+        """Raises ArgumentError for a value that ``Spec.VARIED`` cannot have."""
+
     def check_reading(self, reading: Any) -> None:
         """Raises ArgumentError for a reading with an invalid value."""
 
     def prepare(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], SpecT]:
         """Loads the data. Returns the task, and a spec with the settings that all runs share, but no compared name."""
         require_trainable(chosen, *self.counts)
+        for value in self.values(chosen):
+            self.check_value(value)
         task, found = self.load(chosen)
-        return task, self.Spec(question=self.name, **chosen, **found)
+        shared = {name: value for name, value in chosen.items() if name != self.varied}
+        return task, self.Spec(question=self.name, **shared, **found)
 
-    def specs(self, shared: SpecT, names: Sequence[str], seeds: int) -> list[SpecT]:
-        """Returns one spec per name and seed; all names of a seed come before the next seed."""
+    def values(self, chosen: Mapping[str, Any]) -> list[str]:
+        """Returns the values of ``Spec.VARIED`` in the settings; an empty list without such a field.
+
+        Raises ArgumentError if there is such a field, but the settings give it no value.
+        """
+        if self.varied is None:
+            return []
+        if not chosen[self.varied]:
+            raise ArgumentError(f"{self.varied}: expected at least one value, got none")
+        return list(dict.fromkeys(self.canonical(value) for value in chosen[self.varied]))
+
+    def specs(self, shared: SpecT, names: Sequence[str], seeds: int, values: Sequence[str] = ()) -> list[SpecT]:
+        """Returns one spec per name, value and seed. All runs of a seed come before the next seed, and all names of a
+        value before the next value. ``values``: the values of ``Spec.VARIED``, if it has such a field."""
+        varied: list[dict[str, Any]] = [{shared.VARIED: value} for value in values] if shared.VARIED else [{}]
         return [
-            dataclasses.replace(shared, seed=seed, **{shared.COMPARED: name})  # type: ignore[arg-type]
+            dataclasses.replace(shared, seed=seed, **{shared.COMPARED: name}, **each)  # type: ignore[arg-type]
             for seed in range(seeds)
+            for each in varied
             for name in dict.fromkeys(names)
         ]
 
-    def summarise(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any = None) -> SummaryT:
-        """Summarises runs that share all settings except the compared name and the seed.
+    def summarise(
+        self,
+        results: Sequence[RunResult[SpecT, MeasuredT]],
+        reading: Any = None,
+        folder: RunFolder[SpecT] | None = None,
+    ) -> SummaryT:
+        """Summarises runs that share all settings except the compared name, the value of ``Spec.VARIED`` and the seed.
+        ``folder``: the run folder; without it, the runs' tables are unknown.
 
         The reference is the reading's, or else the usual one if it was run, or else the first name. Raises
         ArgumentError if no run is finished, or if the reading's reference was not run.
@@ -179,7 +227,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             raise ArgumentError(f"the reference {wanted!r} was not run; the finished runs are {', '.join(names)}")
         usual = self.usual_reference if self.usual_reference in names else names[0]
         reference = (wanted or usual) if isinstance(reading, Compared) else None
-        summary = self.summary(by_name(results, reference), results[0].spec, reading)
+        summary = self.summary(by_name(results, reference, folder), results[0].spec, reading)
         return dataclasses.replace(summary, reference=reference)
 
     @abstractmethod

@@ -3,6 +3,7 @@
 tile            row k mod N                  (Longformer, Beltagy et al. 2020, arXiv:2004.05150)
 hierarchical    row a N + b from rows a, b   (Su 2020, kexue.fm/archives/7947); reaches N^2 positions
 linear, ...     the whole table stretched    (as Chen et al. 2023, arXiv:2306.15595, stretch RoPE's positions)
+random          new rows at random, at the scale of the trained rows: the baseline
 
 These methods of ``resize_table`` are computed position by position, without building a longer table. No tensor's shape
 depends on the largest id; compiled and exported programs could not handle such a shape.
@@ -15,12 +16,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.calls import Never, unknown
+from posembed.errors import ArgumentError
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.positions.checks import as_int64, check_offset, check_positions, check_within
 from posembed.positions.from_layout import consecutive, require_text_length, text_lengths
-from posembed.tables.resize_methods import two_digit_rows
+from posembed.tables.resize_methods import random_rows, two_digit_rows
 
 METHODS = ("tile", "hierarchical", "linear", "linear-corners", "cubic", "cubic-corners")
+RANDOM = "random"
+"""The method whose rows are drawn in advance, so that it needs the length of the longest text."""
 
 
 def extended_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, method: str) -> Tensor:
@@ -81,12 +85,15 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
     layers/rotary_scaling.py): decode with the final ``text_length``, or stretch the table once (``resize_table``).
 
     Args:
-        method: a name in ``METHODS``.
+        method: a name in ``METHODS``, or "random": new rows from N(0, s²), where s is the standard deviation of the
+            trained table. They are the rows that ``resize_table`` draws, the same at every length.
+        longest: the number of positions, with "random"; the other methods do not take it.
         max_len, dim, dropout, init, std: as in ``LearnedPositionalEmbedding``.
 
     Raises:
         ArgumentError: an unknown method, or an argument that cannot be used.
-        PositionError: in training, a position past the last row; with "hierarchical", one past N².
+        PositionError: in training, a position past the last row; with "hierarchical", one past N²; with "random",
+            one past ``longest``.
 
     Examples:
         >>> import torch
@@ -103,14 +110,37 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         max_len: int,
         dim: int,
         method: str = "tile",
+        longest: int | None = None,
         dropout: float = 0.1,
         init: str | Tensor = "normal",
         std: float | None = None,
     ) -> None:
         super().__init__(max_len=max_len, dim=dim, dropout=dropout, init=init, std=std)
-        if method not in METHODS:
-            raise unknown("method", method, METHODS)
-        self.method = method
+        if method not in (*METHODS, RANDOM):
+            raise unknown("method", method, (*METHODS, RANDOM))
+        if method == RANDOM and (longest is None or longest < max_len):
+            raise ArgumentError(
+                f"random draws its rows in advance: longest must be the number of positions, at least "
+                f"max_len={max_len}; got {longest}"
+            )
+        if method != RANDOM and longest is not None:
+            raise ArgumentError(f"longest is for the method 'random'; leave it out for {method!r}")
+        self.method, self.longest = method, longest
+        self.register_buffer("drawn", self._draw(), persistent=False)
+
+    drawn: Tensor | None
+    """The new rows of "random" (longest - max_len, D), before they get the scale of the trained rows."""
+
+    def _draw(self) -> Tensor | None:
+        if self.longest is None:
+            return None
+        return random_rows(torch.zeros(self.max_len, self.dim), self.longest, std=1.0)[self.max_len :]
+
+    def reset_parameters(self) -> None:
+        """Draws a new table. The random rows past its end stay the same."""
+        super().reset_parameters()
+        if self.drawn is not None:  # memory from to_empty() holds no values
+            self.drawn.copy_(self._draw())  # type: ignore[arg-type]
 
     def forward(
         self,
@@ -141,23 +171,27 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
 
         Raises:
             PositionError: a negative position; in training, a position past the trained rows; with
-                "hierarchical", a position of max_len^2 or more.
+                "hierarchical", a position of max_len^2 or more; with "random", a position of ``longest`` or more.
         """
-        if self.training:
+        if self.training or (self.longest is not None and self.longest <= self.max_len):
             return super().rows(position_ids)
-        if self.method == "hierarchical":
-            ids = check_positions(position_ids, self.max_len**2)
+        if self.longest is not None or self.method == "hierarchical":
+            ids = check_positions(position_ids, self.longest or self.max_len**2)
         else:  # only negative positions have no row
             ids = as_int64(position_ids, "position_ids")
             ids = torch.maximum(ids, check_positions(ids.clamp(max=self.max_len - 1), self.max_len))
         lengths = text_lengths(ids, text_length)
         if text_length is not None and not isinstance(text_length, Tensor):
             ids = check_within(ids, text_length)  # with one length per sequence, later positions are padding
+        if self.drawn is not None:
+            own = F.embedding(ids.clamp(max=self.max_len - 1), self.weight)
+            new = F.embedding((ids - self.max_len).clamp(min=0), self.drawn) * self.weight.std(correction=0).detach()
+            return torch.where((ids < self.max_len).unsqueeze(-1), own, new)
         return extended_rows(self.weight, ids, lengths, method=self.method)
 
     def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:
         """Returns a copy of consecutive rows (L, D), which in eval mode may lie past the trained rows."""
-        if self.training:
+        if self.training or (self.longest is not None and self.longest <= self.max_len):
             return super().consecutive_rows(length, offset)
         check_offset(offset)
         return self.rows(consecutive(length, offset, device=self.weight.device))

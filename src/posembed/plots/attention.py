@@ -9,9 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter
 from torch import Tensor
 
+from posembed.calls import whole_number
 from posembed.errors import ArgumentError
 from posembed.nn.by_distance import even_by_distance, is_causal, mean_by_distance
-from posembed.plots.canvas import panels_for
+from posembed.plots.canvas import draws, panels_for
 from posembed.plots.style import DOTS, MUTED, SERIES, WIDTH
 from posembed.plots.ticks import fix_ticks
 
@@ -20,6 +21,7 @@ LEAST_WEIGHT = 1e-4
 LEFT, RIGHT, TALL, BETWEEN, ABOVE = 48, 2, 110, 12, 30
 
 
+@draws
 def attention_by_distance(
     weights: Tensor | Sequence[Tensor],
     *,
@@ -29,7 +31,7 @@ def attention_by_distance(
 ) -> Axes:
     """Draws the mean attention weight by distance: one panel per layer, one line per head.
 
-    Both axes are logarithmic. The dashed line is a head that attends equally to every token it sees.
+    Both axes are logarithmic. The dotted line shows a head that attends equally to every token it sees.
 
     Args:
         weights: weights (B, H, L, L) of each layer, such as ``model(ids, output_attentions=True).attentions`` of a
@@ -42,7 +44,8 @@ def attention_by_distance(
         The Axes, whose ``child_axes`` are the panels.
 
     Raises:
-        ArgumentError: the weights have other shapes, or ``ax`` is of another kind.
+        ArgumentError: the weights have other shapes or negative values, ``window`` is not a whole number above 0, or
+            ``ax`` is not a matplotlib Axes with x and y.
 
     Examples:
         >>> import torch
@@ -50,6 +53,7 @@ def attention_by_distance(
         >>> weights = torch.rand(2, 4, 16, 16).tril()  # one layer: B = 2, H = 4, L = 16
         >>> ax = posembed.plots.attention_by_distance([weights / weights.sum(dim=-1, keepdim=True)])
     """
+    window = None if window is None else whole_number("window", window, "a whole number of tokens", at_least=1)
     means, even, away = means_of(weights, window)
     layers, _, length = means.shape
     farthest = max(min(length, window or length) - 1, 1)
@@ -77,11 +81,10 @@ def attention_by_distance(
 
 def means_of(weights: Tensor | Sequence[Tensor], window: int | None) -> tuple[Tensor, Tensor, str]:
     """Returns the means by distance (layers, H, L), those of a head with even weights (L,), and their direction."""
-    if window is not None and window < 1:
-        raise ArgumentError(f"window must be at least 1 token, got {window}; leave it out if there is none")
     layers = [weights] if isinstance(weights, Tensor) or not isinstance(weights, Sequence) else list(weights)
-    if any(isinstance(one, Tensor) and one.numel() and one.min() < 0 for one in layers):
-        raise ArgumentError("expected attention weights, from 0 to 1; got negative values. Apply the softmax to scores")
+    for one in layers:
+        if isinstance(one, Tensor):
+            require_weights(one)
     if isinstance(weights, Tensor) and weights.dim() == 3 and weights.size(1) != weights.size(2):
         return weights.detach().cpu().double(), even_by_distance(weights.size(2), window), "back"
     shapes = {tuple(one.shape[1:]) if isinstance(one, Tensor) and one.dim() == 4 else None for one in layers}
@@ -97,6 +100,18 @@ def means_of(weights: Tensor | Sequence[Tensor], window: int | None) -> tuple[Te
     if is_causal(layers[0]):
         return means, even_by_distance(length, window), "back"
     return means, torch.full((length,), 1 / length, dtype=torch.float64), "away"
+
+
+def require_weights(weights: Tensor) -> None:
+    """Raises ArgumentError for a tensor that cannot hold attention weights, of whatever shape."""
+    wanted = "expected attention weights, floats from 0 to 1"
+    if weights.is_meta or not weights.is_floating_point() or not weights.numel():
+        kind = "a tensor on the meta device" if weights.is_meta else f"{weights.dtype} of shape {tuple(weights.shape)}"
+        raise ArgumentError(f"{wanted}; got {kind}")
+    if weights.min() < 0:
+        raise ArgumentError(f"{wanted}; got negative values. Apply the softmax to scores")
+    if weights.isnan().all():
+        raise ArgumentError(f"{wanted}; got NaN alone")
 
 
 def drawn(curve: Tensor) -> list[float]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from matplotlib.axes import Axes
 
+from posembed.calls import whole_number
 from posembed.errors import ArgumentError
-from posembed.plots.canvas import axes_for, room_for, title_of
+from posembed.plots.canvas import axes_for, draws, room_for, title_of
 from posembed.plots.charts import Line, draw_chart, end_names, ended_at
+from posembed.plots.source import by_name, by_number
+from posembed.plots.ticks import room_for_lines
 from posembed.statistics import Estimate
 
 CUT = 4
@@ -18,29 +22,32 @@ CUT = 4
 separate."""
 
 
+@draws
 def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = None, title: str | None = None) -> Axes:
-    """Draws the perplexity of the same tokens by tokens of context, both logarithmic: one line per encoding.
+    """Draws the perplexity of the same tokens by the length of their context: one line per encoding.
 
-    A flat line holds past the training length, a rising one gets worse. The axis ends at about four times the lowest
-    perplexity; the name of a line that leaves it shows its last value. A cross marks the last position of a table.
+    Both axes are logarithmic. A flat line means that the encoding holds past the training length, and a rising line
+    that it gets worse. The y axis ends at about four times the lowest perplexity. If a line leaves the plot, its name
+    shows its last value. A cross marks the last position of a table.
 
     Args:
-        comparison: what ``posembed.compare("lengths", ...)`` returns, or perplexities by name and length:
+        comparison: what ``posembed.compare("lengths", ...)`` returns, or perplexities, above 0, by name and length:
             ``{"learned": {64: 4.1, 128: None}}``, None where there is no position.
         trained: the training length, drawn as a dotted line. A comparison has its own.
-        ax: the Axes to draw on. None means a new figure. The names stand right of the Axes.
+        ax: the Axes to draw on. None means a new figure. The names are to the right of it.
         title: as in ``heatmap``.
 
     Returns:
         The Axes.
 
     Raises:
-        ArgumentError: ``comparison`` or ``ax`` is of another kind, or there is no perplexity.
+        ArgumentError: ``comparison``, ``trained`` or ``ax`` has the wrong type, or there is no perplexity.
 
     Examples:
         >>> import posembed
         >>> ax = posembed.plots.lengths({"rope": {64: 3.7, 128: 4.4}, "learned": {64: 4.1, 128: None}}, trained=64)
     """
+    trained = None if trained is None else whole_number("trained", trained, "a whole number of tokens", at_least=1)
     summary = getattr(comparison, "summary", comparison)
     if hasattr(summary, "test_lengths") and all(hasattr(row, "same_tokens") for row in summary.rows):
         lines, names = length_lines(summary), [row.name for row in summary.rows]
@@ -54,7 +61,7 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
     axes = axes_for(
         ax,
         title=title_of(title, "perplexity of the same tokens (log scale; lower is better)"),
-        height=252,
+        height=max(252, room_for_lines(len(lines))),
         left=44,
         right=room_for(end_names(lines, ends).values()),
         x="tokens of context (log scale)",
@@ -78,15 +85,22 @@ def lines_of(perplexities: Any, trained: int | None) -> list[Line]:
     if not isinstance(perplexities, Mapping) or not all(isinstance(one, Mapping) for one in perplexities.values()):
         raise ArgumentError(f"{wanted}a {type(perplexities).__name__}")
     lines = []
-    for name, by_length in perplexities.items():
+    for name, by_length in by_name(perplexities).items():
         found: dict[int, Estimate | None] = {}
-        for length, value in sorted(by_length.items()):
-            if value is not None and not isinstance(value, Estimate | int | float):
+        for length, value in by_number(by_length, "lengths", at_least=1).items():
+            found[length] = estimate_of(value)
+            if value is not None and found[length] is None:
                 raise ArgumentError(f"{wanted}{value!r} for {name} at {length}")
-            found[length] = Estimate(float(value)) if isinstance(value, int | float) else value
         shortest = min(found, default=1)
-        lines.append(Line.of(str(name), found, ended_at(found, trained or shortest)))
+        lines.append(Line.of(name, found, ended_at(found, trained or shortest)))
     return lines
+
+
+def estimate_of(value: Any) -> Estimate | None:
+    """Returns an estimate as it is, and a number above 0, infinity or NaN as one; None for anything else."""
+    is_number = isinstance(value, Real) or (getattr(value, "ndim", None) == 0 and not getattr(value, "is_meta", False))
+    found = Estimate(float(value)) if is_number and not isinstance(value, bool) else value
+    return found if isinstance(found, Estimate) and not found.value <= 0 else None
 
 
 def heights(lines: Sequence[Line]) -> tuple[float, float]:

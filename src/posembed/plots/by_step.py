@@ -32,7 +32,7 @@ def by_step_figure(measures: Mapping[str, Mapping[str, Sequence[float]]], steps:
             axes.plot(steps[name], curve, color=drawn[name].colour, linestyle=drawn[name].line, linewidth=1.6)
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(0, max(step for each in steps.values() for step in each))
-        axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_major_locator(MaxNLocator(4))
         lasts = [curve[-1] for curve in curves.values()]
         if max(lasts) > FAR_APART * min(lasts) > 0:

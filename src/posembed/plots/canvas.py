@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import wraps
 from textwrap import fill
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
+from weakref import WeakSet
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from posembed.errors import ArgumentError
 from posembed.plots.style import INK, LETTER, MUTED, RULE, TEXT, WIDTH, shortened
@@ -20,10 +24,45 @@ TITLE = TEXT + 3
 
 def new_figure(height: float) -> Figure:
     """Returns a figure WIDTH wide. It does not use pyplot, which would keep the figure and might open a window."""
-    return Figure(figsize=(WIDTH / 72, height / 72), facecolor="none")
+    how: dict[str, Any] = {"layout": "none"}  # whatever rcParams say
+    return Figure(figsize=(WIDTH / 72, height / 72), facecolor="none", **how)
 
 
 _FOR_PAGES: ContextVar[bool] = ContextVar("_FOR_PAGES", default=False)
+_SHOWN: ContextVar[list[Figure]] = ContextVar("_SHOWN")
+"""The figures of pyplot that the call in progress has made."""
+_FULL: WeakSet[Axes] = WeakSet()
+"""Axes that hold a figure of several axes: the next figure on them replaces it."""
+
+P = ParamSpec("P")
+
+
+def draws(draw: Callable[P, Axes]) -> Callable[P, Axes]:
+    """Makes a function one of ``posembed.plots``: a call that fails leaves no figure in pyplot.
+
+    Checks ``title``, and computes on the CPU, whatever torch's default device is.
+    """
+
+    @wraps(draw)
+    def drawn(*args: P.args, **how: P.kwargs) -> Axes:
+        if not isinstance(title := how.get("title"), str | None):
+            raise ArgumentError(f"title: expected a text; got {title!r}")
+        made: list[Figure] = []
+        token = _SHOWN.set(made)
+        try:
+            with torch.device("cpu"):
+                return draw(*args, **how)
+        except BaseException:
+            if made:
+                from matplotlib import pyplot as plt
+
+                for figure in made:
+                    plt.close(figure)
+            raise
+        finally:
+            _SHOWN.reset(token)
+
+    return drawn
 
 
 def figure_of(draw: Callable[..., Axes], *args: Any, **how: Any) -> Figure:
@@ -43,7 +82,9 @@ def shown_figure(height: float) -> Figure:
         return new_figure(height)
     from matplotlib import pyplot as plt  # imported here, since it chooses how to show figures
 
-    return plt.figure(figsize=(WIDTH / 72, height / 72), facecolor="white")
+    figure = plt.figure(figsize=(WIDTH / 72, height / 72), facecolor="white", layout="none")
+    _SHOWN.get().append(figure)
+    return figure
 
 
 def dress(
@@ -104,8 +145,14 @@ class Panels:
 
 
 def checked_axes(ax: object) -> Axes:
-    """Returns ``ax`` if it is one matplotlib Axes with straight x and y axes. Raises ArgumentError otherwise."""
+    """Returns ``ax`` if it is one matplotlib Axes with straight x and y axes. Raises ArgumentError otherwise.
+
+    Clears axes that hold an earlier figure of several axes.
+    """
     if isinstance(ax, Axes) and ax.name == "rectilinear":
+        if ax in _FULL:
+            ax.clear()
+            _FULL.discard(ax)
         return ax
     given = f"a {type(ax).__name__}"
     remedy = "figure, ax = matplotlib.pyplot.subplots()"
@@ -119,6 +166,11 @@ def checked_axes(ax: object) -> Axes:
 def title_of(title: str | None, drawn: str, notes: Sequence[str] = ()) -> str:
     """Returns the caller's title, or ``drawn`` if it is None, followed by notes on what could not be drawn."""
     return "; ".join(text for text in (drawn if title is None else title, *notes) if text)
+
+
+def fill_axes(axes: Axes) -> None:
+    """Notes that axes hold a figure of several axes."""
+    _FULL.add(axes)
 
 
 def axes_for(
@@ -148,19 +200,26 @@ def panels_for(ax: object, *, title: str, height: float) -> Panels:
         axes = shown_figure(height + room).add_axes((0, 0, 1, height / (height + room)))
     else:
         axes = checked_axes(ax)
+    fill_axes(axes)
     axes.set_axis_off()
     axes.set_title(title, loc="left", fontsize=TEXT, color=INK, pad=3, parse_math=False, x=2 / WIDTH)
     return Panels(axes, height)
 
 
 def wrapped(text: str, units: float) -> str:
-    return fill(text, max(int(units / (0.82 * LETTER)), 12))
+    """Breaks lines that are wider than this, in points."""
+    letters = max(int(units / (0.82 * LETTER)), 12)
+    return "\n".join(fill(line, letters) for line in text.split("\n"))
 
 
-def key_above(axes: Axes, **how: Any) -> None:
-    """Writes a legend above the right end of the axes, in the colours of the lines. how: see ``Axes.legend``."""
+def key_above(axes: Axes, lines: Sequence[tuple[str, Line2D]], **how: Any) -> None:
+    """Writes a legend above the right end of the axes: names in the colours of lines. how: see ``Axes.legend``."""
     place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 3, "borderaxespad": 0}
-    axes.legend(frameon=False, labelcolor="linecolor", handlelength=1.2, **place, **{"fontsize": TEXT - 1, **how})
+    how = {"frameon": False, "labelcolor": "linecolor", "handlelength": 1.2, "fontsize": TEXT - 1, **place, **how}
+    handles = [line for _, line in lines]
+    legend = axes.legend(handles, [" "] * len(handles), **how)  # it would leave out names that start with _
+    for text, (name, _) in zip(legend.get_texts(), lines, strict=True):
+        text.set(text=name, parse_math=False)
 
 
 def heading(figure: Figure, text: str, *, left: float = 2, top: float = 0) -> None:

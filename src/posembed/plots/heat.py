@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 from torch import Tensor
 
-from posembed.plots.canvas import dress
+from posembed.plots.canvas import dress, fill_axes
 from posembed.plots.style import RULE
 from posembed.plots.ticks import fix_ticks, whole_numbers
+from posembed.tables.layout import extreme_scale
 
 MOST_DRAWN = 512
 """The most rows or columns of a figure: no screen shows more."""
@@ -50,9 +51,11 @@ def heat(
     most ticks per axis.
     """
     if values.numel():
+        scale = extreme_scale(values.nan_to_num(0, 0, 0))
+        values, largest = values / scale, largest / scale.item()
         colours = colormaps["RdBu_r"].with_extremes(bad=RULE)
         axes.imshow(
-            values.float().numpy(),
+            values.numpy(),
             aspect="auto",
             interpolation="nearest",
             origin="upper",
@@ -71,6 +74,7 @@ def heat(
 
 def scale_beside(axes: Axes, *, gap: float, width: float) -> None:
     """Draws the scale of a map of cosines at its right: colours from -1 to 1. gap, width: shares of the map's width."""
+    fill_axes(axes)
     scale = dress(axes.inset_axes((1 + gap, 0, width, 1)))
     heat(scale, torch.linspace(1, -1, 101)[:, None], 1.0, extent=(0, 1, -1, 1), ticks=0)
     scale.yaxis.tick_right()

@@ -15,7 +15,7 @@ from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.grid import LearnedGridEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.plots.canvas import panels_for, title_of
+from posembed.plots.canvas import draws, panels_for, title_of
 from posembed.plots.heat import strongest
 from posembed.plots.source import Rows, Source, rows_of
 from posembed.plots.style import INK, MUTED, RULE, SERIES, TEXT, WIDTH
@@ -31,24 +31,26 @@ PITCH, THICK, TOP = 28, 18, 44
 WALL = SERIES[1]
 
 
+@draws
 def idea(
     table: Source | None = None, *, key: str | None = None, ax: Axes | None = None, title: str | None = None
 ) -> Axes:
-    """Draws the idea of a position table: each token's row plus the row of its position, and the wall past the last.
+    """Draws the idea of a position table: each token's row plus the row of its position, and nothing past the last row.
 
     The same word at two positions becomes two different inputs. There is no row past the last one, so the model cannot
     read a longer text.
 
     Args:
         table: as in ``heatmap``; its first rows, its last row and its first 12 dimensions are drawn. None means a
-            small sinusoidal one. Token rows are random, on the scale of the table.
+            small sinusoidal table. Token rows are random, on the scale of the table.
         key, ax, title: as in ``heatmap``.
 
     Returns:
         The Axes.
 
     Raises:
-        ArgumentError, CheckpointError: as for ``heatmap``, or an encoding that does not end at its last row.
+        ArgumentError, CheckpointError: as for ``heatmap``; or ``table`` is an encoding that does not end at its last
+            row.
 
     Examples:
         >>> import posembed

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from posembed.errors import ArgumentError
-from posembed.plots.canvas import Panels, entitle, key_above, panels_for, room_for_rows, title_of
-from posembed.plots.source import Rows, Source, named_rows, rows_of
+from posembed.plots.canvas import Panels, draws, entitle, key_above, panels_for, room_for_rows, title_of
+from posembed.plots.source import Rows, Source, by_number, named_rows
 from posembed.plots.spectra import draw_shares, spectra_of
-from posembed.plots.style import MUTED, SERIES, TEXT, WIDTH, styles
-from posembed.plots.tables import draw_by_distance, draw_norms, heatmap, row_norms, similarity
+from posembed.plots.style import MUTED, SERIES, TEXT, WIDTH, shortened, styles
+from posembed.plots.tables import draw_by_distance, draw_norms, heatmap, similarity
 from posembed.tables.compare import TableComparison, compare_tables
 
 FRAMES = 6
@@ -25,6 +25,7 @@ BEFORE_AFTER = 412
 HOW_ALIKE = {"procrustes_distance": "Procrustes distance", "cka": "CKA", "shared_subspace": "shared subspace"}
 
 
+@draws
 def compare(
     tables: Mapping[str, Source], *, key: str | None = None, ax: Axes | None = None, title: str | None = None
 ) -> Axes:
@@ -35,7 +36,7 @@ def compare(
 
     Args:
         tables: tables by name, each as in ``heatmap``.
-        key: the name of the table in every checkpoint among them.
+        key: the name of the table in every checkpoint and model among them.
         ax: the Axes that holds the panels, at least 6 x 6 inches. None means a new figure.
         title: as in ``heatmap``.
 
@@ -64,7 +65,7 @@ def compare(
     for index, (name, one) in enumerate(rows.items()):
         left, top = index % columns * (side + 14) + 2, index // columns * (side + 24) + 20
         at = panels.at(left=left, top=top, width=side, height=side)
-        bare(similarity(one, ax=at, colorbar=False, title=name))
+        bare(similarity(one, ax=at, colorbar=False, title=shortened(name, side)))
         entitle(at, at.get_title(loc="left"), looks[name].colour)
     where: dict[str, Any] = {"top": below, "width": (WIDTH - 2 * 36 - 22) / 2, "height": 140, "grid": "y"}
     words: dict[str, Any] = {"title": "mean cosine by distance", "x": "distance in rows"}
@@ -98,6 +99,7 @@ def bare(axes: Axes) -> Axes:
     return axes
 
 
+@draws
 def before_after(
     before: Source,
     after: Source,
@@ -111,8 +113,8 @@ def before_after(
 
     Args:
         before, after: tables as in ``heatmap``. Their lengths may differ.
-        key: the name of the table, if these are checkpoints with several tables.
-        names: the headings.
+        key: the name of the table, if these are checkpoints or models with several tables.
+        names: the two headings, which must differ.
         ax: the Axes that holds the panels, at least 6 x 8 inches. None means a new figure.
         title: as in ``heatmap``.
 
@@ -128,15 +130,16 @@ def before_after(
         >>> table = torch.randn(64, 32)
         >>> ax = posembed.plots.before_after(table, posembed.resize_table(table, length=96, method="linear"))
     """
-    if len(set(names)) != 2:
+    two_texts = isinstance(names, tuple | list) and len(names) == 2 and all(isinstance(name, str) for name in names)
+    if not two_texts or names[0] == names[1]:
         raise ArgumentError(f"names: expected two different names, got {names!r}")
-    tables = named_rows(dict(zip(names, (before, after), strict=True)), key)
+    tables = named_rows({names[0]: before, names[1]: after}, key)
     left, between = room_for_rows(max(rows.last for rows in tables.values())), 36
     side = (WIDTH - left - between - 8) / 2
     panels = panels_for(ax, title=title or "", height=side + BEFORE_AFTER)
     for column, (name, rows) in enumerate(tables.items()):
         at = left + column * (side + between)
-        panels.heading(name, left=at, top=0)
+        panels.heading(shortened(name, side), left=at, top=0)
         drawn = [
             heatmap(rows, ax=panels.at(left=at, top=40, width=side, height=150)),
             similarity(
@@ -151,8 +154,10 @@ def before_after(
             axes.set_xlabel("")
             axes.set_ylabel(axes.get_ylabel() if column == 0 else "")
     below = panels.at(left=left, top=282 + side, width=2 * side + between, height=90, title="norms", x="row", grid="y")
-    if draw_norms(below, tables, colours=(MUTED, SERIES[0])):
-        key_above(below)
+    drawn_norms = draw_norms(below, tables, colours=(MUTED, SERIES[0]))
+    if drawn_norms:
+        short = [shortened(name, 0.36 * WIDTH) for name in drawn_norms]
+        key_above(below, list(zip(short, below.get_lines(), strict=True)))
     return panels.axes
 
 
@@ -164,13 +169,17 @@ def frames(steps: Sequence[int], count: int = FRAMES) -> list[int]:
     return [steps[index] for index in sorted({0, *chosen})]
 
 
-def during_training(tables: Mapping[int, Source], *, ax: Axes | None = None, title: str | None = None) -> Axes:
-    """Draws one table at several steps: the cosine of each pair of rows, and norms and spectra below.
+@draws
+def during_training(
+    tables: Mapping[int, Source], *, key: str | None = None, ax: Axes | None = None, title: str | None = None
+) -> Axes:
+    """Draws one table at several training steps: the cosine of each pair of rows, and below them norms and spectra.
 
     Darker lines are later steps.
 
     Args:
-        tables: the table by training step, ascending, each as in ``heatmap``. At most six steps are drawn.
+        tables: the table by training step, each as in ``heatmap``. At most six steps are drawn.
+        key: the name of the table, if these are checkpoints or models with several tables.
         ax: the Axes that holds the panels, at least 6 x 7 inches. None means a new figure.
         title: as in ``heatmap``.
 
@@ -178,7 +187,8 @@ def during_training(tables: Mapping[int, Source], *, ax: Axes | None = None, tit
         The Axes, whose ``child_axes`` are the panels.
 
     Raises:
-        ArgumentError: there is no table, or a table or ``ax`` is of another kind.
+        ArgumentError: there is no table, a step is not a whole number, or a table or ``ax`` has the wrong type.
+        CheckpointError: as for ``heatmap``.
 
     Examples:
         >>> import torch
@@ -188,8 +198,11 @@ def during_training(tables: Mapping[int, Source], *, ax: Axes | None = None, tit
     """
     if not isinstance(tables, Mapping) or not tables:
         raise ArgumentError("expected tables by training step, such as {0: first, 100: last}; got none")
+    by_step = by_number(tables, "training steps", at_least=0)
     side, between, above = 132, 22, 26
-    chosen = {step: rows_of(tables[step]) for step in frames(list(tables))}
+    drawn = frames(list(by_step))
+    named = named_rows({f"{step}": by_step[step] for step in drawn}, key)
+    chosen = dict(zip(drawn, named.values(), strict=True))
     below = -(-len(chosen) // 3) * (side + above) + 34
     panels = panels_for(ax, title=title or "", height=below + 110 + 42)
     wide = (WIDTH - 2 * 36 - 24) / 2
@@ -203,7 +216,7 @@ def during_training(tables: Mapping[int, Source], *, ax: Axes | None = None, tit
         bare(similarity(replace(rows, grid=None), ax=panel, colorbar=False, title=f"step {step:,}"))
         look: dict[str, Any] = {"color": SERIES[0], "alpha": (index + 1) / len(chosen), "linewidth": 1.4}
         look |= {"marker": "o"} if len(rows) == 1 else {}
-        row_norm.plot(row_norms(rows).numpy(), **look)
+        row_norm.plot(rows.norms.numpy(), **look)
         if rows.spectrum is not None:
             held = rows.spectrum.variance_shares
             shares.plot(held.where(held >= LEAST_SHARE, float("nan")).numpy(), **look)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from posembed.calls import whole_number
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.layers.base import PositionEncoding
 from posembed.tables.health import describe_rows
-from posembed.tables.layout import TableLayout, table_rows
-from posembed.tables.modules import key_in, layout_in, module_tensors
+from posembed.tables.layout import TableLayout, extreme_scale
+from posembed.tables.modules import is_table_name, key_in, module_tensors
+from posembed.tables.sources import as_tensor, is_encoding, learned_tables, models_in, split
+from posembed.tables.sources import of_module as table_of_module
 from posembed.tables.spectrum import Spectrum, table_spectrum
 
 KINDS = "a tensor or an array (N, D), a layer with a learned table, or the path or hub name of a checkpoint"
+T = TypeVar("T")
 FEW = 4
 """The largest number of rows that a title lists."""
 
@@ -29,12 +32,13 @@ class Rows:
     """The rows of a table, in order of their positions.
 
     values: (N, D) float64 on the CPU. first: the number in its table of the first row. grid: (height, width) if the
-    rows are the cells of an image, row by row.
+    rows are the cells of an image, row by row. after: how many rows of its table follow the last.
     """
 
     values: Tensor
     first: int = 0
     grid: tuple[int, int] | None = None
+    after: int = 0
 
     def __len__(self) -> int:
         return len(self.values)
@@ -53,6 +57,13 @@ class Rows:
     def measured(self) -> Tensor:
         """The rows (N, D), with zeros in place of those that are not finite."""
         return self.values.where(self.finite[:, None], 0)
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """The norm of each row, (N,), NaN where it is not finite."""
+        scale = extreme_scale(self.measured)
+        norms = scale * (self.measured / scale).norm(dim=1)
+        return norms.where(self.finite & norms.isfinite(), float("nan"))
 
     @cached_property
     def spectrum(self) -> Spectrum | None:
@@ -91,77 +102,107 @@ def rows_of(source: Source, key: str | None = None, grid: tuple[int, int] | None
         ArgumentError: anything else, no table, or several without a key.
         CheckpointError: files that cannot be read, no table, several without a key, or an unknown key.
     """
+    grid = None if grid is None else checked_grid(grid)
     if isinstance(source, Rows):
         return source
-    layout = TableLayout()
     if isinstance(source, str | PathLike):
         table, layout = of_checkpoint(source, key)
     elif isinstance(source, nn.Module):
         table, layout = of_module(source, key)
-    else:
+    elif isinstance(source, Tensor | np.ndarray):
         if key is not None:
             raise ArgumentError(f"key={key!r} names a table of a module or a checkpoint; leave it out for a tensor")
-        table = as_tensor(source)
-    if table.is_meta:
-        raise ArgumentError("expected a table with values; got one on the meta device. Load its weights first")
-    table = table.detach()
-    rows = table if table.dim() == 2 and table.is_floating_point() else table_rows(table)  # an empty table has no rows
-    if len(rows):
-        rows = layout.split(rows)[1]
+        table, layout = as_tensor(source), TableLayout()
+    else:
+        hint = ", which compare() draws" if isinstance(source, Mapping) else ""
+        raise ArgumentError(f"expected {KINDS}; got {type(source).__name__}{hint}")
+    rows = split(table, layout)
     if grid is not None and len(rows) != grid[0] * grid[1]:
         raise ArgumentError(f"grid: expected (height, width) of {len(rows)} cells; got {grid}")
-    return Rows(rows.to("cpu", torch.float64), layout.front, grid or layout.grid)
+    return Rows(rows.to("cpu", torch.float64), layout.front, grid or layout.grid, layout.tail)
+
+
+def checked_grid(grid: object) -> tuple[int, int]:
+    if not isinstance(grid, tuple | list) or len(grid) != 2:
+        raise ArgumentError(f"grid: expected (height, width), such as (14, 14); got {grid!r}")
+    high, wide = (whole_number("grid", side, "(height, width), whole numbers", at_least=1) for side in grid)
+    return high, wide
 
 
 def named_rows(source: Source | Mapping[str, Source], key: str | None = None) -> dict[str, Rows]:
-    """Returns the rows of one table under "", or of several under their names; ``key`` is for checkpoints."""
+    """Returns the rows of one table under "", or of several under their names.
+
+    key: the name of the table in every checkpoint, model and module among several; tensors and layers have only one.
+    """
     if not isinstance(source, Mapping):
         return {"": rows_of(source, key)}
     if not source:
         raise ArgumentError("expected one table or more by name; got none")
-    if key is not None and not any(isinstance(one, str | PathLike) for one in source.values()):
-        raise ArgumentError(f"key={key!r} names a table of a checkpoint, and none of these is one; leave it out")
-    return {str(name): rows_of(one, key if isinstance(one, str | PathLike) else None) for name, one in source.items()}
+    named = by_name(source)
+    keyed = {name for name, one in named.items() if may_have_several(one)}
+    if key is not None and not keyed:
+        raise ArgumentError(f"key={key!r} names a table of a module or a checkpoint, and none of these is one")
+    return {name: rows_of(one, key if name in keyed else None) for name, one in named.items()}
 
 
-def as_tensor(source: object) -> Tensor:
-    if isinstance(source, Tensor):
-        return source
-    if not isinstance(source, np.ndarray):
-        given = f"{type(source).__name__}{', which compare() draws' if isinstance(source, Mapping) else ''}"
-        raise ArgumentError(f"expected {KINDS}; got {given}")
-    if source.dtype.kind != "f":
-        raise ArgumentError(f"expected an array of floats (N, D); got {source.dtype} of shape {source.shape}")
-    return torch.from_numpy(np.array(source, dtype=np.float64))
+def by_name(given: Mapping[Any, T]) -> dict[str, T]:
+    """Returns a mapping by the names that figures write. Raises ArgumentError if two are the same."""
+    named = {str(name): one for name, one in given.items()}
+    if len(named) != len(given):
+        raise ArgumentError(f"expected different names; got {', '.join(map(repr, given))}")
+    return named
+
+
+def by_number(given: Mapping[Any, T], what: str, *, at_least: int) -> dict[int, T]:
+    """Returns a mapping by whole numbers, ascending. "64", as JSON writes the key 64, is the number 64.
+
+    what: the name of the keys for the error, such as "training steps". Raises ArgumentError for other keys.
+    """
+    numbers = [int(key) if isinstance(key, str) and key.isdecimal() and key.isascii() else key for key in given]
+    found = [whole_number(what, number, "whole numbers", at_least=at_least) for number in numbers]
+    if len(set(found)) != len(found):
+        raise ArgumentError(f"{what}: expected each number once; got {', '.join(map(repr, given))}")
+    return dict(sorted(zip(found, given.values(), strict=True)))
+
+
+def may_have_several(source: object) -> bool:
+    """Returns whether a key can name a table in it: a checkpoint, or a module other than a single layer."""
+    if isinstance(source, nn.Module):
+        return not is_encoding(source) and any(True for _ in source.children())
+    return isinstance(source, str | PathLike)
 
 
 def of_module(module: nn.Module, key: str | None) -> tuple[Tensor, TableLayout]:
-    """Returns the one table of an encoding, or of a module around it, and how its rows are read."""
-    encodings = {name: one for name, one in module.named_modules() if isinstance(one, PositionEncoding)}
-    tables = {name: table for name, one in encodings.items() if (table := one.table()) is not None}
-    if isinstance(module, PositionEncoding) and not tables:
-        raise ArgumentError(
-            f"{type(module).__name__} has no table of learned rows to draw. Pass rows as a tensor, such as "
-            "posembed.sinusoidal_table(512, 64)"
-        )
-    wanted = [name for name in tables if key is None or key in (name, f"{name}.weight".lstrip("."))]
-    if len(wanted) == 1:
-        name = wanted[0]
-        layout = getattr(encodings[name], "layout", None)
-        return tables[name], layout if isinstance(layout, TableLayout) else TableLayout()
-    if tables:
-        given = f"key={key!r}" if key is not None else "none of them named"
-        raise ArgumentError(f"expected the key of one of these tables: {', '.join(map(repr, tables))}; got {given}")
-    if hasattr(module, "config") and hasattr(module.config, "to_dict"):
-        settings: Any = module.config
-        config = {**settings.to_dict(), "architectures": [type(module).__name__]}
-        return found_in(config, {name: value.detach() for name, value in module.state_dict().items()}, key)
-    tensors = module_tensors(module)
-    found = key_in(module, tensors, key)
-    try:
-        return tensors[found], layout_in(module, found)
-    except ArgumentError:  # a padding row, and nothing shows where positions begin: all rows are drawn
-        return tensors[found], TableLayout()
+    """Returns the one table of a module, or the one under ``key``, and how its rows are read.
+
+    A model with a config of transformers, or a module around one, is read as its checkpoint is.
+    """
+    models = models_in(module)
+    if learned_tables(module) or not models:
+        return table_of_module(module, key)
+    path = next((path for path in models if key is not None and is_in(path, key)), None)
+    if path is None and len({id(model) for model in models.values()}) == 1 and not has_table_around(module, models):
+        path = next(iter(models))
+    elif path is None:
+        key = key_in(module, module_tensors(module), key)
+        path = next((path for path in models if is_in(path, key)), None)
+    if path is None:
+        return table_of_module(module, key)
+    model = models[path]
+    config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
+    tensors = {name: value.detach() for name, value in model.state_dict().items()}
+    return found_in(config, tensors, key.removeprefix(f"{path}.") if key and path else key)
+
+
+def is_in(path: str, key: str) -> bool:
+    """Returns whether a tensor belongs to the module at this path."""
+    return not path or key.startswith(f"{path}.")
+
+
+def has_table_around(module: nn.Module, models: Iterable[str]) -> bool:
+    """Returns whether a tensor outside these models has the name of a position table."""
+    names = (name for name in module_tensors(module) if is_table_name(name))
+    return any(not any(is_in(path, name) for path in models) for name in names)
 
 
 def of_checkpoint(source: str | PathLike[str], key: str | None) -> tuple[Tensor, TableLayout]:

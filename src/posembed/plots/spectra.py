@@ -11,11 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import AutoLocator, MaxNLocator
 from torch import Tensor
 
-from posembed.plots.canvas import axes_for, panels_for, title_of
+from posembed.calls import whole_number
+from posembed.plots.canvas import axes_for, draws, panels_for, title_of
 from posembed.plots.grids import direction_maps
 from posembed.plots.heat import MOST_DRAWN, heat
 from posembed.plots.source import Rows, Source, named_rows, rows_of
-from posembed.plots.style import DOTS, INK, MUTED, SERIES, TEXT, WIDTH
+from posembed.plots.style import DOTS, INK, MUTED, SERIES, TEXT, WIDTH, shortened
 from posembed.plots.tables import Curves, draw_lines, line_axes, name_lines
 from posembed.plots.ticks import whole_numbers
 from posembed.tables.spectrum import Spectrum, fourier_power
@@ -31,6 +32,7 @@ WIDE = WIDTH - LEFT - 8
 EACH, GAP = 46, 24
 
 
+@draws
 def spectrum(
     table: Source | Mapping[str, Source],
     *,
@@ -39,7 +41,7 @@ def spectrum(
     ax: Axes | None = None,
     title: str | None = None,
 ) -> Axes:
-    """Draws the cumulative share of the variance along the strongest directions of the rows.
+    """Draws the cumulative share of the variance along the strongest directions of the rows (principal components).
 
     The steeper the curve, the fewer directions the rows use. A random table uses all directions about equally.
 
@@ -61,7 +63,11 @@ def spectrum(
         >>> ax = posembed.plots.spectrum(tables)
     """
     tables = named_rows(table, key)
-    flat = [f"{name}: {NO_VARIANCE}" if name else NO_VARIANCE for name, rows in tables.items() if not rows.spectrum]
+    flat = [
+        f"{shortened(name)}: {NO_VARIANCE}" if name else NO_VARIANCE
+        for name, rows in tables.items()
+        if not rows.spectrum
+    ]
     drawn = "cumulative variance share" if cumulative else "singular values"
     axes = line_axes(ax, tables, title, drawn, flat, height=175, x="direction, strongest first", grid="y")
     found = spectra_of(tables)
@@ -105,16 +111,17 @@ def draw_shares(axes: Axes, found: Mapping[str, Spectrum]) -> Curves:
     axes.set_xlim(0.4, shown + 0.6)
     axes.set_ylim(0, 103)
     axes.yaxis.set_major_locator(AutoLocator())
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f}%")
+    axes.yaxis.set_major_formatter("{x:.0f}%")
     whole_numbers(axes.xaxis, 4)
     return curves
 
 
+@draws
 def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, title: str | None = None) -> Axes:
     """Draws the power of the strongest directions by frequency, in waves per table length.
 
-    Each line is a direction. One dark cell means a single wave, such as a sinusoid. Cells all over a line mean that the
-    direction is not a wave.
+    Each row of the figure is a direction. One dark cell means a single wave, such as a sinusoid. Many pale cells mean
+    that the direction is not a wave.
 
     Args:
         table, key, ax, title: as in ``heatmap``.
@@ -144,6 +151,7 @@ def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
     return heat(axes, power.sqrt(), 1.0, extent=(-0.5, bins - 0.5, number + 0.5, 0.5))
 
 
+@draws
 def directions(
     table: Source,
     *,
@@ -153,7 +161,7 @@ def directions(
     ax: Axes | None = None,
     title: str | None = None,
 ) -> Axes:
-    """Draws each row's coordinate along the strongest directions: one line per direction, or maps if there is a grid.
+    """Draws each row's coordinates along the strongest directions: one line per direction, or maps if there is a grid.
 
     A slope distinguishes distant rows, and waves distinguish neighbours. A spike is a row with a direction of its own.
 
@@ -172,7 +180,7 @@ def directions(
         >>> import posembed
         >>> ax = posembed.plots.directions(posembed.sinusoidal_table(128, 64), number=3)
     """
-    rows = rows_of(table, key, grid)
+    rows, number = rows_of(table, key, grid), whole_number("number", number, "a whole number of directions", at_least=1)
     found = rows.spectrum
     if found is None:
         drawn = title_of(title, "strongest directions", [*rows.notes, NO_VARIANCE])

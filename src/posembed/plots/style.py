@@ -51,6 +51,7 @@ def styles(names: Sequence[str]) -> dict[str, Style]:
     return drawn
 
 
-def shortened(name: str) -> str:
-    """Returns a name for the end of a line. A long name, such as a path, loses its beginning."""
-    return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"
+def shortened(name: str, units: float = LONGEST * LETTER) -> str:
+    """Returns a name at most this wide, in points, on one line. A long name, such as a path, loses its beginning."""
+    name, letters = " ".join(name.split()), max(int(units / LETTER), 2)
+    return name if len(name) <= letters else f"…{name[1 - letters :]}"

@@ -6,7 +6,7 @@ Figures of large tables show every k-th row; numbers are computed on all rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -14,12 +14,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from posembed.plots.canvas import axes_for, room_for, room_for_rows, title_of
+from posembed.calls import whole_number
+from posembed.errors import ArgumentError
+from posembed.plots.canvas import axes_for, draws, room_for, room_for_rows, title_of
 from posembed.plots.grids import similarity_maps
 from posembed.plots.heat import MOST_DRAWN, heat, of_every, scale_beside, strongest, thinned
 from posembed.plots.source import Rows, Source, named_rows, rows_of
-from posembed.plots.style import MUTED, SERIES, TEXT, WIDTH, styles
-from posembed.plots.ticks import label_line_ends, whole_numbers
+from posembed.plots.style import MUTED, SERIES, TEXT, WIDTH, shortened, styles
+from posembed.plots.ticks import label_line_ends, room_for_lines, whole_numbers
 from posembed.tables.similarity import cosine_by_distance, cosine_matrix, neighbour_cosine
 
 Curves: TypeAlias = "Mapping[str, tuple[int, Tensor]]"
@@ -28,23 +30,25 @@ HOW_FAR = 2
 """Similarity by distance is drawn up to the number of rows divided by this: few pairs are farther apart."""
 
 
+@draws
 def heatmap(table: Source, *, key: str | None = None, ax: Axes | None = None, title: str | None = None) -> Axes:
     """Draws the values of a table: rows from left to right, dimensions from top to bottom.
 
-    Blue is negative, white zero, red positive. The largest 0.5% of the values have the colour of the others' largest.
+    Blue is negative, white zero, red positive. The largest 0.5% of the absolute values share the strongest colour.
 
     Args:
-        table: a floating tensor or array (N, D), a layer with a learned table, or the path or hub name of a
+        table: a floating-point tensor or array (N, D), a layer with a learned table, or the path or hub name of a
             checkpoint. Rows that hold no position (padding, class token) are left out.
         key: the name of one table, if a checkpoint or a module has several.
         ax: the Axes to draw on. None means a new figure.
-        title: replaces the default title. Notes on rows that cannot be drawn follow it.
+        title: replaces the default title. Notes, such as on rows that cannot be drawn, follow it.
 
     Returns:
         The Axes.
 
     Raises:
-        ArgumentError: ``table`` or ``ax`` is of another kind.
+        ArgumentError: ``table``, ``ax`` or ``title`` has the wrong type, or a module has several tables and ``key``
+            names none of them.
         CheckpointError: the checkpoint cannot be read, or the key is unknown; the error lists the known keys.
 
     Examples:
@@ -66,6 +70,7 @@ def heatmap(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
     return axes
 
 
+@draws
 def similarity(
     table: Source,
     *,
@@ -82,7 +87,7 @@ def similarity(
 
     Args:
         table, key, ax, title: as in ``heatmap``.
-        grid: (height, width) of a tensor whose rows are the cells of an image. Layers and checkpoints give their own.
+        grid: (height, width) of a tensor whose rows are the cells of an image. Layers and checkpoints know their own.
         colorbar: whether to draw the scale at the right.
 
     Returns:
@@ -112,10 +117,11 @@ def similarity(
     return axes
 
 
+@draws
 def similarity_by_distance(
     table: Source | Mapping[str, Source], *, key: str | None = None, ax: Axes | None = None, title: str | None = None
 ) -> Axes:
-    """Draws the mean cosine of two rows by their distance, up to half of the table. One line per table.
+    """Draws the mean cosine between rows by their distance, up to half the length of the table. One line per table.
 
     Args:
         table: as in ``heatmap``, or several tables by name.
@@ -155,6 +161,7 @@ def by_distance(rows: Rows) -> Tensor:
     return means.where(pairs > 0.5 / len(rows), float("nan"))[: len(rows) // HOW_FAR + 1]
 
 
+@draws
 def norms(
     table: Source | Mapping[str, Source],
     *,
@@ -170,7 +177,7 @@ def norms(
     Args:
         table: as in ``heatmap``, or several tables by name.
         key, ax, title: as in ``heatmap``.
-        marked: the numbers of rows to mark, such as those that ``posembed.check_table`` finds.
+        marked: the numbers of the rows to mark, such as those that ``posembed.check_table`` reports.
 
     Returns:
         The Axes.
@@ -184,17 +191,19 @@ def norms(
         >>> ax = posembed.plots.norms(layer, marked=[0, 63])
     """
     tables = named_rows(table, key)
+    marked = checked_marks(marked, tables.values())
     axes = line_axes(ax, tables, title, "norm of each row", height=110, x="row", grid="y")
     name_lines(axes, draw_norms(axes, tables))
     for rows in tables.values():
-        point_out(axes, marked, row_norms(rows), rows.first)
+        point_out(axes, marked, rows)
     return axes
 
 
+@draws
 def neighbours(
     table: Source | Mapping[str, Source], *, key: str | None = None, ax: Axes | None = None, title: str | None = None
 ) -> Axes:
-    """Draws the cosine of each row to the next. One line per table.
+    """Draws the cosine between each row and the next. One line per table.
 
     Args:
         table: as in ``heatmap``, or several tables by name.
@@ -223,26 +232,39 @@ def neighbours(
     return axes
 
 
-def row_norms(rows: Rows) -> Tensor:
-    """Returns the norm of each row, (N,), NaN where it is not finite."""
-    return rows.measured.norm(dim=1).where(rows.finite, float("nan"))
+def checked_marks(marked: Sequence[int], tables: Iterable[Rows]) -> list[int]:
+    """Returns the numbers of rows to mark, ascending. Raises ArgumentError for what is no row of any table."""
+    if isinstance(marked, str) or not isinstance(marked, Iterable) or getattr(marked, "ndim", 1) != 1:
+        raise ArgumentError(f"marked: expected numbers of rows, such as [0, 511]; got {marked!r}")
+    numbers = {whole_number("marked", row, "numbers of rows, such as [0, 511]", at_least=0) for row in marked}
+    last = max(rows.last + rows.after for rows in tables)
+    if numbers and max(numbers) > last:
+        raise ArgumentError(f"marked: expected numbers of rows up to {last}; got {max(numbers)}")
+    return sorted(numbers)
 
 
 def draw_norms(axes: Axes, tables: Mapping[str, Rows], colours: Sequence[str] = ()) -> Curves:
-    curves = {name: (rows.first, row_norms(rows)) for name, rows in tables.items() if rows.values.numel()}
+    curves = {name: (rows.first, rows.norms) for name, rows in tables.items() if rows.values.numel()}
     draw_lines(axes, curves, colours)
     largest = max((values.nan_to_num(0).max().item() for _, values in curves.values()), default=0.0)
-    axes.set_ylim(0, 1.25 * largest or 1.0)
+    axes.set_ylim(0, min(1.25 * largest, 1e308) or 1.0)
     return curves
 
 
 def line_axes(
-    ax: Axes | None, tables: Mapping[str, Rows], title: str | None, drawn: str, more: Sequence[str] = (), **words: Any
+    ax: Axes | None,
+    tables: Mapping[str, Rows],
+    title: str | None,
+    drawn: str,
+    more: Sequence[str] = (),
+    *,
+    height: float,
+    **words: Any,
 ) -> Axes:
     """Returns axes for lines of tables, with room for their names. The title lists the rows that cannot be drawn."""
-    notes = [f"{name}: {note}" if name else note for name, rows in tables.items() for note in rows.notes]
-    right = room_for(tables) if len(tables) > 1 else 20
-    return axes_for(ax, title=title_of(title, drawn, [*notes, *more]), right=right, **words)
+    notes = [f"{shortened(name)}: {note}" if name else note for name, rows in tables.items() for note in rows.notes]
+    right, height = (room_for(tables), max(height, room_for_lines(len(tables)))) if len(tables) > 1 else (20, height)
+    return axes_for(ax, title=title_of(title, drawn, [*notes, *more]), right=right, height=height, **words)
 
 
 def draw_lines(axes: Axes, curves: Curves, colours: Sequence[str] = ()) -> None:
@@ -283,14 +305,14 @@ def name_lines(axes: Axes, curves: Curves) -> None:
     label_line_ends(axes, ends)
 
 
-def point_out(axes: Axes, marked: Sequence[int], values: Tensor, first: int) -> None:
-    """Draws a dot at each marked row, and its number unless it would overlap another."""
+def point_out(axes: Axes, marked: Sequence[int], rows: Rows) -> None:
+    """Draws a dot at the norm of each marked row, ascending, and its number unless it would overlap another."""
     low, high = axes.get_xlim()
     near, last = (high - low) * 0.09, -math.inf
     for row in marked:
-        if not 0 <= row - first < len(values):
+        if not 0 <= row - rows.first < len(rows):
             continue
-        height = values[row - first].item()
+        height = rows.norms[row - rows.first].item()
         axes.plot(row, height, "o", color=SERIES[3], markersize=4, clip_on=False)
         if row - last < near:
             continue

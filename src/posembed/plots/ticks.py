@@ -27,10 +27,16 @@ def tick_heights(axes: Axes) -> None:
     axes.grid(axis="y", color=RULE, linewidth=0.5)
 
 
-def fix_ticks(axis: Axis, places: Sequence[float]) -> None:
+def fix_ticks(axis: Axis, places: Sequence[float], *, exact: bool = False) -> None:
+    """Puts ticks on these places. exact: write all digits of whole numbers, instead of five."""
+
+    def name(place: float) -> str:
+        if exact and float(place).is_integer():
+            return f"{place:,.0f}"
+        return f"{place:,.5g}" if place >= 0.001 or place <= 0 else f"{place:.0e}".replace("-0", "-")
+
     axis.set_major_locator(FixedLocator(places))
-    names = [f"{place:,.5g}" if place >= 0.001 or place <= 0 else f"{place:.0e}".replace("-0", "-") for place in places]
-    axis.set_major_formatter(FixedFormatter(names))
+    axis.set_major_formatter(FixedFormatter([name(place) for place in places]))
     axis.set_minor_locator(NullLocator())
 
 
@@ -56,11 +62,16 @@ def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> l
     return list(map(float, places))
 
 
+def room_for_lines(names: int) -> float:
+    """Returns the height, in points, of a plot with this many names beside it."""
+    return (TEXT + 2) * (names - 1) / 0.98
+
+
 def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Writes names beside the plot, each joined to the end of its line.
 
     ends: (last value, name, colour) of each line. The limits and scale of the y axis must be set. The names of lines
-    that leave the plot stand at its top.
+    that leave the plot stand at its top. Many names are small: ``room_for_lines`` is the height at which none is.
     """
     ends = sorted(ends, key=lambda end: end[0] if end[0] < math.inf else math.inf)
     figure = axes.get_figure(root=True)
@@ -69,11 +80,11 @@ def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     top, right = axes.get_ylim()[1], axes.get_xlim()[1]
     heights = [to_axes.transform((right, value if value < top else top))[1] for value, _, _ in ends]
     units = axes.get_position().height * figure.get_figheight() * 72
-    places = spread(heights, gap=(TEXT + 2) / units, low=0.02, high=1.0)
+    gap = min(TEXT + 2, 0.98 * units / max(len(ends) - 1, 1))  # smaller letters, if there are more names than lines fit
+    places = spread(heights, gap=gap / units, low=0.02, high=1.0)
     for (value, name, colour), height, place in zip(ends, heights, places, strict=True):
         how: dict[str, Any] = {"transform": axes.transAxes, "color": colour}
         if value <= top:
             axes.plot((1.0, 1.03), (height, place), linewidth=0.8, clip_on=False, **how)
-        axes.text(
-            1.045, place, shortened(name), fontsize=TEXT, verticalalignment="center_baseline", parse_math=False, **how
-        )
+        how |= {"fontsize": max(gap - 2, 1), "verticalalignment": "center_baseline", "parse_math": False}
+        axes.text(1.045, place, shortened(name), **how)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from posembed.checkpoints.found import PositionTable
 from posembed.checkpoints.inspect import MOST_ROWS, CheckpointReport, TableReport
+from posembed.plots.source import Rows
 from posembed.report.page import Lines, Pairs, Part, Picture, Section, picture, render_page, write_page
 from posembed.report.words import capitalised
 from posembed.tables.health import describe_rows
@@ -123,7 +124,8 @@ def sentences(report: TableReport) -> Iterator[str]:
     yield f"{table.key}: {holds} of width {table.width:,}, {report.share_of_model:.1%} of the model."
     for finding in report.findings:
         where = describe_rows(finding.rows) if len(finding.rows) < table.rows else "all rows"
-        yield f"{capitalised(where)}: {finding.what}."
+        guess = " (perhaps)" if finding.what == "rarely trained" else ""
+        yield f"{capitalised(where)}: {finding.what}{guess}."
     if not report.findings and isinstance(table, PositionTable) and table.kind == "learned":
         yield "No problems were found in its rows."
     if learned is None:
@@ -148,14 +150,14 @@ def section_of(report: TableReport, name: str) -> Section:
 
 def pictures_of(report: TableReport, name: str) -> Iterator[Picture]:
     """Yields the figures of a table. Yields none if its layout is unknown, or if its rows are too few or not finite."""
-    from posembed.plots.source import Rows  # imports matplotlib, which the terminal does not need
-    from posembed.report.checkpoint_pictures import figures
+    from posembed.report.checkpoint_pictures import figures  # imports matplotlib, which the terminal does not need
 
     if not isinstance(report.table, PositionTable) or report.learned is None:
         return
     layout = report.table.layout
     rows = layout.split(report.values)[1].double()[:MOST_ROWS]
     marked = [row for finding in report.findings if finding.what == "outlying" for row in finding.rows]
-    for kind, figure in figures(Rows(rows, layout.front, layout.grid), marked):
+    after = len(report.values) - layout.front - len(rows)
+    for kind, figure in figures(Rows(rows, layout.front, layout.grid, after), marked):
         title, caption = WORDS[kind]
         yield picture(figure, name=f"{name}-{kind}", described=f"{title}. {caption}", title=title, caption=caption)

@@ -42,7 +42,7 @@ def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per 
         else:
             axes.plot(steps[-1], losses[-1], color=style.colour, marker="X", markersize=9, markeredgecolor=PAPER)
     axes.set_xlim(right=max(result.spec.steps for result in results))
-    axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     tick_heights(axes)
     label_line_ends(axes, [(math.fsum(ends) / len(ends), name, drawn[name].colour) for name, ends in last.items()])
     return figure

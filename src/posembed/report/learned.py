@@ -140,7 +140,7 @@ def attention_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, An
             figure_of(attention_by_distance, weights, window=result.window),
             name=f"{name}-attention",
             described=f"Mean attention by distance of each head of {name}.",
-            title=f"{name}, seed {result.spec.seed}",
+            title=f"{name}, {result.spec.case}",
             caption=sharpest(weights),
         )
 

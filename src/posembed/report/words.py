@@ -30,6 +30,11 @@ def signed(value: float, digits: int = 3) -> str:
     return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
 
+def loss_number(value: float) -> str:
+    """Formats a loss: 1.725."""
+    return f"{value:.3f}".replace("-", MINUS)
+
+
 def percent(share: float) -> str:
     """Formats a share for a column of percentages: 97.4. The ends of an interval are limited to 0 and 100."""
     return f"{100 * min(max(share, 0.0), 1.0):.1f}"
@@ -74,6 +79,13 @@ def capitalised(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
+def outcome(difference: Estimate | None, *, same: float = 0.0) -> str:
+    """Returns "better" if a difference or a ratio is significantly below ``same``, "worse" if significantly above,
+    "not significant" if neither, or "unknown" without an interval. ``same``: 0 for a difference, 1 for a ratio."""
+    side = None if difference is None else difference.side_of(same)
+    return {None: "unknown", "below": "better", "above": "worse", "both": "not significant"}[side]
+
+
 def by_outcome(reference: str, found: Iterable[tuple[str, str]]) -> list[str]:
     """Returns one sentence per outcome. ``found``: for each name, a key of OUTCOMES (or "") and the text to list.
 
@@ -107,7 +119,7 @@ def certainty(rows: Sequence[Row], of_each: str) -> str:
 
 def failures(rows: Sequence[Row]) -> list[str]:
     failed = [
-        f"{len(row.failures)} of {len(row.failures) + len(row.seeds)} with {called(row.name)} ({row.failures[0]})"
+        f"{len(row.failures)} of {len(row.failures) + row.succeeded} with {called(row.name)} ({row.failures[0]})"
         for row in rows
         if row.failures
     ]

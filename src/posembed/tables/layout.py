@@ -187,3 +187,14 @@ def float64_rows(table: Tensor, *, at_least: int = 1) -> Tensor:
             f"{broken[0].item()}. posembed.check_table lists them; pass the table without them"
         )
     return rows
+
+
+def extreme_scale(values: Tensor, dim: int | None = None) -> Tensor:
+    """Returns the largest absolute value where its square would overflow or vanish, else 1; of all, or along ``dim``.
+
+    Divided by it, values of any scale can be squared.
+    """
+    if not values.numel():
+        return values.new_ones(())
+    largest = values.abs().amax() if dim is None else values.abs().amax(dim=dim, keepdim=True)
+    return largest.where((largest > 0) & ((largest < 1e-100) | (largest > 1e100)), 1)

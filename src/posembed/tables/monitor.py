@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
+from posembed.tables.health import EVALUATE, RARE, TRAINED_RARELY, Finding
 from posembed.tables.layout import table_rows
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.spectrum import Spectrum
@@ -19,7 +21,10 @@ learning rate of 1e-4 gives 1e-5."""
 
 
 class TableMonitor:
-    """Compares a table with the values it had when the monitor was created.
+    """Compares a table with the values it had when the monitor was created, and counts how often each row is trained.
+
+    It counts the backward passes of this process in which a row has a gradient. In batches of many sequences, a row
+    that only a few of them reach is trained in most passes; call ``count`` to count sequences instead.
 
     Args:
         layer: a PositionEncoding with a table, another module with a ``weight`` (nn.Embedding), or the parameter
@@ -37,12 +42,99 @@ class TableMonitor:
         >>> torch.optim.Adam(layer.parameters()).step()
         >>> monitor.state()["rows_unchanged"]  # the step reached rows 0 to 9 of 64
         54.0
+        >>> monitor.trained.tolist()[8:12]  # each of the first 10 rows was trained once
+        [1, 1, 0, 0]
     """
 
     def __init__(self, layer: nn.Module | Tensor) -> None:
         self.layer = layer
         self.initial = self.rows()
         """The rows when the monitor was created."""
+        self._passes: Tensor | None = None
+        self._sequences: Tensor | None = None
+        weight = layer if isinstance(layer, Tensor) else getattr(layer, "weight", None)
+        if isinstance(weight, Tensor) and weight.is_leaf and weight.requires_grad and weight.numel():
+            self._passes = torch.zeros(len(self.initial), dtype=torch.int64)
+            monitor = weakref.ref(self)
+
+            def note(gradient: Tensor) -> None:
+                if (alive := monitor()) is not None:
+                    alive._note(gradient)
+
+            # The parameter must not keep the monitor alive, nor keep calling one that is gone.
+            weakref.finalize(self, weight.register_hook(note).remove)
+
+    @torch.no_grad()
+    def _note(self, gradient: Tensor) -> None:
+        if self._passes is None or gradient.numel() != self.initial.numel():  # a shard of the table
+            return
+        self._passes = self._passes.to(gradient.device)  # so that no step waits for the device
+        if gradient.is_sparse:
+            self._passes[gradient.coalesce().indices()[0].unique()] += 1
+        else:
+            self._passes += table_rows(gradient).ne(0).any(dim=1)
+
+    @property
+    def trained(self) -> Tensor | None:
+        """How often each row was trained, (N,) int64 on the CPU: the sequences given to ``count``, or else the backward
+        passes. None if neither is known, because the table is computed from other parameters or is frozen."""
+        counts = self._passes if self._sequences is None else self._sequences
+        return None if counts is None else counts.cpu().clone()
+
+    def count(self, rows: Tensor, mask: Tensor | None = None) -> None:
+        """Counts the sequences of a batch that read each row. ``trained`` then counts sequences.
+
+        Args:
+            rows: the row numbers that the batch reads, (B, L), or (L,) for one sequence.
+            mask: of the same shape, False where a token is padding or not in the loss. None means all tokens.
+
+        Raises:
+            ArgumentError: rows that the table does not have, or a mask of another shape.
+
+        Examples:
+            >>> import torch
+            >>> from posembed import LearnedPositionalEmbedding, TableMonitor
+            >>> monitor = TableMonitor(LearnedPositionalEmbedding(max_len=4, dim=32))
+            >>> mask = torch.tensor([[True, True, True], [True, False, False]])
+            >>> monitor.count(torch.arange(3).expand(2, 3), mask)
+            >>> monitor.trained.tolist()
+            [2, 1, 1, 0]
+        """
+        n, ids = len(self.initial), rows.detach().cpu()
+        if ids.dim() not in (1, 2) or ids.is_floating_point():
+            raise ArgumentError(f"rows are row numbers (B, L) or (L,); got {tuple(ids.shape)} of {ids.dtype}")
+        if mask is not None and mask.shape != rows.shape:
+            raise ArgumentError(
+                f"the mask must have the shape of the rows, {tuple(rows.shape)}; got {tuple(mask.shape)}"
+            )
+        ids = ids.long().reshape(-1, ids.size(-1))
+        present = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.cpu().bool().reshape(ids.shape)
+        read = ids[present]
+        if read.numel() and not 0 <= int(read.min()) <= int(read.max()) < n:
+            raise ArgumentError(f"the table has rows 0 to {n - 1}; got {int(read.min())} to {int(read.max())}")
+        # Column n collects the absent tokens. A row that a sequence reads twice counts once.
+        seen = torch.zeros(len(ids), n + 1, dtype=torch.bool).scatter_(1, ids.where(present, n), True)
+        counts = torch.zeros(n, dtype=torch.int64) if self._sequences is None else self._sequences
+        self._sequences = counts + seen[:, :n].sum(dim=0)
+
+    def rare(self) -> Tensor:
+        """Returns a boolean mask (N,) of the rows that were trained, but less than a tenth as often as the row that was
+        trained most. All False if ``trained`` is None."""
+        counts = self.trained
+        if counts is None:
+            return torch.zeros(len(self.initial), dtype=torch.bool)
+        return (counts > 0) & (counts < RARE * counts.max())
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Returns a finding that names the rarely trained rows, or nothing if there are none."""
+        counts, rare = self.trained, self.rare()
+        if counts is None or not rare.any():
+            return ()
+        unit = "backward passes" if self._sequences is None else "sequences"
+        low, high, most = int(counts[rare].min()), int(counts[rare].max()), int(counts.max())
+        times = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        rows, figure = tuple(rare.nonzero()[:, 0].tolist()), f"trained in {times} {unit}, others in up to {most:,}"
+        return (Finding("rarely trained", rows, figure, TRAINED_RARELY, EVALUATE),)
 
     def rows(self) -> Tensor:
         """Returns a copy of the table's rows, (N, D), float64 on the CPU."""
@@ -77,10 +169,13 @@ class TableMonitor:
         ``rows``: N. ``norm_mean``, ``norm_min``, ``norm_max``: statistics of the rows' norms. ``effective_rank``: exp
         of the entropy of the centered rows' variance shares (Roy and Vetterli 2007). ``rows_unchanged``: the number of
         unchanged rows. ``neighbour_cosine``: the mean cosine of rows i and i + 1, 0 for a single row. If the table is
-        not finite, all values are NaN except ``rows`` and ``rows_unchanged``.
+        not finite, all values are NaN except those that count rows. ``rows_rare``: the number of rows in ``rare()``,
+        not there if ``trained`` is None.
         """
         rows = self.rows()
         counts = {"rows": float(len(rows)), "rows_unchanged": float(self.unchanged().sum())}
+        if self.trained is not None:
+            counts["rows_rare"] = float(self.rare().sum())
         if not rows.isfinite().all():
             nothing = ("norm_mean", "norm_min", "norm_max", "effective_rank", "neighbour_cosine")
             return counts | dict.fromkeys(nothing, float("nan"))

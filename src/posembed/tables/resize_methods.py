@@ -111,7 +111,8 @@ def random_rows(rows: Tensor, length: int, *, std: float | None = None, seed: in
     spread = rows.detach().std(correction=0).item() if std is None else std
     # Drawn on the CPU, so that a seed gives the same rows on every device.
     generator = torch.Generator().manual_seed(seed)
-    new = spread * torch.randn(max(length - len(rows), 0), rows.shape[1], generator=generator, dtype=rows.dtype)
+    size = (max(length - len(rows), 0), rows.shape[1])
+    new = spread * torch.randn(size, generator=generator, dtype=rows.dtype, device="cpu")
     return torch.cat([rows[:length], new.to(rows.device)])
 
 

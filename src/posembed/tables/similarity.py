@@ -10,12 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from posembed.tables.layout import float64_rows
+from posembed.tables.layout import extreme_scale, float64_rows
 
 
 def _unit_rows(table: Tensor) -> Tensor:
     """Normalizes rows (N, D) to length 1, float64 on the CPU. A row of zeros stays zero; its cosines are 0."""
-    return F.normalize(float64_rows(table), dim=1, eps=torch.finfo(torch.float64).tiny)
+    rows = float64_rows(table)
+    return F.normalize(rows / extreme_scale(rows, dim=1), dim=1, eps=torch.finfo(torch.float64).tiny)
 
 
 def _diagonal_means(rows: Tensor) -> Tensor:
@@ -90,6 +91,7 @@ def toeplitz_residual(table: Tensor) -> float:
         0.0
     """
     rows = float64_rows(table)
+    rows = rows / extreme_scale(rows)
     n = len(rows)
     mean = (rows.sum(dim=0) ** 2).sum() / n**2
     gram_norm = ((rows.T @ rows) ** 2).sum() - (n * mean) ** 2  # |P P^T| = |P^T P|

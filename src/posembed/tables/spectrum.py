@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posembed.tables.layout import float64_rows
+from posembed.tables.layout import extreme_scale, float64_rows
 
 MOST = 0.975
 """The share of the variance that ``directions_for`` uses by default."""
@@ -33,7 +33,7 @@ class Spectrum:
     @property
     def variance_shares(self) -> Tensor:
         """The share of the rows' variance along each direction, (K,). Zeros for a constant table."""
-        power = self.singular_values**2
+        power = (self.singular_values / extreme_scale(self.singular_values)) ** 2
         return power / power.sum().clamp(min=torch.finfo(power.dtype).tiny)
 
     @property
@@ -72,9 +72,11 @@ def table_spectrum(table: Tensor) -> Spectrum:
         9 of 32 directions hold 97.6 % of the variance; effective rank 7.0
     """
     rows = float64_rows(table)
+    scale = extreme_scale(rows)
+    rows = rows / scale
     left, values, _ = torch.linalg.svd(rows - rows.mean(dim=0), full_matrices=False)
     rounding = max(rows.shape) * torch.finfo(rows.dtype).eps * rows.norm()
-    return Spectrum(singular_values=values.where(values > rounding, 0), left_vectors=left)
+    return Spectrum(singular_values=scale * values.where(values > rounding, 0), left_vectors=left)
 
 
 def fourier_power(vectors: Tensor) -> Tensor:

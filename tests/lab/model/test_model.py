@@ -4,11 +4,13 @@ import dataclasses
 
 import pytest
 import torch
+from accelerate import Accelerator
 
 from posembed import ArgumentError, NoPosition, PositionEncoding
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import Decoder
 from posembed.lab.questions.lengths import LengthSpec
+from posembed.lab.runs import train
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
 from posembed.nn.encodings import names_for
@@ -86,7 +88,29 @@ def test_tables_for_the_longest_text_hold_it(spec: LengthSpec) -> None:
     assert dataclasses.replace(spec, test_lengths=(8,)).longest == 16
 
 
-@pytest.mark.parametrize("name", ["interpolated", "hierarchical", "tiled"])
+def test_a_long_table_trained_short_keeps_its_later_rows(
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator
+) -> None:
+    """And everything else is trained as with the short table, to the last bit."""
+    long, short = (dataclasses.replace(spec, encoding=name, dropout=0.0) for name in ("learned-long", "learned"))
+    results = [train.run(each, task, accelerator) for each in (long, short)]
+    assert results[0].losses == results[1].losses
+    model = task.build(long)
+    assert model.encoding.weight.shape == (40, 16)  # type: ignore[union-attr]
+    before = model.encoding.weight.detach().clone()  # type: ignore[union-attr]
+    state = {name: value.clone() for name, value in task.build(short).state_dict().items()}
+    assert torch.equal(before[:16], state["encoding.weight"])
+    optimizer = train.make_optimizer(long, model)
+    for step in range(3):
+        task.loss(model, *task.draw(long, model, step)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    after = model.encoding.weight  # type: ignore[union-attr]
+    assert torch.equal(after[16:], before[16:])
+    assert not (after[:16] == before[:16]).all(dim=1).any()
+
+
+@pytest.mark.parametrize("name", ["interpolated", "hierarchical", "tiled", "random", "long"])
 def test_a_table_made_longer_at_test_is_trained_as_the_plain_one(spec: LengthSpec, name: str) -> None:
     plain = build_decoder(dataclasses.replace(spec, encoding="learned"), 50).eval()
     model = build_decoder(dataclasses.replace(spec, encoding=f"learned-{name}"), 50).eval()

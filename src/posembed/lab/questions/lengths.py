@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
+from posembed.lab.data.lengths import FULL, Counts, TrainLengths, counts_of, distribution
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.statistics import Estimate
@@ -21,10 +22,27 @@ if TYPE_CHECKING:
 ByLength: TypeAlias = dict[int, Estimate | None]
 """Estimates by context length. None means that the encoding has no position at that length."""
 
+SEARCH_BUDGET = 200
+"""The number of losses that the search for the factors of rope-longrope computes by default."""
+
 OF_MODEL = ("layers", "width", "heads", "dropout")
 """The settings that are taken from the config if ``model`` is given."""
 CONTINUED_LEARNING_RATE = 1e-4
 """The default learning rate if training continues from weights. The presets' learning rates are too high for that."""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The factors that a search found for a trained model, and the mean losses on the text of the search.
+
+    starts: the loss of each starting point of the search.
+    """
+
+    factors: tuple[float, ...]
+    initial_tokens: int
+    loss: float
+    starts: dict[str, float]
+    evaluations: int
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,7 @@ class Measurements:
     chunked_same_tokens: the loss of the same tokens, if their context is also fed in chunks.
     repeat_gain: how much lower the loss of a passage is at its repetition, by the number of tokens between.
     bytes_per_token: the mean number of bytes in the tokens of ``nonoverlapping``; None if it is unknown.
+    searched: the factors with which rope-longrope was measured, if they were searched for.
     """
 
     nonoverlapping: dict[int, float | None]
@@ -45,6 +64,7 @@ class Measurements:
     chunked_same_tokens: dict[int, float]
     repeat_gain: dict[int, float | None]
     bytes_per_token: dict[int, float | None]
+    searched: Searched | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +76,25 @@ class LanguageSpec(TrainingSpec):
         "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
     )
     train_length: int = option("Tokens per training sequence.", MODEL)
+    train_lengths: str | None = option(
+        "Lengths of the training sequences: full (the training length), uniform (1 to the training length), short (few "
+        "are long), or a file with one length per line, or a length and a count. Default: full.",
+        MODEL,
+        default=None,
+    )
+    """None means "full". A file's name without its folder; ``train_length_counts`` holds its contents."""
+    train_length_counts: Counts = ()
     test_tokens: int = option("Held-out tokens to measure on.", TRAINING)
+
+    @property
+    def objective(self) -> str:
+        """What the model learns from the text: a name in ``lab.tasks.objectives``."""
+        return "causal"
+
+    @property
+    def lengths_drawn(self) -> TrainLengths | None:
+        """The distribution of the lengths of training sequences; None if all have the training length."""
+        return distribution(self.train_lengths, self.train_length_counts, self.train_length)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +115,23 @@ class LengthSpec(LanguageSpec):
     window: int = option("Causal window of the encodings that use one.", MODEL)
     ring: int = option("Rows of the rolling table; at least the window.", MODEL)
     rope_factors: tuple[float, ...] = option(
-        "Factors of rope-longrope, one per pair of components of a head, separated by commas.", MODEL, default=()
+        "Factors of rope-longrope, one per pair of components of a head, separated by commas. Default: a search.",
+        MODEL,
+        default=(),
+    )
+    search_budget: int | None = option(
+        f"Losses that rope-longrope's search for its factors computes. Default: {SEARCH_BUDGET}.", MODEL, default=None
     )
 
     @property
     def longest(self) -> int:
         return max(self.train_length, *self.test_lengths)
+
+    @property
+    def searches(self) -> bool:
+        """Whether the run searches for the factors of rope-longrope, because it needs some and none are given."""
+        named = self.encoding.split("+")[0] == "rope-longrope"
+        return named and not self.rope_factors and self.longest > self.train_length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +152,8 @@ class LengthRow(Row):
     versus_reference: ByLength
     repeat_gain: ByLength
     """The gain in nats per token, by the number of tokens between a passage and its repetition."""
+    searched: dict[int, Searched] = field(default_factory=dict)
+    """The factors that were searched for, by seed. Empty for encodings without a search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +182,12 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         ascending(chosen, "test_lengths", lowest=2, unit="tokens")
+        if chosen.get("search_budget") is not None and chosen["search_budget"] < 3:
+            raise ArgumentError(
+                "search_budget must be at least 3, for the three starting points of the search; got "
+                f"{chosen['search_budget']}"
+            )
+        with_length_counts(chosen)
         if chosen.get("model") is not None:
             from posembed.lab.tasks.inside import load_inside
 
@@ -178,6 +235,14 @@ def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def with_length_counts(chosen: dict[str, Any]) -> None:
+    """Reads the file that ``train_lengths`` names. Removes "full", so that these runs are the same as without it."""
+    name = chosen.pop("train_lengths", None)
+    if name not in (None, FULL):
+        counts = counts_of(name)
+        chosen |= {"train_lengths": Path(name).name if counts else name, "train_length_counts": counts}
+
+
 def corpus_of(chosen: Mapping[str, Any], *, end: int | None = None) -> Corpus:
     """Loads the text that the settings name. ``end`` is as in ``load_corpus``."""
     from posembed.lab.data.text import load_corpus
@@ -212,6 +277,7 @@ def length_row(runs: BySeed[Measurements], spec: LengthSpec) -> LengthRow:
         ratio={length: ratio(length, runs, base) for length in lengths},
         versus_reference={length: ratio(length, runs.reference or runs, length) for length in lengths},
         repeat_gain=runs.means(lambda m: m.repeat_gain, gaps),
+        searched={seed: m.searched for seed, m in runs.measured.items() if m.searched is not None},
     )
 
 

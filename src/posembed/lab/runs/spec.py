@@ -84,12 +84,15 @@ class TrainingSpec:
     """The settings of one run, for any task. Runs with equal specs give the same numbers.
 
     A field with ``compare=False`` is only a label, such as a path; a hash of the file's content is compared instead.
-    A question's subclass adds fields. It sets ``COMPARED``, the field in which its runs differ, and ``Measured``, the
-    class of its measurements.
+    A question's subclass adds fields. It sets ``COMPARED``, the field in which its runs differ, ``VARIED``, a second
+    such field, if any, and ``Measured``, the class of its measurements.
     """
 
     COMPARED: ClassVar[str] = "encoding"
     """The field in which the runs of one folder differ, besides the seed."""
+    VARIED: ClassVar[str | None] = None
+    """A second field in which they differ, such as the amount of training text: every name runs at each of its
+    values. Like names, they are texts."""
     Measured: ClassVar[type[Any]]
     """The class of the measurements: a frozen dataclass of plain values, which a results file can hold."""
 
@@ -127,9 +130,23 @@ class TrainingSpec:
         return str(getattr(self, self.COMPARED))
 
     @property
+    def varied(self) -> str:
+        """The value of ``VARIED``; empty without such a field."""
+        return "" if self.VARIED is None else str(getattr(self, self.VARIED))
+
+    @property
+    def varied_in_words(self) -> str:
+        return self.varied
+
+    @property
+    def case(self) -> str:
+        """What distinguishes the run from others of its name, such as "seed 0" or "8,192 tokens, seed 0"."""
+        return f"{self.varied_in_words}{', ' if self.VARIED else ''}seed {self.seed}"
+
+    @property
     def name(self) -> str:
         """The run's name within its folder, such as "rope, seed 0"."""
-        return f"{self.compared}, seed {self.seed}"
+        return f"{self.compared}, {self.case}"
 
     def key(self) -> str:
         """Returns a short file name that is unique to this spec."""
@@ -139,7 +156,9 @@ class TrainingSpec:
 
     def shared_settings(self) -> dict[str, Any]:
         """Returns the settings that all runs of a folder have in common."""
-        return {name: value for name, value in self._asked().items() if name not in (self.COMPARED, "seed")}
+        return {
+            name: value for name, value in self._asked().items() if name not in (self.COMPARED, self.VARIED, "seed")
+        }
 
     @classmethod
     def labels(cls) -> set[str]:

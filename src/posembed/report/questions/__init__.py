@@ -89,6 +89,7 @@ class QuestionPage(ABC, Generic[SummaryT]):
     def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
         """Returns the page about a folder as text. Equal results give equal text."""
         runs = RunFolder(folder, question.Spec)
+        reference = reference and question.canonical(reference)
         if reference is None:
             reading = runs.reading(question.ReadingType)
         elif question.ReadingType is Compared:
@@ -104,8 +105,9 @@ class QuestionPage(ABC, Generic[SummaryT]):
             raise RunFolderError(
                 f"{runs.reading_file} names the reference {kept!r}, which was not run; use --reference"
             )
-        summary = question.summarise(results, reading)
+        summary = question.summarise(results, reading, runs)
         tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
+        shown = question.shown(results)
         return render_page(
             title=question.asks,
             about=self.about(results[0].spec, summary),
@@ -113,8 +115,8 @@ class QuestionPage(ABC, Generic[SummaryT]):
             sections=[
                 Section("", tuple(self.figures(summary))),
                 Section("The numbers", tuple(tables)),
-                Section("What the tables learned", tuple(self.learned(runs, results)), says=self.tables_note),
-                Section("Where the heads look", tuple(attention_pictures(runs, results)), says=HOW_HEADS_READ),
+                Section("What the tables learned", tuple(self.learned(runs, shown)), says=self.tables_note),
+                Section("Where the heads look", tuple(attention_pictures(runs, shown)), says=HOW_HEADS_READ),
                 training_section(results, unit=self.loss_unit),
                 run_evidence(results, self.values(results)),
             ],
@@ -188,7 +190,7 @@ def trained_table(rows: Sequence[SummaryRow], *extra: Column) -> Table:
     """Returns a table of each name's parameters and number of runs. ``extra``: more columns."""
 
     def runs(row: SummaryRow) -> Cell:
-        return Cell(f"{len(row.seeds)}", note=f"{len(row.failures)} failed" if row.failures else "")
+        return Cell(f"{row.succeeded}", note=f"{len(row.failures)} failed" if row.failures else "")
 
     return table_of(
         rows,

@@ -173,7 +173,7 @@ def overhead_figure(result: CostResult) -> Figure:
         ("alone", lambda row: row.alone_share.backward, -0.14, "o", SERIES[0]),
         ("overhead in the layer", lambda row: row.overhead.backward, 0.14, "s", SERIES[1]),
     )
-    heights = range(len(rows))
+    heights, drawn = range(len(rows)), []
     for label, read, lower, marker, colour in series:
         for height in heights:
             axes.axhline(height, color=RULE, linewidth=0.5, zorder=0)
@@ -181,11 +181,12 @@ def overhead_figure(result: CostResult) -> Figure:
             draw_interval(axes, found, height + lower, factor=100, color=colour, linewidth=2.2, alpha=0.5)
         how: dict[str, Any] = {"marker": marker, "markersize": 6, "markeredgecolor": PAPER, "linestyle": "none"}
         means = [100 * read(row).value for row in rows]
-        axes.plot(means, [height + lower for height in heights], color=colour, zorder=3, label=label, **how)
+        places = [height + lower for height in heights]
+        drawn += [(label, line) for line in axes.plot(means, places, color=colour, zorder=3, **how)]
     quoted = [(100 * (quoted_share(row.encoding) or math.nan), height) for height, row in enumerate(rows)]
     how = {"marker": "|", "markersize": 14, "markeredgewidth": 1.6, "linestyle": "none"}
-    axes.plot(*zip(*quoted, strict=True), color=MUTED, zorder=2, label="published", **how)
-    key_above(axes, fontsize=TEXT)
+    drawn += [("published", line) for line in axes.plot(*zip(*quoted, strict=True), color=MUTED, zorder=2, **how)]
+    key_above(axes, drawn, fontsize=TEXT)
     return figure
 
 

@@ -11,7 +11,7 @@ from posembed.nn.encodings import ENCODINGS
 from posembed.plots.charts import Line, line_chart
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, QuestionPage, by_size, trained_table, values_table
-from posembed.report.questions.accuracy import accuracies, compared, difference_cell
+from posembed.report.questions.accuracy import SIGNIFICANT, accuracies, compared, difference_cell
 from posembed.report.words import capitalised, failures, model_size, not_drawn, percent
 from posembed.statistics import INTERVAL
 
@@ -40,12 +40,14 @@ class ImagesPage(QuestionPage[ImageSummary]):
                 f"With the images resized to {far} x {far} pixels, the tables resized to {grid_of(summary, far)} "
                 "patches and no further training"
             )
-        paragraphs = []
+        paragraphs, rule = [], ""
         for size, where in places.items():
             found = [(row.name, row.accuracy[size]) for row in summary.rows if row.accuracy]
             shares = accuracies(f"{summary.examples:,} held-out images", found)
-            paragraphs.append(" ".join([f"{where}, {shares}" if found else "", *differences(summary, size)]))
-        return [*paragraphs[:-1], " ".join([paragraphs[-1], *failures(summary.rows)])]
+            same, versus = differences(summary, size)
+            rule = SIGNIFICANT if versus else rule
+            paragraphs.append(" ".join([f"{where}, {shares}" if found else "", *same, *versus]))
+        return [*paragraphs[:-1], " ".join(filter(None, [paragraphs[-1], rule, *failures(summary.rows)]))]
 
     def main_table(self, summary: ImageSummary) -> Table:
         ends, far = (summary.train_size, summary.farthest), summary.farthest
@@ -144,7 +146,8 @@ def are_twins(row: ImageRow, summary: ImageSummary, size: int) -> bool:
     return set(row.difference[size].over_seeds.values) == {0.0}
 
 
-def differences(summary: ImageSummary, size: int) -> list[str]:
+def differences(summary: ImageSummary, size: int) -> tuple[list[str], list[str]]:
+    """Returns sentences on the encodings that are the reference itself, and on those that are compared with it."""
     found = {row.name: row.difference[size] for row in best_first(summary) if size in row.difference}
     same, reference = [], summary.reference or ""
     for row in summary.rows:
@@ -152,7 +155,7 @@ def differences(summary: ImageSummary, size: int) -> list[str]:
             del found[row.name]
             twins = f"{capitalised(row.name)} and {reference}"
             same.append(f"{twins} are the same model until the grid changes, so their accuracies are equal.")
-    return same + compared(found, reference, "images")
+    return same, compared(found, reference, "images")
 
 
 PAGE = ImagesPage()

@@ -6,13 +6,25 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from posembed.lab.questions.inits import InitRow, InitSpec, InitSummary
-from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.questions.inits import MASKED, InitRow, InitSpec, InitSummary
+from posembed.lab.runs.results import NORMS_AT_START, RunFolder, RunResult
 from posembed.plots.charts import dots_figure
 from posembed.report.learned import measures_picture, starts_figure, tables_of
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, OUTCOMES, QuestionPage, estimate_cell, values_table
-from posembed.report.words import by_outcome, failures, from_to, interval, listed, measured, model_size, number, signed
+from posembed.report.words import (
+    by_outcome,
+    failures,
+    from_to,
+    interval,
+    listed,
+    loss_number,
+    measured,
+    model_size,
+    number,
+    outcome,
+    signed,
+)
 from posembed.statistics import INTERVAL, Estimate
 
 
@@ -35,10 +47,6 @@ REFERENCE = "normal-0.02"
 BASE = PUBLISHED[REFERENCE]
 
 
-def loss_number(value: float) -> str:
-    return f"{value:.3f}"
-
-
 def cosine(value: float) -> str:
     return signed(value, 2).removeprefix("+")
 
@@ -56,6 +64,11 @@ BECAME: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
 )
 """Columns on how the rows changed: (head, field of the row, format, rank of the column)."""
 FIRST = "initial values"
+MODELS = {
+    "causal": "The model is causal: it predicts each token from the tokens before it.",
+    "masked": "The model is masked and bidirectional: it predicts hidden tokens from the tokens on both sides. As in "
+    "BERT, 15% of the tokens are predicted; 80% of these are masked, 10% are random and 10% are unchanged.",
+}
 UNCONFIRMED = ("not significant", "unknown")
 
 
@@ -65,13 +78,13 @@ class InitsPage(QuestionPage[InitSummary]):
     def about(self, spec: InitSpec, summary: InitSummary) -> str:
         return (
             f"Each run trains the same small Transformer ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, "
-            f"in sequences of {spec.train_length:,} tokens (tokenizer: {spec.tokenizer}). A learned table of "
-            f"{spec.train_length:,} rows is added to its input. Only the table's initial values differ."
+            f"in sequences of {spec.train_length:,} tokens (tokenizer: {spec.tokenizer}). {MODELS[summary.model]} A "
+            f"learned table of {spec.train_length:,} rows is added to its input. Only its initial values differ."
         )
 
     def paragraphs(self, summary: InitSummary) -> list[str]:
         losses = " ".join([*_losses(summary), *failures(summary.rows)])
-        return [losses, _steps(summary), _rows_after(summary), disagreements(summary)]
+        return [losses, _steps(summary), _gradients(summary), _rows_after(summary), disagreements(summary)]
 
     def main_table(self, summary: InitSummary) -> Table:
         reference = summary.reference
@@ -95,9 +108,12 @@ class InitsPage(QuestionPage[InitSummary]):
             ]
         if summary.loss is not None:
             columns.append((Cell("steps", note=f"to {loss_number(summary.loss)}", rank=4), steps_cell))
+        if any(row.gradient_at_start for row in summary.rows):
+            columns.append((Cell("gradient", note="at step 1", rank=5), gradient_cell("gradient_at_start")))
         return table_of(
             best_first(summary),
-            f"Held-out loss after {summary.steps:,} steps, in nats per token (lower is better)",
+            f"Held-out loss of a {summary.model} model after {summary.steps:,} steps, in nats per "
+            f"{'hidden ' if summary.model == MASKED else ''}token (lower is better)",
             f"Measured in windows of {summary.train_length:,} tokens, the training length. Differences are paired by "
             "seed.",
             *columns,
@@ -137,7 +153,16 @@ class InitsPage(QuestionPage[InitSummary]):
             ("runs that reached it", lambda row: f"{row.steps_reached} of {len(row.seeds)}"),
             first=FIRST,
         )
-        return [steps, self.what_became(summary), published_table(summary)]
+        gradients = table_of(
+            [row for row in trained(summary) if row.gradient_at_start],
+            "Gradients at the start",
+            "The norm of the gradient of all weights, before clipping: at the first step, and the highest of the first "
+            f"{NORMS_AT_START} steps.",
+            ("step 1", gradient_cell("gradient_at_start")),
+            (f"highest of {NORMS_AT_START}", gradient_cell("highest_gradient")),
+            first=FIRST,
+        )
+        return [steps, gradients, self.what_became(summary), published_table(summary)]
 
     def figures(self, summary: InitSummary) -> Iterable[Picture]:
         """Yields a figure of the losses and a figure of the numbers of steps. The first shows differences from the
@@ -183,19 +208,16 @@ class InitsPage(QuestionPage[InitSummary]):
             yield measures_picture(tables)
 
 
-def outcome(difference: Estimate | None, *, same: float = 0.0) -> str:
-    """Returns "better" if a difference or a ratio is significantly below ``same``, "worse" if significantly above,
-    "not significant" if neither, or "unknown" without an interval. ``same``: 0 for a difference, 1 for a ratio."""
-    side = None if difference is None else difference.side_of(same)
-    return {None: "unknown", "below": "better", "above": "worse", "both": "not significant"}[side]
-
-
 def trained(summary: InitSummary) -> list[InitRow]:
     return [row for row in best_first(summary) if row.seeds]
 
 
 def steps_cell(row: InitRow) -> Cell:
     return estimate_cell(row.steps, "{:,.0f}".format, missing="not all")
+
+
+def gradient_cell(field: str) -> Callable[[InitRow], Cell]:
+    return lambda row: estimate_cell(getattr(row, field), missing="")
 
 
 def best_first(summary: InitSummary) -> list[InitRow]:
@@ -208,7 +230,8 @@ def _losses(summary: InitSummary) -> list[str]:
         return []
     best, lowest = rows[0]
     first = (
-        f"After {summary.steps:,} steps, {best.name} has the lowest held-out loss, {loss_number(lowest.value)} nats."
+        f"In a {summary.model} model after {summary.steps:,} steps, {best.name} has the lowest held-out loss, "
+        f"{loss_number(lowest.value)} nats."
     )
     compared = [
         (outcome(row.versus_reference), f"{row.name} ({_with_interval(row.versus_reference)})")
@@ -236,6 +259,18 @@ def _steps(summary: InitSummary) -> str:
     return (
         f"Compared with {summary.reference}, reaching a training loss of {loss_number(summary.loss)} takes "
         f"{listed(extremes)}.{f' Some runs of {late} did not reach it.' if late else ''}"
+    )
+
+
+def _gradients(summary: InitSummary) -> str:
+    found = [(row.highest_gradient.value, row) for row in summary.rows if row.highest_gradient is not None]
+    if len(found) < 2:
+        return ""
+    (_, least), (_, most) = (chosen(found, key=lambda pair: pair[0]) for chosen in (min, max))
+    peaks = [f"{row.name}, {measured(row.highest_gradient)}" for row in (least, most) if row.highest_gradient]
+    return (
+        f"The highest gradient norm of the first {NORMS_AT_START} steps, before clipping, is smallest with {peaks[0]}, "
+        f"and largest with {peaks[1]}."
     )
 
 

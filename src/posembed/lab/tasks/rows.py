@@ -1,0 +1,91 @@
+"""Next-token prediction with a learned table, measured position by position and row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from posembed.lab import attention, measure
+from posembed.lab.model import PositionedModel
+from posembed.lab.questions.rows import LEARNED, RowMeasurements, RowSpec
+from posembed.lab.tasks.language import TaskOnText, shared_loss
+from posembed.layers.learned import LearnedPositionalEmbedding
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+MOST_ROWS = 64
+"""The largest number of rows to replace, one at a time, because each needs a pass over the text."""
+SHARE_OF_TEXT = 1 / 8
+"""The share of the measured text on which rows are replaced."""
+
+
+class TrainedRows(TaskOnText[RowSpec, RowMeasurements]):
+    """Next-token prediction with drawn training lengths; measures each position, and the model without each row."""
+
+    def check(self, spec: RowSpec) -> None:
+        self.check_lengths(spec, (spec.train_length,))
+
+    def measure(self, spec: RowSpec, model: PositionedModel, accelerator: Accelerator) -> RowMeasurements:
+        loss = shared_loss(model, accelerator)
+        text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
+        some = measure.windows(self.corpus.held_out, spec.train_length, tokens_replaced(spec))
+        increases: dict[str, dict[int, Tensor]] = {"mean": {}, "neighbour": {}}
+        if type(model.encoding) is LearnedPositionalEmbedding:
+            intact, weight = loss(some), model.encoding.weight
+            for row in rows_replaced(spec.train_length):
+                neighbour = row + 1 if row + 1 < len(weight) else row - 1
+                for name, other in (("mean", weight.mean(dim=0)), ("neighbour", weight[neighbour])):
+                    with replaced(weight, row, other):
+                        increases[name][row] = (loss(some) - intact).mean(dim=0)
+        return RowMeasurements(
+            loss=tuple(loss(text).mean(dim=0).tolist()),
+            trained=self.times_trained(spec, model),
+            attention=tuple(attention.received(model, some[:, :-1], accelerator.device).mean(dim=(0, 1)).tolist()),
+            text_increase={row: increase.sum().item() for row, increase in increases["mean"].items()},
+            own_increase={row: increase[row].item() for row, increase in increases["mean"].items()},
+            neighbour_increase={row: increase.sum().item() for row, increase in increases["neighbour"].items()},
+        )
+
+    def times_trained(self, spec: RowSpec, model: PositionedModel) -> tuple[int, ...]:
+        """Counts the training sequences that had a token to predict at each position. Repeats the draws of the run."""
+        if spec.lengths_drawn is None:
+            return (spec.steps * spec.batch,) * spec.train_length
+        positions, reached = torch.arange(spec.train_length), torch.zeros(spec.train_length, dtype=torch.int64)
+        for step in range(spec.steps):
+            *_, counts, _ = self.draw(spec, model, step)
+            reached += (positions < counts.unsqueeze(1)).sum(dim=0)
+        return tuple(reached.tolist())
+
+    def tokens_measured(self, spec: RowSpec) -> int:
+        passes = 2 * len(rows_replaced(spec.train_length)) if spec.encoding == LEARNED else 0
+        return spec.test_tokens + passes * tokens_replaced(spec)
+
+
+def tokens_replaced(spec: RowSpec) -> int:
+    return max(int(spec.test_tokens * SHARE_OF_TEXT), spec.train_length)
+
+
+def rows_replaced(length: int) -> list[int]:
+    """Returns the rows to replace: all, or the first quarter of MOST_ROWS and the others spread evenly to the end."""
+    if length <= MOST_ROWS:
+        return list(range(length))
+    first = MOST_ROWS // 4
+    return [*range(first), *torch.linspace(first, length - 1, MOST_ROWS - first).round().int().tolist()]
+
+
+@contextmanager
+def replaced(weight: nn.Parameter, row: int, other: Tensor) -> Iterator[None]:
+    """Replaces one row of a table (N, D) with ``other`` (D,), and puts it back at the end."""
+    kept, other = weight[row].detach().clone(), other.detach().clone()
+    with torch.no_grad():
+        weight[row] = other
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            weight[row] = kept

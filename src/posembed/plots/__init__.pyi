@@ -1,0 +1,14 @@
+from .attention import attention_by_distance as attention_by_distance
+from .by_length import lengths as lengths
+from .how_it_works import idea as idea
+from .several import before_after as before_after
+from .several import compare as compare
+from .several import during_training as during_training
+from .spectra import directions as directions
+from .spectra import fourier as fourier
+from .spectra import spectrum as spectrum
+from .tables import heatmap as heatmap
+from .tables import neighbours as neighbours
+from .tables import norms as norms
+from .tables import similarity as similarity
+from .tables import similarity_by_distance as similarity_by_distance

@@ -1,0 +1,135 @@
+"""Drawn training lengths: the distributions, files, and what a padded batch trains."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from asked import shared
+from posembed.errors import ArgumentError, DataError
+from posembed.lab.data.lengths import counts_of, distribution
+from posembed.lab.questions.lengths import LengthSpec
+from posembed.lab.tasks.language import LanguageModelling
+
+DRAWS = 40_000
+
+
+@pytest.mark.parametrize("length", [1, 7, 64])
+@pytest.mark.parametrize("name", ["uniform", "short"])
+def test_draws_follow_the_named_distribution(name: str, length: int) -> None:
+    found = distribution(name, (), length)
+    assert found is not None
+    drawn = found.draw(DRAWS, torch.Generator().manual_seed(0))
+    weights = torch.tensor([1.0 if name == "uniform" else 1 / n for n in range(1, length + 1)], dtype=torch.float64)
+    expected = weights / weights.sum()
+    shares = torch.bincount(drawn, minlength=length + 1)[1:] / DRAWS
+    assert ((shares - expected).abs() <= 5 * (expected / DRAWS).sqrt()).all()
+    assert torch.equal(drawn, found.draw(DRAWS, torch.Generator().manual_seed(0)))
+
+
+def test_a_file_of_lengths_or_of_lengths_and_counts(tmp_path: Path) -> None:
+    file = tmp_path / "lengths.txt"
+    file.write_text("5\n\n3 2\n5 4\n9 0\n100\t1\n", encoding="utf-8")
+    counts = counts_of(str(file))
+    assert counts == ((3, 2), (5, 5), (100, 1))
+    found = distribution("lengths.txt", counts, 4)  # texts longer than the training length are truncated
+    assert found is not None
+    assert (found.lengths, found.weights) == ((3, 4), (2.0, 6.0))
+    assert distribution("full", (), 4) is distribution(None, (), 4) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no training lengths"),
+        ("5 0\n", "holds no training lengths"),
+        ("5\nfive\n", r"line 2: expected one length per line, .* got 'five'"),
+        ("0\n", "line 1: .* at least 1"),
+        ("-3\n", "line 1: "),
+        ("3 -1\n", "line 1: "),
+        ("3 1 1\n", "line 1: "),
+        ("1.5\n", "line 1: "),
+        ("9" * 5000, "line 1: "),
+        (b"\xff\xfe", "is not text in UTF-8"),
+    ],
+)
+def test_a_file_of_anything_else_is_refused(text: str | bytes, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "lengths.txt"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DataError, match=message):
+        counts_of(str(file))
+
+
+def test_an_unknown_name_says_what_is_known(tmp_path: Path) -> None:
+    with pytest.raises(
+        ArgumentError, match=r"'shrt' \(did you mean short\?\); choose from full, .*, or a file with one length"
+    ):
+        counts_of("shrt")
+    with pytest.raises(ArgumentError, match="unknown training lengths"):
+        counts_of(str(tmp_path))
+
+
+@pytest.fixture
+def drawn(spec: LengthSpec) -> LengthSpec:
+    return dataclasses.replace(spec, encoding="learned", train_lengths="short", batch=6)
+
+
+def test_other_draws_stay_and_padding_follows_the_tokens(task: LanguageModelling, drawn: LengthSpec) -> None:
+    model = task.build(drawn)
+    ids, positions, counts, mean = task.draw(drawn, model, 3)
+    full_ids, full_positions = task.draw(dataclasses.replace(drawn, train_lengths=None), model, 3)
+    assert torch.equal(positions, full_positions)
+    assert mean == counts.double().mean().float()
+    for row, full, count in zip(ids, full_ids, counts.tolist(), strict=True):
+        assert torch.equal(row[: count + 1], full[: count + 1])
+        assert not row[count + 1 :].any()
+
+
+@pytest.mark.parametrize("encoding", ["learned", "rope", "alibi", "rolling", "fire"])
+def test_a_padded_batch_has_the_loss_of_its_texts(task: LanguageModelling, drawn: LengthSpec, encoding: str) -> None:
+    drawn = dataclasses.replace(drawn, encoding=encoding)
+    model = task.build(drawn).double().eval()
+    ids, positions, counts, mean = task.draw(drawn, model, 0)
+    total = 0.0
+    for row, places, count in zip(ids, positions.expand(ids.size(0), -1), counts.tolist(), strict=True):
+        logits = model(row[None, :count], places[:count])
+        total += F.cross_entropy(logits[0], row[1 : count + 1], reduction="sum").item()
+    expected = total / counts.sum().item()
+    loss = task.loss(model, ids, positions, counts, mean).item()
+    assert loss == pytest.approx(expected, rel=1e-5)
+    # Shares of a batch have its loss between them, although they hold different numbers of tokens.
+    parts = [task.loss(model, *task.draw(drawn, model, 0, part)).item() for part in (slice(0, 3), slice(3, 6))]
+    assert math.fsum(parts) / 2 == pytest.approx(expected, rel=1e-5)
+
+
+def test_rows_past_every_text_have_no_gradient(task: LanguageModelling, drawn: LengthSpec) -> None:
+    drawn = dataclasses.replace(drawn, train_lengths="some.txt", train_length_counts=((3, 1), (5, 2)))
+    model = task.build(drawn)
+    task.loss(model, *task.draw(drawn, model, 0)).backward()
+    gradient = model.encoding.get_parameter("weight").grad
+    assert gradient is not None
+    assert gradient.ne(0).any(dim=1).tolist() == [True] * 5 + [False] * 11
+
+
+@pytest.mark.parametrize("name", ["lengths", "inits"])
+def test_full_is_the_default_and_a_file_is_its_contents(name: str, tmp_path: Path) -> None:
+    data = tmp_path / "text.txt"
+    data.write_text("a line of text that comes again\n" * 100, encoding="utf-8")
+    file, moved = tmp_path / "lengths.txt", tmp_path / "elsewhere" / "lengths.txt"
+    file.write_text("8\n", encoding="utf-8")
+    moved.parent.mkdir()
+    moved.write_text("8 1\n", encoding="utf-8")
+    plain, full, here, there, short = (
+        shared(name, data=str(data), train_lengths=None if given is None else str(given))
+        for given in (None, "full", file, moved, "short")
+    )
+    assert plain == full
+    assert "train_lengths" not in plain.shared_settings()
+    assert here == there
+    assert (here.train_lengths, here.train_length_counts) == ("lengths.txt", ((8, 1),))
+    assert len({each.key() for each in (plain, here, short)}) == 3

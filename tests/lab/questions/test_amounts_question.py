@@ -1,0 +1,234 @@
+"""Runs that train on an amount of text, and runs that differ in a second setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from accelerate import Accelerator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from asked import runs_of, summarise
+from made_up_amounts import TOKENS, data_runs, dropout_runs
+from posembed import ArgumentError, DataError
+from posembed.comparison import Comparison
+from posembed.lab.data.text import Corpus
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.questions.amounts import DataSpec, Losses, canonical_amount, share_or_tokens, tokens_of
+from posembed.lab.questions.dropout import Dropout, DropoutSpec
+from posembed.lab.questions.lengths import LengthSpec
+from posembed.lab.runs import train
+from posembed.lab.runs.results import RunFolder, result_from_json
+from posembed.lab.runs.sweep import plan, sweep
+from posembed.lab.tasks.amounts import DropoutAfterTheSum, TrainingOnLess
+
+AMOUNTS = ["300", "1/4", "1"]
+
+
+def of(spec: LengthSpec, kind: type[DataSpec] | type[DropoutSpec], **own: object) -> DataSpec | DropoutSpec:
+    known = {field.name for field in dataclasses.fields(kind)}
+    shared = {name: value for name, value in vars(spec).items() if name in known}
+    question = "dropout" if kind is DropoutSpec else "data-efficiency"
+    return kind(**shared | {"question": question, "dropout": 0.0, "encoding": "learned"} | own)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def specs(spec: LengthSpec) -> list[DataSpec]:
+    return runs_of(of(spec, DataSpec), ["learned", "rope"], 2, AMOUNTS)
+
+
+# --- a second setting that varies ----------------------------------------------------------------------------------
+
+
+def test_every_name_runs_at_every_value(specs: list[DataSpec]) -> None:
+    assert [(s.seed, s.amount, s.encoding) for s in specs] == [
+        (seed, amount, name) for seed in (0, 1) for amount in AMOUNTS for name in ("learned", "rope")
+    ]
+    assert len({s.key() for s in specs}) == len({s.name for s in specs}) == len(specs)
+    assert {tuple(s.shared_settings().items()) for s in specs} == {tuple(specs[0].shared_settings().items())}
+    assert specs[0].name == "learned, 300 tokens, seed 0"
+    assert specs[2].name == "learned, 1/4 of the text, seed 0"
+    assert "amount" not in specs[0].shared_settings()
+
+
+def test_a_sweep_trains_each_run_once_and_reports_them(
+    specs: list[DataSpec], corpus: Corpus, accelerator: Accelerator, tmp_path
+) -> None:
+    task = TrainingOnLess(corpus)
+    specs = [dataclasses.replace(s, steps=2, warmup=1) for s in specs]
+    planned = plan(specs[:6], task, accelerator)
+    assert [run.spec for run in planned] == specs[:6]
+    folder: RunFolder[DataSpec] = RunFolder(tmp_path, DataSpec)
+    sweep(specs[:3], task, folder, accelerator)  # an interrupted sweep
+    results = sweep(specs, task, folder, accelerator)
+    assert [result.spec for result in results] == specs
+    assert {result.spec for result in folder.results()} == set(specs)
+    for result in results:
+        assert result_from_json(result.to_json(), DataSpec) == result
+    assert results[0].measurements == train.run(specs[0], task, accelerator).measurements
+    summary = QUESTIONS["data-efficiency"].summarise(results)
+    tokens = len(corpus.train)
+    assert summary.amounts == {"300": 300, "1/4": round(tokens / 4), "1": tokens}
+    assert [row.succeeded for row in summary.rows] == [6, 6]
+    shown = Comparison(QUESTIONS["data-efficiency"], tmp_path, results, summary).learned_tables()
+    assert list(shown) == ["learned"]
+    assert {run.spec.amount for run in QUESTIONS["data-efficiency"].shown(results)} == {"1"}
+
+
+def test_a_summary_pairs_by_seed_at_each_amount() -> None:
+    results = data_runs(3)
+    summary = summarise(results)
+    assert (summary.reference, summary.amounts) == ("learned", TOKENS)
+    measured = {(r.spec.encoding, r.spec.amount, r.spec.seed): r.measurements for r in results}
+    for row in summary.rows:
+        for amount in TOKENS:
+            ours, theirs = (
+                [measured[name, amount, seed].held_out for seed in range(3)] for name in (row.name, "learned")
+            )
+            assert row.held_out[amount].value == pytest.approx(sum(ours) / 3)
+            if row.name == "learned":
+                assert row.versus_reference[amount] is None
+            else:
+                differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+                assert row.versus_reference[amount].values == pytest.approx(differences)
+        growths = [
+            measured[row.name, "8192", seed].held_out - measured[row.name, "1", seed].held_out for seed in range(3)
+        ]
+        assert row.growth.values == pytest.approx(growths)
+
+
+def test_failed_and_missing_runs_are_counted_where_they_are() -> None:
+    results = [
+        dataclasses.replace(r, measurements=None, failure="the loss was nan")
+        if (r.spec.encoding, r.spec.amount, r.spec.seed) == ("rope", "1/16", 1)
+        else r
+        for r in data_runs(2)
+    ]
+    rope = next(row for row in summarise(results).rows if row.name == "rope")
+    assert (rope.succeeded, rope.failures) == (5, ("1/16 of the text, seed 1: the loss was nan",))
+    assert len(rope.versus_reference["1/16"].values) == 1
+    assert len(rope.versus_reference["1"].values) == 2
+    only = summarise([r for r in results if r.spec.amount == "8192"])
+    assert list(only.amounts) == ["8192"]
+    assert only.rows[0].growth is None
+
+
+# --- amounts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [("4/16", "1/4"), ("0.25", "1/4"), (".5", "1/2"), ("1.0", "1"), ("4/4", "1"), ("8192", "8192"), ("0300", "300")],
+)
+def test_an_amount_has_one_spelling(text: str, canonical: str) -> None:
+    assert canonical_amount(text) == canonical_amount(canonical) == canonical
+
+
+@pytest.mark.parametrize("text", ["", "0", "0/4", "1/0", "-1", "3/2", "1.5", "all", "1e3", "1/2/3", "nan", "٣"])
+def test_other_amounts_are_refused(text: str) -> None:
+    assert canonical_amount(text) == text
+    with pytest.raises(ArgumentError, match=r"expected amounts of training text as shares .* or numbers of tokens"):
+        share_or_tokens(text)
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(st.integers(2, 5000), st.integers(1, 50), st.integers(1, 50))
+def test_an_amount_means_a_number_of_tokens(available: int, a: int, b: int) -> None:
+    part, whole = sorted((a, b))
+    assert abs(tokens_of(f"{part}/{whole}", available) - available * part / whole) <= 0.5
+    assert tokens_of("1", available) == available
+    assert tokens_of(str(available), available) == available
+    with pytest.raises(DataError, match=f"has {available:,} tokens, fewer than the amount {available + 1:,}"):
+        tokens_of(str(available + 1), available)
+
+
+def test_a_stretch_depends_on_the_seed_and_lies_in_every_larger_one(spec: LengthSpec, corpus: Corpus) -> None:
+    task, starts = TrainingOnLess(corpus), set()
+    for seed in range(5):
+        small, large, every = (task.text(of(spec, DataSpec, amount=each, seed=seed)) for each in AMOUNTS)
+        assert (len(small), len(large), len(every)) == (300, round(len(corpus.train) / 4), len(corpus.train))
+        assert every.data_ptr() <= large.data_ptr() <= small.data_ptr()
+        assert small.data_ptr() + 300 <= large.data_ptr() + len(large)  # bytes: one each
+        starts.add(small.data_ptr())
+        spec_of = of(spec, DataSpec, amount="300", seed=seed)
+        inputs, targets, _ = task.draw(spec_of, task.build(dataclasses.replace(spec_of, encoding="rope")), 0)
+        ids = torch.cat((inputs, targets[:, -1:]), dim=1)
+        windows = {tuple(w.tolist()) for w in small.unfold(0, spec.train_length + 1, 1)}
+        assert {tuple(row.tolist()) for row in ids} <= windows
+    assert len(starts) == 5
+
+
+def test_all_of_the_text_trains_as_compare_lengths_does(
+    spec: LengthSpec, corpus: Corpus, accelerator: Accelerator, task
+) -> None:
+    """The batches are the same, to the last bit; only the measurements differ."""
+    ours = of(spec, DataSpec, amount="1", encoding="rope")
+    theirs = dataclasses.replace(spec, encoding="rope", dropout=0.0)
+    assert train.run(ours, TrainingOnLess(corpus), accelerator).losses == train.run(theirs, task, accelerator).losses
+
+
+def test_both_losses_are_those_of_the_model_in_eval_mode(
+    spec: LengthSpec, corpus: Corpus, accelerator: Accelerator
+) -> None:
+    task = TrainingOnLess(corpus)
+    of_spec = of(spec, DataSpec, amount="300", encoding="learned", dropout=0.5)
+    model = task.build(of_spec).eval()
+    found = task.measure(of_spec, model, accelerator)
+    held_out, training = task.measured_windows(of_spec)
+    assert len(training) == 299 // spec.train_length  # all whole windows of the stretch
+    for windows, loss in ((held_out, found.held_out), (training, found.training)):
+        logits = model.double()(windows[:, :-1])
+        expected = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
+        assert loss == pytest.approx(expected.item(), abs=1e-5)
+    assert found.train_tokens == 300
+    assert Losses(held_out=2.0, training=1.5, train_tokens=9).gap == 0.5
+
+
+def test_too_little_text_is_refused_before_anything_trains(spec: LengthSpec, corpus: Corpus) -> None:
+    for amount, message in (("16", "has 16 tokens, and a training length of 16"), ("999999", "fewer than the amount")):
+        with pytest.raises(DataError, match=message):
+            train.check(of(spec, DataSpec, amount=amount, encoding="rope"), TrainingOnLess(corpus))
+    with pytest.raises(ArgumentError, match=r"use a larger --amount, or fewer --test-tokens"):
+        train.check(of(spec, DropoutSpec, amount="300", rate="0.1"), DropoutAfterTheSum(corpus))
+
+
+# --- dropout -------------------------------------------------------------------------------------------------------
+
+
+def test_dropout_follows_the_sum_alone(spec: LengthSpec, corpus: Corpus) -> None:
+    task = DropoutAfterTheSum(corpus)
+    dropped = task.build(of(spec, DropoutSpec, amount="1/2", rate="0.3")).train()
+    plain = task.build(of(spec, DropoutSpec, amount="1/2", rate="0")).train()
+    assert all(torch.equal(a, b) for a, b in zip(dropped.parameters(), plain.parameters(), strict=True))
+    x = torch.ones(8, spec.train_length, spec.width)
+    ids = torch.arange(spec.train_length)
+    out = dropped.encoding.at_input(x, ids)
+    zeros = (out == 0).float().mean().item()
+    assert zeros == pytest.approx(0.3, abs=0.05)
+    kept = plain.encoding.at_input(x, ids)
+    torch.testing.assert_close(out[out != 0], (kept / 0.7)[out != 0])
+    tokens = torch.randint(50, (2, 16))
+    assert torch.equal(dropped.eval()(tokens), plain.eval()(tokens))
+    body = [m.p for m in dropped.body.modules() if isinstance(m, torch.nn.Dropout)]
+    assert set(body) <= {0.0}
+
+
+def test_rates_have_one_spelling_and_others_are_refused(spec: LengthSpec) -> None:
+    question = Dropout()
+    assert [question.canonical(text) for text in ("0", "0.0", ".1", "0.10")] == ["0", "0", "0.1", "0.1"]
+    for rate in ("1", "-0.1", "nan", "1.5", "", "high"):
+        with pytest.raises(ArgumentError, match="rates: expected numbers of at least 0 and below 1"):
+            runs_of(of(spec, DropoutSpec, amount="1"), [rate], 1)
+    assert of(spec, DropoutSpec, amount="1", rate="0.1").name == "dropout 0.1, seed 0"
+
+
+def test_a_summary_of_dropout_holds_the_gap() -> None:
+    summary = summarise(dropout_runs(3))
+    assert (summary.reference, summary.train_tokens, summary.tokens_read) == ("0", 32_768, 300 * 32 * 64)
+    for row in summary.rows:
+        assert row.gap.value == pytest.approx(row.held_out.value - row.training.value)
+        assert math.isfinite(row.gap.low)

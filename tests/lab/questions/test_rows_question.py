@@ -1,0 +1,131 @@
+"""The question of rows: names, specs, and the arithmetic of its summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+
+from asked import runs_of, shared, summarise
+from made_up_rows import NAMES, row_run, row_runs
+from posembed.errors import ArgumentError
+from posembed.lab.questions.rows import RowSpec, bands, parts_of
+from posembed.lab.runs.results import RunFolder, result_from_json
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    file = tmp_path / "text.txt"
+    file.write_text("a line of text that comes again\n" * 100, encoding="utf-8")
+    return str(file)
+
+
+def test_names_are_lengths_and_an_encoding(tmp_path: Path) -> None:
+    file = tmp_path / "a+b.txt"
+    file.write_text("3\n")
+    assert parts_of("short") == ("short", "learned")
+    assert parts_of("short+rope+window") == ("short", "rope+window")
+    assert parts_of(f"{file}") == (str(file), "learned")
+    assert parts_of(f"{file}+none") == (str(file), "none")
+
+
+def test_each_run_has_its_own_lengths_and_encoding(data: str, tmp_path: Path) -> None:
+    file = tmp_path / "lengths.txt"
+    file.write_text("5 9\n16\n", encoding="utf-8")
+    names = ["full", "short+rope", str(file), f"{file}+none"]
+    specs = runs_of(shared("rows", data=data, train_length=16), names, 2)
+    assert [spec.compared for spec in specs] == names * 2
+    assert [spec.encoding for spec in specs[:4]] == ["learned", "rope", "learned", "none"]
+    assert [spec.lengths_name for spec in specs[:4]] == ["full", "short", str(file), str(file)]
+    assert [spec.train_length_counts for spec in specs[:4]] == [(), (), ((5, 9), (16, 1)), ((5, 9), (16, 1))]
+    assert len({spec.key() for spec in specs}) == 8
+    assert len({str(spec.shared_settings()) for spec in specs}) == 1
+    file.unlink()  # a finished run knows its lengths
+    drawn = specs[2].lengths_drawn
+    assert drawn is not None
+    assert drawn.lengths == (5, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("shrt", r"training lengths 'shrt' \(did you mean short\?\)"),
+        ("short+ropes", "unknown encoding 'ropes'"),
+        ("missing.txt", "or a file with one length per line"),
+    ],
+)
+def test_unknown_names_are_refused_before_the_text_is_read(name: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        runs_of(dataclasses.replace(row_run("full").spec), [name], 1)
+
+
+def test_results_with_lengths_come_back_from_their_file(tmp_path: Path) -> None:
+    result = row_run("full")
+    spec = dataclasses.replace(result.spec, train_lengths="some.txt", train_length_counts=((5, 9), (16, 1)))
+    result = dataclasses.replace(result, spec=spec)
+    assert result_from_json(result.to_json(), RowSpec) == result
+    folder = RunFolder(tmp_path, RowSpec)
+    folder.prepare(spec)
+    folder.prepare(row_run("short+sinusoidal").spec)  # another name, in the same folder
+
+
+def test_two_files_of_one_name_are_refused() -> None:
+    runs = [row_run("full", seed=seed) for seed in range(2)]
+    runs[1] = dataclasses.replace(runs[1], spec=dataclasses.replace(runs[1].spec, train_length_counts=((5, 1),)))
+    with pytest.raises(ArgumentError, match="several files called full, whose lengths differ; choose another --out"):
+        summarise(runs)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 9, 64, 100, 1024])
+def test_bands_follow_each_other_from_the_first_to_the_last_position(length: int) -> None:
+    found = bands(length)
+    assert [p for first, last in found.items() for p in range(first, last + 1)] == list(range(length))
+
+
+def test_the_summary_is_its_arithmetic() -> None:
+    runs = row_runs(3)
+    summary = summarise(runs)
+    of = {(run.spec.compared, run.spec.seed): run.measurements for run in runs}
+    rows = {row.name: row for row in summary.rows}
+    assert (summary.reference, summary.control, list(rows)) == ("full", "sinusoidal", list(NAMES))
+    for first, last in summary.bands.items():
+        places = range(first, last + 1)
+
+        def loss(name: str, seed: int, places: range = places) -> float:
+            return math.fsum(of[name, seed].loss[p] for p in places) / len(places)
+
+        for name in NAMES:
+            full = "full+sinusoidal" if "+" in name else "full"
+            row, minus = rows[name], [loss(name, seed) - loss(full, seed) for seed in range(3)]
+            assert row.loss[first].value == pytest.approx(math.fsum(loss(name, seed) for seed in range(3)) / 3)
+            if name == full:
+                assert row.versus_reference[first] is None
+                continue
+            assert row.versus_reference[first].values == pytest.approx(minus)
+            if "+" in name:
+                assert row.beyond_control[first] is None
+                continue
+            control = [loss(f"{name}+sinusoidal", seed) - loss("full+sinusoidal", seed) for seed in range(3)]
+            assert row.beyond_control[first].values == pytest.approx(
+                [a - b for a, b in zip(minus, control, strict=True)]
+            )
+    full = rows["full"]
+    assert full.trained[0].value == 19_200
+    assert full.text_increase_by_position[5].value == pytest.approx(
+        math.fsum(of["full", seed].text_increase[5] for seed in range(3)) / 3
+    )
+    (first, *_, last) = summary.bands
+    early_minus_late = full.text_increase[first].value - full.text_increase[last].value
+    assert full.early_minus_late["text_increase"].value == pytest.approx(early_minus_late)
+    assert rows["full+sinusoidal"].text_increase[0] is None
+    assert all(value.value == pytest.approx(1, abs=0.05) for value in full.attention_by_position.values())
+
+
+def test_another_reference_and_none_of_its_encoding() -> None:
+    summary = summarise(row_runs(2, ("uniform", "short", "short+sinusoidal")), reference="uniform")
+    rows = {row.name: row for row in summary.rows}
+    assert rows["short"].versus_reference[0] is not None
+    assert rows["short"].beyond_control[0] is None  # there is no uniform+sinusoidal
+    assert rows["short+sinusoidal"].versus_reference[0] is None

@@ -1,0 +1,123 @@
+"""Figures do not depend on what is around them: rcParams, devices, earlier figures, errors; and they can be pickled."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from plots.drawings import OF_TABLES, all_axes, titles
+from posembed import plots
+from posembed.plots.source import rows_of
+
+TABLE = torch.randn(20, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+WEIGHTS = torch.full((1, 2, 8), 1 / 8)
+EVERY = {
+    **OF_TABLES,
+    "lengths": lambda table, **how: plots.lengths({"a": {64: 3.0, 128: 4.0}, "b": {64: 3.5, 128: None}}, **how),
+    "attention_by_distance": lambda table, **how: plots.attention_by_distance(WEIGHTS, **how),
+}
+
+
+@pytest.fixture
+def device() -> Iterator[None]:
+    """Another default device: on meta, as on a GPU, tensors do not mix with those of the CPU."""
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device("cpu")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_default_device_does_not_matter(name: str, device: None) -> None:
+    EVERY[name](TABLE).figure.canvas.draw()
+
+
+@pytest.mark.parametrize("setting", ["figure.constrained_layout.use", "figure.autolayout"])
+@pytest.mark.parametrize("name", EVERY)
+def test_layouts_of_rcparams_do_not_move_the_axes(name: str, setting: str) -> None:
+    with matplotlib.rc_context({setting: True}):
+        figure = EVERY[name](TABLE).figure
+        before = [axes.get_position().bounds for axes in figure.axes]
+        figure.savefig(os.devnull, format="png", dpi=40)
+        assert before == [axes.get_position().bounds for axes in figure.axes]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_figure_can_be_pickled(name: str) -> None:
+    axes = EVERY[name](TABLE)
+    again = pickle.loads(pickle.dumps(axes.figure))
+    assert titles(again.axes[0]) == titles(axes)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_an_error_leaves_no_figure(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = plt.figure()
+
+    def stop(*args: Any, **how: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Axes, "set_title", stop)
+    with pytest.raises(MemoryError):
+        EVERY[name](TABLE)
+    assert plt.get_fignums() == [mine.number]
+
+
+def seen(axes: Axes) -> list[Any]:
+    """What is on axes and on their panels."""
+    counts = [(len(one.lines), len(one.images), len(one.patches)) for one in all_axes(axes)]
+    words = [[one.get_title(loc="left"), *(text.get_text() for text in one.texts)] for one in all_axes(axes)]
+    return [counts, words, [(one.axison, one.get_xlim(), one.get_ylim()) for one in all_axes(axes)]]
+
+
+@pytest.mark.parametrize("first", ["compare", "before_after", "during_training", "directions", "idea", "similarity"])
+def test_the_next_figure_on_the_same_axes_replaces_panels(first: str) -> None:
+    for name in ("norms", "heatmap", "similarity", "idea", "compare", "lengths"):
+        draw = EVERY[name]
+        used = OF_TABLES[first](TABLE, ax=Figure().add_subplot())
+        assert seen(draw(TABLE, ax=used)) == seen(draw(TABLE, ax=Figure().add_subplot())), name
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e-310])
+@pytest.mark.parametrize("name", OF_TABLES)
+def test_a_table_of_any_scale_is_drawn(name: str, scale: float) -> None:
+    OF_TABLES[name](TABLE * scale).figure.canvas.draw()
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e-300])
+def test_the_scale_changes_no_cosine_and_no_share(scale: float) -> None:
+    here, there = rows_of(TABLE), rows_of(TABLE * scale)
+    torch.testing.assert_close(there.norms / scale, here.norms)
+    assert here.spectrum is not None
+    assert there.spectrum is not None
+    torch.testing.assert_close(there.spectrum.variance_shares, here.spectrum.variance_shares)
+    for draw in (plots.neighbours, plots.similarity_by_distance, plots.similarity):
+        one, other = (draw(rows, ax=Figure().add_subplot()) for rows in (here, there))
+        for a, b in zip(one.lines, other.lines, strict=True):
+            np.testing.assert_allclose(a.get_ydata(), b.get_ydata(), atol=1e-9)
+        for c, d in zip(one.images, other.images, strict=True):
+            np.testing.assert_allclose(c.get_array(), d.get_array(), atol=1e-9)
+
+
+def test_a_sparse_table_is_the_table() -> None:
+    table = TABLE.where(TABLE > 0, 0)
+    assert torch.equal(rows_of(table.to_sparse()).values, table)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4"])
+def test_masked_values_are_not_drawn(dtype: str) -> None:
+    hidden = np.zeros((20, 8), dtype=bool)
+    hidden[3, 1] = hidden[7] = True
+    values = np.where(hidden, 6e4, TABLE.numpy()).astype(dtype)
+    rows = rows_of(np.ma.array(values, mask=hidden))
+    assert (~rows.finite).nonzero()[:, 0].tolist() == [3, 7]
+    assert "NaN or infinity in rows 3, 7" in titles(plots.heatmap(rows, ax=Figure().add_subplot()))
+    assert rows.values[rows.values.isfinite()].max() < 100
