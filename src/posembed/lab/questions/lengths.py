@@ -185,7 +185,10 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
     names_help = "Encodings to compare, separated by commas. NAME+window applies a causal window."
     presets = presets_of("lengths")
     preset = "small"
-    presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
+    presets_help = (
+        "quick (minutes), small (an hour on two cores), gpt2 (a GPU), documents (512 to 4,096 tokens, as in guides; a "
+        "GPU) or documents-quarter (a quarter of every size)."
+    )
     counts = ("train_length", "test_tokens")
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
