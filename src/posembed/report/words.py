@@ -10,6 +10,7 @@ from posembed.words import listed, number
 
 if TYPE_CHECKING:
     from posembed.lab.question import Row
+    from posembed.lab.questions.lengths import LanguageSpec
     from posembed.lab.runs.spec import TrainingSpec
 
 MINUS = "\N{MINUS SIGN}"
@@ -104,9 +105,14 @@ def model_size(spec: TrainingSpec) -> str:
     return f"layers: {spec.layers:,}, width: {spec.width:,}, heads: {spec.heads:,}"
 
 
+def sequence_length(spec: LanguageSpec) -> str:
+    """Returns the number of tokens in a training sequence: "64", or "up to 64" if lengths are drawn."""
+    return f"{'' if spec.lengths_drawn is None else 'up to '}{spec.train_length:,}"
+
+
 def certainty(rows: Sequence[Row], of_each: str) -> str:
     """Returns sentences on the number of runs and the kind of intervals; empty if every run failed."""
-    counts = sorted({len(row.seeds) for row in rows if row.seeds})
+    counts = sorted({count for row in rows for count in row.counts if count})
     if not counts:
         return ""
     if counts == [1]:

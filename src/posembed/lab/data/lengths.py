@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import mul
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -36,6 +38,10 @@ class TrainLengths:
 
     lengths: tuple[int, ...]
     weights: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(map(mul, self.lengths, self.weights)) / math.fsum(self.weights)
 
     def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
         """Draws ``count`` independent lengths, (count,) int64."""

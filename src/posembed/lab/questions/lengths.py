@@ -72,6 +72,12 @@ class LanguageSpec(TrainingSpec):
         """The distribution of the lengths of training sequences; None if all have the training length."""
         return distribution(self.train_lengths, self.train_length_counts, self.train_length)
 
+    @property
+    def tokens_read(self) -> int:
+        """The number of tokens that a run reads in training; its mean, if lengths are drawn."""
+        mean = self.train_length if self.lengths_drawn is None else self.lengths_drawn.mean
+        return round(self.steps * self.batch * mean)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LengthSpec(LanguageSpec):

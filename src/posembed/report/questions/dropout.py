@@ -13,7 +13,17 @@ from posembed.plots.charts import dots_figure
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, QuestionPage, estimate_cell
 from posembed.report.questions.data_efficiency import losses_table, times_read
-from posembed.report.words import by_outcome, capitalised, failures, listed, loss_number, model_size, outcome, signed
+from posembed.report.words import (
+    by_outcome,
+    capitalised,
+    failures,
+    listed,
+    loss_number,
+    model_size,
+    outcome,
+    sequence_length,
+    signed,
+)
 from posembed.statistics import INTERVAL, Estimate
 
 FIRST = "dropout"
@@ -33,7 +43,7 @@ class DropoutPage(QuestionPage[DropoutSummary]):
         often = "" if tokens is None else f", which it reads {times_read(summary.tokens_read / tokens)}"
         return (
             f"Each run trains the same small Transformer ({model_size(spec)}) on {amount_in_words(spec.amount)} of "
-            f"{spec.data}{often}, in {spec.steps:,} steps with sequences of {spec.train_length:,} tokens (tokenizer: "
+            f"{spec.data}{often}, in {spec.steps:,} steps with sequences of {sequence_length(spec)} tokens (tokenizer: "
             f"{spec.tokenizer}). Only the dropout after the sum of tokens and positions differs; the dropout elsewhere "
             f"is {spec.dropout:g}. Both losses are measured without dropout, on equally many tokens."
         )

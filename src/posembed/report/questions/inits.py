@@ -23,6 +23,7 @@ from posembed.report.words import (
     model_size,
     number,
     outcome,
+    sequence_length,
     signed,
 )
 from posembed.statistics import INTERVAL, Estimate
@@ -73,7 +74,7 @@ class InitsPage(QuestionPage[InitSummary]):
     def about(self, spec: InitSpec, summary: InitSummary) -> str:
         return (
             f"Each run trains the same small Transformer ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, "
-            f"in sequences of {spec.train_length:,} tokens (tokenizer: {spec.tokenizer}). A learned table of "
+            f"in sequences of {sequence_length(spec)} tokens (tokenizer: {spec.tokenizer}). A learned table of "
             f"{spec.train_length:,} rows is added to its input. Only the table's initial values differ."
         )
 
