@@ -98,8 +98,8 @@ def plain_loop(
     def turn() -> float:
         seconds = []
         for step in range(spec.steps):
-            ids = task.draw(spec, drawn_by, step)[0].to(device)
-            loss(ids[:, :-1], ids[:, 1:]).backward()
+            inputs, targets, _ = (tensor.to(device) for tensor in task.draw(spec, drawn_by, step))
+            loss(inputs, targets).backward()
             nn.utils.clip_grad_norm_(model.parameters(), spec.clip)
             optimizer.step()
             optimizer.zero_grad()

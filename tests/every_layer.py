@@ -113,6 +113,11 @@ def adds(rows: Callable[[nn.Module, Tensor], Tensor]) -> Callable[..., Tensor]:
     return definition
 
 
+def concatenated(layer: nn.Module, x: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0) -> Tensor:
+    rows = F.embedding(ids_of(x, position_ids, offset), layer.weight).to(x.dtype)
+    return torch.cat((x[..., : x.shape[-1] - layer.weight.shape[1]], rows), dim=-1)
+
+
 def turned(
     layer: nn.Module, q: Tensor, k: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0
 ) -> tuple[Tensor, Tensor]:
@@ -211,6 +216,27 @@ def near_far(called: Called, q_length: int, k_length: int) -> tuple[Tensor, Tens
     return (rows * near).flatten(1)[q % encoding.ring], torch.where(hidden, float("-inf"), 0.0)
 
 
+def tupe(called: Called, q_length: int, k_length: int) -> tuple[Tensor, Tensor]:
+    """Layer norm, projections and logits pair by pair, in float64; and the queries of content."""
+    encoding = called.encoding
+    p = encoding.weight.double()
+    p = (p - p.mean(-1, keepdim=True)) / (p.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    p = p * encoding.norm_weight + encoding.norm_bias
+    both = (p @ encoding.projection_weight.double().T + encoding.projection_bias).unflatten(-1, (2, HEADS, -1))
+    i, j = torch.arange(k_length - q_length, k_length)[:, None], torch.arange(k_length)[None]
+    logits = (both[i, 0] * both[j, 1]).sum(-1) / math.sqrt(2 * both.shape[-1])
+    bias = logits.permute(2, 0, 1) + t5(encoding.relative, i, j)
+    bias = torch.where(j == 0, encoding.first_weight[1][:, None, None], bias)
+    bias = torch.where(i == 0, encoding.first_weight[0][:, None, None], bias)
+    return encoding.weight[:q_length].unflatten(-1, (HEADS, -1)) / math.sqrt(2), bias.float()
+
+
+def call_tupe(encoding: nn.Module, project: nn.Module, q_length: int, k_length: int) -> tuple[Tensor, Tensor]:
+    k, content = torch.arange(k_length), encoding.weight.unflatten(-1, (HEADS, -1))
+    q, _ = encoding.at_queries_keys(content[:q_length], content[:k_length], k[:q_length], k)
+    return q, encoding.at_scores(k[k_length - q_length :], k)
+
+
 def call_near_far(encoding: nn.Module, project: nn.Module, q_length: int, k_length: int) -> tuple[Tensor, Tensor]:
     k = torch.arange(k_length)
     q = k[k_length - q_length :]
@@ -301,6 +327,10 @@ LAYERS: dict[str, Layer] = {
         ),
         activations, ROWS, "input", positioned=True, dropout=True,
     ),
+    "ConcatenatedPositionalEmbedding": Layer(
+        lambda s, **k: P.ConcatenatedPositionalEmbedding(max_len=s.length + 3, dim=s.dim, **{"dropout": 0.0} | k),
+        activations, concatenated, "input", positioned=True, dropout=True,
+    ),
     "RollingPositionalEmbedding": Layer(
         lambda s, **k: P.RollingPositionalEmbedding(window=4, dim=s.dim, place="input", **k),
         activations, adds(lambda m, ids: F.embedding(ids % 4, m.weight)), "input", positioned=True, dropout=True,
@@ -341,6 +371,12 @@ LAYERS: dict[str, Layer] = {
     "NearFarPositionalEmbedding": Layer(
         lambda s: Called(P.NearFarPositionalEmbedding(near_window=4, dim=s.dim, heads=HEADS), s.dim, call_near_far),
         lengths, near_far, "both",
+    ),
+    "Tupe": Layer(
+        lambda s: Called(
+            P.Tupe(max_len=96, dim=s.dim, heads=HEADS, reset_first=True, relative=P.T5Bias(HEADS)), s.dim, call_tupe
+        ),
+        lengths, tupe, "both",
     ),
     "BertInput": text(inputs.BertInput),
     "RobertaInput": text(inputs.RobertaInput),

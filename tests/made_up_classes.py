@@ -85,8 +85,7 @@ def image_runs(seeds: int = 3, names: tuple[str, ...] = tuple(IMAGE_ACCURACY)) -
 
 def save_classes(folder: Path, results: list[RunResult]) -> RunFolder:
     """A run folder with these results, and tables for the encodings that have one."""
-    texts = isinstance(results[0].spec, TextSpec)
-    there = RunFolder(folder, TextSpec if texts else ImageSpec)
+    there = RunFolder(folder, type(results[0].spec))
     there.prepare(results[0].spec)
     for result in results:
         there.add(result)

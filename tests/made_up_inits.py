@@ -57,6 +57,7 @@ def init_run(init: str, loss: float, *, seed: int = 0, failure: str | None = Non
         failure=failure,
         seconds=60.0,
         tokens_per_second=20_000.0,
+        gradient_norms=tuple((step, 2.0 / step + 0.1 * len(init) + drift) for step in range(1, 11)),
         environment={"posembed": "0.1.0", "torch": "2.13.0"},
     )
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import combinations
 
 import pytest
 import scipy.stats
@@ -8,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from posembed.statistics import Estimate, estimate, estimate_median, paired_difference, safe_exp, shares
+from posembed.statistics import (
+    Estimate,
+    estimate,
+    estimate_median,
+    jackknife,
+    paired_difference,
+    safe_exp,
+    shares,
+)
 
 
 def test_the_interval_is_students() -> None:
@@ -79,3 +89,29 @@ def test_the_order_of_values_does_not_matter(values: list[float]) -> None:
     there, back = estimate_median(values), estimate_median(values[::-1])
     assert (there.value, there.low, there.high) == (back.value, back.low, back.high)
     assert min(values) <= there.value <= max(values)
+
+
+def test_leaving_out_one_group_gives_students_interval_for_a_mean_and_twice_it_for_pairs() -> None:
+    values = {0: 1.2, 1: 0.7, 2: 1.9, 5: 1.1}
+    plain = estimate(list(values.values()))
+
+    def of_pairs(groups: Sequence[int]) -> float | None:
+        sums = [values[a] + values[b] for a, b in combinations(groups, 2)]
+        return math.fsum(sums) / len(sums) if sums else None
+
+    one = jackknife(list(values), lambda groups: math.fsum(values[g] for g in groups) / len(groups))
+    two = jackknife(list(values), of_pairs)
+    assert one is not None
+    assert two is not None
+    assert (one.value, one.low, one.high) == pytest.approx((plain.value, plain.low, plain.high))
+    assert (two.value, two.low, two.high) == pytest.approx((2 * plain.value, 2 * plain.low, 2 * plain.high))  # type: ignore[operator]
+
+
+def test_leaving_out_one_of_too_few_groups() -> None:
+    def two_or_more(groups: Sequence[int]) -> float | None:
+        return float(sum(groups)) if len(groups) > 1 else None
+
+    assert jackknife([], two_or_more) is None
+    assert jackknife([3], two_or_more) is None
+    assert jackknife([3, 4], two_or_more) == Estimate(7.0)
+    assert jackknife([3], lambda groups: 1.0 if groups else None) == Estimate(1.0)

@@ -17,9 +17,12 @@ from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
 from .evaluation.api import evaluate_checkpoints as evaluate_checkpoints
 from .lab.advice.advise import advise as advise
+from .lab.rotary_search import LongRopeSearch as LongRopeSearch
+from .lab.rotary_search import search_longrope_factors as search_longrope_factors
 from .layers.alibi import Alibi as Alibi
 from .layers.averaged import AveragedPositionalEmbedding as AveragedPositionalEmbedding
 from .layers.base import PositionEncoding as PositionEncoding
+from .layers.concatenated import ConcatenatedPositionalEmbedding as ConcatenatedPositionalEmbedding
 from .layers.extended import ExtendedPositionalEmbedding as ExtendedPositionalEmbedding
 from .layers.fire import Fire as Fire
 from .layers.grid import LearnedGridEmbedding as LearnedGridEmbedding
@@ -40,6 +43,7 @@ from .layers.rotary_scaling import YarnScaling as YarnScaling
 from .layers.sampled import SampledPositionalEmbedding as SampledPositionalEmbedding
 from .layers.sinusoidal import SinusoidalGridEmbedding as SinusoidalGridEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
+from .layers.tupe import Tupe as Tupe
 from .tables.compare import compare_tables as compare_tables
 from .tables.compare import linear_shift as linear_shift
 from .tables.fill import sinusoidal_table as sinusoidal_table

@@ -30,6 +30,7 @@ OTHER_NAMES: dict[str, str] = {
     "cache": "past_key_values past_key_value layer_past kv_cache",
     "causal": "is_causal",
     "channels": "in_chans in_channels num_channels",
+    "cross_attention": "cross_attend add_cross_attention",
     "dim": "d_model hidden_size n_embd embed_dim embedding_dim emb_dim dim_model model_dim",
     "dropout": "p dropout_p dropout_prob dropout_rate drop_rate hidden_dropout_prob embd_pdrop",
     "encoding": "position_encoding positional_encoding position_embedding_type pos_emb",
@@ -46,6 +47,8 @@ OTHER_NAMES: dict[str, str] = {
     "max_distance": "relative_attention_max_distance",
     "max_len": "max_length max_seq_len max_seq_length max_position_embeddings max_positions n_positions num_positions "
     "num_embeddings n_ctx context_length block_size seq_len",
+    "memory": "encoder_hidden_states context key_value_states",
+    "memory_mask": "encoder_attention_mask context_mask memory_key_padding_mask",
     "near_window": "window window_size sliding_window attention_window",
     "offset": "past_length past_key_values_length start_pos",
     "pad_id": "pad_token_id padding_idx",

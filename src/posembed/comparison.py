@@ -38,10 +38,10 @@ def compare(question: str, **chosen: Any) -> Comparison:
     """Answers a question by experiment, as ``posembed compare`` does. Trains the question's models, or measures cost.
 
     Args:
-        question: "lengths", "inits", "rows", "data-efficiency", "dropout", "text", "images", "cost", or one of the
-            problems: "copy", "reverse", "addition", "sorting", "parity", "passkey".
-        chosen: the command's options, with underscores: ``encodings`` (or ``inits``, ``rates``), ``seeds``, ``out``,
-            ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be Python lists.
+        question: the name of a command of ``posembed compare`` or ``posembed compare tasks``, such as "lengths",
+            "inits", "cost" or "passkey".
+        chosen: the command's options, with underscores: ``encodings`` (or ``inits``, ``rates``, ``tasks``), ``seeds``,
+            ``out``, ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be Python lists.
 
     Raises:
         ArgumentError, DataError, RunFolderError: options, data or a run folder cannot be used. Raised before training.
@@ -102,7 +102,7 @@ class Prepared:
                 results = sweep(specs, task, folder, self.accelerator, tracked)
         else:
             results = sweep(specs, task, folder, self.accelerator, watcher)
-        return Comparison(self.question, folder.path, results, self.question.summarise(results, self.reading))
+        return Comparison(self.question, folder.path, results, self.question.summarise(results, self.reading, folder))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -207,7 +207,7 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, 
     names = question.usual if names is None else names
     values = {} if question.varied is None else {question.varied: take_texts(question, question.varied, given)}
     preset = take_one("preset", given, str)
-    conduct = Conduct(**take_options(Conduct, given))
+    conduct = Conduct(**{"seeds": question.usual_seeds} | take_options(Conduct, given))
     read = take_options(question.ReadingType, given)
     if "reference" in read:
         read["reference"] = question.canonical(read["reference"])

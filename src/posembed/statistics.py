@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,6 +65,24 @@ def estimate(values: Sequence[float]) -> Estimate:
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     half = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * math.sqrt(variance / len(values))
     return Estimate(mean, mean - half, mean + half, tuple(values))
+
+
+def jackknife(groups: Sequence[int], statistic: Callable[[Sequence[int]], float | None]) -> Estimate | None:
+    """Estimates a statistic of several groups, with an interval from leaving out one group at a time (Tukey 1958).
+
+    It is for values that share groups, such as the similarities of all pairs of runs, in which each run occurs several
+    times. The interval (Student's t) is too wide rather than too narrow (Efron and Stein 1981).
+
+    groups: such as the seeds of the runs. statistic: its value for some of the groups; None if there are too few of
+    them. Without enough groups to leave one out, there is no interval.
+    """
+    value, n = statistic(groups), len(groups)
+    without = [statistic([each for each in groups if each != left_out]) for left_out in groups]
+    known = [each for each in without if each is not None]
+    if value is None or n < 2 or len(known) < n:
+        return None if value is None else Estimate(value)
+    found = estimate([n * value - (n - 1) * each for each in known])
+    return Estimate(value, found.low, found.high)
 
 
 def estimate_median(values: Sequence[float]) -> Estimate:

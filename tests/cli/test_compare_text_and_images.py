@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from published_files import SENTENCES, write_glue, write_squad
+
 TEXT = "--train-length 12 --layers 1 --width 8 --heads 2 --steps 3 --batch 4 --warmup 1 --tokenizer bytes"
 IMAGES = "--layers 1 --width 8 --heads 2 --steps 3 --batch 4 --warmup 1"
 
@@ -51,6 +53,56 @@ def test_a_dry_run_trains_nothing(posembed, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def write_named(name: str, folder: Path) -> None:
+    if name == "squad":
+        write_squad(folder)
+    else:
+        write_glue(folder, name)
+
+
+@pytest.mark.parametrize("name", [*SENTENCES, "squad"])
+def test_the_data_sets_that_guides_name_can_be_planned_without_a_network(posembed, name: str, tmp_path: Path) -> None:
+    write_named(name, tmp_path)
+    question = "spans" if name == "squad" else "text"
+    small = "--preset documents-quarter --tokenizer bytes --width 24 --layers 1 --steps 2 --batch 4"
+    command = f"compare tasks {question} --data {name}:{tmp_path} {small} --encodings learned,sinusoidal"
+    code, out, err = posembed(f"{command} --out {tmp_path}/runs --dry-run")
+    assert code == 0, err
+    assert "nothing was trained" in out
+    if name in ("mnli", "squad"):
+        code, out, err = posembed(f"{command} --out {tmp_path}/runs --json")
+        assert code == 0, err
+        settings = json.loads((tmp_path / "runs" / "settings.json").read_text())
+        assert settings.get("pairs") == ("segments" if name == "mnli" else None)
+        assert [row["name"] for row in json.loads(out)["rows"]] == ["learned", "sinusoidal"]
+
+
+def test_joined_columns_keep_their_settings(posembed, data: Path, tmp_path: Path) -> None:
+    """Old folders of pairs continue; pairs in segments are other runs."""
+    command = f"compare tasks text --data {data} --text-column mail,kind --label-column size {TEXT} --encodings none"
+    data.write_text("mail,kind,size\n" + "".join(f"m {i},k {i % 4},{i % 2}\n" for i in range(20)))
+    for pairs in ("", " --pairs joined"):
+        assert posembed(f"{command}{pairs} --out {tmp_path}/run").code == 0
+    assert "pairs" not in json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert len(list((tmp_path / "run" / "results").iterdir())) == 1
+    done = posembed(f"{command} --pairs segments --out {tmp_path}/run")
+    assert (done.code, "pairs: None there, segments now" in done.err) == (1, True)
+    assert posembed(f"{command} --pairs segments --out {tmp_path}/other").code == 0
+
+
+def test_files_to_test_on_from_table_to_page(posembed, tmp_path: Path) -> None:
+    for part, first in (("train", 0), ("test", 50)):
+        rows = [f"{first + i} O\nAna B-PER\n" for i in range(8)]
+        (tmp_path / f"{part}.conll").write_text("\n".join(rows))
+    small = "--train-length 12 --layers 1 --width 8 --heads 2 --steps 2 --batch 4 --tokenizer bytes"
+    files = f"--data {tmp_path}/train.conll --test-data {tmp_path}/test.conll"
+    code, out, err = posembed(f"compare tasks tags {files} {small} --encodings learned,none --out {tmp_path}/run")
+    assert code == 0, err
+    assert "on 8 held-out entities" in out
+    assert posembed(f"report {tmp_path}/run --reference none").code == 0
+    assert "entity F1 minus that of none" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -62,6 +114,13 @@ def test_a_dry_run_trains_nothing(posembed, tmp_path: Path) -> None:
         ("text --data {columns} --encodings learned,factorized", "'factorized' places the patches of an image"),
         ("text --data {columns} --pooling max", "pooling must be one of cls, mean; got 'max'"),
         ("text --data {columns} --reference rope --encodings learned", "the reference 'rope' is not compared"),
+        ("text --data {columns} --pairs segments", "--pairs segments needs two text columns"),
+        ("text --data {data} --text-column 1,2 --label-column 3", "has no column named '3'; it has 1, 2"),
+        ("text --data mnli:nowhere", "nowhere has no train.tsv and no dev_matched.tsv"),
+        ("tags --data {data}", "column; expected 2: a word, ..., its label"),
+        ("tags --encodings rolling", "'rolling' needs a causal window"),
+        ("spans --data {data}", "mails.csv has no column named 'context'"),
+        ("spans --preset huge", "unknown preset 'huge'; choose from default, documents, documents-quarter"),
         ("images --encodings rope", "'rope' encodes positions in a sequence, but the patches of an image form a grid"),
         ("images --test-sizes 9", "images of 9 x 9 pixels cannot be cut into patches of 2 x 2"),
         ("images --data cats", "unknown images 'cats'"),

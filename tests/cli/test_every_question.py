@@ -21,12 +21,23 @@ SMALL: dict[str, dict[str, Any]] = {
     "lengths": MODEL
     | {"train_length": 16, "test_lengths": [16, 32], "test_tokens": 200, "encodings": ["rope", "alibi"]},
     "inits": MODEL | {"train_length": 16, "test_tokens": 200, "inits": ["normal-0.02", "zero"]},
+    "sharing": MODEL
+    | {
+        "problem": "copy",
+        "train_size": 3,
+        "test_sizes": [3],
+        "test_pairs": 4,
+        "encodings": ["one-table", "two-tables"],
+    },
+    "by-task": MODEL | {"train_length": 8, "test_tokens": 200, "tasks": ["causal", "masked"], "seeds": 1},
     "rows": MODEL | {"train_length": 16, "test_tokens": 200, "train_lengths": ["full", "short"]},
     "data-efficiency": MODEL
     | {"train_length": 16, "test_tokens": 200, "encodings": ["learned", "rope"], "amounts": ["400", "1/2"]},
     "dropout": MODEL | {"train_length": 16, "test_tokens": 200, "amount": "400", "rates": ["0", "0.3"]},
     "parity": MODEL | {"train_size": 3, "test_sizes": [2, 5], "test_problems": 4, "encodings": ["rope", "alibi"]},
     "text": MODEL | {"train_length": 12, "tokenizer": "bytes", "encodings": ["learned", "sinusoidal"]},
+    "tags": MODEL | {"train_length": 24, "tokenizer": "bytes", "encodings": ["learned", "sinusoidal"]},
+    "spans": MODEL | {"train_length": 40, "tokenizer": "bytes", "encodings": ["learned", "sinusoidal"]},
     "images": MODEL | {"test_sizes": [12], "encodings": ["learned-1d", "factorized"]},
 }
 TRAINED = [name for name, question in QUESTIONS.items() if isinstance(question, TrainedQuestion)]
@@ -50,7 +61,12 @@ def spoken(chosen: dict[str, Any]) -> list[str]:
 def small(text: Path, tmp_path: Path) -> dict[str, dict[str, Any]]:
     labelled = tmp_path / "labelled.csv"
     labelled.write_text("text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(40)), encoding="utf-8")
-    data = dict.fromkeys(["lengths", "inits", "rows", "data-efficiency", "dropout"], text) | {"text": labelled}
+    (tmp_path / "words.conll").write_text("\n\n".join(f"in O\nRome B-LOC\n{i} O" for i in range(20)))
+    rows = [{"context": f"the cat is {i}", "question": "what?", "answer": "cat", "answer_start": 4} for i in range(20)]
+    (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data: dict[str, Path] = dict.fromkeys(["lengths", "inits", "by-task", "rows", "data-efficiency", "dropout"], text)
+    data |= {"text": labelled}
+    data |= {"tags": tmp_path / "words.conll", "spans": tmp_path / "asked.jsonl"}
     return {name: chosen | ({"data": str(data[name])} if name in data else {}) for name, chosen in SMALL.items()}
 
 

@@ -26,10 +26,12 @@ OF_COMMAND = {
     | {
         "--test-lengths": ("0", "1,8", "-8", "many", "8,1.5"),
         "--rope-factors": ("nan", "0,1", "inf"),
+        "--search-budget": ("2", "-1", "many"),
         "--seeds": ("0", "-1"),
     },
     "inits --seeds 1": {"--inits": ("normal-" + "9" * 400, "sinusoidal-" + "9" * 400)},
     "inits": TRAINING | LENGTHS | {"--loss": ("nan", "0", "-1", "inf"), "--seeds": ("0",)},
+    "sharing": TRAINING | {"--train-size": ("0",), "--test-pairs": ("0",), "--test-sizes": ("0",), "--seeds": ("0",)},
     "tasks text": TRAINING | {"--train-length": ("0", "1"), "--seeds": ("0",)},
     "tasks images": TRAINING | {"--patch": ("0",), "--seeds": ("0",)},
     "tasks copy --encodings rope+window": TRAINING | WINDOWS | {"--train-size": ("0",), "--test-problems": ("0",)},

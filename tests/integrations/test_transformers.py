@@ -24,9 +24,9 @@ from posembed.nn import ENCODINGS
 
 CAUSAL = (
     "learned", "rope", "alibi", "t5", "kerple-log", "fire", "rolling", "learned-averaged", "near-far", "pope",
-    "rope-yarn", "learned-interpolated", "rope+window", "alibi+logn", "sinusoidal", "none",
+    "rope-yarn", "learned-interpolated", "rope+window", "alibi+logn", "sinusoidal", "none", "tupe-r",
 )  # fmt: skip
-BIDIRECTIONAL = ("learned", "rope", "alibi", "t5", "kerple-power", "pope", "sinusoidal", "none")
+BIDIRECTIONAL = ("learned", "rope", "alibi", "t5", "kerple-power", "pope", "sinusoidal", "none", "tupe-r")
 BY_LENGTH = ("rope-yarn", "learned-interpolated")
 """A longer text changes what these give to its earlier tokens, which a cache keeps as they were."""
 SIZES: dict[str, dict[str, Any]] = {

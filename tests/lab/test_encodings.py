@@ -9,13 +9,18 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from posembed import ArgumentError
+from posembed import ArgumentError, DataError
+from posembed.lab import measure
+from posembed.lab.data.text import Corpus
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
+from posembed.lab.runs.results import result_from_json
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
 
 BIASES = ["t5", "kerple-log", "kerple-power", "fire"]
+AT_THE_END = ["learned-concat", "tupe-r"]
+"""These have no position past the training length."""
 SCALED = ["rope-linear", "rope-ntk", "rope-yarn", "rope-llama3"]
 
 
@@ -49,9 +54,68 @@ def test_scaled_rope_trains_as_plain_rope_does(
         assert scaled.measurements.same_tokens[64] != plain.measurements.same_tokens[64]
 
 
-def test_longrope_s_factors_are_asked_for_before_anything_trains(spec: LengthSpec) -> None:
+def numbered(vocabulary: int) -> LanguageModelling:
+    """A text of 20,000 tokens that counts up."""
+    tokens = torch.arange(20_000) % vocabulary
+    return LanguageModelling(Corpus(tokens, tokens, None, vocabulary, description="numbers", sha256=""))
+
+
+def test_longrope_s_factors_are_searched_for_after_training(spec: LengthSpec, accelerator: Accelerator) -> None:
+    """Training is plain RoPE's, and a second run finds the same."""
+    task = numbered(50)
+    spec = dataclasses.replace(spec, dropout=0.0, test_lengths=(16, 40), search_budget=8, steps=3, test_tokens=40)
+    plain, searching = (dataclasses.replace(spec, encoding=name) for name in ("rope", "rope-longrope"))
+    results = [train.run(each, task, accelerator) for each in (plain, searching, searching)]
+    assert results[1].measurements == results[2].measurements
+    before, after = (result.measurements for result in results[:2])
+    assert before is not None
+    assert after is not None
+    assert before.searched is None
+    assert after.same_tokens[16] == pytest.approx(before.same_tokens[16], abs=1e-3)
+    found = after.searched
+    assert found is not None
+    assert found.evaluations == 8
+    assert found.loss <= min(found.starts.values())
+    assert len(found.factors) == spec.width // spec.heads // 2
+    assert result_from_json(results[1].to_json(), LengthSpec) == results[1]
+    # With the found factors given, nothing is searched for. (One more: initial tokens cannot be given.)
+    given = dataclasses.replace(searching, rope_factors=found.factors, search_budget=None)
+    again = train.run(given, task, accelerator).measurements
+    assert again is not None
+    assert again.searched is None
+    if not found.initial_tokens:
+        assert again.same_tokens == after.same_tokens
+
+
+def test_the_search_reads_what_no_measurement_reads(spec: LengthSpec) -> None:
+    tokens = torch.arange(20_000)
+    spec = dataclasses.replace(spec, encoding="rope-longrope+window", test_lengths=(16, 64))
+    searched, read = numbered(20_000).search_text(spec), []
+
+    def loss(ids: torch.Tensor) -> torch.Tensor:
+        read.append(ids)
+        return torch.zeros(len(ids), ids.size(1) - 1, dtype=torch.float64)
+
+    measure.everything(loss, tokens, train_length=spec.train_length, test_lengths=spec.test_lengths,
+                       tokens=spec.test_tokens, held_out_bytes=None)  # fmt: skip
+    assert searched.shape == (8, 65)
+    assert (searched.diff() == 1).all()
+    assert len(searched.unique()) == searched.numel()
+    assert not torch.isin(searched, torch.cat([ids.flatten() for ids in read])).any()
+    assert searched[-1, 0] - searched[0, 0] > 15_000
+
+
+def test_no_text_for_the_search_is_said_before_anything_trains(spec: LengthSpec, task: LanguageModelling) -> None:
+    spec = dataclasses.replace(spec, encoding="rope-longrope", test_tokens=10**6, test_lengths=(16, 64))
+    with pytest.raises(DataError, match=r"needs 65 tokens in a row .* shorter --test-lengths, or --rope-factors"):
+        train.check(spec, task)
+    train.check(dataclasses.replace(spec, rope_factors=(1.0,) * 4), task)
+    train.check(dataclasses.replace(spec, encoding="rope"), task)
+
+
+def test_longrope_needs_factors_where_nothing_searches_for_them(spec: LengthSpec) -> None:
     spec = dataclasses.replace(spec, encoding="rope-longrope", test_lengths=(16, 64))
-    with pytest.raises(ArgumentError, match=r"--rope-factors, \d+ numbers"):
+    with pytest.raises(ArgumentError, match=r"give rope_factors, \d+ numbers, which posembed\.search_longrope_factors"):
         build_encoding(spec)
     with pytest.raises(ArgumentError, match="got 1 factors"):
         build_encoding(dataclasses.replace(spec, rope_factors=(2.0,)))
@@ -60,11 +124,24 @@ def test_longrope_s_factors_are_asked_for_before_anything_trains(spec: LengthSpe
 
 def test_settings_that_ask_for_nothing_do_not_name_a_run(spec: LengthSpec) -> None:
     """So that runs made before there was such a setting are found."""
-    assert "rope_factors" not in spec.shared_settings()
+    assert not {"rope_factors", "search_budget"} & set(spec.shared_settings())
     assert spec.key() != dataclasses.replace(spec, rope_factors=(2.0,)).key()
 
 
-@pytest.mark.parametrize("name", [*BIASES, "pope"])
+@pytest.mark.parametrize("name", AT_THE_END)
+def test_it_learns_and_ends_at_its_length(
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, name: str
+) -> None:
+    spec = dataclasses.replace(spec, encoding=name, steps=30, dropout=0.0, test_lengths=(16, 64))
+    result = train.run(spec, task, accelerator)
+    assert result.failure is None
+    assert result.losses[-1][1] < 0.8 * result.losses[0][1]
+    assert result.measurements is not None
+    assert result.measurements.same_tokens[16] is not None
+    assert result.measurements.same_tokens[64] is None
+
+
+@pytest.mark.parametrize("name", [*BIASES, *AT_THE_END, "pope"])
 def test_what_it_learns_is_trained_without_weight_decay(task: LanguageModelling, spec: LengthSpec, name: str) -> None:
     model = task.build(dataclasses.replace(spec, encoding=name))
     decayed, others = (group["params"] for group in train.make_optimizer(spec, model).param_groups)

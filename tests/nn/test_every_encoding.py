@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from posembed import PositionEncoding
+from encoding_names import ENDS
+from posembed import LearnedPositionalEmbedding, PositionEncoding
 from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, names_for
 
@@ -82,7 +83,7 @@ def test_padded_is_unpadded(name: str, side: str) -> None:
 def test_token_by_token_with_a_cache_is_the_whole_text(name: str) -> None:
     """And so are a long prompt, then single tokens, then several; past the training length as well."""
     model = decoder(name)
-    length = LENGTH if name.split("+")[0] in ("learned", *STRETCHED) else 30
+    length = LENGTH if name.split("+")[0] in (*ENDS, *STRETCHED) else 30
     x = tokens(2, length)
     whole = model(x)
     for steps in ([1] * length, [7, 1, 1, 3, length - 12]):
@@ -152,7 +153,7 @@ def test_attention_is_its_definition(name: str) -> None:
     encoding = encoding_by_name(name.split()[-1], sizes(causal=causal))
     layer = scrambled(Attention(dim=DIM, heads=HEADS, encoding=encoding, causal=causal))
     assert isinstance(layer, Attention)
-    length = LENGTH if name.split("+")[0].split()[-1] == "learned" else 23
+    length = LENGTH if name.split("+")[0].split()[-1] in ENDS else 23
     x = tokens(2, length).requires_grad_()
     weights = torch.randn(2, length, DIM, dtype=torch.float64)
     inputs = [x, *layer.parameters()]
@@ -191,7 +192,7 @@ def test_the_table_is_trained_saved_and_loaded(name: str, tmp_path: Path) -> Non
     table = model.encoding.table()
     assert (table is not None) == any(key.endswith("encoding.weight") for key in model.state_dict())
     if table is not None:
-        assert table.size(1) == DIM
+        assert table.size(1) == getattr(model.encoding, "position_dim", DIM)
         rows = next(p.grad for n, p in model.encoding.named_parameters() if n == "weight")
         assert rows is not None
         assert rows.any()
@@ -239,7 +240,7 @@ def test_sequences_have_no_grid_but_tables_are_resized_as_a_line(name: str) -> N
     encoding = encoding_by_name(name, sizes())
     table = encoding.table()
     other = encoding.on_grid((4, 6))
-    if hasattr(encoding, "max_len") and name != "learned-averaged":
+    if isinstance(encoding, LearnedPositionalEmbedding):
         assert table is not None
         assert other.table().shape == (25, DIM)  # type: ignore[union-attr]
         assert type(other) is type(encoding)

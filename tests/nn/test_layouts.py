@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from encoding_names import ENDS
 from posembed import Alibi, ArgumentError, PolarEmbedding, PositionEncoding
 from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, EncoderLayer, Positions, Sizes, encoding_by_name
 from posembed.nn import positions as module
@@ -45,7 +46,7 @@ def tokens(*shape: int) -> Tensor:
 
 
 def longest(name: str) -> int:
-    return 16 if name.split()[-1] == "learned" else 21  # beyond the training length where there is no last row
+    return 16 if name.split()[-1] in ENDS else 21  # beyond the training length where there is no last row
 
 
 @pytest.mark.parametrize("way", ["in turn", "masked"])

@@ -18,11 +18,14 @@ if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parent))
 
 import made_up_amounts  # noqa: E402
+import made_up_by_task  # noqa: E402
 import made_up_classes  # noqa: E402
 import made_up_inits  # noqa: E402
 import made_up_problems  # noqa: E402
 import made_up_rows  # noqa: E402
 import made_up_runs  # noqa: E402
+import made_up_sharing  # noqa: E402
+import made_up_tokens  # noqa: E402
 from posembed._version import __version__  # noqa: E402
 from posembed.lab.questions import QUESTIONS  # noqa: E402
 from posembed.lab.runs.results import RunFolder  # noqa: E402
@@ -72,11 +75,15 @@ FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"
 FOLDERS: dict[str, Callable[[Path], object]] = {
     "lengths": lambda path: made_up_runs.save(path, [*made_up_runs.runs(3), made_up_runs.run("none", failure=FAILURE)]),
     "inits": lambda path: made_up_inits.save_inits(path, made_up_inits.typical(3)),
+    "sharing": lambda path: made_up_sharing.save_sharing(path, made_up_sharing.runs(3)),
+    "by-task": lambda path: made_up_by_task.save_by_task(path, made_up_by_task.by_task_runs(3)),
     "rows": lambda path: made_up_rows.save_rows(path, made_up_rows.row_runs(3)),
     "data-efficiency": lambda path: made_up_amounts.save_amounts(path, made_up_amounts.data_runs(3)),
     "dropout": lambda path: made_up_amounts.save_amounts(path, made_up_amounts.dropout_runs(3)),
     "addition": lambda path: made_up_problems.save_problems(path, made_up_problems.runs(3)),
     "text": lambda path: made_up_classes.save_classes(path, made_up_classes.text_runs(3)),
+    "tags": lambda path: made_up_classes.save_classes(path, made_up_tokens.tag_runs(3)),
+    "spans": lambda path: made_up_classes.save_classes(path, made_up_tokens.span_runs(3)),
     "images": lambda path: made_up_classes.save_classes(path, made_up_classes.image_runs(3)),
 }
 """How the run folder of each page is made."""
@@ -87,7 +94,8 @@ def texts_of(name: str, folder: Path) -> dict[Path, str]:
     FOLDERS[name](folder)
     page = page_text(write_report(folder).read_text(encoding="utf-8"))
     question: Any = QUESTIONS[name]
-    summary = question.summarise(RunFolder(folder, question.Spec).results())
+    runs: RunFolder[Any] = RunFolder(folder, question.Spec)
+    summary = question.summarise(runs.results(), folder=runs)
     page_maker = page_of(question)
     terminal = as_text(
         page_maker.main_tables(summary), [*page_maker.answer(summary), *page_maker.notes(summary)], width=80

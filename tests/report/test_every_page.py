@@ -12,11 +12,14 @@ import pytest
 from rich.cells import cell_len
 
 import made_up_amounts
+import made_up_by_task
 import made_up_classes
 import made_up_inits
 import made_up_problems
 import made_up_rows
 import made_up_runs
+import made_up_sharing
+import made_up_tokens
 from posembed.comparison import Comparison
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
@@ -29,11 +32,15 @@ FAILURE = "the loss was nan at step 9 of 700; try a lower learning rate"
 MADE: dict[str, Callable[[int], list[RunResult]]] = {
     "lengths": made_up_runs.runs,
     "inits": made_up_inits.typical,
+    "sharing": made_up_sharing.runs,
+    "by-task": made_up_by_task.by_task_runs,
     "rows": made_up_rows.row_runs,
     "data-efficiency": made_up_amounts.data_runs,
     "dropout": made_up_amounts.dropout_runs,
     "addition": made_up_problems.runs,
     "text": made_up_classes.text_runs,
+    "tags": made_up_tokens.tag_runs,
+    "spans": made_up_tokens.span_runs,
     "images": made_up_classes.image_runs,
 }
 

@@ -49,15 +49,18 @@ def test_outcomes_follow_the_interval() -> None:
 
 
 def test_the_answer_groups_the_tables_by_outcome() -> None:
-    losses, steps, rows, _, certainty = PAGE.answer(summary_of(typical(3)))
+    losses, steps, gradients, rows, _, certainty = PAGE.answer(summary_of(typical(3)))
     sentences = losses.partition(" nats. ")[2].split("normal-0.02.")
     for kind, (*_, words) in WORDS.items():
         lead = words.removesuffix("{}")
         text = "".join(sentence for sentence in sentences if f" {lead}" in sentence)
         named = {name for name in OUTCOMES if f"{name} " in text}
         assert named == {name for name, found in OUTCOMES.items() if found == kind}
-    assert losses.startswith("After 600 steps, sinusoidal-0.02 has the lowest held-out loss, 1.262 nats")
+    assert losses.startswith(
+        "In a causal model after 600 steps, sinusoidal-0.02 has the lowest held-out loss, 1.262 nats"
+    )
     assert re.search(r"0\.91 times .* with sinusoidal-0.02 and 1\.79 times .* with sinusoidal", steps)
+    assert re.search(r"smallest with zero, 2\.30 .* and largest with sinusoidal-0\.02, 3\.40", gradients)
     assert rows.endswith("12.0.")
     assert certainty.startswith("There are 3 runs per table.")
 
@@ -108,8 +111,8 @@ def test_where_the_published_table_disagrees() -> None:
 
 def test_the_tables_hold_the_summary() -> None:
     summary = summary_of(typical(3))
-    losses, (steps, became, published) = PAGE.main_table(summary), PAGE.tables(summary)
-    for table in (losses, steps, became, published):
+    losses, (steps, gradients, became, published) = PAGE.main_table(summary), PAGE.tables(summary)
+    for table in (losses, steps, gradients, became, published):
         assert table.first == "initial values"
         assert all(len(row.cells) == len(table.head) for row in table.rows)
     assert published == published_table(summary)

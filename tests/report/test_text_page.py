@@ -15,7 +15,8 @@ from posembed.lab.question import Compared
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.classification import TextSummary
 from posembed.report.questions import write_report
-from posembed.report.questions.text import PAGE, best_first, smallest_significant
+from posembed.report.questions.accuracy import smallest_significant
+from posembed.report.questions.text import PAGE, best_first
 
 FAILURE = "the loss was nan at step 30"
 
@@ -42,14 +43,14 @@ def test_which_differences_are_significant() -> None:
     assert re.search("t5 [(][+][0-9].*better.*“none” [(]\N{MINUS SIGN}[0-9].*worse", text)
     assert "58.3%" in text  # the most frequent of the classes
     assert summary.most_frequent == pytest.approx(350 / 600)
-    assert 0 < (smallest_significant(summary) or 0) < 0.05
+    assert 0 < (smallest_significant(row.difference for row in summary.rows) or 0) < 0.05
 
 
 def test_one_run_has_no_interval_over_seeds() -> None:
     text = said(text_runs(1))
     assert "unknown over seeds" in text
     assert "better" not in text
-    assert smallest_significant(summary_of(text_runs(1))) is None
+    assert smallest_significant(row.difference for row in summary_of(text_runs(1)).rows) is None
     cells = {row.name: row.cells[-1].text for row in PAGE.main_table(summary_of(text_runs(1))).rows}
     assert cells == {"t5": "unknown", "learned": "unknown", "none": "unknown", "sinusoidal": ""}
 

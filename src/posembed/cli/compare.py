@@ -65,7 +65,7 @@ def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect
         *(parameter(name, tuple[str, ...], help, shown=",".join(values)) for name, help, values in listed),
         *([parameter("preset", str, question.presets_help or "", shown=question.preset)] if has_presets else []),
         *parameters_of(question.ReadingType, defaults={"reference": question.usual_reference}),
-        *parameters_of(Conduct, defaults={"out": f"runs/{question.name}"}),
+        *parameters_of(Conduct, defaults={"out": f"runs/{question.name}", "seeds": question.usual_seeds}),
         parameter("dry_run", bool, "Print the runs, their sizes and estimated time, without training.", default=False),
         *parameters_of(question.Spec, defaults=defaults, panels=panels),
     ]

@@ -69,6 +69,11 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
         raise ArgumentError(
             f'encoding must be a PositionEncoding or one of its names, such as "rope"; got {encoding!r}'
         )
+    if not built.adds_rows:
+        raise ArgumentError(
+            f"{type(built).__name__} replaces components of each token, but this model can only add rows to tokens; "
+            'choose an encoding that adds rows, such as "learned", or build the model from posembed.nn'
+        )
     if not has_heads and acts_in_attention(built):
         raise ArgumentError(
             f"{type(built).__name__} acts in the attention, and this model has no single number of heads; choose an "
@@ -91,7 +96,7 @@ def described(value: Any) -> Description | None:
             held = getattr(value, f"initial_{argument}", inspect.Parameter.empty)
         if held is inspect.Parameter.empty or (argument, held) == ("init", "given"):
             continue
-        if is_dataclass(held):
+        if is_dataclass(held) or isinstance(held, PositionEncoding):
             held = described(held)
             if held is None:
                 return None

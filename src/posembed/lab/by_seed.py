@@ -6,11 +6,14 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
-from posembed.lab.runs.results import RunResult
+from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import MeasuredT
 from posembed.statistics import Estimate, estimate, paired_difference, shares
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FEWEST_ALIKE = 6
 """The minimum number of documents for an interval if all their differences are equal. By chance, n signs are equal with
@@ -22,10 +25,11 @@ class BySeed(Generic[MeasuredT]):
     vary in a second field, ``at`` selects those at one of its values, so that each seed has one run.
 
     reference: the runs to compare with; None for the reference itself, or if there is no reference.
+    folder: the run folder, which has the tables of the runs; None if it is unknown.
     """
 
-    def __init__(self, results: Sequence[RunResult[Any, MeasuredT]]) -> None:
-        self.results = results
+    def __init__(self, results: Sequence[RunResult[Any, MeasuredT]], folder: RunFolder[Any] | None = None) -> None:
+        self.results, self.folder = results, folder
         self.reference: BySeed[MeasuredT] | None = None
         by_seed = sorted(results, key=lambda result: result.spec.seed)
         self.measured = {r.spec.seed: r.measurements for r in by_seed if r.measurements is not None}
@@ -44,9 +48,22 @@ class BySeed(Generic[MeasuredT]):
 
     def at(self, value: str) -> BySeed[MeasuredT]:
         """Returns the runs at one value of the spec's ``VARIED`` field, with the reference's runs at the same value."""
-        runs = BySeed[MeasuredT]([result for result in self.results if result.spec.varied == value])
+        runs = BySeed[MeasuredT]([result for result in self.results if result.spec.varied == value], self.folder)
         runs.reference = None if self.reference is None else self.reference.at(value)
         return runs
+
+    def tables(self) -> dict[int, Tensor]:
+        """Returns the trained table (N, D) of each successful run, in float32, by seed, if it is in the folder. Raises
+        RunFolderError for a damaged file."""
+        from posembed.lab.runs.tensors import load_tables
+
+        specs = {result.spec.seed: result.spec for result in self.results if result.measurements is not None}
+        files = {} if self.folder is None else {seed: self.folder.file("tables", specs[seed]) for seed in sorted(specs)}
+        return {
+            seed: load_tables(file, specs[seed].steps)[specs[seed].steps]
+            for seed, file in files.items()
+            if file.exists()
+        }
 
     def values(self, read: Callable[[MeasuredT], float | None]) -> dict[int, float]:
         """Returns ``read(measurements)`` by seed. Leaves out seeds for which it returns None."""
@@ -76,10 +93,12 @@ class BySeed(Generic[MeasuredT]):
         return None if other is None else paired_difference(self.values(read), other.values(read_other or read))
 
 
-def by_name(results: Sequence[RunResult[Any, MeasuredT]], reference: str | None) -> list[BySeed[MeasuredT]]:
+def by_name(
+    results: Sequence[RunResult[Any, MeasuredT]], reference: str | None, folder: RunFolder[Any] | None = None
+) -> list[BySeed[MeasuredT]]:
     """Groups results by compared name, in order of first appearance. ``reference``: the name of the reference."""
     names = dict.fromkeys(result.spec.compared for result in results)
-    groups = {name: BySeed([r for r in results if r.spec.compared == name]) for name in names}
+    groups = {name: BySeed([r for r in results if r.spec.compared == name], folder) for name in names}
     for name, runs in groups.items():
         runs.reference = None if reference is None or name == reference else groups[reference]
     return list(groups.values())
@@ -87,9 +106,12 @@ def by_name(results: Sequence[RunResult[Any, MeasuredT]], reference: str | None)
 
 @dataclass(frozen=True)
 class Correct:
-    """The numbers of correct answers and of examples in each held-out document, for one run."""
+    """The numbers of correct answers and of examples in each held-out document, for one run.
 
-    right: tuple[int, ...]
+    For an F1 score, ``right`` counts correct answers twice, and ``examples`` counts the given and the correct answers.
+    """
+
+    right: tuple[float, ...]
     examples: tuple[int, ...]
 
     @property
@@ -122,10 +144,19 @@ def accuracy_difference(runs: BySeed[MeasuredT], read: Callable[[MeasuredT], Cor
     shared = sorted(ours.measured.keys() & theirs.measured.keys())
     a, b = ({seed: read(side.measured[seed]) for seed in shared} for side in (ours, theirs))
     examples = a[shared[0]].examples
-    gained = [
-        math.fsum(a[seed].right[i] - b[seed].right[i] for seed in shared) / len(shared) for i in range(len(examples))
-    ]
-    over_documents = dataclasses.replace(estimate(shares(gained, examples)), values=())
+    if all(side[seed].examples == examples for side in (a, b) for seed in shared):
+        gained = [
+            math.fsum(a[seed].right[i] - b[seed].right[i] for seed in shared) / len(shared)
+            for i in range(len(examples))
+        ]
+        by_document = shares(gained, examples)
+    else:  # in F1 scores, the number of given answers differs between runs
+        ours_and_theirs = [[shares(each[seed].right, each[seed].examples) for seed in shared] for each in (a, b)]
+        by_document = tuple(
+            math.fsum(x[i] - y[i] for x, y in zip(*ours_and_theirs, strict=True)) / len(shared)
+            for i in range(len(examples))
+        )
+    over_documents = dataclasses.replace(estimate(by_document), values=())
     if over_documents.low == over_documents.high and len(examples) < FEWEST_ALIKE:
         over_documents = dataclasses.replace(over_documents, low=None, high=None)
     return Difference(over_seeds, over_documents)

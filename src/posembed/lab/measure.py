@@ -86,9 +86,40 @@ def passage_length(train_length: int) -> int:
 
 def windows(held_out: Tensor, length: int, tokens: int) -> Tensor:
     """Returns about ``tokens`` tokens in non-overlapping windows (N, length + 1), spread evenly over the text."""
-    available = (len(held_out) - 1) // length
+    starts = window_starts(len(held_out), length, tokens)
+    return held_out[starts.unsqueeze(1) + torch.arange(length + 1)].long()
+
+
+def window_starts(total: int, length: int, tokens: int) -> Tensor:
+    """Returns the starts (N,) of ``windows`` in a text of ``total`` tokens."""
+    available = (total - 1) // length
     count = min(available, max(tokens // length, 1))
-    starts = (torch.arange(count) * available // count) * length
+    return (torch.arange(count) * available // count) * length
+
+
+def probe_starts(total: int, gap: int, passage: int) -> Tensor:
+    """Returns the starts (N,) of the texts of ``repeat_gain``, each of 3 passages and a gap, in ``total`` tokens."""
+    needed = 3 * passage + gap
+    return torch.linspace(0, total - needed, min(PROBES, total - needed + 1)).long()
+
+
+def unmeasured_windows(
+    held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...], tokens: int, count: int
+) -> Tensor:
+    """Returns up to ``count`` windows (N, c + 1) of the longest test length c that share no token with ``everything``'s
+    text and with each other, spread evenly over the held-out text. N is 0 if there is no such window."""
+    total, length = len(held_out), max(test_lengths)
+    passage = passage_length(train_length)
+    read = [(window_starts(total, length, tokens), length + 1)]
+    read += [(probe_starts(total, gap, passage), 3 * passage + gap) for gap in gaps(train_length)]
+    bounds = sorted((start, start + size) for starts, size in read for start in starts.tolist())
+    free: list[int] = []
+    end = 0
+    for start, stop in [*bounds, (total, total)]:
+        free += range(end, start - length, length + 1)
+        end = max(end, stop)
+    chosen = [free[i * len(free) // count] for i in range(count)] if len(free) > count else free
+    starts = torch.tensor(chosen, dtype=torch.int64)
     return held_out[starts.unsqueeze(1) + torch.arange(length + 1)].long()
 
 
@@ -100,16 +131,21 @@ def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, to
     return shorter_windows(windows(held_out_bytes, longest, tokens), length)[:, 1:].double().mean().item()
 
 
-@torch.no_grad()
 def loss_of_tokens(model: torch.nn.Module, ids: Tensor, device: torch.device) -> Tensor:
-    """Returns the losses (N, c) of token ids (N, c + 1) in nats, in float64 on the CPU. Runs a few windows at once."""
-    losses = []
-    for some in ids.split(max(TOKENS_AT_ONCE // ids.size(1), 1)):
-        some = some.to(device)
-        logits = model(some[:, :-1])
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), some[:, 1:].flatten(), reduction="none")
-        losses.append(loss.view(len(some), -1).double().cpu())
-    return torch.cat(losses)
+    """Returns the losses (N, c) of token ids (N, c + 1), each predicted from the tokens before it. See ``losses``."""
+    return losses(model, ids[:, :-1], ids[:, 1:], device)
+
+
+@torch.no_grad()
+def losses(model: torch.nn.Module, inputs: Tensor, targets: Tensor, device: torch.device) -> Tensor:
+    """Returns the losses (N, c) of targets (N, c) in nats, in float64 on the CPU; 0 for targets of -100, which are not
+    predicted. Runs a few windows at once."""
+    found, rows = [], max(TOKENS_AT_ONCE // (inputs.size(1) + 1), 1)
+    for some, wanted in zip(inputs.split(rows), targets.split(rows), strict=True):
+        logits = model(some.to(device))
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), wanted.to(device).flatten(), reduction="none")
+        found.append(loss.view(len(some), -1).double().cpu())
+    return torch.cat(found)
 
 
 def mean_or_none(loss: LossOfTokens, rows: Tensor, counted: slice = slice(None)) -> float | None:
@@ -162,7 +198,7 @@ def repeat_gain(loss: LossOfTokens, held_out: Tensor, gap: int, passage: int) ->
     counted, because the text before it does not predict it. Returns None if the encoding has no position for a token.
     """
     needed = 3 * passage + gap
-    starts = torch.linspace(0, len(held_out) - needed, min(PROBES, len(held_out) - needed + 1)).long()
+    starts = probe_starts(len(held_out), gap, passage)
     text = held_out[starts.unsqueeze(1) + torch.arange(needed)].long()
     # The filler follows neither passage in the text, so the first passage ends abruptly in both sequences.
     filler = text[:, passage + passage // 2 :][:, :gap]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, by_name
-from posembed.lab.runs.results import RunResult
+from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import MeasuredT, SpecT, merged, option, require_trainable
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     names_help: str = "Encodings to compare, separated by commas."
     varied_help: str = ""
     """Describes the option that lists the values of the second field in which runs differ, ``Spec.VARIED``."""
+    usual_seeds: int = 1
     presets: Mapping[str, Mapping[str, Any]]
     """Sets of default settings, by name. ``preset`` names the set to use by default."""
     preset: str = "default"
@@ -210,8 +211,14 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             for name in dict.fromkeys(names)
         ]
 
-    def summarise(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any = None) -> SummaryT:
+    def summarise(
+        self,
+        results: Sequence[RunResult[SpecT, MeasuredT]],
+        reading: Any = None,
+        folder: RunFolder[SpecT] | None = None,
+    ) -> SummaryT:
         """Summarises runs that share all settings except the compared name, the value of ``Spec.VARIED`` and the seed.
+        ``folder``: the run folder; without it, the runs' tables are unknown.
 
         The reference is the reading's, or else the usual one if it was run, or else the first name. Raises
         ArgumentError if no run is finished, or if the reading's reference was not run.
@@ -225,7 +232,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             raise ArgumentError(f"the reference {wanted!r} was not run; the finished runs are {', '.join(names)}")
         usual = self.usual_reference if self.usual_reference in names else names[0]
         reference = (wanted or usual) if isinstance(reading, Compared) else None
-        summary = self.summary(by_name(results, reference), results[0].spec, reading)
+        summary = self.summary(by_name(results, reference, folder), results[0].spec, reading)
         return dataclasses.replace(summary, reference=reference)
 
     @abstractmethod

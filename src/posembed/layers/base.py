@@ -67,6 +67,9 @@ class PositionEncoding(ChecksCalls, nn.Module):
     causal_only: bool = False
     """Whether the formula assumes that no token sees a later one, so that encoders cannot use it."""
 
+    adds_rows: bool = True
+    """Whether ``at_input`` returns x plus rows that do not depend on x, so that a model can add the rows itself."""
+
     @property
     def image_tokens(self) -> int | None:
         """The number of tokens of an image, for encodings of one grid. None for encodings of sequences."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import fill_
-from posembed.layers.score_bias import Formula, ScoreBias, wide
+from posembed.layers.score_bias import Formula, ScoreBias, in_full_precision, wide
 from posembed.positions.checks import as_int64
 
 EPSILON = 1e-6
@@ -98,8 +98,7 @@ class Fire(ScoreBias):
         """Returns the dense bias. One matrix product over the hidden units takes a third as long as a sum over them."""
         q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
         x = fire_interpolation(*self.c_and_threshold(), q_positions[..., :, None], k_positions[..., None, :])
-        device = x.device.type if torch.amp.is_autocast_available(x.device.type) else "cpu"
-        with torch.autocast(device, enabled=False):  # autocast would round the distances
+        with in_full_precision(x.device):
             hidden = torch.addmm(
                 wide(self.hidden_bias)[:, None], wide(self.hidden_weight)[:, None], x.reshape(1, -1)
             ).relu()

@@ -175,7 +175,11 @@ class RotaryEmbedding(RotationEncoding):
         attention_factor: Factor = 1.0
         if self.scaling is not None:
             lengths = text_lengths(position_ids, text_length)
-            frequencies, attention_factor = self.scaling.scaled(frequencies, base=self.base, length=lengths)
+            trained = frequencies
+            frequencies, attention_factor = self.scaling.scaled(trained, base=self.base, length=lengths)
+            if self.scaling.initial_tokens:
+                first = position_ids.unsqueeze(-1) < self.scaling.initial_tokens
+                frequencies = torch.where(first, trained, frequencies)
         angles = position_ids.unsqueeze(-1).float() * frequencies
         cos, sin = angles.cos(), angles.sin()
         if isinstance(attention_factor, Tensor) or attention_factor != 1:

@@ -34,6 +34,8 @@ class RotaryScaling:
 
     factor: float | None
     original_length: int | None
+    initial_tokens: int = 0
+    """The first tokens of a text, at positions below this number, keep the training frequencies."""
 
     def __post_init__(self) -> None:
         if self.factor is not None and not (isinstance(self.factor, Real) and 1 <= self.factor < math.inf):
@@ -206,9 +208,11 @@ class LongRopeScaling(RotaryScaling):
     Each factor divides the frequency of one pair. The factors come from a search (Ding et al. 2024, arXiv:2402.13753).
     ``factor`` is the extension of the whole model, such as Phi-3's max_position_embeddings divided by its original
     length. It sets the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.
+    ``search_longrope_factors`` is the paper's search. The first tokens of a text, at positions below
+    ``initial_tokens``, keep their training frequencies.
 
     Raises:
-        ArgumentError: factors that are not positive, or not one for each pair.
+        ArgumentError: factors that are not positive, or not one for each pair, or fewer than 0 initial tokens.
 
     Examples:
         >>> from posembed import LongRopeScaling, RotaryEmbedding
@@ -221,9 +225,13 @@ class LongRopeScaling(RotaryScaling):
     original_length: int
     factor: float
     attention_factor: float | None = None
+    initial_tokens: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_whole(self.initial_tokens, "initial_tokens")
+        if self.initial_tokens < 0:
+            raise ArgumentError(f"initial_tokens counts tokens and cannot be negative; got {self.initial_tokens}")
         if len(self.short_factors) != len(self.long_factors) or min(self.short_factors + self.long_factors) <= 0:
             raise ArgumentError(
                 "short_factors and long_factors must have the same length, one positive number per pair of "

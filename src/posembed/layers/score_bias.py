@@ -30,6 +30,11 @@ def wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def in_full_precision(device: torch.device) -> torch.autocast:
+    """Returns a context in which autocast does not round the numbers from which a bias is computed."""
+    return torch.autocast(device.type if torch.amp.is_autocast_available(device.type) else "cpu", enabled=False)
+
+
 def require_divisible(dim: int, heads: int) -> None:
     """Raises ArgumentError unless the width is a multiple of the number of heads."""
     if heads < 1 or dim < 1 or dim % heads:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,6 +18,9 @@ from posembed.nn.encodings import Sizes, encoding_by_name
 from posembed.nn.positions import Positions, add_rows, require_encoding
 from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.torch_internals import linear_of_one_row, runs_forward_alone
+
+if TYPE_CHECKING:
+    from posembed.nn.memory import Memory
 
 
 class Positioned(ChecksCalls, nn.Module):
@@ -65,6 +70,8 @@ class Positioned(ChecksCalls, nn.Module):
         cu_seqlens: Tensor | None = None,
         text_length: int | Tensor | None = None,
         cache: KeyValueCache | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
         positions: Positions | None = None,
         **unknown: Never,
     ) -> Tensor:
@@ -84,6 +91,9 @@ class Positioned(ChecksCalls, nn.Module):
                 (B,), or (B, L). None means the largest position of each sequence plus one.
             cache: the cache of the earlier tokens, from ``new_cache``. The call adds x to the cache. Results are the
                 same as without a cache.
+            memory: (B, S, D), the outputs of an encoder, for decoders with cross-attention. With a cache it may be
+                left out after the first call.
+            memory_mask: (B, S), 1 for a token of the memory and 0 for padding.
             positions: the caller's Positions, instead of the arguments above. The caller must also apply ``at_input``.
 
         Raises:
@@ -103,11 +113,11 @@ class Positioned(ChecksCalls, nn.Module):
                     "positions must be posembed.nn.Positions(encoding, x), which the layers of a model share; got a "
                     f"{type(positions).__name__}. Pass numbers as position_ids"
                 )
-            layout = (position_ids, mask, segment_ids, cu_seqlens, text_length, cache)
+            layout = (position_ids, mask, segment_ids, cu_seqlens, text_length, cache, memory, memory_mask)
             if any(given is not None for given in layout) or not _is_zero(offset):
                 raise ArgumentError(
-                    "positions hold the position_ids, offset, mask, segments, text_length and cache; pass these to "
-                    "Positions"
+                    "positions hold the position_ids, offset, mask, segments, text_length, cache and memory; pass "
+                    "these to Positions"
                 )
             if positions.causal != self.causal:
                 raise ArgumentError(
@@ -124,6 +134,7 @@ class Positioned(ChecksCalls, nn.Module):
         positions = Positions(
             self.encoding, x, position_ids, offset=offset, causal=self.causal, mask=mask, segment_ids=segment_ids,
             cu_seqlens=cu_seqlens, text_length=text_length, cache=cache,
+            memory=self.memory_of(memory, memory_mask),
         )  # fmt: skip
         self._require_fitting(positions, x)
         y = self.read(positions.at_input(x), positions)
@@ -141,6 +152,15 @@ class Positioned(ChecksCalls, nn.Module):
         if positions.fit != sizes:  # the encoding may have been exchanged since the module was built
             require_fitting(positions.encoding, self.dim, self.heads, kv_heads=self.kv_heads, causal=self.causal)
             positions.fit = sizes
+
+    def memory_of(self, memory: Tensor | None, mask: Tensor | None) -> Memory | None:
+        """Returns the memory that a call gives. Raises ArgumentError if this module attends to none."""
+        if memory is not None or mask is not None:
+            raise ArgumentError(
+                f"this {type(self).__name__} does not attend to a memory; build a Decoder or DecoderLayer with "
+                "cross_attention=True, or leave memory and memory_mask out"
+            )
+        return None
 
     def read(self, x: Tensor, positions: Positions) -> Tensor:
         """Reads x (B, L, D), to which the encoding's ``at_input`` has been applied. Returns (B, L, D)."""

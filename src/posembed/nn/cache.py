@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from posembed.nn.memory import Memory
 
 
 class KeyValueCache:
@@ -31,6 +36,8 @@ class KeyValueCache:
 
     counted = True
     """Whether all positions were counted, and none given as ``position_ids``."""
+    memory: Memory | None = None
+    """What the layers with cross-attention attend to, with its keys and values. None means that they have none."""
 
     def __init__(self, keys: Tensor) -> None:
         self.keys, self.values = keys, torch.empty_like(keys)

@@ -15,6 +15,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.alibi import Alibi
 from posembed.layers.averaged import AveragedPositionalEmbedding
 from posembed.layers.base import PositionEncoding
+from posembed.layers.concatenated import ConcatenatedPositionalEmbedding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.fire import Fire
 from posembed.layers.grid import LearnedGridEmbedding
@@ -30,6 +31,7 @@ from posembed.layers.rotary_scaling import LinearScaling, Llama3Scaling, LongRop
 from posembed.layers.sampled import SampledPositionalEmbedding
 from posembed.layers.score_bias import require_divisible
 from posembed.layers.sinusoidal import SinusoidalGridEmbedding, SinusoidalPositionalEmbedding
+from posembed.layers.tupe import Tupe
 from posembed.positions.checks import require_at_least_one, require_probability
 
 TOKEN_STD = 0.02
@@ -147,12 +149,20 @@ def longrope(s: Sizes) -> LongRopeScaling:
     factors = s.rope_factors
     if not factors and s.tested > s.length:
         raise ArgumentError(
-            f"rope-longrope divides each frequency by its own factor beyond {s.length:,} tokens: give "
-            f"posembed compare lengths --rope-factors, {s.head_dim // 2} numbers, or use rope-yarn or rope-ntk, "
-            "which compute their factors"
+            f"rope-longrope divides each frequency by its own factor beyond {s.length:,} tokens: give rope_factors, "
+            f"{s.head_dim // 2} numbers, which posembed.search_longrope_factors finds for a trained model (as posembed "
+            "compare lengths does), or use rope-yarn or rope-ntk, which compute their factors"
         )
     factors = factors or (1.0,) * (s.head_dim // 2)
     return LongRopeScaling((1.0,) * len(factors), factors, s.length, s.tested / s.length, attention_factor=1.0)
+
+
+def t5(s: Sizes) -> T5Bias:
+    return T5Bias(s.given("heads"), bidirectional=not s.causal, std=s.dim**-0.5)  # T5's initial values
+
+
+def tupe(s: Sizes, **arguments: Any) -> PositionEncoding:
+    return Tupe(max_len=s.length, dim=s.dim, heads=s.given("heads"), **arguments)
 
 
 def sinusoidal(s: Sizes) -> PositionEncoding:
@@ -181,8 +191,7 @@ ENCODINGS: dict[str, Entry] = {
         "queries and keys rotated by an angle that grows with position", "Su et al. 2021, arXiv:2104.09864", EITHER),
     "alibi": Entry(lambda s: Alibi(s.given("heads")),
         "a penalty on the scores that grows with distance", "Press et al. 2021, arXiv:2108.12409", EITHER),
-    # T5's initial standard deviation is 1 / sqrt(D).
-    "t5": Entry(lambda s: T5Bias(s.given("heads"), bidirectional=not s.causal, std=s.dim**-0.5),
+    "t5": Entry(t5,
         "a learned number added to the scores for each head and bucket of distances",
         "Raffel et al. 2020, arXiv:1910.10683", EITHER),
     "kerple-log": Entry(lambda s: KerpleLog(s.given("heads")),
@@ -191,6 +200,11 @@ ENCODINGS: dict[str, Entry] = {
     "kerple-power": Entry(lambda s: KerplePower(s.given("heads")),
         "a penalty on the scores that grows with a power of the distance; two learned numbers per head",
         "Chi et al. 2022, arXiv:2205.09921", EITHER),
+    "tupe": Entry(tupe,
+        "a learned table whose logits, by matrices of its own, are added to the scores; nothing past the last row",
+        "Ke et al. 2021, arXiv:2006.15595", EITHER),
+    "tupe-r": Entry(lambda s: tupe(s, relative=t5(s)),
+        "tupe with T5's bias in addition", "Ke et al. 2021, arXiv:2006.15595", EITHER),
     # The authors' 512 is a quarter of their training length.
     "fire": Entry(lambda s: Fire(s.given("heads"), threshold=s.length / 4),
         "a bias on the scores from a small network, which reads the distance as a share of the query's position",
@@ -213,7 +227,7 @@ ENCODINGS: dict[str, Entry] = {
         "RoPE; at test time slow rotations are interpolated and fast ones stay, with Llama 3's bounds",
         "Llama team 2024, arXiv:2407.21783"),
     "rope-longrope": Entry(rope(longrope),
-        "RoPE; at test time each frequency is divided by its own factor, found by a search (--rope-factors)",
+        "RoPE; at test time each frequency is divided by its own factor, which a search finds on other text",
         "Ding et al. 2024, arXiv:2402.13753"),
     "none": Entry(lambda s: NoPosition(),
         "no position; a causal mask alone shows each token how many came before it",
@@ -227,6 +241,10 @@ ENCODINGS: dict[str, Entry] = {
         lambda s: AveragedPositionalEmbedding(max_len=s.length, dim=s.dim, heads=s.given("heads")),
         "a learned table; its logits, averaged by distance, are each layer's bias; one head has no position",
         "posembed"),
+    "learned-concat": Entry(
+        lambda s: ConcatenatedPositionalEmbedding(max_len=s.length, dim=s.dim, dropout=s.dropout),
+        "one trained row per position, in place of the last quarter of the token; nothing past the last row",
+        "posembed", EITHER),
     "learned-interpolated": Entry(extended("linear"),
         "the learned table, stretched to a longer text when it is read", "Chen et al. 2023, arXiv:2306.15595"),
     "learned-hierarchical": Entry(extended("hierarchical"),

@@ -6,6 +6,7 @@ Texts may be padded, packed or continued from a cache.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,9 @@ from posembed.positions.checks import (
 from posembed.positions.from_layout import changes_of_segment, consecutive, from_segment_ids, given_or_consecutive
 from posembed.torch_internals import is_being_recorded, transforms_are_active
 
+if TYPE_CHECKING:
+    from posembed.nn.memory import Memory
+
 Project = Callable[[Tensor], Tensor]
 """Maps (N, D) to (N, 2 D): the products with a layer's W_q and W_k side by side. Repeats shared key heads."""
 
@@ -41,6 +45,8 @@ class Positions(ChecksCalls):
         causal: True lets token i see the tokens up to i, within the encoding's window; False lets it see all tokens.
         position_ids, offset, mask, segment_ids, cu_seqlens, text_length, cache: as in ``Attention``'s forward.
             ``commit`` adds the tokens to the cache, after the last layer.
+        memory: the outputs of an encoder, for layers with cross-attention. None after the first call with a cache
+            means the memory of that call.
 
     Raises:
         ArgumentError: ids, offsets, masks or segments that do not fit the tokens, or a cache without room for them.
@@ -71,6 +77,7 @@ class Positions(ChecksCalls):
         cu_seqlens: Tensor | None = None,
         text_length: int | Tensor | None = None,
         cache: KeyValueCache | None = None,
+        memory: Memory | None = None,
     ) -> None:
         require_encoding(encoding)
         batch, length = x.shape[:2]
@@ -83,12 +90,18 @@ class Positions(ChecksCalls):
             cache.require_room(batch, length)
             earlier = cache.length
         self.encoding, self.causal, self.cache = encoding, causal, cache
+        self.memory = self._checked_memory(memory, batch)
         self.texts = texts = _texts(segment_ids, cu_seqlens, batch, length)
         """The index of each token's text in its row, (B, L) or (1, L), if texts are packed."""
         if texts is not None and (mask is not None or cache is not None or shifted):
             raise ArgumentError(
                 "packed sequences count their own tokens and have no padding, offset or cache: leave mask, offset and "
                 "cache out, and give padding at the end a segment of its own"
+            )
+        if texts is not None and self.memory is not None:
+            raise ArgumentError(
+                "packed sequences cannot attend to a memory, which does not say where their sources are; pad them "
+                "instead, one target in each row, and pass mask"
             )
         self.present = present = _present(mask, batch, length, cache)
         self.shape, self._length = x.shape[:2], earlier + length
@@ -132,6 +145,8 @@ class Positions(ChecksCalls):
         self._visible = None if self.is_causal or self._alone is not None else self._seen(length)
         self._layer = 0
         self._shared: tuple[Bias | None] | None = None
+        self.across = None if self.memory is None else self.memory.seen_from(self)
+        """The Positions of cross-attention: these tokens as queries, and the memory's as keys."""
 
     def at_input(self, x: Tensor) -> Tensor:
         """Adds position information to the input: x (B, L, D) -> (B, L, D)."""
@@ -205,6 +220,8 @@ class Positions(ChecksCalls):
 
     def share_bias(self, head_dim: int) -> None:
         """Computes the bias that all layers share, so that it is computed only once."""
+        if self.across is not None:
+            self.across.share_bias(head_dim)
         if self._alone is None:
             self._shared = (self._bias_of(self.encoding, head_dim, dense=False),)
             return
@@ -219,7 +236,13 @@ class Positions(ChecksCalls):
 
     def _bias_of(self, encoding: PositionEncoding, head_dim: int, dense: bool) -> Bias | None:
         unpadded = self._whole or self.texts is not None
-        if unpadded and self.q_positions.is_cuda and head_dim >= SMALLEST_FLEX_HEAD and not dense:
+        if (
+            unpadded
+            and self.q_positions is self.k_positions
+            and self.q_positions.is_cuda
+            and head_dim >= SMALLEST_FLEX_HEAD
+            and not dense
+        ):
             flex = flex_bias(encoding, self.q_positions, causal=self.causal, texts=self.texts)
             if flex is not None:
                 return flex
@@ -250,6 +273,23 @@ class Positions(ChecksCalls):
             return [by_length[length] for length in lengths]
         given = position_ids.expand(x.shape[:2]).flatten().split(lengths)
         return [alone(length, ids) for length, ids in zip(lengths, given, strict=True)]
+
+    def _checked_memory(self, memory: Memory | None, batch: int) -> Memory | None:
+        """Returns the memory to attend to, which is the cache's if it has one, after checking that it fits."""
+        if memory is not None and memory.x.size(0) != batch:
+            raise ArgumentError(
+                f"the memory has {memory.x.size(0)} sources and x has {batch} targets; give each target its source, "
+                "repeated where targets share one"
+            )
+        kept = None if self.cache is None or not self.cache.length else self.cache.memory
+        if kept is None or memory is None:
+            return kept or memory
+        if not kept.is_same(memory):
+            raise ArgumentError(
+                "the tokens in this cache have read another memory or memory_mask; pass the same ones in each step, "
+                "or leave them out after the first"
+            )
+        return kept
 
     def _require_images(self, tokens: int) -> None:
         """Raises ArgumentError unless each row or packed text has the number of tokens of a whole image."""
@@ -314,6 +354,7 @@ class Positions(ChecksCalls):
                 f"{self._length - length}. Make new Positions in each forward pass"
             )
         self.cache.add(length, self.k_positions, self.present, counted=self._counted)
+        self.cache.memory = self.memory
 
 
 def require_encoding(encoding: object) -> None:

@@ -16,7 +16,9 @@ from torch.utils.checkpoint import checkpoint
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
-from posembed.nn.attention import Attention, Linear, Positioned
+from posembed.nn.attention import Attention, Linear, Positioned, require_fitting
+from posembed.nn.encodings import Sizes, encoding_by_name
+from posembed.nn.memory import CrossAttention, Memory, require_acting
 from posembed.nn.positions import Positions
 from posembed.positions.checks import require_at_least_one
 from posembed.torch_internals import transforms_are_active
@@ -47,7 +49,34 @@ def feed_forward_network(kind: FeedForward, dim: int, hidden: int | None, dropou
     return nn.Sequential(into, SwiGLU(), out_of, nn.Dropout(dropout))
 
 
-class _Layer(Positioned):
+class _AttendingToMemory(Positioned):
+    """A layer or stack that attends to a memory if it is built with ``cross_attention=True``."""
+
+    cross_encoding: PositionEncoding | None
+
+    def _add_cross_attention(self, wanted: bool, encoding: PositionEncoding | str | None) -> None:
+        self.attends_to_memory = wanted
+        if encoding is None:
+            self.cross_encoding = None
+            return
+        if not wanted:
+            raise ArgumentError("cross_encoding is for cross-attention; pass cross_attention=True too, or leave it out")
+        if isinstance(encoding, str):
+            sizes = Sizes(dim=self.dim, heads=self.heads, kv_heads=self.kv_heads, causal=False)
+            encoding = encoding_by_name(encoding, sizes)
+        require_fitting(encoding, self.dim, self.heads, kv_heads=self.kv_heads, causal=False)
+        require_acting(encoding)
+        self.cross_encoding = encoding
+
+    def memory_of(self, memory: Tensor | None, mask: Tensor | None) -> Memory | None:
+        if not self.attends_to_memory:
+            return super().memory_of(memory, mask)
+        if memory is None and mask is not None:
+            raise ArgumentError("memory_mask belongs to a memory; pass memory=(B, S, D) too, or leave the mask out")
+        return None if memory is None else Memory(memory, mask=mask, encoding=self.cross_encoding)
+
+
+class _Layer(_AttendingToMemory):
     SEES_THE_FUTURE: ClassVar[bool]
 
     def __init__(
@@ -62,6 +91,8 @@ class _Layer(Positioned):
         feed_forward: FeedForward = "gelu",
         hidden: int | None = None,
         dropout: float = 0.0,
+        cross_attention: bool = False,
+        cross_encoding: PositionEncoding | str | None = None,
     ) -> None:
         causal = not self.SEES_THE_FUTURE
         super().__init__(
@@ -70,17 +101,30 @@ class _Layer(Positioned):
         _require_one_of(get_args(Norm), norm, "norm")
         _require_one_of(get_args(FeedForward), feed_forward, "feed_forward")
         require_at_least_one(hidden=1 if hidden is None else hidden)
+        self._add_cross_attention(cross_attention, cross_encoding)
         self.norm = norm
         self.attention_norm = nn.LayerNorm(dim)
         self.attention = Attention(dim=dim, heads=heads, kv_heads=kv_heads, causal=causal, dropout=dropout)
+        if cross_attention:
+            self.cross_norm = nn.LayerNorm(dim)
+            self.cross_attention = CrossAttention(dim=dim, heads=heads, kv_heads=kv_heads, dropout=dropout)
         self.mlp_norm = nn.LayerNorm(dim)
         self.mlp = feed_forward_network(feed_forward, dim, hidden, dropout)
+
+    def added_to_the_residual(self) -> list[Tensor]:
+        """Returns the last matrix of each part."""
+        parts = ("attention.output", *(["cross_attention.output"] if self.attends_to_memory else ()), "mlp.2")
+        return [self.get_parameter(f"{name}.weight") for name in parts]
 
     def read(self, x: Tensor, positions: Positions) -> Tensor:
         if self.norm == "pre":
             x = x + self.attention(self.attention_norm(x), positions=positions)
+            if self.attends_to_memory:
+                x = x + self.cross_attention(self.cross_norm(x), positions)
             return x + self.mlp(self.mlp_norm(x))
         x = self.attention_norm(x + self.attention(x, positions=positions))
+        if self.attends_to_memory:
+            x = self.cross_norm(x + self.cross_attention(x, positions))
         return self.mlp_norm(x + self.mlp(x))
 
 
@@ -95,6 +139,11 @@ class EncoderLayer(_Layer):
         feed_forward: "gelu" or "swiglu".
         hidden: the width of the feed-forward network. None means 4 D for "gelu" and 8/3 D, rounded up, for "swiglu".
         dropout: the probability of dropout, applied to the output of each part.
+        cross_attention: True adds a part between the two, in which the tokens attend to the outputs of an encoder:
+            pass ``memory`` (B, S, D) and ``memory_mask`` in each call.
+        cross_encoding: the encoding of cross-attention, or its name: one that acts in attention, such as "rope". It
+            takes the tokens' positions as those of the queries, and counts the memory's tokens as keys. None means
+            that cross-attention has no position, as in T5, BART and Marian.
 
     Raises:
         ArgumentError: sizes or names that do not fit.
@@ -122,12 +171,15 @@ class DecoderLayer(_Layer):
         >>> layer = DecoderLayer(dim=64, heads=4, encoding="rope", feed_forward="swiglu")
         >>> layer(torch.randn(2, 10, 64)).shape
         torch.Size([2, 10, 64])
+        >>> layer = DecoderLayer(dim=64, heads=4, encoding="rope", cross_attention=True)
+        >>> layer(torch.randn(2, 10, 64), memory=torch.randn(2, 7, 64)).shape
+        torch.Size([2, 10, 64])
     """
 
     SEES_THE_FUTURE = False
 
 
-class _Stack(Positioned):
+class _Stack(_AttendingToMemory):
     LAYER: ClassVar[type[_Layer]]
 
     def __init__(
@@ -143,6 +195,8 @@ class _Stack(Positioned):
         feed_forward: FeedForward = "gelu",
         hidden: int | None = None,
         dropout: float = 0.0,
+        cross_attention: bool = False,
+        cross_encoding: PositionEncoding | str | None = None,
         checkpoint_activations: bool = False,
     ) -> None:
         causal = not self.LAYER.SEES_THE_FUTURE
@@ -150,6 +204,7 @@ class _Stack(Positioned):
             dim=dim, heads=heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
         )
         require_at_least_one(layers=layers)
+        self._add_cross_attention(cross_attention, cross_encoding)
         self.checkpoint_activations = checkpoint_activations
         self.layers = nn.ModuleList(
             self.LAYER(
@@ -160,6 +215,7 @@ class _Stack(Positioned):
                 feed_forward=feed_forward,
                 hidden=hidden,
                 dropout=dropout,
+                cross_attention=cross_attention,
             )
             for _ in range(layers)
         )
@@ -187,7 +243,8 @@ class Encoder(_Stack):
         layers: the number of layers.
         checkpoint_activations: True recomputes each layer's activations in the backward pass instead of keeping them.
             This takes about a third more time and gives the same results.
-        dim, heads, kv_heads, encoding, max_len, norm, feed_forward, hidden, dropout: as in ``EncoderLayer``.
+        dim, heads, kv_heads, encoding, max_len, norm, feed_forward, hidden, dropout, cross_attention, cross_encoding:
+            as in ``EncoderLayer``.
 
     Raises:
         ArgumentError: sizes or names that do not fit.
@@ -210,6 +267,9 @@ class Decoder(_Stack):
     With a cache (``new_cache``), reading token by token gives the same results as reading the whole text. If positions
     depend on the length of the text (RoPE with a scaling, stretched tables), pass the final ``text_length`` each time.
 
+    With ``cross_attention=True`` it is the decoder of an encoder-decoder. Build both with the same encoding object to
+    share its parameters, such as one learned table.
+
     Raises:
         ArgumentError: sizes or names that do not fit.
 
@@ -218,6 +278,15 @@ class Decoder(_Stack):
         >>> from posembed.nn import Decoder
         >>> decoder = Decoder(dim=64, heads=4, layers=2, encoding="rope")
         >>> decoder(torch.randn(2, 10, 64)).shape
+        torch.Size([2, 10, 64])
+        >>> from posembed import LearnedPositionalEmbedding
+        >>> from posembed.nn import Encoder
+        >>> table = LearnedPositionalEmbedding(max_len=128, dim=64)
+        >>> encoder = Encoder(dim=64, heads=4, layers=2, encoding=table)
+        >>> decoder = Decoder(dim=64, heads=4, layers=2, encoding=table, cross_attention=True)
+        >>> mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+        >>> memory = encoder(torch.randn(2, 5, 64), mask=mask)
+        >>> decoder(torch.randn(2, 10, 64), memory=memory, memory_mask=mask).shape
         torch.Size([2, 10, 64])
     """
 
@@ -229,11 +298,16 @@ def _require_one_of(known: tuple[str, ...], given: str, name: str) -> None:
         raise ArgumentError(f"{name} must be one of {', '.join(known)}; got {given!r}")
 
 
+def _layers(model: nn.Module) -> list[_Layer]:
+    return [module for module in model.modules() if isinstance(module, _Layer)]
+
+
 def gpt2_init_(model: nn.Module) -> None:
     """Draws the weights of a model's linear layers and embeddings as GPT-2 does, and sets its biases to 0.
 
-    The standard deviation is .02, and .02 / sqrt(2 n) for the 2 n matrices that add to the residual stream of n
-    layers. The parameters of encodings stay unchanged.
+    The standard deviation is .02, and .02 / sqrt(m) for the m matrices that add to the residual stream of a stack: two
+    in each layer, three with cross-attention. Layers outside a stack count as one stack. The parameters of encodings
+    stay unchanged.
 
     Examples:
         >>> from posembed.nn import Decoder, gpt2_init_
@@ -246,7 +320,9 @@ def gpt2_init_(model: nn.Module) -> None:
             nn.init.normal_(module.weight, std=0.02)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
-    layers = [module for module in model.modules() if isinstance(module, _Layer)]
-    for layer in layers:
-        for name in ("attention.output.weight", "mlp.2.weight"):
-            nn.init.normal_(layer.get_parameter(name), std=0.02 / math.sqrt(2 * len(layers)))
+    stacks = [_layers(stack) for stack in model.modules() if isinstance(stack, _Stack)]
+    in_stacks = {layer for stack in stacks for layer in stack}
+    for layers in (*stacks, [layer for layer in _layers(model) if layer not in in_stacks]):
+        matrices = [matrix for layer in layers for matrix in layer.added_to_the_residual()]
+        for matrix in matrices:
+            nn.init.normal_(matrix, std=0.02 / math.sqrt(len(matrices)))

@@ -1,4 +1,4 @@
-"""Figures in one line: position tables, comparisons of encodings, attention, and the idea itself.
+"""Figures in one line: position tables, comparisons of encodings, attention, and how a position table works.
 
     one table                   heatmap, similarity, similarity_by_distance, norms, neighbours
     its directions              spectrum, fourier, directions
@@ -9,8 +9,8 @@
 A table is a tensor or an array (N, D), a layer with a learned table, or the path or hub name of a checkpoint. Every
 function draws on ``ax``, or in a new figure, and returns the Axes; ``ax.figure.savefig("table.png")`` saves the figure.
 
-``__init__.pyi`` lists the functions and their files. Each is imported on first use, so that ``import posembed.plots``
-does not load matplotlib.
+``__init__.pyi`` lists the functions and their files. Each function is imported on first use, so that
+``import posembed.plots`` does not load matplotlib.
 """
 
 import lazy_loader

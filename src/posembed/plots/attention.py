@@ -31,7 +31,7 @@ def attention_by_distance(
 ) -> Axes:
     """Draws the mean attention weight by distance: one panel per layer, one line per head.
 
-    Both axes are logarithmic. The dashed line is a head that attends equally to every token it sees.
+    Both axes are logarithmic. The dotted line shows a head that attends equally to every token it sees.
 
     Args:
         weights: weights (B, H, L, L) of each layer, such as ``model(ids, output_attentions=True).attentions`` of a
@@ -44,7 +44,8 @@ def attention_by_distance(
         The Axes, whose ``child_axes`` are the panels.
 
     Raises:
-        ArgumentError: the weights have other shapes, or ``ax`` is of another kind.
+        ArgumentError: the weights have other shapes or negative values, ``window`` is not a whole number above 0, or
+            ``ax`` is not a matplotlib Axes with x and y.
 
     Examples:
         >>> import torch

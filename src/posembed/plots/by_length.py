@@ -24,23 +24,24 @@ separate."""
 
 @draws
 def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = None, title: str | None = None) -> Axes:
-    """Draws the perplexity of the same tokens by tokens of context, both logarithmic: one line per encoding.
+    """Draws the perplexity of the same tokens by the length of their context: one line per encoding.
 
-    A flat line holds past the training length, a rising one gets worse. The axis ends at about four times the lowest
-    perplexity; the name of a line that leaves it shows its last value. A cross marks the last position of a table.
+    Both axes are logarithmic. A flat line means that the encoding holds past the training length, and a rising line
+    that it gets worse. The y axis ends at about four times the lowest perplexity. If a line leaves the plot, its name
+    shows its last value. A cross marks the last position of a table.
 
     Args:
         comparison: what ``posembed.compare("lengths", ...)`` returns, or perplexities, above 0, by name and length:
             ``{"learned": {64: 4.1, 128: None}}``, None where there is no position.
         trained: the training length, drawn as a dotted line. A comparison has its own.
-        ax: the Axes to draw on. None means a new figure. The names stand right of the Axes.
+        ax: the Axes to draw on. None means a new figure. The names are to the right of it.
         title: as in ``heatmap``.
 
     Returns:
         The Axes.
 
     Raises:
-        ArgumentError: ``comparison``, ``trained`` or ``ax`` is of another kind, or there is no perplexity.
+        ArgumentError: ``comparison``, ``trained`` or ``ax`` has the wrong type, or there is no perplexity.
 
     Examples:
         >>> import posembed

@@ -13,7 +13,21 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from posembed.plots.canvas import room_for, sheet
-from posembed.plots.style import DOTS, INK, LETTER, MARKERS, MUTED, PAPER, RULE, SERIES, TEXT, WIDTH, Style, styles
+from posembed.plots.style import (
+    DOTS,
+    INK,
+    LETTER,
+    MARKERS,
+    MUTED,
+    PAPER,
+    RULE,
+    SERIES,
+    TEXT,
+    WIDTH,
+    Style,
+    shortened,
+    styles,
+)
 from posembed.plots.ticks import fix_ticks, label_line_ends, tick_heights
 from posembed.statistics import Estimate
 from posembed.words import listed, number
@@ -149,19 +163,30 @@ def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *,
         if end is None:
             continue
         names = [line.name for line in lines if line.end == end]
-        note = f"✕ {listed(names)}: {text} {end:,}"
-        taken.append(_free_height(axes, end, note, taken))
+        width = WIDTH * axes.get_position().width
+        note = shortened(f"✕ {listed(names)}: {text} {end:,}", width)
         how: dict[str, Any] = {"color": drawn[names[0]].colour, "verticalalignment": "center_baseline"}
-        _note(axes, (end, taken[-1]), note, offset=(8, 0), fontsize=TEXT, **how)
+        left = width * _across(axes, end)
+        if left + 8 + len(note) * LETTER <= width:
+            taken.append(_free_height(axes, left / width, note, taken))
+            _note(axes, (end, taken[-1]), note, offset=(8, 0), fontsize=TEXT, **how)
+        else:  # it ends with the axes
+            taken.append(_free_height(axes, max(1 - len(note) * LETTER / width, 0.0), note, taken))
+            _note(axes, (axes.get_xlim()[1], taken[-1]), note, offset=(0, 0), fontsize=TEXT, ha="right", **how)
 
 
-def _free_height(axes: Axes, start: int, text: str, taken: Sequence[float]) -> float:
-    """Returns the lowest height, as a share of the axes, at which a text to the right of ``start`` meets no line.
+def _across(axes: Axes, x: float) -> float:
+    """Returns an x as a share of the width of the axes."""
+    to_axes = axes.transData + axes.transAxes.inverted()
+    return float(to_axes.transform((x, axes.get_ylim()[0]))[0])
+
+
+def _free_height(axes: Axes, left: float, text: str, taken: Sequence[float]) -> float:
+    """Returns the lowest height at which a text to the right of ``left`` meets no line, both as shares of the axes.
 
     If every height meets a line, returns the one farthest from all lines.
     """
     to_axes = axes.transData + axes.transAxes.inverted()
-    left = to_axes.transform((start, axes.get_ylim()[0]))[0]
     across = np.linspace(left, left + len(text) * LETTER / (WIDTH * axes.get_position().width), 30)
     runs = [np.array(taken)]
     for line in axes.get_lines():

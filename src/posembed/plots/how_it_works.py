@@ -35,21 +35,22 @@ WALL = SERIES[1]
 def idea(
     table: Source | None = None, *, key: str | None = None, ax: Axes | None = None, title: str | None = None
 ) -> Axes:
-    """Draws the idea of a position table: each token's row plus the row of its position, and the wall past the last.
+    """Draws the idea of a position table: each token's row plus the row of its position, and nothing past the last row.
 
     The same word at two positions becomes two different inputs. There is no row past the last one, so the model cannot
     read a longer text.
 
     Args:
         table: as in ``heatmap``; its first rows, its last row and its first 12 dimensions are drawn. None means a
-            small sinusoidal one. Token rows are random, on the scale of the table.
+            small sinusoidal table. Token rows are random, on the scale of the table.
         key, ax, title: as in ``heatmap``.
 
     Returns:
         The Axes.
 
     Raises:
-        ArgumentError, CheckpointError: as for ``heatmap``, or an encoding that does not end at its last row.
+        ArgumentError, CheckpointError: as for ``heatmap``; or ``table`` is an encoding that does not end at its last
+            row.
 
     Examples:
         >>> import posembed

@@ -114,7 +114,7 @@ def before_after(
     Args:
         before, after: tables as in ``heatmap``. Their lengths may differ.
         key: the name of the table, if these are checkpoints or models with several tables.
-        names: the headings, two different texts.
+        names: the two headings, which must differ.
         ax: the Axes that holds the panels, at least 6 x 8 inches. None means a new figure.
         title: as in ``heatmap``.
 
@@ -173,7 +173,7 @@ def frames(steps: Sequence[int], count: int = FRAMES) -> list[int]:
 def during_training(
     tables: Mapping[int, Source], *, key: str | None = None, ax: Axes | None = None, title: str | None = None
 ) -> Axes:
-    """Draws one table at several steps: the cosine of each pair of rows, and norms and spectra below.
+    """Draws one table at several training steps: the cosine of each pair of rows, and below them norms and spectra.
 
     Darker lines are later steps.
 
@@ -187,7 +187,7 @@ def during_training(
         The Axes, whose ``child_axes`` are the panels.
 
     Raises:
-        ArgumentError: there is no table, a step is no whole number, or a table or ``ax`` is of another kind.
+        ArgumentError: there is no table, a step is not a whole number, or a table or ``ax`` has the wrong type.
         CheckpointError: as for ``heatmap``.
 
     Examples:

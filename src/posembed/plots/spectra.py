@@ -41,7 +41,7 @@ def spectrum(
     ax: Axes | None = None,
     title: str | None = None,
 ) -> Axes:
-    """Draws the cumulative share of the variance along the strongest directions of the rows.
+    """Draws the cumulative share of the variance along the strongest directions of the rows (principal components).
 
     The steeper the curve, the fewer directions the rows use. A random table uses all directions about equally.
 
@@ -120,8 +120,8 @@ def draw_shares(axes: Axes, found: Mapping[str, Spectrum]) -> Curves:
 def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, title: str | None = None) -> Axes:
     """Draws the power of the strongest directions by frequency, in waves per table length.
 
-    Each line is a direction. One dark cell means a single wave, such as a sinusoid. Cells all over a line mean that the
-    direction is not a wave.
+    Each row of the figure is a direction. One dark cell means a single wave, such as a sinusoid. Many pale cells mean
+    that the direction is not a wave.
 
     Args:
         table, key, ax, title: as in ``heatmap``.
@@ -161,7 +161,7 @@ def directions(
     ax: Axes | None = None,
     title: str | None = None,
 ) -> Axes:
-    """Draws each row's coordinate along the strongest directions: one line per direction, or maps if there is a grid.
+    """Draws each row's coordinates along the strongest directions: one line per direction, or maps if there is a grid.
 
     A slope distinguishes distant rows, and waves distinguish neighbours. A spike is a row with a direction of its own.
 

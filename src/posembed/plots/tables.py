@@ -34,20 +34,21 @@ HOW_FAR = 2
 def heatmap(table: Source, *, key: str | None = None, ax: Axes | None = None, title: str | None = None) -> Axes:
     """Draws the values of a table: rows from left to right, dimensions from top to bottom.
 
-    Blue is negative, white zero, red positive. The largest 0.5% of the values have the colour of the others' largest.
+    Blue is negative, white zero, red positive. The largest 0.5% of the absolute values share the strongest colour.
 
     Args:
-        table: a floating tensor or array (N, D), a layer with a learned table, or the path or hub name of a
+        table: a floating-point tensor or array (N, D), a layer with a learned table, or the path or hub name of a
             checkpoint. Rows that hold no position (padding, class token) are left out.
         key: the name of one table, if a checkpoint or a module has several.
         ax: the Axes to draw on. None means a new figure.
-        title: replaces the default title. Notes on rows that cannot be drawn follow it.
+        title: replaces the default title. Notes, such as on rows that cannot be drawn, follow it.
 
     Returns:
         The Axes.
 
     Raises:
-        ArgumentError: ``table`` or ``ax`` is of another kind.
+        ArgumentError: ``table``, ``ax`` or ``title`` has the wrong type, or a module has several tables and ``key``
+            names none of them.
         CheckpointError: the checkpoint cannot be read, or the key is unknown; the error lists the known keys.
 
     Examples:
@@ -86,7 +87,7 @@ def similarity(
 
     Args:
         table, key, ax, title: as in ``heatmap``.
-        grid: (height, width) of a tensor whose rows are the cells of an image. Layers and checkpoints give their own.
+        grid: (height, width) of a tensor whose rows are the cells of an image. Layers and checkpoints know their own.
         colorbar: whether to draw the scale at the right.
 
     Returns:
@@ -120,7 +121,7 @@ def similarity(
 def similarity_by_distance(
     table: Source | Mapping[str, Source], *, key: str | None = None, ax: Axes | None = None, title: str | None = None
 ) -> Axes:
-    """Draws the mean cosine of two rows by their distance, up to half of the table. One line per table.
+    """Draws the mean cosine between rows by their distance, up to half the length of the table. One line per table.
 
     Args:
         table: as in ``heatmap``, or several tables by name.
@@ -176,7 +177,7 @@ def norms(
     Args:
         table: as in ``heatmap``, or several tables by name.
         key, ax, title: as in ``heatmap``.
-        marked: the numbers of rows to mark, such as those that ``posembed.check_table`` finds.
+        marked: the numbers of the rows to mark, such as those that ``posembed.check_table`` reports.
 
     Returns:
         The Axes.
@@ -202,7 +203,7 @@ def norms(
 def neighbours(
     table: Source | Mapping[str, Source], *, key: str | None = None, ax: Axes | None = None, title: str | None = None
 ) -> Axes:
-    """Draws the cosine of each row to the next. One line per table.
+    """Draws the cosine between each row and the next. One line per table.
 
     Args:
         table: as in ``heatmap``, or several tables by name.

@@ -1,7 +1,7 @@
 """Measures how similar two tables are up to rotation, and whether a shift of positions is a linear map.
 
-No measure changes when a whole table is rotated, reflected, scaled or shifted. Each measure has a floor: its value for
-tables that share nothing.
+No measure changes when a whole table is rotated, reflected, scaled or translated. Each measure has a floor: its value
+for tables that share nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PENALTIES = [10.0**power for power in range(-12, 3)]
 class Similarity:
     """Three measures of how similar two tables are.
 
-    procrustes_distance: between 0, if rotating, reflecting and scaling one table gives the other, and 1.
-    cka: between 0 and 1, if the products of all pairs of rows are the same up to a factor.
+    procrustes_distance: between 0 and 1. It is 0 if rotating, reflecting and scaling one table gives the other.
+    cka: between 0 and 1. It is 1 if the products of all pairs of rows are the same up to a factor.
     shared_subspace: the share of the smaller subspace that lies in the larger one, between 0 and 1. The subspace of a
         table is spanned by the fewest directions that hold 90% of its variance.
     """
@@ -49,26 +49,26 @@ class TableComparison(Similarity):
 def compare_tables(a: Table, b: Table) -> TableComparison:
     """Compares two tables whose rows stand for the same positions. Their widths may differ.
 
-    With A and B the rows minus their mean, scaled to a Frobenius norm of 1, and U the left singular vectors of their
+    Let A and B be the rows minus their mean, scaled to a Frobenius norm of 1, and U the left singular vectors of their
     strongest directions:
 
-        procrustes_distance   1 - |A^T B|_*, half the least |A R - B|^2 over all rotations and reflections R
+        procrustes_distance   1 - |A^T B|_*, half the smallest |A R - B|^2 over all rotations and reflections R
                               (Schönemann 1966; Ding, Denain and Steinhardt 2021, arXiv:2108.01661)
         cka                   |A^T B|_F^2 / (|A^T A|_F |B^T B|_F)   (Kornblith et al. 2019, arXiv:1905.00414, section 3)
         shared_subspace       |U_a^T U_b|_F^2 / min(K_a, K_b), the mean squared cosine of the principal angles
                               (Björck and Golub 1973)
 
     The floor is the mean over random orders of b's rows: exact for the last two measures, over 8 orders for the first.
-    The cka of unrelated tables is not small if they are wide: with D > N it is above 1/2.
+    The cka of random tables is not small if they are wide: with D > N it is above 1/2.
 
     Args:
-        a: a floating tensor or array (N, D), (1, N, D) or (N, 1, D), or a layer with a learned table: its rows that
-            hold positions.
-        b: the same with any width. N must be the same.
+        a: a floating-point tensor or array (N, D), (1, N, D) or (N, 1, D), or a layer with a learned table, of which
+            the rows that hold positions are compared.
+        b: as ``a``. Its width may differ, but N must be the same.
 
     Raises:
-        ArgumentError: tables of different lengths, of fewer than 3 rows, not finite, or whose rows do not vary; or
-            what is no table.
+        ArgumentError: the tables have different lengths, a table has fewer than 3 rows, is not finite or has rows that
+            do not vary, or an argument is not a table.
 
     Examples:
         >>> import torch
@@ -149,7 +149,7 @@ def left_singular(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def linear_shift(table: Table, k: int) -> float:
-    """Returns how well row p + k is a linear function of row p: R^2 over all p, each row predicted by the others.
+    """Measures how well a linear function of row p predicts row p + k: R^2 over all p, each from a fit to the others.
 
     Sinusoids give 1: a shift rotates each pair of sine and cosine (Vaswani et al. 2017, section 3.5). Random rows give
     the floor, which is 0 for tables of 24 x 4 and more. In smaller tables, chance can look like a linear map: of 200
@@ -157,17 +157,17 @@ def linear_shift(table: Table, k: int) -> float:
     random orders of its rows: ``linear_shift(table[order], k)``.
 
     The function is affine, fitted to the N - |k| pairs of rows by ridge regression. R^2 is 1 minus the sum of squared
-    errors divided by the sum for the mean row. The errors are leave-one-out errors, e / (1 - h) (Allen 1974), so that a
-    wide table cannot memorize its own rows. The result is the best of 15 penalties and at least 0, the value of
-    predicting the mean. It is NaN if the rows p + k are all equal.
+    errors divided by the same sum for predicting the mean row. The errors are leave-one-out errors, e / (1 - h) (Allen
+    1974), so that a wide table cannot memorize its own rows. The result is the best R^2 over 15 penalties and at least
+    0, which is what predicting the mean gives. It is NaN if the rows p + k are all equal.
 
     Args:
         table: as in ``compare_tables``; computed in float64.
-        k: the shift in rows. A negative one predicts earlier rows.
+        k: the shift in rows. A negative shift predicts earlier rows.
 
     Raises:
-        ArgumentError: fewer than 3 pairs of rows, rows that are not finite, what is no table, or a k that is no whole
-            number.
+        ArgumentError: there are fewer than 3 pairs of rows, a row is not finite, ``table`` is not a table, or ``k`` is
+            not a whole number.
 
     Examples:
         >>> import posembed

@@ -61,12 +61,16 @@ def test_columns_by_name_and_pairs_of_texts(tmp_path: Path) -> None:
         load_labelled(two)
 
 
+def by_label(example: Example) -> str:
+    return example.label
+
+
 def test_a_document_stands_on_one_side_and_every_class_on_both() -> None:
     examples = [Example(f"{d} {piece}", "ab"[d % 2], f"d{d}") for d in range(30) for piece in range(1 + (d % 7))] + [
         Example("alone", "c", "c1"),
         Example("alone too", "c", "c2"),
     ]
-    train, held_out = split_by_document(examples)
+    train, held_out = split_by_document(examples, by_label)
     assert not {e.document for e in train} & {e.document for e in held_out}
     assert sorted(map(str, train + held_out)) == sorted(map(str, examples))
     assert {e.label for e in train} == {e.label for e in held_out} == {"a", "b", "c"}
@@ -74,7 +78,7 @@ def test_a_document_stands_on_one_side_and_every_class_on_both() -> None:
     for label in "ab":
         assert counts[label] <= HELD_OUT_SHARE * total[label]
         assert counts[label] >= HELD_OUT_SHARE * total[label] - 7
-    assert split_by_document(list(examples)) == (train, held_out)
+    assert split_by_document(list(examples), by_label) == (train, held_out)
 
 
 def test_the_same_text_twice_does_not_leak(tmp_path: Path) -> None:
@@ -95,7 +99,7 @@ def test_a_class_that_shares_its_texts_with_another_is_on_both_sides_or_refused(
     for n in range(30):
         twice = [Example(f"{n} {i}", label, f"{n} {i}") for i in (1, 2) for label in ("ham", "eggs")]
         examples = [*(Example(t, label, t) for t, label in ROWS), *twice]
-        if len({"eggs" in {e.label for e in side} for side in split_by_document(examples)}) > 1:
+        if len({"eggs" in {e.label for e in side} for side in split_by_document(examples, by_label)}) > 1:
             with pytest.raises(DataError, match="set has no held-out example of 'eggs'"):
                 labelled(examples, None, name="set")
             refused += 1

@@ -164,7 +164,8 @@ def test_a_stretch_depends_on_the_seed_and_lies_in_every_larger_one(spec: Length
         assert small.data_ptr() + 300 <= large.data_ptr() + len(large)  # bytes: one each
         starts.add(small.data_ptr())
         spec_of = of(spec, DataSpec, amount="300", seed=seed)
-        ids, _ = task.draw(spec_of, task.build(dataclasses.replace(spec_of, encoding="rope")), 0)
+        inputs, targets, _ = task.draw(spec_of, task.build(dataclasses.replace(spec_of, encoding="rope")), 0)
+        ids = torch.cat((inputs, targets[:, -1:]), dim=1)
         windows = {tuple(w.tolist()) for w in small.unfold(0, spec.train_length + 1, 1)}
         assert {tuple(row.tolist()) for row in ids} <= windows
     assert len(starts) == 5

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 from accelerate import Accelerator
 
 from asked import runs_of, summarise
+from asked import shared as shared_settings
 from made_up_inits import init_run, init_runs_of
 from posembed import ArgumentError
 from posembed.lab.data.text import Corpus
@@ -159,3 +162,46 @@ def test_failures_a_missing_reference_and_nothing_at_all() -> None:
         summarise([init_run("zero", 1.4)], reference="xavier")
     with pytest.raises(ArgumentError, match="nothing to summarise"):
         summarise([])
+
+
+def test_a_causal_model_is_the_default_and_keeps_its_key(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("some text to learn from\n" * 200, encoding="utf-8")
+    given = {"data": str(text), "train_length": 16, "test_tokens": 100}
+    default, causal, masked = (shared_settings("inits", "quick", **given, model=m) for m in (None, "causal", "masked"))
+    assert default.key() == causal.key() != masked.key()
+    assert "model" not in default.shared_settings()
+    assert (default.objective, masked.objective) == ("causal", "masked")
+    with pytest.raises(ArgumentError, match="unknown model 'bert'; choose from causal, masked"):
+        shared_settings("inits", "quick", **given, model="bert")
+
+
+def test_a_masked_model_has_a_preset_of_its_own() -> None:
+    inits = Inits()
+    assert inits.settings(None, {"model": "masked"}) == inits.presets["tiny"] | {"model": "masked"}
+    assert inits.settings("quick", {"model": "masked"}) == inits.presets["quick"] | {"model": "masked"}
+    assert inits.settings(None, {"model": "causal"}) == inits.presets["small"] | {"model": "causal"}
+
+
+def test_gradient_norms_at_the_start() -> None:
+    runs = init_runs_of({"normal-0.02": 1.4, "zero": 1.45}, seeds=2)
+    _, zero = summarise(runs).rows
+    norms = [dict(run.gradient_norms) for run in runs if run.spec.init == "zero"]
+    assert zero.gradient_at_start is not None
+    assert zero.highest_gradient is not None
+    assert zero.gradient_at_start.values == tuple(each[1] for each in norms)
+    assert zero.highest_gradient.values == tuple(max(each.values()) for each in norms)
+    # Results of earlier versions have none, and a run that went on from an earlier checkpoint has none at the start.
+    for kept in ((), ((12, 1.0), (18, 2.0))):
+        (row,) = summarise([dataclasses.replace(runs[0], gradient_norms=kept)]).rows
+        assert (row.gradient_at_start, row.highest_gradient) == (None, None)
+
+
+def test_results_of_earlier_versions_have_no_gradient_norms() -> None:
+    result = init_run("zero", 1.4)
+    values = json.loads(result.to_json())
+    assert values.pop("gradient_norms")
+    del values["spec"]["model"]
+    earlier = result_from_json(json.dumps(values), InitSpec)
+    assert earlier == dataclasses.replace(result, gradient_norms=())
+    assert result_from_json(result.to_json(), InitSpec) == result

@@ -27,7 +27,7 @@ ENCODINGS = ["rolling", "learned", "rope"]
 
 def numbers(result: RunResult) -> tuple[object, ...]:
     """All that a result says but how long it took."""
-    return result.losses, result.measurements, result.failure, result.parameters
+    return result.losses, result.gradient_norms, result.measurements, result.failure, result.parameters
 
 
 def side_files(folder: RunFolder, spec: LengthSpec) -> dict[str, bytes]:
@@ -112,10 +112,10 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     assert side_files(folder, spec) == side_files(whole_folder, spec)
 
 
-def test_a_checkpoint_without_tables_keeps_the_first_rows(
+def test_a_checkpoint_of_an_earlier_version_keeps_the_first_rows(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, folder: RunFolder
 ) -> None:
-    """As the checkpoints of earlier versions are."""
+    """It has no tables and no gradient norms."""
 
     def press_ctrl_c(progress: train.Progress) -> None:
         if progress.step == 5:
@@ -127,8 +127,10 @@ def test_a_checkpoint_without_tables_keeps_the_first_rows(
     file = folder.file("checkpoints", spec)
     contents = torch.load(file, weights_only=True)
     initial = contents["state"]["tables"].pop(0)
+    assert [step for step, _ in contents["state"].pop("gradient_norms")] == [1, 2, 3, 4, 5]
     torch.save(contents, file)
-    train.run(spec, task, accelerator, folder)
+    result = train.run(spec, task, accelerator, folder)
+    assert [step for step, _ in result.gradient_norms] == [6, 7, 8, 9, 10, 11, 12]
     assert torch.equal(load_tables(folder.file("tables", spec), spec.steps)[0], initial)
 
 

@@ -123,12 +123,12 @@ def test_times_trained_are_those_of_the_batches(name: str, rows: TrainedRows, ro
     expected = torch.zeros(16, dtype=torch.int64)
     for step in range(5):
         model.zero_grad()
-        ids, positions, *drawn = rows.draw(spec, model, step)
+        ids, targets, positions, *drawn = rows.draw(spec, model, step)
         counts = drawn[0] if drawn else torch.full((spec.batch,), 16)
         assert len(ids) == spec.batch
         for count in counts.tolist():
             expected[:count] += 1
-        rows.loss(model, ids, positions, *drawn).backward()
+        rows.loss(model, ids, targets, positions, *drawn).backward()
         gradient = model.encoding.get_parameter("weight").grad
         assert gradient is not None
         assert gradient.ne(0).any(dim=1).tolist() == [position < max(counts) for position in range(16)]

@@ -74,7 +74,8 @@ class Places:
         q, k = heads = tuple(t.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2) for t in (q, k))
         turned = positions.turn(q, k)
         bias = positions.scores(project)
-        queries_keys = (summed if summed[0] is not plain[0] else ()) + (turned if turned[0] is not heads[0] else ())
+        pairs = (*zip(summed, plain, strict=False), *zip(turned, heads, strict=True))
+        queries_keys = tuple(new for new, old in pairs if new is not old)
         return Made(() if x is self.x else (x,), queries_keys, () if bias is None else (bias,))
 
 

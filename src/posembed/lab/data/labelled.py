@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
-import json
 import re
 import reprlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from itertools import chain
+from typing import Protocol, TypeVar
 
-from posembed.errors import DataError
-from posembed.lab.data.documents import load_hugging_face, read_text, standard_library
+from posembed.errors import ArgumentError, DataError
+from posembed.lab.data.documents import standard_library
+from posembed.lab.data.tables import Table, choose_columns, named, read_tables, refuse_header
 from posembed.lab.data.text import same_words
 
 COLUMNS = {
@@ -41,6 +39,8 @@ class Example:
     text: str
     label: str
     document: str
+    second: str | None = None
+    """The second text of a pair whose texts are kept apart."""
 
 
 @dataclass(frozen=True)
@@ -53,49 +53,88 @@ class Labelled:
     description: str
     sha256: str
 
+    @property
+    def paired(self) -> bool:
+        return self.train[0].second is not None
 
-def load_labelled(data: str = "stdlib", *, text_column: str | None = None, label_column: str | None = None) -> Labelled:
+
+PAIRS = ("joined", "segments")
+
+
+def load_labelled(
+    data: str = "stdlib",
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    test_data: str | None = None,
+    pairs: str | None = None,
+) -> Labelled:
     """Reads, checks and splits labelled texts.
 
     Args:
         data: "stdlib" (pieces of source from Python's standard library, labelled with their package), a .csv, .tsv or
-            .jsonl file, or "hf:NAME[:CONFIG]" (a Hugging Face dataset, with its own held-out split if it has one).
+            .jsonl file, "hf:NAME[:CONFIG]" (a Hugging Face dataset, with its own held-out split if it has one), or a
+            data set of GLUE: "sst2", "mnli", "qnli" or "qqp" on the hub, or with a folder of its published files, such
+            as "mnli:glue/MNLI".
         text_column: the column of the text. Several columns, separated by commas (such as pairs of sentences), become
             the lines of one text. None means the only column with an obvious name (``COLUMNS``).
-        label_column: the column of the label. None means the only column with an obvious name.
+        label_column: the column of the label. None means the only column with an obvious name. A file without a header
+            has numbers as columns, from "1" on.
+        test_data: a file with the held-out examples. Nothing else is then held out.
+        pairs: "segments" keeps the texts of two columns apart; "joined" or None makes one text of them.
 
     Raises:
+        ArgumentError: unknown ``pairs``, or "segments" without two text columns.
         DataError: the data cannot be read or lacks these columns, or the labels are not classes.
     """
+    if pairs not in (None, *PAIRS):
+        raise ArgumentError(f"pairs must be one of {', '.join(PAIRS)}; got {pairs!r}")
     if data == "stdlib":
         if text_column or label_column:
             raise DataError("the standard library has no columns; name columns only for a file or a dataset")
+        if test_data:
+            raise DataError("the standard library has a held-out part of its own; give --test-data with a --data file")
+        require_pairs(pairs, ["source"])
         return labelled(_packages(), None, name="pieces of source of Python's standard library", column="package")
-    parts: dict[str, Iterable[tuple[int, Mapping[str, Any]]]]
-    if data.startswith("hf:"):
-        name = data.removeprefix("hf:")
-        splits = load_hugging_face(name)
-        features = splits["train"].features
-        parts = {f"{name} ({part})": enumerate(rows, start=1) for part, rows in splits.items()}
-        about = f"{name} (its own {' and '.join(splits)} splits)" if len(splits) > 1 else name
-    else:
-        path = Path(data).expanduser()
-        name = about = path.name
-        rows = read_rows(path)
-        parts, features = {name: rows}, rows[0][1]
-    texts = _columns(list(features), "text", text_column, name)
-    (label,) = _columns(list(features), "label", label_column, name)
-    if label in texts:
-        raise DataError(f"column {label!r} of {name} cannot be both the label and in the text; choose another for one")
-    classes = getattr(features[label], "names", None)
-    read = [_examples(rows, texts, label, part, classes) for part, rows in parts.items()]
+    known = named(data)
+    if known is not None:
+        if text_column or label_column:
+            raise DataError(f"{data} names its own columns; leave out --text-column and --label-column")
+        columns = known[0].columns if known[1] is None else known[0].local or known[0].columns
+        if not columns:
+            raise DataError(f"{data} has no labelled texts; give it to posembed compare tasks spans")
+        text_column, label_column = ",".join(columns[:-1]), columns[-1]
+    asked = [part.strip() for names in (text_column, label_column) if names for part in names.split(",")]
+    tables, about = read_tables(data, test_data, columns=asked)
+    read, column = [], ""
+    for table in tables:
+        texts = choose_columns(table, "text", text_column, COLUMNS["text"])
+        (label,) = choose_columns(table, "label", label_column, COLUMNS["label"])
+        if label in texts:
+            raise DataError(
+                f"column {label!r} of {table.name} cannot be both the label and in the text; choose another for one"
+            )
+        require_pairs(pairs, texts)
+        refuse_header(table, texts, label, chain.from_iterable(COLUMNS.values()))
+        text_column, label_column, column = ",".join(texts), label, f"column {label!r}"
+        read.append(_examples(table, texts, label, apart=pairs == "segments"))
     return labelled(
         read[0][0],
         read[1][0] if len(read) > 1 else None,
         name=about,
-        column=f"column {label!r}",
+        column=column,
         blank=sum(blank for _, blank in read),
+        short=sum(table.short for table in tables),
     )
+
+
+def require_pairs(pairs: str | None, texts: Sequence[str]) -> None:
+    """Raises ArgumentError for pairs in segments without exactly two text columns."""
+    if pairs == "segments" and len(texts) != 2:
+        raise ArgumentError(
+            f"--pairs segments needs two text columns, such as --text-column premise,hypothesis; got {len(texts)}: "
+            f"{', '.join(texts)}"
+        )
 
 
 def _packages() -> list[Example]:
@@ -126,86 +165,19 @@ def pieces(text: str, size: int) -> list[str]:
     return [piece for piece in cut if piece.strip()]
 
 
-# --- columns and rows --------------------------------------------------------------------------------------------
+# --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def read_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
-    """Returns (line number, row) pairs; a row maps columns to values. The file's extension decides its format. Raises
-    DataError for a file that cannot be read or has no rows."""
-    kind = path.suffix.lower()
-    if kind not in (".csv", ".tsv", ".jsonl", ".ndjson"):
-        raise DataError(f"{path} should end in .csv, .tsv or .jsonl, which decides how it is read")
-    text = read_text(path).decode("utf-8-sig")
-    rows = list(_json_lines(text, path) if "json" in kind else _separated(text, path, tabs=kind == ".tsv"))
-    if not rows:
-        raise DataError(f"{path} has no rows; expected a text and a label in each")
-    return rows
-
-
-def _separated(text: str, path: Path, *, tabs: bool) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    csv.field_size_limit(2**31 - 1)  # the default limit of 128 KiB is too small for some texts
-    # In tab-separated files a quotation mark is an ordinary character (IANA text/tab-separated-values).
-    format_: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
-    reader = csv.DictReader(io.StringIO(text, newline=""), **format_)
-    try:
-        names = reader.fieldnames or ()
-        if twice := [name for name, count in Counter(names).items() if count > 1]:
-            raise DataError(f"{path} has more than one column named {twice[0]!r}; rename or remove one")
-        for row in reader:
-            if None in row or None in row.values():
-                raise DataError(
-                    f"line {reader.line_num} of {path} does not have the {len(names)} columns of the first line; "
-                    "correct it"
-                )
-            yield reader.line_num, row
-    except csv.Error as error:
-        raise DataError(f"line {reader.reader.line_num} of {path} cannot be read: {error}; correct it") from error
-
-
-def _json_lines(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"line {number} of {path} is not JSON: {error}; correct it") from error
-        if not isinstance(row, dict):
-            raise DataError(f'line {number} of {path} is not a JSON object; write each as one, such as {{"text": ...}}')
-        yield number, row
-
-
-def _columns(columns: Sequence[str], what: str, wanted: str | None, name: str) -> list[str]:
-    """Returns the requested text or label columns; by default, the only column with an obvious name."""
-    listed = f"it has {', '.join(columns)}"
-    if wanted is None:
-        found = [column for column in columns if column.strip().lower() in COLUMNS[what]]
-        if len(found) != 1:
-            which = f"several columns could hold it: {', '.join(found)}" if found else listed
-            raise DataError(f"which column of {name} holds the {what}? Name it with --{what}-column; {which}")
-        return found
-    found = [wanted] if wanted in columns or what == "label" else [part.strip() for part in wanted.split(",")]
-    for column in found:
-        if column not in columns:
-            raise DataError(f"{name} has no column named {column!r}; {listed}")
-    return found
-
-
-def _examples(
-    rows: Iterable[tuple[int, Mapping[str, Any]]],
-    texts: Sequence[str],
-    label: str,
-    name: str,
-    classes: Sequence[str] | None,
-) -> tuple[list[Example], int]:
+def _examples(table: Table, texts: Sequence[str], label: str, *, apart: bool) -> tuple[list[Example], int]:
     """Returns one example for each row that has a text, and the number of rows without a text. Texts that differ only
     in white space are one document.
 
-    classes: the names of the classes, if the labels are their numbers.
+    apart: whether the two texts of a row stay apart.
     """
     examples, blank = [], 0
-    for number, row in rows:
-        where, value = f"row {number} of {name}", row.get(label)
+    classes = getattr(table.features.get(label), "names", None)  # if the labels are the numbers of these classes
+    for number, row in table.rows:
+        where, value = f"row {number} of {table.name}", row.get(label)
         for column in texts:
             if not isinstance(row.get(column), str | None):
                 raise DataError(f"{where} has no text: column {column!r} holds {row[column]!r}; expected a string")
@@ -222,11 +194,24 @@ def _examples(
         found = classes[value] if classes else re.sub(r"^(-?\d+)\.0+$", r"\1", str(value).strip())  # 1.0 is the class 1
         if LONE_SURROGATE.search(words + found):
             raise DataError(f"{where} is not text: it holds half of a UTF-16 pair; correct it")
-        examples.append(Example(text, found, text if text == words else words))
+        document = text if text == words else words
+        if apart:
+            first, second = (row.get(column) or "" for column in texts)
+            examples.append(Example(first, found, document, second))
+        else:
+            examples.append(Example(text, found, document))
     return examples, blank
 
 
 # --- the split ---------------------------------------------------------------------------------------------------
+
+
+class HasDocument(Protocol):
+    @property
+    def document(self) -> str: ...
+
+
+ExampleT = TypeVar("ExampleT", bound=HasDocument)
 
 
 def labelled(
@@ -236,25 +221,22 @@ def labelled(
     name: str,
     column: str = "label",
     blank: int = 0,
+    short: int = 0,
 ) -> Labelled:
     """Checks the labels and splits the examples. With ``held_out``, keeps the given split, but drops the
-    training documents that are held out too. ``blank``: the number of rows that were skipped for lack of text.
+    training documents that are held out too. ``blank``, ``short``: the number of rows that were skipped for lack of
+    text or of columns.
 
     Raises DataError for labels that ``check_labels`` refuses, and for a label that is missing on one side of the split.
     """
-    known = {example.document for example in held_out or ()}
-    kept = [example for example in train if example.document not in known]
+    kept = train if held_out is None else without_copies(train, held_out, name=name)
     check_labels([*kept, *(held_out or ())], name=name, column=column)
-    notes = f", {len(train) - len(kept):,} more left out because they are held out too" * (len(kept) < len(train))
-    train, held_out = (kept, held_out) if held_out is not None else split_by_document(train)
+    notes = left_out(len(train) - len(kept))
+    train, held_out = (kept, held_out) if held_out is not None else split_by_document(train, lambda e: e.label)
     for side, others, what in ((train, held_out, "held-out"), (held_out, train, "training")):
         missing = sorted({e.label for e in side} - {e.label for e in others})
         if missing:
             raise DataError(f"{name} has no {what} example of {missing[0]!r}; leave that label out, or add examples")
-    digest = hashlib.sha256()
-    for part, examples in (("train", train), ("held out", held_out)):
-        for e in examples:
-            digest.update("\0".join((part, e.document, e.label, e.text, "")).encode())
     labels = tuple(sorted({example.label for example in train}))
     documents = len({example.document for example in held_out})
     return Labelled(
@@ -263,20 +245,57 @@ def labelled(
         labels=labels,
         description=(
             f"{name}: {len(labels)} classes; {len(train):,} training examples{notes}, {len(held_out):,} of "
-            f"{documents:,} other documents held out" + f", {blank:,} without a text skipped" * bool(blank)
+            f"{documents:,} other documents held out"
+            + f", {blank:,} without a text skipped" * bool(blank)
+            + f", {short:,} with missing columns skipped" * bool(short)
         ),
-        sha256=digest.hexdigest(),
+        sha256=hash_of(
+            train, held_out, lambda e: (e.document, e.label, e.text, *([] if e.second is None else [e.second]))
+        ),
     )
 
 
-def split_by_document(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
+def without_copies(
+    train: Sequence[ExampleT],
+    held_out: Sequence[ExampleT],
+    text: Callable[[ExampleT], str] = lambda example: example.document,
+    *,
+    name: str,
+) -> list[ExampleT]:
+    """Returns the training examples whose text is not held out too. Raises DataError if there is none."""
+    known = {text(example) for example in held_out}
+    kept = [example for example in train if text(example) not in known]
+    if not kept:
+        raise DataError(f"{name}: every training text is held out too; give other texts to test on")
+    return kept
+
+
+def left_out(count: int) -> str:
+    """Returns a note on the number of training examples that are left out because they are held out too."""
+    return f", {count:,} more left out because they are held out too" if count else ""
+
+
+def hash_of(
+    train: Iterable[ExampleT], held_out: Iterable[ExampleT], fields: Callable[[ExampleT], Iterable[str]]
+) -> str:
+    """Returns a hash of the split examples, which ``fields`` turns into texts."""
+    digest = hashlib.sha256()
+    for part, examples in (("train", train), ("held out", held_out)):
+        for example in examples:
+            digest.update("\0".join((part, *fields(example), "")).encode())
+    return digest.hexdigest()
+
+
+def split_by_document(
+    examples: Sequence[ExampleT], label: Callable[[ExampleT], str] = lambda example: ""
+) -> tuple[list[ExampleT], list[ExampleT]]:
     """Returns (train, held out). For each label, holds out its smallest document. Then goes through its other documents
     in the order of their names' hashes, and holds out each that still fits into a fifth of the label's examples. A
     document has the label of its first example."""
     sizes = Counter(example.document for example in examples)
     by_label = defaultdict(list)
-    for document, label in {e.document: e.label for e in reversed(examples)}.items():
-        by_label[label].append(document)
+    for document, name in {e.document: label(e) for e in reversed(examples)}.items():
+        by_label[name].append(document)
     held_out = set()
     for documents in by_label.values():
         drawn = sorted(documents, key=lambda name: hashlib.sha256(name.encode()).digest())

@@ -36,6 +36,12 @@ class Bytes:
         """Yields the ids of each text."""
         return (np.frombuffer(text.encode(), dtype=self.dtype) for text in texts)
 
+    def offsets(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        """Yields the characters (n, 2) of each text's n tokens, from the first to one after the last."""
+        for text in texts:
+            at = np.repeat(np.arange(len(text)), [len(character.encode()) for character in text])
+            yield np.stack((at, at + 1), axis=1)
+
     def bytes_of(self, text: str) -> np.ndarray | None:
         """Returns the number of bytes per token, as in ``Loaded.bytes_of``: 1 for each token and 1 for the end."""
         return np.ones(len(text.encode()) + 1, dtype=np.uint8)
@@ -62,10 +68,16 @@ class Loaded:
 
     def ids(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """Yields the ids of each text."""
+        return (np.asarray(encoding.ids, dtype=self.dtype) for encoding in self._encodings(texts))
+
+    def offsets(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        """Yields the characters (n, 2) of each text's n tokens, from the first to one after the last."""
+        return (np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) for encoding in self._encodings(texts))
+
+    def _encodings(self, texts: Iterable[str]) -> Iterator[Encoding]:
         texts = iter(texts)
         while some := list(islice(texts, TEXTS_AT_ONCE)):
-            for encoding in self._encoded(some):
-                yield np.asarray(encoding.ids, dtype=self.dtype)
+            yield from self._encoded(some)
 
     def _encoded(self, texts: list[str]) -> list[Encoding]:
         try:
@@ -146,16 +158,63 @@ class Texts:
     def lengths(self) -> Tensor:
         return self.bounds.diff()
 
-    def batch(self, rows: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+    def batch(self, rows: Tensor, limit: int, padding: int = 0) -> tuple[Tensor, Tensor]:
         """Returns the texts with the indices ``rows`` (B,), truncated to ``limit`` tokens: int64 ids (B, L), padded
-        with 0, and lengths (B,)."""
+        with ``padding``, and lengths (B,)."""
         lengths = self.lengths()[rows].clamp(max=limit)
         texts = [self.ids[start:][:length] for start, length in zip(self.bounds[rows], lengths, strict=True)]
-        return pad_sequence(texts, batch_first=True).long(), lengths
+        return pad_sequence(texts, batch_first=True, padding_value=padding).long(), lengths
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of encoded texts, which a model reads as one: the first, a separator, the second, a separator, as BERT does
+    (Devlin et al. 2019, arXiv:1810.04805). separator: its id."""
+
+    first: Texts
+    second: Texts
+    separator: int
+    keep_first: bool = False
+    """Whether only the second text is truncated, unless the first takes more than half of the tokens. By default,
+    tokens are removed from the longer text, as in BERT's code for pairs of sentences."""
+
+    def parts(self, limit: int, rows: Tensor | slice = slice(None)) -> tuple[Tensor, Tensor]:
+        """Returns how many tokens (B,) of the first texts and of the second fit into ``limit`` with two separators."""
+        first, second = self.first.lengths()[rows], self.second.lengths()[rows]
+        room, half = limit - 2, (limit - 2) // 2
+        if self.keep_first:
+            first = first.clamp(max=half)
+            return first, second.clamp(max=room - first)
+        kept = first.minimum((room - second).clamp(min=room - half))
+        return kept, second.minimum((room - first).clamp(min=half))
+
+    def lengths(self) -> Tensor:
+        """Returns the numbers of tokens (N,) of the pairs, with their separators."""
+        return self.first.lengths() + self.second.lengths() + 2
+
+    def batch(self, rows: Tensor, limit: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns int64 ids (B, L), padded with 0, lengths (B,), and segments (B, L): 0 for the first text and its
+        separator, 1 for the second text, its separator and padding."""
+        sizes = self.parts(limit, rows)
+        end = torch.tensor([self.separator])
+        texts = [
+            torch.cat((self.first.ids[start:][:first].long(), end, self.second.ids[at:][:second].long(), end))
+            for start, first, at, second in zip(
+                self.first.bounds[rows], sizes[0], self.second.bounds[rows], sizes[1], strict=True
+            )
+        ]
+        ids = pad_sequence(texts, batch_first=True)
+        segments = torch.arange(ids.size(1)) > sizes[0].unsqueeze(1)
+        return ids, sizes[0] + sizes[1] + 2, segments.long()
 
 
 def encode(tokenizer: Bytes | Loaded, texts: Sequence[str]) -> Texts:
     """Encodes each text. A text without tokens becomes the end id alone."""
-    ids = [found if len(found) else np.array([tokenizer.end], found.dtype) for found in tokenizer.ids(texts)]
-    bounds = np.cumsum([0, *map(len, ids)])
-    return Texts(torch.from_numpy(np.concatenate(ids)), torch.from_numpy(bounds))
+    return joined_ids(found if len(found) else np.array([tokenizer.end], found.dtype) for found in tokenizer.ids(texts))
+
+
+def joined_ids(ids: Iterable[np.ndarray]) -> Texts:
+    """Returns the given ids of each text, at least one, as ``Texts``."""
+    listed = list(ids)
+    bounds = np.cumsum([0, *map(len, listed)])
+    return Texts(torch.from_numpy(np.concatenate(listed)), torch.from_numpy(bounds))

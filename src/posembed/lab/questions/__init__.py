@@ -8,12 +8,15 @@ from posembed.errors import RunFolderError
 from posembed.lab.cost.results import CostSettings
 from posembed.lab.question import Question
 from posembed.lab.questions.amounts import DataEfficiency
+from posembed.lab.questions.by_task import ByTask
 from posembed.lab.questions.classification import Images, Text
 from posembed.lab.questions.dropout import Dropout
 from posembed.lab.questions.inits import Inits
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.questions.problems import PROBLEMS, Problem
 from posembed.lab.questions.rows import Rows
+from posembed.lab.questions.sharing import Sharing
+from posembed.lab.questions.tokens import Spans, Tags
 from posembed.lab.runs.results import read_settings
 
 
@@ -28,11 +31,15 @@ class Cost(Question):
 EVERY: list[Question] = [
     Lengths(),
     Inits(),
+    ByTask(),
     Rows(),
     DataEfficiency(),
     Dropout(),
+    Sharing(),
     *map(Problem, PROBLEMS),
     Text(),
+    Tags(),
+    Spans(),
     Images(),
     Cost(),
 ]

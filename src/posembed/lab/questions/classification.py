@@ -33,16 +33,33 @@ class Classified(Correct):
 class TextSpec(TrainingSpec):
     Measured = Classified
 
-    data: str = option("stdlib (classify source by package), a .csv, .tsv or .jsonl file, or hf:NAME.", compare=False)
+    data: str = option(
+        "stdlib (classify source by package), a .csv, .tsv or .jsonl file, hf:NAME, or sst2, mnli, qnli or qqp, on the "
+        "hub or in a folder of GLUE's files (mnli:FOLDER).",
+        compare=False,
+    )
     data_sha256: str
     """Hash of the examples, their split, and the tokenizer."""
+    test_data: str | None = option(
+        "A file with the held-out examples. Default: a fifth of the data, or its own held-out part.",
+        default=None,
+        compare=False,
+    )
     text_column: str | None = option(
-        "Column of the text; several, separated by commas, are concatenated. Default: a column with an obvious name.",
+        "Column of the text: a name, or a number (1) in a file without a header. Several, separated by commas, are "
+        "read as --pairs says. Default: a column with an obvious name.",
         default=None,
         compare=False,
     )
     label_column: str | None = option(
         "Column of the label. Default: a column with an obvious name.", default=None, compare=False
+    )
+    pairs: str | None = option(
+        "How two text columns are read: joined (as the lines of one text), or segments (first, separator, second, "
+        "separator, and an embedding of the segment, as in BERT). Default: segments for mnli, qnli and qqp; joined "
+        "otherwise.",
+        MODEL,
+        default=None,
     )
     tokenizer: str = option(
         "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
@@ -80,6 +97,14 @@ class TextSummary(Summary):
         return max(self.classes.values(), default=0) > UNEVEN * min(self.classes.values(), default=0)
 
 
+def require_room(train_length: int, others: int) -> None:
+    """Raises ArgumentError if a pair of texts, with ``others`` more tokens, has no room for a token of each text."""
+    if train_length < others + 2:
+        raise ArgumentError(
+            f"train_length must be at least {others + 2} for pairs of texts with their separators, got {train_length}"
+        )
+
+
 class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
     name = page = "text"
     group = "tasks"
@@ -89,15 +114,23 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
     usual = ("learned", "sinusoidal", "rope", "alibi", "t5", "none")
     usual_reference = "sinusoidal"
     presets = presets_of("text")
+    presets_help = "default, documents (BERT-base's size, for a GPU) or documents-quarter (a quarter of every size)."
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.data.labelled import load_labelled
+        from posembed.lab.data.tables import paired
         from posembed.lab.tasks.classification import TextClassification
 
         if chosen["train_length"] < 2:
             raise ArgumentError(f"train_length must be at least 2, got {chosen['train_length']}")
-        columns = {name: chosen.get(name) for name in ("text_column", "label_column")}
-        task = TextClassification(load_labelled(chosen["data"], **columns), chosen["tokenizer"])
+        if chosen.get("pairs") is None and paired(chosen["data"]):
+            chosen["pairs"] = "segments"
+        if chosen.get("pairs") == "segments":
+            require_room(chosen["train_length"], 2 + (chosen["pooling"] == "cls"))
+        if chosen.get("pairs") == "joined":
+            chosen["pairs"] = None  # the default, so that a command with this option continues a folder without it
+        asked = {name: chosen.get(name) for name in ("text_column", "label_column", "test_data", "pairs")}
+        task = TextClassification(load_labelled(chosen["data"], **asked), chosen["tokenizer"])
         return task, {"data_sha256": task.sha256}
 
     def summary(self, runs: Sequence[BySeed[Classified]], spec: TextSpec, reading: Compared) -> TextSummary:

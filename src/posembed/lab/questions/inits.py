@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
-from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion
-from posembed.lab.questions.lengths import LanguageSpec, Lengths, corpus_of, with_length_counts
-from posembed.lab.runs.spec import option
+from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
+from posembed.lab.questions.lengths import LanguageSpec, corpus_of, with_length_counts
+from posembed.lab.runs.results import NORMS_AT_START
+from posembed.lab.runs.spec import MODEL, option
 from posembed.statistics import Estimate, estimate, paired_difference
 
 ValueT = TypeVar("ValueT")
+CAUSAL, MASKED = "causal", "masked"
 LOSSES_AVERAGED = 8
 """The number of losses that ``recent`` averages, because the loss of a single batch is noisy. A run keeps about 100."""
 
@@ -54,13 +57,30 @@ class InitMeasurements(TableValues[float]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InitSpec(LanguageSpec):
-    COMPARED: ClassVar[str] = "init"
+class TableSpec(LanguageSpec):
+    """Settings of a run that trains a learned table at the input of a language model."""
+
     Measured = InitMeasurements
 
     encoding: str = "learned"
     init: str = ""
     """The name of the initial values, as in ``initial_table``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitSpec(TableSpec):
+    COMPARED: ClassVar[str] = "init"
+
+    model: str | None = option(
+        "causal, which predicts the next token, or masked, which sees both sides of hidden tokens as BERT does. "
+        "Default: causal.",
+        MODEL,
+        default=None,
+    )
+
+    @property
+    def objective(self) -> str:
+        return self.model or CAUSAL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +103,10 @@ class InitRow(TableValues[Estimate | None], Row):
     """The number of steps until the loss in ``InitSummary.losses``; None unless every run reached it."""
     steps_reached: int
     """The number of runs that reached that loss."""
+    gradient_at_start: Estimate | None
+    """The norm of the whole gradient at the first step, before clipping; None in results of earlier versions."""
+    highest_gradient: Estimate | None
+    """The highest norm among the first ten steps."""
     steps_versus_reference: Estimate | None
     """The ratio of ``steps`` to the reference's steps, paired by seed."""
     moved_times: Estimate | None
@@ -90,6 +114,8 @@ class InitRow(TableValues[Estimate | None], Row):
 
 @dataclass(frozen=True, kw_only=True)
 class InitSummary(Summary):
+    model: str
+    """"causal" or "masked"."""
     train_length: int
     steps: int
     losses: dict[int, float]
@@ -113,10 +139,17 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
         "Initial values to compare, separated by commas: normal-STD, xavier, zero, sinusoidal (amplitude 1), "
         "sinusoidal-STD (scaled to that standard deviation)."
     )
-    presets = Lengths.presets
+    presets = presets_of("lengths", "inits")
     preset = "small"
     counts = ("train_length", "test_tokens")
-    presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
+    presets_help = (
+        "tiny (two minutes; the default with --model masked), quick (minutes), small (an hour on two cores), gpt2 or "
+        "bert (a GPU)."
+    )
+
+    def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+        masked = given.get("model") == MASKED
+        return super().settings("tiny" if masked and preset is None else preset, given)
 
     def check_name(self, name: str) -> None:
         from posembed.lab.tasks.language import initial_table
@@ -131,6 +164,8 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
         from posembed.lab.tasks.language import InitialValues
 
         chosen.pop("test_lengths", None)
+        if (model := chosen.pop("model", None)) not in (None, CAUSAL):
+            chosen["model"] = one_of_models(model)
         with_length_counts(chosen)
         corpus = corpus_of(chosen)
         return InitialValues(corpus), {"data_sha256": corpus.sha256}
@@ -142,11 +177,19 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
                 seed, last = result.spec.seed, recent(result.losses)[-1][1]
                 losses[seed] = max(losses.get(seed, last), last) if reading.loss is None else reading.loss
         return InitSummary(
+            model=spec.objective,
             train_length=spec.train_length,
             steps=spec.steps,
             losses=losses,
             rows=tuple(init_row(each, losses) for each in runs),
         )
+
+
+def one_of_models(name: str) -> str:
+    """Returns the name. Raises ArgumentError if it is neither causal nor masked."""
+    if name not in (CAUSAL, MASKED):
+        raise unknown("model", name, (CAUSAL, MASKED))
+    return name
 
 
 def init_row(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> InitRow:
@@ -161,10 +204,22 @@ def init_row(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> InitRo
         versus_reference=runs.less(runs.reference, lambda m: m.loss),
         steps=estimate(list(steps.values())) if runs.measured and len(steps) == len(runs.measured) else None,
         steps_reached=len(steps),
+        gradient_at_start=mean_norm(runs, lambda norms: norms[0]),
+        highest_gradient=mean_norm(runs, max),
         steps_versus_reference=ratio and ratio.exp(),
         moved_times=runs.mean(lambda m: m.moved_times),
         **dict[str, Any]((field.name, runs.mean(attrgetter(field.name))) for field in dataclasses.fields(TableValues)),
     )
+
+
+def mean_norm(runs: BySeed[InitMeasurements], read: Callable[[Sequence[float]], float]) -> Estimate | None:
+    """Estimates what ``read`` returns for the gradient norms of the first ten steps, over the runs that kept them."""
+    first = [
+        [norm for step, norm in result.gradient_norms if step <= NORMS_AT_START]
+        for result in runs.results
+        if result.measurements is not None and result.gradient_norms[:1] and result.gradient_norms[0][0] == 1
+    ]
+    return estimate([read(norms) for norms in first]) if first else None
 
 
 def steps_to(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> dict[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,10 +22,27 @@ if TYPE_CHECKING:
 ByLength: TypeAlias = dict[int, Estimate | None]
 """Estimates by context length. None means that the encoding has no position at that length."""
 
+SEARCH_BUDGET = 200
+"""The number of losses that the search for the factors of rope-longrope computes by default."""
+
 OF_MODEL = ("layers", "width", "heads", "dropout")
 """The settings that are taken from the config if ``model`` is given."""
 CONTINUED_LEARNING_RATE = 1e-4
 """The default learning rate if training continues from weights. The presets' learning rates are too high for that."""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The factors that a search found for a trained model, and the mean losses on the text of the search.
+
+    starts: the loss of each starting point of the search.
+    """
+
+    factors: tuple[float, ...]
+    initial_tokens: int
+    loss: float
+    starts: dict[str, float]
+    evaluations: int
 
 
 @dataclass(frozen=True)
@@ -38,6 +55,7 @@ class Measurements:
     chunked_same_tokens: the loss of the same tokens, if their context is also fed in chunks.
     repeat_gain: how much lower the loss of a passage is at its repetition, by the number of tokens between.
     bytes_per_token: the mean number of bytes in the tokens of ``nonoverlapping``; None if it is unknown.
+    searched: the factors with which rope-longrope was measured, if they were searched for.
     """
 
     nonoverlapping: dict[int, float | None]
@@ -46,6 +64,7 @@ class Measurements:
     chunked_same_tokens: dict[int, float]
     repeat_gain: dict[int, float | None]
     bytes_per_token: dict[int, float | None]
+    searched: Searched | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +85,11 @@ class LanguageSpec(TrainingSpec):
     """None means "full". A file's name without its folder; ``train_length_counts`` holds its contents."""
     train_length_counts: Counts = ()
     test_tokens: int = option("Held-out tokens to measure on.", TRAINING)
+
+    @property
+    def objective(self) -> str:
+        """What the model learns from the text: a name in ``lab.tasks.objectives``."""
+        return "causal"
 
     @property
     def lengths_drawn(self) -> TrainLengths | None:
@@ -97,12 +121,23 @@ class LengthSpec(LanguageSpec):
     window: int = option("Causal window of the encodings that use one.", MODEL)
     ring: int = option("Rows of the rolling table; at least the window.", MODEL)
     rope_factors: tuple[float, ...] = option(
-        "Factors of rope-longrope, one per pair of components of a head, separated by commas.", MODEL, default=()
+        "Factors of rope-longrope, one per pair of components of a head, separated by commas. Default: a search.",
+        MODEL,
+        default=(),
+    )
+    search_budget: int | None = option(
+        f"Losses that rope-longrope's search for its factors computes. Default: {SEARCH_BUDGET}.", MODEL, default=None
     )
 
     @property
     def longest(self) -> int:
         return max(self.train_length, *self.test_lengths)
+
+    @property
+    def searches(self) -> bool:
+        """Whether the run searches for the factors of rope-longrope, because it needs some and none are given."""
+        named = self.encoding.split("+")[0] == "rope-longrope"
+        return named and not self.rope_factors and self.longest > self.train_length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +158,8 @@ class LengthRow(Row):
     versus_reference: ByLength
     repeat_gain: ByLength
     """The gain in nats per token, by the number of tokens between a passage and its repetition."""
+    searched: dict[int, Searched] = field(default_factory=dict)
+    """The factors that were searched for, by seed. Empty for encodings without a search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +179,10 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
     names_help = "Encodings to compare, separated by commas. NAME+window applies a causal window."
     presets = presets_of("lengths")
     preset = "small"
-    presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
+    presets_help = (
+        "quick (minutes), small (an hour on two cores), gpt2 (a GPU), documents (512 to 4,096 tokens, as in guides; a "
+        "GPU) or documents-quarter (a quarter of every size)."
+    )
     counts = ("train_length", "test_tokens")
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,6 +191,11 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         ascending(chosen, "test_lengths", lowest=2, unit="tokens")
+        if chosen.get("search_budget") is not None and chosen["search_budget"] < 3:
+            raise ArgumentError(
+                "search_budget must be at least 3, for the three starting points of the search; got "
+                f"{chosen['search_budget']}"
+            )
         with_length_counts(chosen)
         if chosen.get("model") is not None:
             from posembed.lab.tasks.inside import load_inside
@@ -241,6 +286,7 @@ def length_row(runs: BySeed[Measurements], spec: LengthSpec) -> LengthRow:
         ratio={length: ratio(length, runs, base) for length in lengths},
         versus_reference={length: ratio(length, runs.reference or runs, length) for length in lengths},
         repeat_gain=runs.means(lambda m: m.repeat_gain, gaps),
+        searched={seed: m.searched for seed, m in runs.measured.items() if m.searched is not None},
     )
 
 

@@ -17,6 +17,8 @@ from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, remove_leftovers, write_text
 from posembed.lab.runs.spec import MeasuredT, SpecT, take_options
 
+NORMS_AT_START = 10
+"""The number of first steps whose gradient norms are all kept."""
 SETTINGS, OF_COST = "settings.json", "cost.json"
 
 
@@ -39,11 +41,16 @@ class RunResult(Generic[SpecT, MeasuredT]):
     """Machine and versions."""
     finished: str = field(default="", compare=False)
     """When the run was added to its folder, in UTC."""
+    gradient_norms: tuple[tuple[int, float], ...] = ()
+    """Pairs (step, norm of the whole gradient before clipping) for the first ten steps and the steps of ``losses``.
+    Empty in results of earlier versions."""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
 
+CURVES = {"losses", "gradient_norms"}
+"""The fields of ``RunResult`` that hold pairs (step, value)."""
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # raised by reading a damaged JSON file
 
 
@@ -67,9 +74,10 @@ def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT, Any]:
     values["spec"] = restored(kind, values["spec"])
     values["measurements"] = None if measured is None else restored(kind.Measured, measured)
     for name, hint in get_type_hints(RunResult).items():
-        if name in values.keys() - {"spec", "measurements", "losses"}:
+        if name in values.keys() - {"spec", "measurements", *CURVES}:
             values[name] = restored(hint, values[name])
-    values["losses"] = tuple((int(step), float(loss)) for step, loss in values["losses"])
+    for name in CURVES & values.keys():
+        values[name] = tuple((int(step), float(value)) for step, value in values[name])
     return RunResult(**values)
 
 

@@ -27,6 +27,7 @@ class State:
     step: int = 0
     seconds: float = 0.0
     losses: list[tuple[int, float]] = field(default_factory=list)
+    gradient_norms: list[tuple[int, float]] = field(default_factory=list)
     tables: dict[int, Tensor] = field(default_factory=dict)
 
 

@@ -21,7 +21,7 @@ import torch
 from posembed.errors import ArgumentError
 from posembed.lab.model import PositionedModel
 from posembed.lab.runs.environment import describe_environment
-from posembed.lab.runs.results import RunFolder, RunResult, measured_values
+from posembed.lab.runs.results import NORMS_AT_START, RunFolder, RunResult, measured_values
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
 from posembed.lab.runs.tensors import (
     State,
@@ -94,6 +94,7 @@ def run(
         *model.sizes(),
         window=model.encoding.window,
         losses=tuple(state.losses),
+        gradient_norms=tuple(state.gradient_norms),
         measurements=None if failure else measurements,
         failure=failure,
         seconds=state.seconds,
@@ -173,14 +174,17 @@ def _train(
             if not math.isfinite(loss_value):
                 return f"the loss was {loss_value} at step {step + 1} of {spec.steps}; try a lower learning rate"
             accelerator.backward(loss)
-            accelerator.clip_grad_norm_(wrapped.parameters(), spec.clip)
+            norm = accelerator.clip_grad_norm_(wrapped.parameters(), spec.clip)
             optimizer.step()
             optimizer.zero_grad()
 
             now = time.perf_counter()
             state.step, state.seconds = step + 1, seconds_before + now - started
-            if state.step % keep_loss_every == 0 or state.step == spec.steps:
+            kept = state.step % keep_loss_every == 0 or state.step == spec.steps
+            if kept:
                 state.losses.append((state.step, loss_value))
+            if kept or state.step <= NORMS_AT_START:
+                state.gradient_norms.append((state.step, float(norm)))
             if state.step in keep_rows_after:
                 keep_rows(model, state, state.step)
             tokens = (state.step - first_step) * spec.batch * spec.train_length

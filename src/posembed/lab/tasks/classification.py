@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError, DataError
-from posembed.lab.data.labelled import Labelled
-from posembed.lab.data.tokenizer import encode, read_tokenizer
+from posembed.lab.data.labelled import Example, Labelled
+from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, encode, read_tokenizer
 from posembed.lab.model import Classifier, PositionedModel
 from posembed.lab.questions.classification import Classified, ImageSpec, Recognised, TextSpec
+from posembed.lab.questions.tokens import SpanSpec, TagSpec
 from posembed.lab.runs.spec import MeasuredT
 from posembed.lab.tasks.task import Task, build_encoding, draw_seed
 from posembed.layers.base import PositionEncoding
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 TEXTS_AT_ONCE, IMAGES_AT_ONCE = 128, 512
 HELD_OUT_IMAGES = 0.25  # as a share of all images
-ClassifierSpecT = TypeVar("ClassifierSpecT", TextSpec, ImageSpec)
+ClassifierSpecT = TypeVar("ClassifierSpecT", TextSpec, TagSpec, SpanSpec, ImageSpec)
 
 
 class Classification(Task[ClassifierSpecT, MeasuredT]):
@@ -34,6 +35,8 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
     classes: Sequence[str]
     train_labels: Tensor
     held_out_labels: Tensor
+    segments = False
+    """Whether the model reads pairs of texts in segments."""
 
     @abstractmethod
     def embedding(self, spec: ClassifierSpecT) -> nn.Module:
@@ -49,12 +52,15 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
             encoding=encoding,
             pooling=spec.pooling,
             dropout=spec.dropout,
+            segments=self.segments,
         )
 
-    def chosen(self, spec: ClassifierSpecT, step: int) -> Tensor:
-        """Returns the indices (B,) of the training examples in a step's batch."""
+    def chosen(self, spec: ClassifierSpecT, step: int, among: Tensor | None = None) -> Tensor:
+        """Returns the indices (B,) of the training examples in a step's batch. ``among``: the indices to choose from;
+        None means all."""
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
-        return torch.randint(len(self.train_labels), (spec.batch,), generator=generator)
+        drawn = torch.randint(len(self.train_labels if among is None else among), (spec.batch,), generator=generator)
+        return drawn if among is None else among[drawn]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
         *inputs, labels = batch
@@ -70,10 +76,13 @@ class TextClassification(Classification[TextSpec, Classified]):
     """Classification of labelled texts. ``tokenizer``: a name that ``read_tokenizer`` accepts."""
 
     def __init__(self, data: Labelled, tokenizer: str = "bytes") -> None:
-        chosen = read_tokenizer(tokenizer, (example.text for example in data.train))
+        chosen = read_tokenizer(tokenizer, texts_of(data.train))
         self.vocabulary = chosen.vocabulary
         self.classes = data.labels
-        self.train, self.held_out = (encode(chosen, [e.text for e in side]) for side in (data.train, data.held_out))
+        self.train, self.held_out = (encode_examples(chosen, side) for side in (data.train, data.held_out))
+        if data.paired:
+            self.segments = True
+            self.vocabulary += 1  # the separator
         self.train_labels, self.held_out_labels = (
             torch.tensor([data.labels.index(example.label) for example in side]) for side in (data.train, data.held_out)
         )
@@ -94,10 +103,11 @@ class TextClassification(Classification[TextSpec, Classified]):
         return nn.Embedding(self.vocabulary, spec.width)
 
     def draw(self, spec: TextSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Returns token ids (B, L), lengths (B,) and labels (B,). Texts are padded to the longest of the batch."""
+        """Returns token ids (B, L), lengths (B,) and labels (B,). Texts are padded to the longest of the batch. For
+        pairs in segments, the segments (B, L) follow the lengths."""
         chosen = self.chosen(spec, step)
-        ids, lengths = self.train.batch(chosen, text_limit(spec))
-        return ids[rows], lengths[rows], self.train_labels[chosen][rows]
+        inputs = self.train.batch(chosen, text_limit(spec))
+        return *(tensor[rows] for tensor in inputs), self.train_labels[chosen][rows]
 
     def measure(self, spec: TextSpec, model: PositionedModel, accelerator: Accelerator) -> Classified:
         from sklearn.metrics import f1_score
@@ -120,6 +130,19 @@ class TextClassification(Classification[TextSpec, Classified]):
 
     def tokens_measured(self, spec: TextSpec) -> int:
         return int(self.held_out.lengths().clamp(max=text_limit(spec)).sum())
+
+
+def texts_of(examples: Sequence[Example]) -> Iterator[str]:
+    """Yields the texts of all examples, both texts of a pair."""
+    return (text for example in examples for text in (example.text, example.second) if text is not None)
+
+
+def encode_examples(tokenizer: Bytes | Loaded, examples: Sequence[Example]) -> Texts | Pairs:
+    first = encode(tokenizer, [example.text for example in examples])
+    if examples[0].second is None:
+        return first
+    second = encode(tokenizer, [example.second or "" for example in examples])
+    return Pairs(first, second, separator=tokenizer.vocabulary)
 
 
 def text_limit(spec: TextSpec) -> int:

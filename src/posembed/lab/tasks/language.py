@@ -1,24 +1,31 @@
-"""Next-token prediction at several context lengths, or with several initial values of a learned table."""
+"""Learning from text at several context lengths, or with several initial values of a learned table."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.calls import unknown
-from posembed.errors import DataError
+from posembed.errors import ArgumentError, DataError
 from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
-from posembed.lab.model import PositionedModel
-from posembed.lab.questions.inits import InitMeasurements, InitSpec
-from posembed.lab.questions.lengths import LanguageSpec, LengthSpec
+from posembed.lab.model import Decoder, Encoder, LanguageModel, PositionedModel
+from posembed.lab.questions.inits import InitMeasurements, TableSpec
+from posembed.lab.questions.lengths import SEARCH_BUDGET, LanguageSpec, LengthSpec, Searched
+from posembed.lab.rotary_search import search_longrope_factors
 from posembed.lab.runs.spec import MeasuredT
-from posembed.lab.tasks.task import DecoderTask, draw_seed
+from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES
+from posembed.lab.tasks.task import Task, draw_seed
+from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.layers.rotary import RotaryEmbedding
+from posembed.layers.rotary_scaling import LongRopeScaling
 from posembed.tables import fill
 from posembed.tables.fill import root_mean_square
 from posembed.tables.similarity import neighbour_cosine
@@ -28,14 +35,18 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 LanguageT = TypeVar("LanguageT", bound=LanguageSpec)
+Losses: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Maps inputs and targets (N, L) to losses (N, L), as ``measure.losses`` does."""
 SCALED = ("normal", "sinusoidal")
+SEARCH_WINDOWS = 8
+"""The number of long texts that guide the search for the factors of rope-longrope."""
 PLAIN = ("xavier", "sinusoidal", "zero")
 PADDING = 0
 """The token id of padding."""
 
 
-class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
-    """Next-token prediction on a corpus. Subclasses define the measurements."""
+class TaskOnText(Task[LanguageT, MeasuredT]):
+    """Learning from a corpus, with the objective that the spec names. Subclasses define the measurements."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
@@ -45,7 +56,13 @@ class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
         self.description = "text: " + "\n      ".join(about)
 
     def check_lengths(self, spec: LanguageT, test_lengths: tuple[int, ...]) -> None:
-        """Raises DataError if there is too little text to train or to measure on."""
+        """Raises DataError if there is too little text to train or to measure on, and ArgumentError for drawn lengths
+        with an objective whose model would read the padding."""
+        if spec.lengths_drawn is not None and spec.objective != "causal":
+            raise ArgumentError(
+                f"train_lengths {spec.train_lengths} needs a causal model, which does not see the padding; this one is "
+                f"{spec.objective}. Leave train_lengths out"
+            )
         if len(self.text(spec)) <= spec.train_length:
             raise DataError(
                 f"the text to train on has {len(self.text(spec)):,} tokens, and a training length of "
@@ -58,8 +75,14 @@ class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
         """Returns the tokens (N,) that a run trains on."""
         return self.corpus.train
 
+    def model(self, spec: LanguageT, encoding: PositionEncoding) -> LanguageModel:
+        objective = OBJECTIVES[spec.objective]
+        kind, vocabulary = Decoder if objective.causal else Encoder, self.vocabulary + objective.extra_ids
+        sizes = {"layers": spec.layers, "heads": spec.heads}
+        return kind(vocabulary, spec.width, **sizes, encoding=encoding, dropout=spec.dropout)
+
     def draw(self, spec: LanguageT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Returns token ids (B, L + 1) and position ids (L,) or (B, L).
+        """Returns inputs and targets (B, L), and position ids (L,) or (B, L).
 
         If the lengths are drawn too, also returns the number of tokens to predict in each row (B,), after which a row
         is padding, and its mean over the rows of all processes.
@@ -68,31 +91,44 @@ class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
         text = self.text(spec)
         starts = torch.randint(len(text) - spec.train_length, (spec.batch, 1), generator=generator)
         position_ids = model.encoding.training_positions(spec.batch, spec.train_length, generator)
-        ids = text[starts[rows] + torch.arange(spec.train_length + 1)].long()
+        ids = text[starts + torch.arange(spec.train_length + 1)].long()
         position_ids = position_ids if position_ids.dim() == 1 else position_ids[rows]
-        if spec.lengths_drawn is None:
-            return ids, position_ids
-        counts = spec.lengths_drawn.draw(spec.batch, generator)
-        ids.masked_fill_(torch.arange(spec.train_length + 1) > counts[rows].unsqueeze(1), PADDING)
-        return ids, position_ids, counts[rows], counts.double().mean().float()
+        drawn: tuple[Tensor, ...] = ()
+        if spec.lengths_drawn is not None:
+            counts = spec.lengths_drawn.draw(spec.batch, generator)
+            ids.masked_fill_(torch.arange(spec.train_length + 1) > counts.unsqueeze(1), PADDING)
+            drawn = counts[rows], counts.double().mean().float()
+        inputs, targets = OBJECTIVES[spec.objective].examples(ids, self.vocabulary, generator)
+        return inputs[rows], targets[rows], position_ids, *drawn
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        """Returns the mean cross-entropy in nats of token ids (B, L + 1). The first token of a row is not predicted.
+        """Returns the mean cross-entropy of the targets, in nats.
 
         Padding follows the tokens, so a causal model does not see it. With several processes, the mean of their losses
         is the mean over all tokens, although each has another number of tokens.
         """
-        ids, position_ids, *drawn = batch
-        logits = model(ids[:, :-1], position_ids)
+        inputs, targets, position_ids, *drawn = batch
+        logits = model(inputs, position_ids)
         if not drawn:
-            return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+            return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED)
         counts, mean = drawn
-        losses = F.cross_entropy(logits.float().transpose(1, 2), ids[:, 1:], reduction="none")
+        losses = F.cross_entropy(logits.float().transpose(1, 2), targets, reduction="none")
         present = torch.arange(losses.size(1), device=losses.device) < counts.unsqueeze(1)
-        return losses.where(present, 0).sum() / (mean * len(ids))
+        return losses.where(present, 0).sum() / (mean * len(targets))
+
+    def held_out_loss(self, spec: LanguageT, model: nn.Module, accelerator: Accelerator) -> float:
+        """Returns the mean loss on held-out text in windows of the training length, in nats. Random examples are drawn
+        with a fixed seed, so they are the same in every run."""
+        objective = OBJECTIVES[spec.objective]
+        text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens).repeat(objective.draws, 1)
+        inputs, targets = objective.examples(text, self.vocabulary, torch.Generator().manual_seed(0))
+        return shared_losses(model, accelerator)(inputs, targets)[targets != IGNORED].mean().item()
 
     def attention(self, spec: LanguageT, model: PositionedModel, device: torch.device) -> Tensor | None:
-        """Returns the mean attention weight by distance, on held-out text at the training length."""
+        """Returns the mean attention weight by distance, on held-out text at the training length. Returns None for a
+        model that is not causal, because its distances have two directions."""
+        if not OBJECTIVES[spec.objective].causal:
+            return None
         length = spec.train_length
         text = measure.windows(self.corpus.held_out, length, attention.SEQUENCES * length)
         return attention.by_distance(model, text[:, :-1], device)
@@ -103,42 +139,95 @@ class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
 
     def check(self, spec: LengthSpec) -> None:
         self.check_lengths(spec, spec.test_lengths)
+        if spec.searches and not len(self.search_text(spec)):
+            raise DataError(
+                f"the search for the factors of rope-longrope needs {spec.longest + 1:,} tokens in a row that no "
+                f"measurement reads, and the measurements read too much of the {len(self.corpus.held_out):,} held-out "
+                "tokens; give more text, lower --test-tokens, shorter --test-lengths, or --rope-factors"
+            )
+
+    def encoding(self, spec: LengthSpec) -> PositionEncoding:
+        return super().encoding(before_search(spec))
 
     def measure(self, spec: LengthSpec, model: PositionedModel, accelerator: Accelerator) -> measure.Measurements:
-        return measure.everything(
-            shared_loss(model, accelerator),
+        loss = shared_loss(model, accelerator)
+        searched = search_factors(spec, model.encoding, loss, self.search_text(spec)) if spec.searches else None
+        measurements = measure.everything(
+            loss,
             self.corpus.held_out,
             train_length=spec.train_length,
             test_lengths=spec.test_lengths,
             tokens=spec.test_tokens,
             held_out_bytes=self.corpus.held_out_bytes,
         )
+        return dataclasses.replace(measurements, searched=searched)
+
+    def search_text(self, spec: LengthSpec) -> Tensor:
+        """Returns windows (N, c + 1) of the longest test length c, of held-out text that is not measured."""
+        return measure.unmeasured_windows(
+            self.corpus.held_out,
+            train_length=spec.train_length,
+            test_lengths=spec.test_lengths,
+            tokens=spec.test_tokens,
+            count=SEARCH_WINDOWS,
+        )
 
     def tokens_measured(self, spec: LengthSpec) -> int:
-        return measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
+        measured = measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
+        return measured + (budget_of(spec) * self.search_text(spec)[:, 1:].numel() if spec.searches else 0)
 
 
-class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
-    """Next-token prediction with a learned table at the input; measures the loss and how the table changes."""
+def budget_of(spec: LengthSpec) -> int:
+    return SEARCH_BUDGET if spec.search_budget is None else spec.search_budget
 
-    def check(self, spec: InitSpec) -> None:
+
+def before_search(spec: LengthSpec) -> LengthSpec:
+    """Returns the spec with which to build the encoding: factors of 1, as in training, if the search comes later."""
+    return dataclasses.replace(spec, rope_factors=(1.0,) * (spec.width // spec.heads // 2)) if spec.searches else spec
+
+
+def search_factors(spec: LengthSpec, encoding: PositionEncoding, loss: measure.LossOfTokens, text: Tensor) -> Searched:
+    """Searches for the factors of rope-longrope with the lowest loss on ``text`` (N, c + 1), and sets them."""
+    assert isinstance(encoding, RotaryEmbedding)
+
+    def of(scaling: LongRopeScaling) -> float:
+        encoding.scaling = scaling
+        return loss(text).mean().item()
+
+    found = search_longrope_factors(
+        of,
+        head_dim=encoding.head_dim,
+        base=encoding.base,
+        original_length=spec.train_length,
+        length=spec.longest,
+        attention_factor=1.0,  # a factor would also apply within the training length
+        budget=budget_of(spec),
+        seed=spec.seed,
+    )
+    encoding.scaling = found.scaling
+    factors, initial_tokens = found.scaling.long_factors, found.scaling.initial_tokens
+    return Searched(factors, initial_tokens, found.loss, found.starts, found.evaluations)
+
+
+class InitialValues(TaskOnText[TableSpec, InitMeasurements]):
+    """Learning from text with a learned table at the input; measures the loss and how the table changes."""
+
+    def check(self, spec: TableSpec) -> None:
         self.check_lengths(spec, (spec.train_length,))
 
-    def encoding(self, spec: InitSpec) -> LearnedPositionalEmbedding:
+    def encoding(self, spec: TableSpec) -> LearnedPositionalEmbedding:
         start = initial_table(spec.init, spec.train_length, spec.width)
         return LearnedPositionalEmbedding(max_len=spec.train_length, dim=spec.width, dropout=spec.dropout, init=start)
 
-    def measure(self, spec: InitSpec, model: PositionedModel, accelerator: Accelerator) -> InitMeasurements:
-        text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
-        loss = shared_loss(model, accelerator)(text).mean().item()
+    def measure(self, spec: TableSpec, model: PositionedModel, accelerator: Accelerator) -> InitMeasurements:
+        loss = self.held_out_loss(spec, model, accelerator)
         before, after = (m.encoding.get_parameter("weight").detach().cpu() for m in (self.build(spec), model))
-        bytes_each = measure.bytes_per_token(
-            self.corpus.held_out_bytes, spec.train_length, spec.train_length, spec.test_tokens
-        )
+        of_next_tokens = self.corpus.held_out_bytes if spec.objective == "causal" else None
+        bytes_each = measure.bytes_per_token(of_next_tokens, spec.train_length, spec.train_length, spec.test_tokens)
         return measurements(before, after, loss=loss, bytes_per_token=bytes_each)
 
-    def tokens_measured(self, spec: InitSpec) -> int:
-        return spec.test_tokens
+    def tokens_measured(self, spec: TableSpec) -> int:
+        return spec.test_tokens * OBJECTIVES[spec.objective].draws
 
 
 def initial_table(init: str, length: int, dim: int) -> Tensor:
@@ -176,14 +265,20 @@ def _mean_neighbour_cosine(rows: Tensor) -> float | None:
 
 def shared_loss(model: nn.Module, accelerator: Accelerator) -> measure.LossOfTokens:
     """Returns a ``measure.loss_of_tokens`` that divides the rows among the processes. Each process gets all losses."""
+    losses = shared_losses(model, accelerator)
+    return lambda ids: losses(ids[:, :-1], ids[:, 1:])
+
+
+def shared_losses(model: nn.Module, accelerator: Accelerator) -> Losses:
+    """Returns a ``measure.losses`` that divides the rows among the processes. Each process gets all losses."""
     processes, index = accelerator.num_processes, accelerator.process_index
 
-    def loss(ids: Tensor) -> Tensor:
+    def losses(inputs: Tensor, targets: Tensor) -> Tensor:
         if processes == 1:
-            return measure.loss_of_tokens(model, ids, accelerator.device)
-        each = -(-len(ids) // processes)
-        rows = torch.arange(index * each, (index + 1) * each) % len(ids)  # the last process may repeat some rows
-        part = measure.loss_of_tokens(model, ids[rows], accelerator.device)
-        return accelerator.gather(part.to(accelerator.device)).cpu()[: len(ids)]
+            return measure.losses(model, inputs, targets, accelerator.device)
+        each = -(-len(inputs) // processes)
+        rows = torch.arange(index * each, (index + 1) * each) % len(inputs)  # the last process may repeat some rows
+        part = measure.losses(model, inputs[rows], targets[rows], accelerator.device)
+        return accelerator.gather(part.to(accelerator.device)).cpu()[: len(inputs)]
 
-    return loss
+    return losses

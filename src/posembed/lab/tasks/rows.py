@@ -57,7 +57,7 @@ class TrainedRows(TaskOnText[RowSpec, RowMeasurements]):
             return (spec.steps * spec.batch,) * spec.train_length
         positions, reached = torch.arange(spec.train_length), torch.zeros(spec.train_length, dtype=torch.int64)
         for step in range(spec.steps):
-            _, _, counts, _ = self.draw(spec, model, step)
+            *_, counts, _ = self.draw(spec, model, step)
             reached += (positions < counts.unsqueeze(1)).sum(dim=0)
         return tuple(reached.tolist())
 

@@ -105,7 +105,7 @@ class QuestionPage(ABC, Generic[SummaryT]):
             raise RunFolderError(
                 f"{runs.reading_file} names the reference {kept!r}, which was not run; use --reference"
             )
-        summary = question.summarise(results, reading)
+        summary = question.summarise(results, reading, runs)
         tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
         shown = question.shown(results)
         return render_page(

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from posembed.lab.questions.inits import InitRow, InitSpec, InitSummary
-from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.questions.inits import MASKED, InitRow, InitSpec, InitSummary
+from posembed.lab.runs.results import NORMS_AT_START, RunFolder, RunResult
 from posembed.plots.charts import dots_figure
 from posembed.report.learned import measures_picture, starts_figure, tables_of
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
@@ -65,6 +65,11 @@ BECAME: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
 )
 """Columns on how the rows changed: (head, field of the row, format, rank of the column)."""
 FIRST = "initial values"
+MODELS = {
+    "causal": "The model is causal: it predicts each token from the tokens before it.",
+    "masked": "The model is masked and bidirectional: it predicts hidden tokens from the tokens on both sides. As in "
+    "BERT, 15% of the tokens are predicted; 80% of these are masked, 10% are random and 10% are unchanged.",
+}
 UNCONFIRMED = ("not significant", "unknown")
 
 
@@ -74,13 +79,13 @@ class InitsPage(QuestionPage[InitSummary]):
     def about(self, spec: InitSpec, summary: InitSummary) -> str:
         return (
             f"Each run trains the same small Transformer ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, "
-            f"in sequences of {sequence_length(spec)} tokens (tokenizer: {spec.tokenizer}). A learned table of "
-            f"{spec.train_length:,} rows is added to its input. Only the table's initial values differ."
+            f"in sequences of {sequence_length(spec)} tokens (tokenizer: {spec.tokenizer}). {MODELS[summary.model]} A "
+            f"learned table of {spec.train_length:,} rows is added to its input. Only its initial values differ."
         )
 
     def paragraphs(self, summary: InitSummary) -> list[str]:
         losses = " ".join([*_losses(summary), *failures(summary.rows)])
-        return [losses, _steps(summary), _rows_after(summary), disagreements(summary)]
+        return [losses, _steps(summary), _gradients(summary), _rows_after(summary), disagreements(summary)]
 
     def main_table(self, summary: InitSummary) -> Table:
         reference = summary.reference
@@ -104,9 +109,12 @@ class InitsPage(QuestionPage[InitSummary]):
             ]
         if summary.loss is not None:
             columns.append((Cell("steps", note=f"to {loss_number(summary.loss)}", rank=4), steps_cell))
+        if any(row.gradient_at_start for row in summary.rows):
+            columns.append((Cell("gradient", note="at step 1", rank=5), gradient_cell("gradient_at_start")))
         return table_of(
             best_first(summary),
-            f"Held-out loss after {summary.steps:,} steps, in nats per token (lower is better)",
+            f"Held-out loss of a {summary.model} model after {summary.steps:,} steps, in nats per "
+            f"{'hidden ' if summary.model == MASKED else ''}token (lower is better)",
             f"Measured in windows of {summary.train_length:,} tokens, the training length. Differences are paired by "
             "seed.",
             *columns,
@@ -146,7 +154,16 @@ class InitsPage(QuestionPage[InitSummary]):
             ("runs that reached it", lambda row: f"{row.steps_reached} of {len(row.seeds)}"),
             first=FIRST,
         )
-        return [steps, self.what_became(summary), published_table(summary)]
+        gradients = table_of(
+            [row for row in trained(summary) if row.gradient_at_start],
+            "Gradients at the start",
+            "The norm of the gradient of all weights, before clipping: at the first step, and the highest of the first "
+            f"{NORMS_AT_START} steps.",
+            ("step 1", gradient_cell("gradient_at_start")),
+            (f"highest of {NORMS_AT_START}", gradient_cell("highest_gradient")),
+            first=FIRST,
+        )
+        return [steps, gradients, self.what_became(summary), published_table(summary)]
 
     def figures(self, summary: InitSummary) -> Iterable[Picture]:
         """Yields a figure of the losses and a figure of the numbers of steps. The first shows differences from the
@@ -200,6 +217,10 @@ def steps_cell(row: InitRow) -> Cell:
     return estimate_cell(row.steps, "{:,.0f}".format, missing="not all")
 
 
+def gradient_cell(field: str) -> Callable[[InitRow], Cell]:
+    return lambda row: estimate_cell(getattr(row, field), missing="")
+
+
 def best_first(summary: InitSummary) -> list[InitRow]:
     return sorted(summary.rows, key=lambda row: row.loss.value if row.loss is not None else math.inf)
 
@@ -210,7 +231,8 @@ def _losses(summary: InitSummary) -> list[str]:
         return []
     best, lowest = rows[0]
     first = (
-        f"After {summary.steps:,} steps, {best.name} has the lowest held-out loss, {loss_number(lowest.value)} nats."
+        f"In a {summary.model} model after {summary.steps:,} steps, {best.name} has the lowest held-out loss, "
+        f"{loss_number(lowest.value)} nats."
     )
     compared = [
         (outcome(row.versus_reference), f"{row.name} ({_with_interval(row.versus_reference)})")
@@ -238,6 +260,18 @@ def _steps(summary: InitSummary) -> str:
     return (
         f"Compared with {summary.reference}, reaching a training loss of {loss_number(summary.loss)} takes "
         f"{listed(extremes)}.{f' Some runs of {late} did not reach it.' if late else ''}"
+    )
+
+
+def _gradients(summary: InitSummary) -> str:
+    found = [(row.highest_gradient.value, row) for row in summary.rows if row.highest_gradient is not None]
+    if len(found) < 2:
+        return ""
+    (_, least), (_, most) = (chosen(found, key=lambda pair: pair[0]) for chosen in (min, max))
+    peaks = [f"{row.name}, {measured(row.highest_gradient)}" for row in (least, most) if row.highest_gradient]
+    return (
+        f"The highest gradient norm of the first {NORMS_AT_START} steps, before clipping, is smallest with {peaks[0]}, "
+        f"and largest with {peaks[1]}."
     )
 
 

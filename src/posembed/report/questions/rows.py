@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from posembed.lab.questions.rows import LEARNED, ByPosition, RowRow, RowSpec, RowSummary
+from posembed.lab.questions.rows import LEARNED, ByPosition, RowMeasurements, RowRow, RowSpec, RowSummary
 from posembed.lab.runs.results import RunResult
 from posembed.plots.by_position import Panel, by_position_figure
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
-from posembed.report.questions import FAILED, QuestionPage, estimate_cell, values_table
+from posembed.report.questions import FAILED, QuestionPage, estimate_cell
 from posembed.report.words import failures, interval, measured, model_size, number, signed
 from posembed.statistics import INTERVAL, Estimate
 
@@ -108,12 +108,32 @@ class RowsPage(QuestionPage[RowSummary]):
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
         return [
-            values_table("Loss by position", "In nats.", results, lambda m: dict(enumerate(m.loss))),
-            values_table(
-                "Times trained, by row", "", results, lambda m: dict(enumerate(m.trained)), write="{:,.0f}".format
-            ),
-            values_table("Increase with the mean row", "In nats per text.", results, lambda m: m.text_increase),
+            table for name in dict.fromkeys(result.spec.compared for result in results) if (table := raw(name, results))
         ]
+
+
+def raw(name: str, results: Sequence[RunResult[Any, Any]]) -> Table | None:
+    """Returns every measured value of one name, with one row per position and three columns per seed."""
+    runs = {r.spec.seed: r.measurements for r in results if r.spec.compared == name and r.measurements is not None}
+    if not runs:
+        return None
+    columns = [column for seed, measured in runs.items() for column in of_seed(seed, measured)]
+    positions = range(len(next(iter(runs.values())).loss))
+    says = "The loss in nats per token; the increase with the mean row in nats per text."
+    return table_of(positions, f"Values by position, {name}", says, *columns, first="position", name=str)
+
+
+def of_seed(seed: int, measured: RowMeasurements) -> list[Column]:
+    increases = measured.text_increase
+
+    def increase(position: int) -> str:
+        return f"{increases[position]:.5f}" if position in increases else ""
+
+    return [
+        (f"loss, seed {seed}", lambda position: f"{measured.loss[position]:.5f}"),
+        (f"times trained, seed {seed}", lambda position: f"{measured.trained[position]:,}"),
+        (f"increase, seed {seed}", increase),
+    ]
 
 
 def panel(title: str, rows: Sequence[RowRow], field: str, marked: float | None = None, **how: Any) -> Panel:

@@ -7,21 +7,15 @@ from typing import Any
 
 from posembed.lab.questions.classification import UNEVEN, TextRow, TextSpec, TextSummary
 from posembed.lab.runs.results import RunResult
-from posembed.plots.style import styles
-from posembed.report.page import Cell, Picture, Table, picture, table_of
-from posembed.report.questions import FAILED, OUTCOMES, QuestionPage, estimate_cell, trained_table, values_table
+from posembed.report.page import Cell, Picture, Table, table_of
+from posembed.report.questions import FAILED, QuestionPage, estimate_cell, trained_table, values_table
 from posembed.report.questions.accuracy import (
-    SIGNIFICANT,
     accuracies,
-    compared,
-    difference_figure,
-    outcome,
-    points,
-    wider,
-    width,
+    difference_columns,
+    difference_picture,
+    difference_sentences,
 )
-from posembed.report.words import capitalised, failures, interval, model_size, percent
-from posembed.statistics import INTERVAL
+from posembed.report.words import capitalised, failures, model_size, percent
 
 
 class TextPage(QuestionPage[TextSummary]):
@@ -43,23 +37,10 @@ class TextPage(QuestionPage[TextSummary]):
             f"{percent(summary.most_frequent)}% of these examples."
         )
         differences = {row.name: row.difference for row in best_first(summary) if row.difference is not None}
-        sentences = compared(differences, summary.reference or "", "documents")
-        sentences += [SIGNIFICANT] if sentences else []
-        smallest = smallest_significant(summary)
-        if smallest is not None and percent(smallest) != "0.0":
-            sentences.append(f"Differences below about {percent(smallest)} points would not be significant here.")
+        sentences = difference_sentences(differences, summary.reference or "")
         return [f"{shares} {guess}" if found else "", " ".join([*sentences, *failures(summary.rows)])]
 
     def main_table(self, summary: TextSummary) -> Table:
-        def over_seeds(row: TextRow) -> Cell:
-            return estimate_cell(row.difference.over_seeds if row.difference else None, points, missing="")
-
-        def over_documents(row: TextRow) -> Cell:
-            return Cell(interval(row.difference.over_documents if row.difference else None, points), kind="muted")
-
-        def significant(row: TextRow) -> Cell | str:
-            return OUTCOMES[outcome(row.difference)] if row.difference else ""
-
         macro_f1 = (Cell("macro F1, %", rank=5), lambda row: estimate_cell(row.macro_f1, percent, missing=""))
         uneven = " Macro F1 gives every class the same weight, however small." if summary.uneven else ""
         return table_of(
@@ -68,9 +49,7 @@ class TextPage(QuestionPage[TextSummary]):
             f"A difference is significant if both of its intervals are known and neither contains 0.{uneven}",
             (Cell("accuracy, %", rank=1), lambda row: estimate_cell(row.accuracy, percent) if row.accuracy else FAILED),
             *([macro_f1] if summary.uneven else []),
-            (Cell(f"minus {summary.reference}", note="over seeds", rank=2), over_seeds),
-            (Cell(INTERVAL, note="over documents", rank=4), over_documents),
-            (Cell("significant?", kind="words", rank=3), significant),
+            *difference_columns(summary.reference, lambda row: row.difference),
         )
 
     def tables(self, summary: TextSummary) -> list[Table]:
@@ -88,15 +67,8 @@ class TextPage(QuestionPage[TextSummary]):
     def figures(self, summary: TextSummary) -> Iterable[Picture]:
         differences = {row.name: row.difference for row in summary.rows if row.difference is not None}
         if differences:
-            drawn = styles([row.name for row in summary.rows])
-            yield picture(
-                difference_figure(differences, drawn, summary.reference or ""),
-                name="differences",
-                described=" ".join(self.answer(summary)),
-                caption=f"The line at 0 is the reference, {summary.reference}. Thin bars are {INTERVAL}s over the "
-                f"held-out documents. With several runs per encoding, thick bars are {INTERVAL}s of differences paired "
-                "by seed. A difference is significant if both intervals are known and neither crosses the line.",
-            )
+            names = [row.name for row in summary.rows]
+            yield difference_picture(differences, names, summary.reference, " ".join(self.answer(summary)))
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
         def read(measured: Any) -> dict[str, str]:
@@ -114,15 +86,6 @@ class TextPage(QuestionPage[TextSummary]):
 def best_first(summary: TextSummary) -> list[TextRow]:
     """Sorts by accuracy; failed rows come last."""
     return sorted(summary.rows, key=lambda row: -row.accuracy.value if row.accuracy else 1.0)
-
-
-def smallest_significant(summary: TextSummary) -> float | None:
-    """Returns half the width of the wider interval, as the median over encodings. Smaller differences would usually not
-    be significant. Returns None without several runs per encoding.
-    """
-    compared = [row.difference for row in summary.rows if row.difference and row.difference.over_seeds.low is not None]
-    halves = sorted(width(wider(difference)) / 2 for difference in compared)
-    return halves[len(halves) // 2] if halves else None
 
 
 PAGE = TextPage()

@@ -1,0 +1,199 @@
+"""Questions whose answers are spans of a context, from SQuAD's files or generated, and the scores of answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from posembed.errors import DataError
+from posembed.lab.data.labelled import LONE_SURROGATE, hash_of, left_out, split_by_document, without_copies
+from posembed.lab.data.sentences import different, question_about_facts
+from posembed.lab.data.tables import Row, Table, named, read_tables
+from posembed.lab.data.text import same_words
+
+GENERATED = 6000
+"""The number of generated questions."""
+COLUMNS = ("context", "question", "answer", "answer_start")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question about a context. answers: (text, index of its first character in the context); the first is the one
+    to train on. document: the context's title, or the context itself."""
+
+    question: str
+    context: str
+    answers: tuple[tuple[str, int], ...]
+    document: str
+
+
+@dataclass(frozen=True)
+class AnsweredQuestions:
+    """Questions with answers, split into two parts. sha256: a hash of the split questions."""
+
+    train: tuple[Asked, ...]
+    held_out: tuple[Asked, ...]
+    description: str
+    sha256: str
+
+
+def load_answered(data: str = "generated", *, test_data: str | None = None) -> AnsweredQuestions:
+    """Reads and splits questions with answers.
+
+    Args:
+        data: "generated" (who gave or got which thing), a .json file in SQuAD's format, a .jsonl, .csv or .tsv file
+            with the columns context, question, answer and answer_start (or SQuAD's answers), "hf:NAME[:CONFIG]",
+            "squad" (the hub's) or "squad:FOLDER" (train-v1.1.json and dev-v1.1.json). Questions without an answer are
+            skipped.
+        test_data: a file with the held-out questions. Nothing else is then held out.
+
+    Raises:
+        DataError: the data cannot be read or lacks these columns, or an answer is not in its context at its start.
+    """
+    skipped = 0
+    if data == "generated":
+        if test_data:
+            raise DataError(
+                "generated questions have a held-out part of their own; give --test-data with a --data file"
+            )
+        made = different(GENERATED, question_about_facts)
+        parts = [[Asked(question, context, ((text, at),), context) for question, context, text, at in made]]
+        about = "generated questions"
+    else:
+        if named(data) is not None and data.partition(":")[0] != "squad":
+            raise DataError(f"{data} has labels, not answers; give it to posembed compare tasks text")
+        tables, about = read_tables(data, test_data, read_json=_squad)
+        read = [_questions(table) for table in tables]
+        parts, skipped = [part for part, _ in read], sum(count for _, count in read)
+    for part in parts:
+        if not part:
+            raise DataError(f"{about} has no question with an answer")
+    if len(parts) == 1 and len({asked.document for asked in parts[0]}) < 2:
+        raise DataError(f"all questions of {about} are about one context; expected two contexts or more")
+    train, held_out = split_by_document(parts[0]) if len(parts) == 1 else (parts[0], parts[1])
+    kept = without_copies(train, held_out, name=about)
+    documents = len({asked.document for asked in held_out})
+    return AnsweredQuestions(
+        train=tuple(kept),
+        held_out=tuple(held_out),
+        description=(
+            f"{about}: {len(kept):,} training questions{left_out(len(train) - len(kept))}, {len(held_out):,} on "
+            f"{documents:,} other contexts or titles held out"
+            + f", {skipped:,} without an answer skipped"
+            * bool(skipped)
+        ),
+        sha256=hash_of(
+            kept, held_out, lambda a: (a.document, a.question, a.context, *(f"{t} {s}" for t, s in a.answers))
+        ),
+    )
+
+
+def _squad(text: str, path: Path) -> Iterator[Row]:
+    """Yields one row for each question of a file in SQuAD's format (Rajpurkar et al. 2016, arXiv:1606.05250)."""
+    try:
+        articles, number = json.loads(text)["data"], 0
+        for article in articles:
+            for paragraph in article["paragraphs"]:
+                for asked in paragraph["qas"]:
+                    number += 1
+                    yield number, {"title": article.get("title"), "context": paragraph["context"], **asked}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(
+            f"{path} is not in SQuAD's format ({type(error).__name__}: {error}); expected "
+            '{"data": [{"title", "paragraphs": [{"context", "qas": [{"question", "answers": [{"text", '
+            '"answer_start"}]}]}]}]}'
+        ) from error
+
+
+def _questions(table: Table) -> tuple[list[Asked], int]:
+    """Returns the questions of a table that have an answer, and the number of those that have none."""
+    wanted = COLUMNS[:2] + (("answers",) if "answers" in table.columns else COLUMNS[2:])
+    for column in wanted:
+        if column not in table.columns:
+            raise DataError(
+                f"{table.name} has no column named {column!r}; expected {', '.join(COLUMNS)} (or answers, as in "
+                f"SQuAD); it has {', '.join(table.columns)}"
+            )
+    found, skipped = [], 0
+    for number, row in table.rows:
+        where = f"question {number} of {table.name}"
+        question, context, title = row.get("question"), row.get("context"), row.get("title")
+        for column, text in (("question", question), ("context", context)):
+            if not isinstance(text, str) or not text.strip() or LONE_SURROGATE.search(text):
+                raise DataError(f"{where} has no {column}: it holds {text!r:.60}; expected text")
+        assert isinstance(question, str)
+        assert isinstance(context, str)
+        answers = tuple(dict.fromkeys(_answers(row, context, where)))
+        if answers:
+            document = title if isinstance(title, str) and title.strip() else same_words(context)
+            found.append(Asked(question, context, answers, document))
+        else:
+            skipped += 1
+    return found, skipped
+
+
+def _answers(row: Mapping[str, Any], context: str, where: str) -> Iterator[tuple[str, int]]:
+    """Yields the answers of a row. Raises DataError for an answer that is not in the context at its start."""
+    given = row.get("answers")
+    if isinstance(given, Mapping):  # the hub's form: lists of texts and of starts
+        pairs = list(zip(given.get("text") or (), given.get("answer_start") or (), strict=False))
+    elif isinstance(given, list):
+        pairs = [
+            (each.get("text"), each.get("answer_start")) if isinstance(each, Mapping) else (each, None)
+            for each in given
+        ]
+    else:
+        pairs = [(row.get("answer"), row.get("answer_start"))] if row.get("answer") else []
+    for text, start in pairs:
+        at = int(start) if isinstance(start, str) and start.strip().isdecimal() else start
+        if not isinstance(text, str) or not isinstance(at, int) or isinstance(at, bool):
+            raise DataError(
+                f"{where}: expected an answer's text and the index of its first character; got {(text, start)!r:.80}"
+            )
+        if not text.strip() or at < 0 or context[at : at + len(text)] != text:
+            raise DataError(
+                f"{where}: expected the answer {text!r:.60} at character {at} of its context, found "
+                f"{context[max(at, 0) :][: len(text)]!r:.60}; correct answer_start, which counts characters from 0"
+            )
+        yield text, at
+
+
+# --- scores ------------------------------------------------------------------------------------------------------
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalised(answer: str) -> str:
+    """Returns an answer as SQuAD compares it: in lower case, without ASCII punctuation and articles, and with single
+    spaces.
+
+    >>> normalised("The  U.S. Army!")
+    'us army'
+    """
+    return " ".join(ARTICLES.sub(" ", answer.lower().translate(PUNCTUATION)).split())
+
+
+def exact_match(answer: str, references: Iterable[str]) -> bool:
+    """Whether the normalised answer equals a normalised reference, as in SQuAD's evaluation script (version 1.1)."""
+    return any(normalised(answer) == normalised(reference) for reference in references)
+
+
+def f1_score(answer: str, references: Iterable[str]) -> float:
+    """Returns the F1 score of the words of an answer, the best over the references, as in SQuAD's evaluation script
+    (version 1.1): words are compared after ``normalised`` as bags, and no common word gives 0."""
+    return max(_f1(normalised(answer).split(), normalised(reference).split()) for reference in references)
+
+
+def _f1(answer: list[str], reference: list[str]) -> float:
+    common = sum((Counter(answer) & Counter(reference)).values())
+    if common == 0:
+        return 0.0
+    precision, recall = common / len(answer), common / len(reference)
+    return 2 * precision * recall / (precision + recall)

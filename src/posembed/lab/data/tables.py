@@ -1,0 +1,269 @@
+"""Tables of examples: .csv, .tsv and .jsonl files, Hugging Face datasets, and the data sets of the GLUE benchmark."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from posembed.errors import DataError
+from posembed.lab.data.documents import load_hugging_face, read_text
+
+Row: TypeAlias = tuple[int, Mapping[str, Any]]
+"""The line number of an example, and its values by column."""
+ReadJson: TypeAlias = Callable[[str, Path], Iterator[Row]]
+LONGEST_NAME = 40
+"""The maximum number of characters in the name of a column. A longer cell in a first line is an example."""
+
+
+@dataclass
+class Table:
+    """The rows of one file or of one split of a dataset. They can be read once."""
+
+    name: str
+    rows: Iterable[Row]
+    columns: list[str]
+    features: Mapping[str, Any] = field(default_factory=dict)
+    """A dataset's own description of its columns."""
+    numbered: bool = False
+    """Whether the file has no header, so that its columns have numbers from 1 on."""
+    short: int = 0
+    """The number of rows that were skipped because they lack a column."""
+    path: Path | None = None
+
+    def hint(self) -> str:
+        """Returns what to do if the file seems to have no header; empty for other files."""
+        if self.path is None or self.numbered or self.path.suffix.lower() not in SEPARATED:
+            return ""
+        example = _unlike_a_name(self.columns, self.path)
+        return example and (
+            f". Its first line looks like an example, because {example}: if the file has no header, give the numbers "
+            "of the columns, such as --text-column 1 --label-column 2"
+        )
+
+
+@dataclass(frozen=True)
+class Named:
+    """A data set that guides name, on the hub and as the files that its authors publish.
+
+    columns: the columns of the hub's version. local: the columns of the files, if they differ. The last is the label.
+    """
+
+    hub: str
+    files: tuple[str, str]
+    """The training file and the held-out file."""
+    columns: tuple[str, ...] = ()
+    local: tuple[str, ...] = ()
+
+
+NAMED = {
+    "sst2": Named("nyu-mll/glue:sst2", ("train.tsv", "dev.tsv"), ("sentence", "label")),
+    "mnli": Named(
+        "nyu-mll/glue:mnli",
+        ("train.tsv", "dev_matched.tsv"),
+        ("premise", "hypothesis", "label"),
+        ("sentence1", "sentence2", "gold_label"),
+    ),
+    "qnli": Named("nyu-mll/glue:qnli", ("train.tsv", "dev.tsv"), ("question", "sentence", "label")),
+    "qqp": Named(
+        "nyu-mll/glue:qqp",
+        ("train.tsv", "dev.tsv"),
+        ("question1", "question2", "label"),
+        ("question1", "question2", "is_duplicate"),
+    ),
+    "squad": Named("rajpurkar/squad", ("train-v1.1.json", "dev-v1.1.json")),
+}
+"""The data sets with a name: NAME is the hub's version, and NAME:FOLDER the published files in a folder."""
+SEPARATED = (".csv", ".tsv")
+
+
+def named(data: str) -> tuple[Named, Path | None] | None:
+    """Returns the data set that "NAME" or "NAME:FOLDER" names, and the folder; None if there is no such name."""
+    name, _, folder = data.partition(":")
+    return (NAMED[name], Path(folder).expanduser() if folder else None) if name in NAMED else None
+
+
+def paired(data: str) -> bool:
+    """Whether ``data`` names a data set of pairs of texts."""
+    known = named(data)
+    return known is not None and len(known[0].columns) > 2
+
+
+def read_tables(
+    data: str, test_data: str | None = None, *, columns: Sequence[str] = (), read_json: ReadJson | None = None
+) -> tuple[list[Table], str]:
+    """Opens the training part and the held-out part, if there is one. Returns them and a name for both.
+
+    Args:
+        data: a .csv, .tsv or .jsonl file, "hf:NAME[:CONFIG]", or "NAME" or "NAME:FOLDER" of ``NAMED``.
+        test_data: a file with the held-out part.
+        columns: the columns that the caller asks for. If all are numbers, and no columns of that name exist, the file
+            has no header.
+        read_json: how to read a .json file; None if the caller takes none.
+
+    Raises:
+        DataError: a file or dataset that cannot be read or has no rows.
+    """
+    known = named(data)
+    if known is not None and known[1] is None:
+        data = f"hf:{known[0].hub}"
+    if test_data is not None and (known is not None or data.startswith("hf:")):
+        raise DataError(f"{data} has a held-out part of its own; leave out --test-data")
+    if data.startswith("hf:"):
+        name = data.removeprefix("hf:")
+        splits = load_hugging_face(name)
+        tables = [
+            Table(f"{name} ({part})", enumerate(rows, start=1), list(rows.features), rows.features)
+            for part, rows in splits.items()
+        ]
+        return tables, f"{name} (its own {' and '.join(splits)} splits)" if len(splits) > 1 else name
+    if known is not None:
+        source, folder = known
+        assert folder is not None
+        files = [folder / file for file in source.files]
+        missing = [file.name for file in files if not file.exists()]
+        if missing:
+            raise DataError(f"{folder} has no {' and no '.join(missing)}; expected {' and '.join(source.files)} in it")
+        tables = [read_table(file, keep=source.local or source.columns, read_json=read_json) for file in files]
+        return tables, data.partition(":")[0]
+    paths = [Path(file).expanduser() for file in (data, test_data) if file is not None]
+    tables = [read_table(path, columns=columns, read_json=read_json) for path in paths]
+    if len(tables) > 1 and tables[0].name == tables[1].name:
+        tables[1].name = str(paths[1])
+    return tables, " and ".join(table.name for table in tables)
+
+
+def read_table(
+    path: Path, *, columns: Sequence[str] = (), keep: Sequence[str] = (), read_json: ReadJson | None = None
+) -> Table:
+    """Opens a file, whose extension decides its format. ``columns``, ``read_json``: as in ``read_tables``.
+
+    keep: the only columns to keep. Rows that lack one of the file's columns are then skipped and counted: some rows of
+    QQP's published file do.
+
+    Raises DataError for a file that cannot be read or has no rows.
+    """
+    kind, table = path.suffix.lower(), Table(path.name, (), [], path=path)
+    kinds = (*SEPARATED, ".jsonl", ".ndjson", *((".json",) if read_json else ()))
+    if kind not in kinds:
+        listed = ", ".join(each for each in kinds if each != ".ndjson")
+        raise DataError(f"{path} should end in {' or '.join(listed.rsplit(', ', 1))}, which decides how it is read")
+    text = read_text(path).decode("utf-8-sig")
+    if kind in SEPARATED:
+        rows = _separated(text, path, table, columns, keep)
+    elif kind == ".json" and read_json is not None:
+        rows = read_json(text, path)
+    else:
+        rows = _json_lines(text, path)
+    first = next(rows, None)
+    if first is None:
+        raise DataError(f"{path} has no rows; expected an example in each")
+    table.rows = chain([first], rows)
+    table.columns = table.columns or list(first[1])
+    return table
+
+
+def _separated(
+    text: str, path: Path, table: Table, columns: Sequence[str], keep: Sequence[str]
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    csv.field_size_limit(2**31 - 1)  # the default limit of 128 KiB is too small for some texts
+    # In tab-separated files a quotation mark is an ordinary character (IANA text/tab-separated-values).
+    tabs = path.suffix.lower() == ".tsv"
+    format_: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
+    reader = csv.DictReader(io.StringIO(text, newline=""), **format_)
+    try:
+        names = list(reader.fieldnames or ())
+        table.numbered = bool(columns) and all(name.isdecimal() for name in columns) and not {*columns} <= {*names}
+        if table.numbered:
+            names = [str(number) for number, _ in enumerate(names, start=1)]
+            reader = csv.DictReader(io.StringIO(text, newline=""), names, **format_)
+        table.columns = names
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise DataError(f"{path} has more than one column named {twice[0]!r}; rename or remove one{table.hint()}")
+        if missing := [name for name in keep if name not in names]:
+            raise DataError(f"{path} has no column named {missing[0]!r}; it has {', '.join(names)}")
+        for row in reader:
+            if None in row or None in row.values():
+                if keep:
+                    table.short += 1
+                    continue
+                raise DataError(
+                    f"line {reader.line_num} of {path} does not have the {len(names)} columns of the first line; "
+                    "correct it"
+                )
+            yield reader.line_num, {name: row[name] for name in keep} if keep else row
+    except csv.Error as error:
+        raise DataError(f"line {reader.reader.line_num} of {path} cannot be read: {error}; correct it") from error
+
+
+def _json_lines(text: str, path: Path) -> Iterator[Row]:
+    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"line {number} of {path} is not JSON: {error}; correct it") from error
+        if not isinstance(row, dict):
+            raise DataError(f'line {number} of {path} is not a JSON object; write each as one, such as {{"text": ...}}')
+        yield number, row
+
+
+def choose_columns(table: Table, what: str, wanted: str | None, obvious: Sequence[str]) -> list[str]:
+    """Returns the requested columns; by default, the only column with an obvious name.
+
+    what: the option without its "-column", such as "text". wanted: names, or numbers for a file without a header; for
+    texts, several may be separated by commas.
+
+    Raises DataError if there is no such column, or no single obvious one.
+    """
+    listed = f"it has {', '.join(table.columns)}"
+    if wanted is None:
+        found = [column for column in table.columns if column.strip().lower() in obvious]
+        if len(found) != 1:
+            which = f"several columns could hold it: {', '.join(found)}" if found else listed
+            hint = "" if found else table.hint()
+            raise DataError(
+                f"which column of {table.name} holds the {what}? Name it with --{what}-column; {which}{hint}"
+            )
+        return found
+    found = [wanted] if wanted in table.columns or what == "label" else [part.strip() for part in wanted.split(",")]
+    for column in found:
+        if column not in table.columns:
+            raise DataError(f"{table.name} has no column named {column!r}; {listed}{table.hint()}")
+    return found
+
+
+def refuse_header(table: Table, texts: Sequence[str], label: str, obvious: Iterable[str]) -> None:
+    """Raises DataError if a file whose columns have numbers starts with a header, which would become an example: its
+    first line holds an obvious name of a column, and a label that no other line has."""
+    if not table.numbered:
+        return
+    table.rows = rows = list(table.rows)
+    first = rows[0][1]
+    names = {first[column].strip().lower() for column in (*texts, label)}
+    if names & set(obvious) and all(row[label] != first[label] for _, row in rows[1:]):
+        listed = ",".join(first[column] for column in texts)
+        raise DataError(
+            f"the first line of {table.name} looks like a header ({', '.join(first.values())}), but columns with "
+            f"numbers mean a file without one; give the names: --text-column {listed} --label-column {first[label]}"
+        )
+
+
+def _unlike_a_name(columns: Sequence[str], path: Path) -> str:
+    """Returns why a first line is an example rather than a header; empty if it may be a header."""
+    for column in columns:
+        if len(column) > LONGEST_NAME or len(column.split()) > 4:
+            return f"{column[:LONGEST_NAME]!r} is too long for a name"
+        if column.strip().replace(".", "", 1).lstrip("-").isdecimal():
+            return f"{column!r} is a number"
+    format_: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if path.suffix.lower() == ".tsv" else {}
+    lines = list(csv.reader(io.StringIO(read_text(path).decode("utf-8-sig"), newline=""), **format_))[1:]
+    again = [name for i, name in enumerate(columns) if any(len(line) > i and line[i] == name for line in lines)]
+    return f"{again[0]!r} occurs again in its column" if again else ""

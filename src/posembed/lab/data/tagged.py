@@ -1,0 +1,199 @@
+"""Sentences with a label for each word, from files of columns (CoNLL) or generated, and entities in IOB labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from posembed.errors import DataError
+from posembed.lab.data.documents import read_text
+from posembed.lab.data.labelled import LONE_SURROGATE, hash_of, left_out, split_by_document, without_copies
+from posembed.lab.data.sentences import different, tagged_sentence
+
+GENERATED = 2500
+"""The number of generated sentences."""
+DOCUMENT = "-DOCSTART-"
+OUTSIDE = "O"
+LARGEST_SHARE = 0.5
+"""The maximum number of different labels per labelled word. With more, the column does not hold labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words and their labels. document: the number of its document, or the sentence itself."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    document: str
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+@dataclass(frozen=True)
+class TaggedSentences:
+    """Sentences with labels, split into two parts.
+
+    labels: the labels of both parts, sorted. entities: whether they are IOB labels, which mark entities. sha256: a hash
+    of the split sentences.
+    """
+
+    train: tuple[Sentence, ...]
+    held_out: tuple[Sentence, ...]
+    labels: tuple[str, ...]
+    entities: bool
+    description: str
+    sha256: str
+
+
+def load_tagged(
+    data: str = "generated",
+    *,
+    test_data: str | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
+) -> TaggedSentences:
+    """Reads and splits sentences with a label for each word.
+
+    Args:
+        data: "generated" (names of three types, which depend on the order of the words), or a file of columns: one word
+            per line, its label in another column, and a blank line after each sentence, as in CoNLL-2003. Columns are
+            separated by tabs or spaces. Lines that start with -DOCSTART- separate documents.
+        test_data: a file with the held-out sentences. Nothing else is then held out.
+        text_column, label_column: the numbers of the columns, from 1. None means the first and the last.
+
+    Raises:
+        DataError: a file that cannot be read, or whose lines do not have these columns or hold no labels.
+    """
+    if data == "generated":
+        if test_data or text_column or label_column:
+            raise DataError(
+                "generated sentences have no columns and no file to test on; give these options with --data"
+            )
+        made = different(GENERATED, tagged_sentence)
+        parts = [[Sentence(tuple(w for w, _ in s), tuple(t for _, t in s), " ".join(w for w, _ in s)) for s in made]]
+        about = "generated sentences"
+    else:
+        paths = [Path(file).expanduser() for file in (data, test_data) if file is not None]
+        parts = [read_columns(path, _number("text", text_column), _number("label", label_column)) for path in paths]
+        about = " and ".join(path.name for path in paths)
+    if len(parts) == 1 and len({sentence.document for sentence in parts[0]}) < 2:
+        raise DataError(f"{about} has one document or sentence; expected two or more, one of them held out")
+    train, held_out = split_by_document(parts[0]) if len(parts) == 1 else (parts[0], parts[1])
+    kept = without_copies(train, held_out, lambda sentence: sentence.text, name=about)
+    known, other = ({tag for s in part for tag in s.tags} for part in (kept, held_out))
+    labels = tuple(sorted(known | other))
+    check_tags([*kept, *held_out], name=about)
+    new = sorted(other - known)
+    documents = len({sentence.document for sentence in held_out})
+    return TaggedSentences(
+        train=tuple(kept),
+        held_out=tuple(held_out),
+        labels=labels,
+        entities=are_iob(labels),
+        description=(
+            f"{about}: {len(labels)} labels; {len(kept):,} training sentences{left_out(len(train) - len(kept))}, "
+            f"{len(held_out):,} of {documents:,} documents held out"
+            + f", with labels that no training sentence has: {', '.join(new)}"
+            * bool(new)
+        ),
+        sha256=hash_of(kept, held_out, lambda s: (s.document, *s.words, *s.tags)),
+    )
+
+
+def _number(what: str, column: str | None) -> int | None:
+    if column is not None and not (column.isdecimal() and int(column) > 0):
+        raise DataError(f"--{what}-column: expected the number of a column, from 1; got {column!r}")
+    return None if column is None else int(column)
+
+
+def read_columns(path: Path, word: int | None = None, tag: int | None = None) -> list[Sentence]:
+    """Returns the sentences of a file of columns. word, tag: the numbers of their columns, from 1; None means the first
+    and the last column. Raises DataError for a file without sentences, or a line with another number of columns."""
+    text = read_text(path).decode("utf-8-sig")
+    found: list[tuple[int, list[str], list[str]]] = []
+    document, begun, width = 0, False, 0
+    tabs = any("\t" in line for line in text.split("\n"))
+    for number, line in enumerate(text.split("\n"), start=1):
+        cells = line.strip().split("\t") if tabs else line.split()
+        if line.startswith(DOCUMENT):
+            document, begun = document + 1, False
+        elif not line.strip():
+            begun = False
+        elif not (tabs and line.startswith("#") and "\t" not in line):  # a comment of CoNLL-U
+            cells = [cell.strip() for cell in cells]
+            width = width or len(cells)
+            if len(cells) != width or width < 2:
+                raise DataError(
+                    f"line {number} of {path} has {len(cells)} column{'s' * (len(cells) != 1)}; expected "
+                    f"{max(width, 2)}: a word, ..., its label, and a blank line after each sentence"
+                )
+            at = [width if column is None else column for column in (word or 1, tag)]
+            if max(at) > width:
+                raise DataError(f"{path} has no column {max(at)}; its lines have {width} columns")
+            if at[0] == at[1]:
+                raise DataError(f"column {at[0]} of {path} cannot be both the word and its label")
+            pair = [cells[column - 1] for column in at]
+            if not all(pair) or LONE_SURROGATE.search("".join(pair)):
+                raise DataError(f"line {number} of {path} has no {'label' if pair[0] else 'word'}; correct it")
+            if not begun:
+                found.append((document, [], []))
+                begun = True
+            found[-1][1].append(pair[0])
+            found[-1][2].append(pair[1])
+    if not found:
+        raise DataError(f"{path} has no sentences; expected a word and its label in each line")
+    several = len({document for document, _, _ in found}) > 1
+    return [
+        Sentence(tuple(words), tuple(tags), f"{path.name} {document}" if several else " ".join(words))
+        for document, words, tags in found
+    ]
+
+
+def check_tags(sentences: Sequence[Sentence], *, name: str) -> None:
+    """Raises DataError for labels that cannot be learned."""
+    counts = Counter(tag for sentence in sentences for tag in sentence.tags)
+    total = sum(counts.values())
+    if len(counts) < 2:
+        raise DataError(f"all words of {name} have the label {next(iter(counts))!r}; expected two labels or more")
+    if len(counts) > 2 and len(counts) > total * LARGEST_SHARE:
+        raise DataError(
+            f"the label column of {name} has {len(counts):,} different values in {total:,} words, such as "
+            f"{next(iter(counts))!r}: these are not labels; choose another with --label-column"
+        )
+
+
+# --- entities ----------------------------------------------------------------------------------------------------
+
+
+def are_iob(labels: Iterable[str]) -> bool:
+    """Whether all labels are O, B-TYPE or I-TYPE, with at least one entity."""
+    others = {label for label in labels if label != OUTSIDE}
+    return bool(others) and all(label[:2] in ("B-", "I-") and len(label) > 2 for label in others)
+
+
+def entities(tags: Sequence[str | None]) -> set[tuple[str, int, int]]:
+    """Returns the entities (type, first word, one after the last word) that IOB labels mark.
+
+    An entity starts at B-TYPE, and at an I-TYPE that does not continue an entity of its type, as in the evaluation
+    script of CoNLL-2003 (Tjong Kim Sang and De Meulder 2003). The files of that task, which use B only between
+    neighbouring entities of one type, therefore need no conversion. None counts as O.
+
+    >>> sorted(entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC"]))
+    [('LOC', 3, 4), ('LOC', 4, 5), ('PER', 0, 2)]
+    """
+    return set(_entities(tags))
+
+
+def _entities(tags: Sequence[str | None]) -> Iterator[tuple[str, int, int]]:
+    kind, start = "", 0
+    for at, tag in enumerate([*tags, OUTSIDE]):
+        prefix, _, new = (tag or OUTSIDE).partition("-")
+        if kind and (prefix != "I" or new != kind):
+            yield kind, start, at
+            kind = ""
+        if prefix != OUTSIDE and not kind:
+            kind, start = new, at

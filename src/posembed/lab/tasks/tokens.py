@@ -1,0 +1,279 @@
+"""Labels of words, and spans that answer questions: a small encoder with a head at every token."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import DataError
+from posembed.lab.data import answered as answers
+from posembed.lab.data.answered import AnsweredQuestions, Asked
+from posembed.lab.data.tagged import Sentence, TaggedSentences, entities
+from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, encode, joined_ids, read_tokenizer
+from posembed.lab.model import PositionedModel
+from posembed.lab.questions.tokens import Answered, SpanSpec, Tagged, TagSpec
+from posembed.lab.tasks.classification import TEXTS_AT_ONCE, Classification
+from posembed.lab.tasks.task import build_encoding
+from posembed.layers.base import PositionEncoding
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+IGNORED = -100
+"""The label of a token that has none: padding, and all tokens of a word except its first."""
+
+
+def numbered(documents: Iterable[str]) -> list[int]:
+    """Returns the number of each document, in order of first appearance."""
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(document, len(numbers)) for document in documents]
+
+
+def summed(values: Iterable[float], documents: Sequence[int]) -> list[Any]:
+    """Returns the sums of the values by document."""
+    sums: list[Any] = [0] * (max(documents) + 1)
+    for value, document in zip(values, documents, strict=True):
+        sums[document] += value
+    return sums
+
+
+class Tagging(Classification[TagSpec, Tagged]):
+    """Labels for the words of sentences. A word's label is predicted at its first token, as in BERT (Devlin et al.
+    2019, section 5.3). ``tokenizer``: a name that ``read_tokenizer`` accepts; each word is encoded with a space before
+    it."""
+
+    def __init__(self, data: TaggedSentences, tokenizer: str = "bytes") -> None:
+        chosen = read_tokenizer(tokenizer, ("".join(f" {word}" for word in s.words) for s in data.train))
+        self.vocabulary = chosen.vocabulary
+        self.classes, self.entities = data.labels, data.entities
+        words = list(dict.fromkeys(word for s in (*data.train, *data.held_out) for word in s.words))
+        tokens = encode(chosen, [f" {word}" for word in words])
+        ids = dict(zip(words, np.split(tokens.ids.numpy(), tokens.bounds[1:-1].numpy()), strict=True))
+        self.train, self.train_tags = _with_tags(data.train, ids, data.labels)
+        self.held_out, self.held_out_tags = _with_tags(data.held_out, ids, data.labels)
+        self.train_labels = self.train.lengths()  # ``chosen`` counts them
+        self.sentences = data.held_out
+        self.documents = numbered(s.document for s in data.held_out)
+        self.sha256 = hashlib.sha256((data.sha256 + chosen.sha256).encode()).hexdigest()
+        lengths = self.train.lengths()
+        self.description = (
+            f"tags: {data.description}\n"
+            f"      {lengths.double().mean():.0f} tokens per sentence on average, at most {int(lengths.max()):,}"
+            + "\n      the labels are not B-TYPE, I-TYPE and O, so only the token accuracy is measured"
+            * (not data.entities)
+        )
+
+    def encoding(self, spec: TagSpec) -> PositionEncoding:
+        return build_encoding(spec, causal=False)
+
+    def embedding(self, spec: TagSpec) -> nn.Embedding:
+        return nn.Embedding(self.vocabulary, spec.width)
+
+    def draw(self, spec: TagSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
+        """Returns token ids (B, L), lengths (B,), labels (B, L) and the weight (B,) of a labelled token."""
+        chosen = self.chosen(spec, step)
+        ids, lengths = self.train.batch(chosen, spec.train_length)
+        labels, _ = self.train_tags.batch(chosen, spec.train_length, padding=IGNORED)
+        weight = len(ids) / (labels != IGNORED).sum()  # over the whole batch, not a process's share of it
+        return ids[rows], lengths[rows], labels[rows], weight.expand(len(ids))[rows]
+
+    def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
+        ids, lengths, labels, weights = batch
+        return (self.losses(model(ids, lengths), labels).sum(dim=1) * weights).mean()
+
+    def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Returns the losses (B, L), 0 at tokens without a label."""
+        losses = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none", ignore_index=IGNORED)
+        return losses.view_as(labels)
+
+    @torch.no_grad()
+    def measure(self, spec: TagSpec, model: PositionedModel, accelerator: Accelerator) -> Tagged:
+        order = self.held_out.lengths().argsort(stable=True)  # batches hold similar lengths
+        predicted: dict[int, list[str]] = {}
+        loss = 0.0
+        for some in order.split(TEXTS_AT_ONCE):
+            ids, lengths = self.held_out.batch(some, spec.train_length)
+            labels, _ = self.held_out_tags.batch(some, spec.train_length, padding=IGNORED)
+            logits = model(ids.to(accelerator.device), lengths.to(accelerator.device)).double().cpu()
+            loss += self.losses(logits, labels).sum().item()
+            for row, found, known in zip(some.tolist(), logits.argmax(dim=-1), labels, strict=True):
+                predicted[row] = [self.classes[index] for index in found[known != IGNORED].tolist()]
+        given = [predicted[row] for row in range(len(self.sentences))]
+        there = [entities(s.tags) if self.entities else set() for s in self.sentences]
+        marked = [entities(tags) if self.entities else set() for tags in given]
+        tags = [tag for s in self.sentences for tag in s.tags]
+        kept = sum(map(len, given))
+        counts: dict[str, Iterable[int]] = {
+            # Words past the training length have no prediction, so they count as wrong.
+            "right": (sum(map(str.__eq__, tags, s.tags)) for tags, s in zip(given, self.sentences, strict=True)),
+            "words": (len(s.words) for s in self.sentences),
+            "found": (len(a & b) for a, b in zip(there, marked, strict=True)),
+            "predicted": map(len, marked),
+            "entities": map(len, there),
+        }
+        return Tagged(
+            **{name: tuple(summed(values, self.documents)) for name, values in counts.items()},
+            labels={label: tags.count(label) for label in self.classes},
+            truncated=len(tags) - kept,
+            loss=loss / kept,
+        )
+
+    def tokens_measured(self, spec: TagSpec) -> int:
+        return int(self.held_out.lengths().clamp(max=spec.train_length).sum())
+
+
+def _with_tags(sentences: Sequence[Sentence], ids: dict[str, np.ndarray], labels: Sequence[str]) -> tuple[Texts, Texts]:
+    """Returns the tokens of sentences and, for each token, the index of its label or IGNORED."""
+    number = {label: index for index, label in enumerate(labels)}
+
+    def tags_of(sentence: Sentence) -> np.ndarray:
+        pairs = zip(sentence.words, sentence.tags, strict=True)
+        return np.concatenate([[number[tag], *[IGNORED] * (len(ids[word]) - 1)] for word, tag in pairs])
+
+    tokens = joined_ids(np.concatenate([ids[word] for word in s.words]) for s in sentences)
+    return tokens, joined_ids(map(tags_of, sentences))
+
+
+class Answering(Classification[SpanSpec, Answered]):
+    """Answers as spans of a context: at every token of the context, one logit that the answer starts there, and one
+    that it ends there, as in BERT (Devlin et al. 2019, section 4.2). The model reads the question, a separator, the
+    context and a separator, in segments."""
+
+    classes = ("start", "end")
+    segments = True
+
+    def __init__(self, data: AnsweredQuestions, tokenizer: str = "bytes") -> None:
+        contexts = dict.fromkeys(asked.context for asked in data.train)
+        chosen = read_tokenizer(
+            tokenizer, (text for each in (contexts, (a.question for a in data.train)) for text in each)
+        )
+        self.vocabulary = chosen.vocabulary + 1
+        self.train, self.train_labels, _ = _with_answers(chosen, data.train)
+        self.held_out, self.held_out_labels, self.offsets = _with_answers(chosen, data.held_out)
+        self.asked = data.held_out
+        self.documents = numbered(a.document for a in data.held_out)
+        self.longest_answer = int(self.train_labels.diff(dim=1).max()) + 1
+        self.sha256 = hashlib.sha256((data.sha256 + chosen.sha256).encode()).hexdigest()
+        lengths = self.train.lengths()
+        self.description = (
+            f"spans: {data.description}\n"
+            f"       {lengths.double().mean():.0f} tokens per question and context on average, at most "
+            f"{int(lengths.max()):,}"
+        )
+
+    def check(self, spec: SpanSpec) -> None:
+        if not len(self.fitting(self.train, self.train_labels, spec)):
+            raise DataError(
+                f"no training answer is within the first {spec.train_length:,} tokens; use a larger --train-length"
+            )
+        if not len(self.fitting(self.held_out, self.held_out_labels, spec)):
+            raise DataError(
+                f"no held-out answer is within the first {spec.train_length:,} tokens; use a larger --train-length"
+            )
+
+    @staticmethod
+    def fitting(pairs: Pairs, labels: Tensor, spec: SpanSpec) -> Tensor:
+        """Returns the indices of the examples whose answer is not truncated."""
+        _, kept = pairs.parts(spec.train_length)
+        return (labels[:, 1] < kept).nonzero().squeeze(1)
+
+    def encoding(self, spec: SpanSpec) -> PositionEncoding:
+        return build_encoding(spec, causal=False)
+
+    def embedding(self, spec: SpanSpec) -> nn.Embedding:
+        return nn.Embedding(self.vocabulary, spec.width)
+
+    def draw(self, spec: SpanSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
+        """Returns token ids (B, L), lengths (B,), segments (B, L), and the places (B, 2) of the answers' first and last
+        tokens."""
+        chosen = self.chosen(spec, step, self.fitting(self.train, self.train_labels, spec))
+        ids, lengths, segments = self.train.batch(chosen, spec.train_length)
+        places = self.train_labels[chosen] + (segments == 0).sum(dim=1, keepdim=True)
+        return ids[rows], lengths[rows], segments[rows], places[rows]
+
+    def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
+        ids, lengths, segments, places = batch
+        logits = of_context(model(ids, lengths, segments).float(), lengths, segments)
+        return F.cross_entropy(logits.mT.flatten(0, 1), places.flatten())
+
+    @torch.no_grad()
+    def measure(self, spec: SpanSpec, model: PositionedModel, accelerator: Accelerator) -> Answered:
+        order = self.held_out.lengths().argsort(stable=True)  # batches hold similar lengths
+        fits = torch.zeros(len(order), dtype=torch.bool)
+        fits[self.fitting(self.held_out, self.held_out_labels, spec)] = True
+        given, loss = [""] * len(order), 0.0
+        for some in order.split(TEXTS_AT_ONCE):
+            ids, lengths, segments = self.held_out.batch(some, spec.train_length)
+            logits = model(*(tensor.to(accelerator.device) for tensor in (ids, lengths, segments))).double().cpu()
+            logits = of_context(logits, lengths, segments)
+            before = (segments == 0).sum(dim=1, keepdim=True)
+            within = fits[some]
+            places = (self.held_out_labels[some] + before)[within]
+            loss += F.cross_entropy(logits[within].mT.flatten(0, 1), places.flatten(), reduction="sum").item()
+            spans = best_spans(logits, self.longest_answer) - before
+            for row, (first, last) in zip(some.tolist(), spans.tolist(), strict=True):
+                at = self.offsets[row]
+                given[row] = self.asked[row].context[at[first][0] : at[last][1]]
+        references = [[text for text, _ in asked.answers] for asked in self.asked]
+        return Answered(
+            exact=tuple(summed(map(int, map(answers.exact_match, given, references)), self.documents)),
+            f1=tuple(summed(map(answers.f1_score, given, references), self.documents)),
+            questions=tuple(summed([1] * len(given), self.documents)),
+            truncated=int((~fits).sum()),
+            loss=loss / (2 * int(fits.sum())),
+        )
+
+    def tokens_measured(self, spec: SpanSpec) -> int:
+        return int(self.held_out.lengths().clamp(max=spec.train_length).sum())
+
+
+def of_context(logits: Tensor, lengths: Tensor, segments: Tensor) -> Tensor:
+    """Returns logits (B, L, 2) with -inf at every token that is not of the context: the answer is not there."""
+    last = (lengths - 1).unsqueeze(1)  # the second separator
+    outside = (segments == 0) | (torch.arange(segments.size(1), device=segments.device) >= last)
+    return logits.masked_fill(outside.unsqueeze(2), -torch.inf)
+
+
+def best_spans(logits: Tensor, longest: int) -> Tensor:
+    """Returns the first and last tokens (B, 2) of the spans with the highest sum of their start's and end's logits, of
+    logits (B, L, 2), among the spans of 1 to ``longest`` tokens."""
+    starts, ends = logits.unbind(dim=2)
+    best = torch.full((len(logits),), -torch.inf, dtype=logits.dtype)
+    spans = torch.zeros(len(logits), 2, dtype=torch.int64)
+    for more in range(min(longest, logits.size(1))):
+        score, first = (starts[:, : starts.size(1) - more] + ends[:, more:]).max(dim=1)
+        better = score > best
+        best = torch.where(better, score, best)
+        spans[better] = torch.stack((first, first + more), dim=1)[better]
+    return spans
+
+
+def _with_answers(tokenizer: Bytes | Loaded, questions: Sequence[Asked]) -> tuple[Pairs, Tensor, list[np.ndarray]]:
+    """Returns encoded questions and contexts, the first and last token (N, 2) of each first answer in its context, and
+    the characters of each context's tokens."""
+    contexts = {context: number for number, context in enumerate(dict.fromkeys(a.context for a in questions))}
+    of_contexts = [
+        at if len(at) else np.zeros((1, 2), dtype=np.int64)  # the end id alone
+        for at in tokenizer.offsets(contexts)
+    ]
+    offsets = [of_contexts[contexts[a.context]] for a in questions]
+    labels = []
+    for asked, at in zip(questions, offsets, strict=True):
+        text, start = asked.answers[0]
+        end = start + len(text)
+        inside = ((at[:, 0] < end) & (at[:, 1] > start)).nonzero()[0]
+        if not len(inside):
+            raise DataError(f"the tokenizer has no token for the answer {text!r:.60}; use another")
+        labels.append((int(inside[0]), int(inside[-1])))
+    encoded = encode(tokenizer, list(contexts))
+    spread = np.split(encoded.ids.numpy(), encoded.bounds[1:-1].numpy())
+    second = joined_ids(spread[contexts[a.context]] for a in questions)
+    first = encode(tokenizer, [a.question for a in questions])
+    pairs = Pairs(first, second, separator=tokenizer.vocabulary, keep_first=True)
+    return pairs, torch.tensor(labels), offsets

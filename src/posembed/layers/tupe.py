@@ -1,0 +1,180 @@
+"""TUPE, positions with matrices of their own (Ke et al. 2021, arXiv:2006.15595, section 3).
+
+If rows are added to the tokens, a score contains four products: of two contents, of two positions, and two of a content
+with a position. TUPE drops the mixed products, and the positions get their own projections U_q and U_k:
+
+    score(i, j) = x_i W_q (x_j W_k)^T / sqrt(2 d) + p_i U_q (p_j U_k)^T / sqrt(2 d)
+
+All layers share P, U_q and U_k, so a model computes the second term once. TUPE-R also adds a bias by distance. As in
+the authors' code, p_i is the layer-normed row of position i, and U_q and U_k have biases.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError
+from posembed.layers.base import PositionEncoding, ScoreMod, fill_
+from posembed.layers.score_bias import Formula, ScoreBias, in_full_precision, require_divisible, wide
+from posembed.positions.checks import check_positions, require_at_least_one
+from posembed.tables.fill import STD, require_scale
+from posembed.torch_internals import is_being_recorded
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Integer
+
+AUTHORS_WIDTH = 768
+"""The width of the authors' models, in which U has a scale of .02 at the start."""
+
+
+class Tupe(ScoreBias):
+    """TUPE: the position logits of a learned table, from projections of its own, are added to the scores.
+
+    A model calls ``at_queries_keys``, which divides the queries by sqrt(2), and adds ``at_scores``. The sum of content
+    and position then has the scale of one of them.
+
+    Args:
+        max_len: N, the number of positions.
+        dim: the width D, a multiple of ``heads``.
+        heads: the model's number of heads H.
+        reset_first: True gives position 0, such as [CLS], two numbers per head instead of its logits: one if it is the
+            query, and one if it is the key of another position (section 3.2). Its row is then not used.
+        relative: a bias by distance to add, such as ``T5Bias(heads)``: TUPE-R. None is TUPE-A. With ``reset_first`` it
+            does not apply to position 0.
+        std: the scale of the initial U. None means .02 sqrt(768 / D), which gives projected rows the scale that the
+            authors' .02 gives them at their width of 768. The initial rows have a scale of .02, which the norm removes.
+
+    The state dict holds the rows ``weight`` (N, D), ``norm_weight`` and ``norm_bias`` (D,), and ``projection_weight``
+    (2 D, D) and ``projection_bias`` (2 D,): U_q above U_k. With ``reset_first`` also ``first_weight`` (2, H).
+
+    Raises:
+        ArgumentError: a size that cannot be used, or a relative bias for another number of heads.
+        PositionError: in a call, a position without a row.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import T5Bias, Tupe
+        >>> from posembed.nn import Encoder
+        >>> tupe = Tupe(max_len=128, dim=64, heads=4, reset_first=True, relative=T5Bias(4))
+        >>> Encoder(dim=64, heads=4, layers=2, encoding=tupe)(torch.randn(2, 10, 64)).shape
+        torch.Size([2, 10, 64])
+        >>> tupe.at_scores(torch.arange(10), torch.arange(10)).shape  # (H, L, L), the same in all layers
+        torch.Size([4, 10, 10])
+    """
+
+    def __init__(
+        self,
+        *,
+        max_len: int,
+        dim: int,
+        heads: int,
+        reset_first: bool = False,
+        relative: ScoreBias | None = None,
+        std: float | None = None,
+    ) -> None:
+        super().__init__(heads)
+        require_at_least_one(max_len=max_len)
+        require_divisible(dim, heads)
+        if std is not None:
+            require_scale(std)
+        if relative is not None and (not isinstance(relative, ScoreBias) or relative.heads != heads):
+            raise ArgumentError(
+                f"relative must be a bias for heads={heads}, such as T5Bias({heads}), or None; got {relative!r}"
+            )
+        self.max_len, self.dim, self.reset_first, self.relative, self.std = max_len, dim, reset_first, relative, std
+        self.causal_only = relative is not None and relative.causal_only
+        # Not nn.LayerNorm and nn.Linear: ``formula`` would not call them, so their hooks would not run.
+        self.weight = nn.Parameter(torch.empty(max_len, dim))
+        self.norm_weight = nn.Parameter(torch.empty(dim))
+        self.norm_bias = nn.Parameter(torch.empty(dim))
+        self.projection_weight = nn.Parameter(torch.empty(2 * dim, dim))
+        self.projection_bias = nn.Parameter(torch.empty(2 * dim))
+        self.first_weight = nn.Parameter(torch.empty(2, heads)) if reset_first else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws new rows and projections. A relative bias keeps its values."""
+        std = STD * math.sqrt(AUTHORS_WIDTH / self.dim) if self.std is None else self.std
+        fill_(self.weight, torch.empty(self.weight.shape).normal_(std=STD))
+        fill_(self.projection_weight, torch.empty(self.projection_weight.shape).normal_(std=std))
+        fill_(self.norm_weight, torch.ones(self.dim))
+        for zero in (self.norm_bias, self.projection_bias, self.first_weight):
+            if zero is not None:
+                fill_(zero, torch.zeros(zero.shape))
+
+    def table(self) -> Tensor:
+        return self.weight
+
+    def at_queries_keys(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, *, text_length: int | Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Divides the queries by sqrt(2); the keys stay unchanged."""
+        return q * math.sqrt(0.5), k
+
+    @property
+    def turns_are_final(self) -> bool:
+        return True
+
+    def at_scores(
+        self, q_positions: Integer[Tensor, "... Lq"], k_positions: Integer[Tensor, "... Lk"]
+    ) -> Float[Tensor, "... H Lq Lk"]:
+        q_positions, k_positions = (check_positions(ids, self.max_len) for ids in (q_positions, k_positions))
+        with in_full_precision(self.weight.device):
+            bias = self._logits(q_positions, k_positions)
+        head = torch.arange(self.heads, device=bias.device).view(-1, 1, 1)
+        q, k = q_positions[..., None, :, None], k_positions[..., None, None, :]
+        relative = None if self.relative is None else self.relative.at_scores(q_positions, k_positions)
+        return self._completed(bias if relative is None else bias + relative, head, q, k)
+
+    def score_mod(self, q_positions: Tensor, k_positions: Tensor) -> ScoreMod:
+        return super().score_mod(*(check_positions(ids, self.max_len) for ids in (q_positions, k_positions)))
+
+    def formula(self, device: torch.device) -> Formula:
+        """Looks the logits of all N positions up: a kernel has no vectors. These are (H, N, N), for any batch."""
+        positions = torch.arange(self.max_len, device=device)
+        with in_full_precision(device):
+            logits = self._logits(positions, positions)
+        relative = None if self.relative is None else self.relative.formula(device)
+
+        def bias(head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            total = logits[head, q, k]
+            return self._completed(total if relative is None else total + relative(head, q, k), head, q, k)
+
+        return bias
+
+    def _logits(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        """Returns p_i U_q (p_j U_k)^T / sqrt(2 d), (..., H, Lq, Lk), in float32 or wider."""
+        rows = F.layer_norm(wide(self.weight), (self.dim,), wide(self.norm_weight), wide(self.norm_bias))
+        (w_q, w_k), (b_q, b_k) = wide(self.projection_weight).chunk(2), wide(self.projection_bias).chunk(2)
+        q = self._of_positions(rows, q_positions, w_q, b_q).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
+        q = q / math.sqrt(2 * q.size(-1))
+        if not is_being_recorded() and q_positions.size(-1) * self.heads < self.dim:
+            # With few queries, as in decoding, projecting the queries back costs less than projecting every key.
+            back = q @ w_k.unflatten(0, (self.heads, -1))
+            of_bias = (q * b_k.view(self.heads, 1, -1)).sum(-1, keepdim=True)
+            return back @ F.embedding(k_positions, rows).unsqueeze(-3).transpose(-1, -2) + of_bias
+        k = self._of_positions(rows, k_positions, w_k, b_k).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
+        return q @ k.transpose(-1, -2)
+
+    def _of_positions(self, rows: Tensor, position_ids: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Projects the rows of these positions, (..., L, D); each row of the table only once."""
+        if not is_being_recorded() and position_ids.numel() <= self.max_len:
+            return F.linear(F.embedding(position_ids, rows), weight, bias)
+        return F.embedding(position_ids, F.linear(rows, weight, bias))
+
+    def _completed(self, bias: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """Resets the pairs of position 0."""
+        if self.first_weight is None:
+            return bias
+        as_query, as_key = wide(self.first_weight)
+        return torch.where(q == 0, as_query[head], torch.where(k == 0, as_key[head], bias))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"  # in which the relative bias is an argument
+
+    forward = PositionEncoding.forward  # the bias alone is only half of the encoding

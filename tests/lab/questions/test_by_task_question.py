@@ -1,0 +1,140 @@
+"""Do different tasks learn the same table: similarity between tasks, between seeds, and in random order."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import combinations, permutations
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import posembed
+from asked import shared
+from made_up_by_task import TYPICAL, by_task_run, by_task_runs, save_by_task, table_of
+from posembed import ArgumentError, RunFolderError
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.questions.by_task import MEASURES, ByTaskSpec, ByTaskSummary
+from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.tensors import save_tables
+from posembed.statistics import Estimate
+
+QUESTION = QUESTIONS["by-task"]
+
+
+def summary_of(folder: RunFolder) -> ByTaskSummary:
+    return QUESTION.summarise(sorted(folder.results(), key=lambda r: r.spec.seed), folder=folder)
+
+
+def saved(path: Path, tables: dict[tuple[str, int], Tensor]) -> RunFolder:
+    """A folder of runs with exactly these trained tables."""
+    results = [by_task_run(*run) for run in tables]
+    folder = save_by_task(path, results)
+    for result in results:
+        rows = tables[result.spec.task, result.spec.seed]
+        save_tables(folder.file("tables", result.spec), {0: rows.clone(), result.spec.steps: rows})
+    return folder
+
+
+def known(found: Estimate | None) -> Estimate:
+    assert found is not None
+    return found
+
+
+def test_the_means_are_over_pairs_of_different_seeds(tmp_path: Path) -> None:
+    summary = summary_of(save_by_task(tmp_path, by_task_runs(3)))
+    assert [row.name for row in summary.rows] == list(TYPICAL)
+    tables = {(task, seed): table_of(task, seed).float() for task in TYPICAL for seed in range(3)}
+
+    found = {(a, b): posembed.compare_tables(tables[a], tables[b]) for a, b in combinations(tables, 2)}
+
+    def mean(pairs: list, measure: str) -> float:
+        values = [getattr(found.get((a, b)) or found[b, a], measure) for a, b in pairs]
+        return sum(values) / len(values)
+
+    same = {
+        (task, name): mean([((task, i), (task, j)) for i, j in combinations(range(3), 2)], name)
+        for task in TYPICAL
+        for name in MEASURES
+    }
+    for row in summary.rows:
+        for name in MEASURES:
+            assert known(row.two_seeds[name]).value == pytest.approx(same[row.name, name], abs=1e-6)
+            assert len(known(row.two_seeds[name]).values) == 3
+    assert [pair.tasks for pair in summary.pairs] == list(combinations(TYPICAL, 2))
+    for pair in summary.pairs:
+        a, b = pair.tasks
+        for name in MEASURES:
+            between = mean([((a, i), (b, j)) for i, j in permutations(range(3), 2)], name)
+            ceiling = (same[a, name] + same[b, name]) / 2
+            assert known(pair.similarity[name]).value == pytest.approx(between, abs=1e-6)
+            assert known(pair.difference[name]).value == pytest.approx(between - ceiling, abs=1e-6)
+            same_seed = mean([((a, i), (b, i)) for i in range(3)], name)
+            assert known(pair.same_seed[name]).value == pytest.approx(same_seed, abs=1e-6)
+
+
+def test_tables_that_are_equal_up_to_rotation_are_no_more_different_between_tasks(tmp_path: Path) -> None:
+    table = posembed.sinusoidal_table(32, 16)
+
+    def turned() -> Tensor:
+        return table @ torch.linalg.qr(torch.randn(16, 16))[0]
+
+    summary = summary_of(
+        saved(tmp_path, {(task, seed): turned() for seed in range(3) for task in ("causal", "masked")})
+    )
+    (pair,) = summary.pairs
+    assert known(pair.similarity["cka"]).value == pytest.approx(1, abs=1e-5)
+    assert known(pair.difference["cka"]).value == pytest.approx(0, abs=1e-5)
+    assert known(pair.random_order["cka"]).value < 0.5
+
+
+def test_tasks_with_tables_of_their_own_are_significantly_different(tmp_path: Path) -> None:
+    summary = summary_of(save_by_task(tmp_path, by_task_runs(4)))
+    sides = {pair.tasks: known(pair.difference["cka"]).side_of(0) for pair in summary.pairs}
+    assert sides["causal", "masked"] == sides["masked", "replaced"] == "below"
+    assert sides["causal", "replaced"] == "both"
+
+
+@pytest.mark.parametrize(("seeds", "ceiling", "intervals"), [(1, False, False), (2, True, False), (3, True, True)])
+def test_a_ceiling_needs_two_seeds_and_an_interval_three(
+    seeds: int, ceiling: bool, intervals: bool, tmp_path: Path
+) -> None:
+    summary = summary_of(save_by_task(tmp_path, by_task_runs(seeds)))
+    for row in summary.rows:
+        assert (row.two_seeds["cka"] is not None) == ceiling
+    for pair in summary.pairs:
+        assert known(pair.same_seed["cka"]).value > 0
+        assert (pair.similarity["cka"] is not None) == (pair.difference["cka"] is not None) == ceiling
+        assert (ceiling and known(pair.difference["cka"]).low is not None) == intervals
+
+
+def test_runs_that_failed_or_lost_their_tables_are_left_out(tmp_path: Path) -> None:
+    results = [*by_task_runs(3)[:-1], by_task_run("replaced", 2, failure="the loss was nan at step 3 of 700")]
+    folder = save_by_task(tmp_path, results)
+    folder.file("tables", results[0].spec).unlink()
+    summary = summary_of(folder)
+    assert [len(known(row.two_seeds["cka"]).values) for row in summary.rows] == [1, 3, 1]
+    damaged = folder.file("tables", results[1].spec)
+    damaged.write_bytes(b"half a file")
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        summary_of(folder)
+    without = QUESTION.summarise(results)
+    assert all(row.two_seeds["cka"] is None and row.loss is not None for row in without.rows)
+
+
+def test_the_runs_of_a_seed_differ_in_the_task_alone() -> None:
+    runs: list[RunResult] = by_task_runs(2)
+    assert len({run.spec.key() for run in runs}) == len(runs)
+    assert len({tuple(run.spec.shared_settings().items()) for run in runs}) == 1
+    assert [field.name for field in dataclasses.fields(ByTaskSpec) if field.name == "model"] == []
+
+
+def test_settings_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("some text to learn from\n" * 100, encoding="utf-8")
+    with pytest.raises(ArgumentError, match="train_length must be at least 3, because tables of fewer rows"):
+        shared("by-task", data=str(text), train_length=2)
+    with pytest.raises(ArgumentError, match="unknown initial values 'ones'"):
+        shared("by-task", data=str(text), init="ones")
+    assert shared("by-task", data=str(text)).init == "normal-0.02"

@@ -1,0 +1,172 @@
+"""What a model reads and predicts: next, earlier, hidden and replaced tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from accelerate import Accelerator
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from posembed import ArgumentError
+from posembed.lab.data.text import Corpus
+from posembed.lab.questions.by_task import ByTaskSpec
+from posembed.lab.questions.lengths import LengthSpec
+from posembed.lab.runs import train
+from posembed.lab.tasks.language import InitialValues
+from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES, choose, objective_by_name
+
+VOCABULARY = 50
+RANDOM = [name for name, objective in OBJECTIVES.items() if objective.draws > 1]
+
+
+def examples(name: str, rows: int = 3, length: int = 20, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns ids (B, L + 1), inputs (B, L) and targets (B, L)."""
+    ids = torch.randint(VOCABULARY, (rows, length + 1), generator=Generator().manual_seed(99))
+    return ids, *OBJECTIVES[name].examples(ids, VOCABULARY, Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def spec(spec: LengthSpec) -> ByTaskSpec:
+    known = {field.name for field in dataclasses.fields(ByTaskSpec)}
+    settings = {name: value for name, value in vars(spec).items() if name in known}
+    return ByTaskSpec(**settings | {"question": "by-task", "encoding": "learned", "init": "normal-0.02"})
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 64])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_examples_have_one_shape_and_ids_that_the_model_has(name: str, length: int) -> None:
+    ids, inputs, targets = examples(name, length=length)
+    assert inputs.shape == targets.shape == (3, length)
+    for some in (inputs, targets[targets != IGNORED]):
+        assert some.dtype == torch.int64
+        assert 0 <= int(some.min()) <= int(some.max()) < VOCABULARY + OBJECTIVES[name].extra_ids
+    assert ids.shape == (3, length + 1)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_examples_depend_on_the_generator_alone(name: str) -> None:
+    first, again, other = examples(name), examples(name), examples(name, seed=1)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert torch.equal(first[1], other[1]) == (name not in RANDOM)
+
+
+def test_the_order_of_the_text() -> None:
+    ids, inputs, targets = examples("causal")
+    assert all(targets[b, i] == ids[b, i + 1] and inputs[b, i] == ids[b, i] for b in range(3) for i in range(20))
+    ids, inputs, targets = examples("backward")
+    assert all(targets[b, i] == ids[b, 19 - i] and inputs[b, i] == ids[b, 20 - i] for b in range(3) for i in range(20))
+
+
+@pytest.mark.parametrize("length", [1, 3, 10, 33, 512])
+def test_every_row_has_the_same_number_of_chosen_tokens(length: int) -> None:
+    chosen = choose(torch.zeros(200, length), Generator().manual_seed(0))
+    assert set(chosen.sum(dim=1).tolist()) == {max(round(0.15 * length), 1)}
+    shares = chosen.double().mean(dim=0)
+    assert (shares - shares.mean()).abs().max() < 0.15  # every place alike
+
+
+def test_hidden_tokens_are_masked_random_or_kept_as_in_bert() -> None:
+    ids, inputs, targets = examples("masked", rows=400, length=100)
+    text, chosen = ids[:, :-1], targets != IGNORED
+    assert torch.equal(inputs[~chosen], text[~chosen])
+    assert torch.equal(targets[chosen], text[chosen])
+    seen, there = inputs[chosen], text[chosen]
+    shares = [(seen == VOCABULARY), (seen != there) & (seen < VOCABULARY), (seen == there)]
+    found = [share.double().mean().item() for share in shares]
+    by_chance = 0.1 / VOCABULARY  # a random token may be the token of the text
+    assert found == pytest.approx([0.8, 0.1 - by_chance, 0.1 + by_chance], abs=4 * (0.16 / 6000) ** 0.5)
+
+
+def test_replaced_tokens_are_the_ones_that_differ() -> None:
+    ids, inputs, targets = examples("replaced", rows=50)
+    for b, i in torch.cartesian_prod(torch.arange(50), torch.arange(20)).tolist():
+        assert targets[b, i] == VOCABULARY + (inputs[b, i] != ids[b, i])
+    assert 0.1 < (targets == VOCABULARY + 1).double().mean() <= 0.15
+
+
+def test_an_unknown_objective_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"'mask' \(did you mean masked\?\); choose from causal, backward, masked"):
+        objective_by_name("mask")
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_only_a_causal_model_ignores_what_comes_later(spec: ByTaskSpec, corpus: Corpus, name: str) -> None:
+    model = InitialValues(corpus).build(dataclasses.replace(spec, task=name)).double().eval()
+    ids = torch.randint(256, (2, 16))
+    changed = ids.clone()
+    changed[:, 9:] = (ids[:, 9:] + 1) % 256
+    same = torch.isclose(model(ids), model(changed), atol=1e-12, rtol=0)[:, :9].all()
+    assert same == OBJECTIVES[name].causal
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_loss_is_the_mean_over_predicted_tokens(spec: ByTaskSpec, corpus: Corpus, name: str) -> None:
+    spec, task = dataclasses.replace(spec, task=name), InitialValues(corpus)
+    model = task.build(spec).eval()
+    inputs, targets, position_ids = task.draw(spec, model, 3)
+    logits = model(inputs, position_ids).double().log_softmax(dim=-1)
+    places = [(b, i) for b in range(spec.batch) for i in range(spec.train_length) if targets[b, i] != IGNORED]
+    plain = -sum(logits[b, i, targets[b, i]] for b, i in places) / len(places)
+    torch.testing.assert_close(task.loss(model, inputs, targets, position_ids).double(), plain, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_processes_share_a_batch(spec: ByTaskSpec, corpus: Corpus, name: str) -> None:
+    spec, task = dataclasses.replace(spec, task=name), InitialValues(corpus)
+    model = task.build(spec).eval()
+    whole = task.draw(spec, model, 3)
+    parts = [task.draw(spec, model, 3, rows) for rows in (slice(0, 2), slice(2, 4))]
+    for one, first, second in zip(whole[:2], *(part[:2] for part in parts), strict=True):
+        assert torch.equal(one, torch.cat((first, second)))
+    losses = [task.loss(model, *part) for part in parts]
+    torch.testing.assert_close(task.loss(model, *whole), sum(losses) / 2)
+    assert not torch.equal(task.draw(spec, model, 4)[0], whole[0])
+
+
+def test_the_held_out_loss_has_the_same_masks_in_every_run(
+    spec: ByTaskSpec, corpus: Corpus, accelerator: Accelerator
+) -> None:
+    spec, task = dataclasses.replace(spec, task="masked"), InitialValues(corpus)
+    seen: list[Tensor] = []
+
+    class Watched(torch.nn.Module):
+        def forward(self, ids: Tensor) -> Tensor:
+            seen.append(ids)
+            return torch.zeros(*ids.shape, 257)
+
+    for seed in (0, 1):
+        found = task.held_out_loss(dataclasses.replace(spec, seed=seed), Watched(), accelerator)
+        assert found == pytest.approx(torch.tensor(257.0).log().item())
+    assert torch.equal(*seen)
+    assert len(seen[0]) == 4 * (spec.test_tokens // spec.train_length)
+
+
+def test_a_masked_run_learns_and_keeps_the_gradient_norms(
+    spec: ByTaskSpec, corpus: Corpus, accelerator: Accelerator
+) -> None:
+    spec, task = dataclasses.replace(spec, task="masked", steps=15, dropout=0.0), InitialValues(corpus)
+    result = train.run(spec, task, accelerator)
+    assert result.failure is None
+    assert result.losses[-1][1] < result.losses[0][1]
+    assert [step for step, _ in result.gradient_norms] == list(range(1, 16))
+    model = task.build(spec).train()
+    inputs, targets, position_ids = task.draw(spec, model, 0)
+    logits = model(inputs, position_ids).flatten(0, 1)
+    kept = targets.flatten() != IGNORED
+    F.cross_entropy(logits[kept], targets.flatten()[kept]).backward()
+    norm = sum(p.grad.double().square().sum() for p in model.parameters() if p.grad is not None) ** 0.5
+    assert result.gradient_norms[0][1] == pytest.approx(float(norm), rel=1e-4)
+    assert result.measurements is not None
+    assert result.measurements.bytes_per_token is None
+
+
+def test_drawn_lengths_need_a_model_that_does_not_see_padding(spec: ByTaskSpec, corpus: Corpus) -> None:
+    short = dataclasses.replace(spec, train_lengths="short")
+    for name in OBJECTIVES:
+        if name != "causal":
+            with pytest.raises(ArgumentError, match=f"train_lengths short needs a causal model.* is {name}"):
+                train.check(dataclasses.replace(short, task=name), InitialValues(corpus))
+    train.check(dataclasses.replace(short, task="causal"), InitialValues(corpus))

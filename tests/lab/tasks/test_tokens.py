@@ -1,0 +1,273 @@
+"""Words labelled and questions answered: batches, losses, measurements, and models with segments."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+from torch.nn import functional as F
+
+from asked import shared, summarise
+from posembed import ArgumentError, DataError
+from posembed.lab.by_seed import BySeed, Correct, accuracy_difference
+from posembed.lab.data.answered import exact_match, f1_score, load_answered
+from posembed.lab.data.tagged import entities, load_tagged
+from posembed.lab.questions.tokens import Answered, Spans, SpanSpec, Tags, TagSpec
+from posembed.lab.runs import train
+from posembed.lab.runs.results import RunFolder, result_from_json
+from posembed.lab.runs.sweep import sweep
+from posembed.lab.tasks.tokens import IGNORED, Answering, Tagging, best_spans
+from posembed.nn.encodings import names_for
+
+SMALL = {"layers": 1, "width": 16, "heads": 2, "steps": 6, "batch": 8, "warmup": 2}
+
+
+@pytest.fixture(scope="module")
+def tags(tmp_path_factory: pytest.TempPathFactory) -> Tagging:
+    file = tmp_path_factory.mktemp("tags") / "a.txt"
+    names = ("Ana", "Bo", "Óscar", "Li Wu")
+    sentences = []
+    for i in range(60):
+        kind, name = ("PER", "LOC")[i % 2], names[i % 4].split()
+        words = [(word, f"{'I' if at else 'B'}-{kind}") for at, word in enumerate(name)]
+        around = [*words, ("ran", "O"), (str(i), "O")] if kind == "PER" else [(f"{i}", "O"), ("in", "O"), *words]
+        sentences.append("".join(f"{word} {tag}\n" for word, tag in around))
+    file.write_text("\n".join(sentences), encoding="utf-8")
+    return Tagging(load_tagged(str(file)), "bytes")
+
+
+@pytest.fixture
+def tag_spec(tags: Tagging) -> TagSpec:
+    settings = Tags.presets["default"] | SMALL | {"train_length": 20, "data": "a.txt", "tokenizer": "bytes"}
+    return TagSpec(question="tags", encoding="learned", data_sha256=tags.sha256, **settings)
+
+
+@pytest.fixture(scope="module", params=["bytes", "bpe:300"])
+def spans(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Answering:
+    file = tmp_path_factory.mktemp("spans") / "a.jsonl"
+    rows = []
+    for i in range(40):
+        name, context = ("Óscar", "Li Wu")[i % 2], f"In {i}, "
+        start = len(context)
+        context += f"{name} went to Peru." + " And then home." * (i % 3)
+        rows.append({"context": context, "question": "who went?", "answer": name, "answer_start": start})
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return Answering(load_answered(str(file)), request.param)
+
+
+@pytest.fixture
+def span_spec(spans: Answering) -> SpanSpec:
+    settings = Spans.presets["default"] | SMALL | {"train_length": 40, "data": "a.jsonl"}
+    return SpanSpec(question="spans", encoding="learned", data_sha256=spans.sha256, **settings)
+
+
+# --- labels ------------------------------------------------------------------------------------------------------
+
+
+def test_a_word_s_label_is_at_its_first_token(tags: Tagging, tag_spec: TagSpec) -> None:
+    model = tags.build(tag_spec)
+    ids, lengths, labels, weights = tags.draw(tag_spec, model, 3)
+    for row, length, known in zip(ids, lengths.tolist(), labels, strict=True):
+        text = bytes(row[:length].tolist()).decode()
+        assert len(text.split()) == int((known != IGNORED).sum())
+        spaces = [at for at, byte in enumerate(row[:length].tolist()) if byte == ord(" ")]
+        assert (known != IGNORED).nonzero().squeeze(1).tolist() == spaces
+        found = [tags.classes[index] for index in known[known != IGNORED].tolist()]
+        assert found[0] == ("B-PER" if "ran" in text else "O")
+    assert weights.tolist() == pytest.approx([8 / int((labels != IGNORED).sum())] * 8)
+
+
+def test_the_loss_is_the_mean_over_the_batch_s_words_however_it_is_shared(tags: Tagging, tag_spec: TagSpec) -> None:
+    model = tags.build(tag_spec).eval()
+    whole = tags.draw(tag_spec, model, 1)
+    ids, lengths, labels, _ = whole
+    plain = F.cross_entropy(model(ids, lengths).flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+    assert tags.loss(model, *whole).item() == pytest.approx(plain.item())
+    halves = [tags.loss(model, *tags.draw(tag_spec, model, 1, rows)) for rows in (slice(0, 4), slice(4, 8))]
+    assert sum(halves).item() / 2 == pytest.approx(plain.item())
+
+
+@pytest.mark.parametrize("length", [20, 6])
+def test_what_is_measured_of_labels(tags: Tagging, tag_spec: TagSpec, accelerator: Accelerator, length: int) -> None:
+    spec = dataclasses.replace(tag_spec, train_length=length)
+    model = tags.build(spec).eval()
+    measured = tags.measure(spec, model, accelerator)
+    right = words = correct = marked = there = cut = 0
+    for row, sentence in enumerate(tags.sentences):
+        ids, lengths = tags.held_out.batch(torch.tensor([row]), length)
+        logits = model(ids, lengths)[0]
+        first = [at for at, byte in enumerate(ids[0].tolist()) if byte == ord(" ")]
+        given = [tags.classes[int(logits[at].argmax())] for at in first]
+        right += sum(a == b for a, b in zip(given, sentence.tags, strict=False))
+        words += len(sentence.words)
+        cut += len(sentence.words) - len(given)
+        correct += len(entities(given) & entities(sentence.tags))
+        marked, there = marked + len(entities(given)), there + len(entities(sentence.tags))
+    assert (sum(measured.right), sum(measured.words), measured.truncated) == (right, words, cut)
+    assert (sum(measured.found), sum(measured.predicted), sum(measured.entities)) == (correct, marked, there)
+    scores = measured.scores()
+    assert scores["token accuracy"].accuracy == pytest.approx(right / words)
+    assert scores["entity F1"].accuracy == pytest.approx(2 * correct / (marked + there))
+    assert sum(measured.labels.values()) == words
+    assert (cut > 0) == (length == 6)
+
+
+def test_order_is_learned_and_a_bag_of_words_does_not_know_it(
+    tmp_path: Path, tag_spec: TagSpec, accelerator: Accelerator
+) -> None:
+    pairs = [(a, b) for a in "abcdefghij" for b in "abcdefghij" if a != b]
+    (tmp_path / "order.txt").write_text("\n".join(f"{a} B-PER\nsaw O\n{b} B-LOC\n" for a, b in pairs))
+    task = Tagging(load_tagged(str(tmp_path / "order.txt")))
+    spec = dataclasses.replace(tag_spec, train_length=8, steps=40, learning_rate=1e-2, batch=16, dropout=0.0)
+    results = [train.run(dataclasses.replace(spec, encoding=name), task, accelerator) for name in ("learned", "none")]
+    learned, none = summarise(results, reference="none").rows
+    assert learned.scores["entity F1"].value > 0.9
+    assert none.scores["entity F1"].value < 0.7
+    assert none.difference is None
+    assert learned.difference.over_documents.side_of(0) == "above"
+    assert not learned.difference.significant  # a single seed tells nothing of seeds
+
+
+def test_labels_that_mark_no_entities(tmp_path: Path, tag_spec: TagSpec, accelerator: Accelerator) -> None:
+    (tmp_path / "pos.txt").write_text("\n".join(f"a DT\nb{i} NN\nran VB\n" for i in range(12)))
+    task = Tagging(load_tagged(str(tmp_path / "pos.txt")))
+    assert "only the token accuracy is measured" in task.description
+    result = train.run(dataclasses.replace(tag_spec, steps=2), task, accelerator)
+    (row,) = summarise([result]).rows
+    assert list(row.scores) == ["token accuracy"]
+
+
+# --- spans -------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_question_and_context_with_the_answer_s_place(spans: Answering, span_spec: SpanSpec) -> None:
+    model = spans.build(span_spec)
+    ids, lengths, segments, places = spans.draw(span_spec, model, 2)
+    separator = spans.vocabulary - 1
+    chosen = spans.chosen(span_spec, 2, spans.fitting(spans.train, spans.train_labels, span_spec))
+    for row, at in enumerate(chosen.tolist()):
+        before = int((segments[row] == 0).sum())
+        assert ids[row, before - 1] == separator
+        assert ids[row, lengths[row] - 1] == separator
+        assert (places[row] - before).tolist() == spans.train_labels[at].tolist()
+    halves = [spans.draw(span_spec, model, 2, rows) for rows in (slice(0, 4), slice(4, 8))]
+    for whole, *parts in zip((ids, lengths, segments, places), *halves, strict=True):
+        assert torch.equal(torch.cat(parts), whole)
+
+
+def test_an_answer_s_tokens_give_its_text(spans: Answering) -> None:
+    for asked, (first, last), at in zip(spans.asked, spans.held_out_labels.tolist(), spans.offsets, strict=True):
+        found = asked.context[at[first][0] : at[last][1]]
+        assert exact_match(found, [asked.answers[0][0]])
+
+
+def test_what_is_measured_of_answers(spans: Answering, span_spec: SpanSpec, accelerator: Accelerator) -> None:
+    model = spans.build(span_spec).eval()
+    measured = spans.measure(span_spec, model, accelerator)
+    exact = f1 = 0.0
+    for row, asked in enumerate(spans.asked):
+        ids, lengths, segments = spans.held_out.batch(torch.tensor([row]), span_spec.train_length)
+        starts, ends = model(ids, lengths, segments)[0].detach().double().T
+        context = [at for at in range(int(lengths) - 1) if segments[0, at] == 1]
+        pairs = [(a, b) for a in context for b in context if a <= b < a + spans.longest_answer]
+        first, last = max(pairs, key=lambda pair: float(starts[pair[0]] + ends[pair[1]]))
+        found = asked.context[spans.offsets[row][first - context[0]][0] : spans.offsets[row][last - context[0]][1]]
+        exact += exact_match(found, [asked.answers[0][0]])
+        f1 += f1_score(found, [asked.answers[0][0]])
+    assert (sum(measured.exact), sum(measured.f1)) == (exact, pytest.approx(f1))
+    assert sum(measured.questions) == len(spans.asked)
+    assert {name: of.accuracy for name, of in measured.scores().items()} == {
+        "F1": pytest.approx(f1 / len(spans.asked)),
+        "exact match": pytest.approx(exact / len(spans.asked)),
+    }
+
+
+def test_answers_past_the_training_length(spans: Answering, span_spec: SpanSpec, accelerator: Accelerator) -> None:
+    before = spans.train.first.lengths().max().item() + 2
+    last = spans.held_out_labels[:, 1]
+    short = dataclasses.replace(span_spec, train_length=int(before + last.max()))
+    fitting = spans.fitting(spans.train, spans.train_labels, short)
+    assert 0 < len(fitting) < len(spans.train_labels)
+    model = spans.build(short)
+    *_, segments, places = spans.draw(short, model, 0)
+    assert (places[:, 1] < segments.size(1) - 1).all()
+    assert spans.measure(short, model.eval(), accelerator).truncated == int((last == last.max()).sum())
+    with pytest.raises(DataError, match="no training answer is within the first 5 tokens"):
+        spans.check(dataclasses.replace(span_spec, train_length=5))
+
+
+def test_the_best_span_is_the_best_of_all() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(30, 9, 2, dtype=torch.float64)
+    logits[::2, 0] = logits[::2, -1] = -torch.inf
+    for longest in (1, 3, 20):
+        for row, (first, last) in zip(logits, best_spans(logits, longest).tolist(), strict=True):
+            all_ = {(a, b): float(row[a, 0] + row[b, 1]) for a in range(9) for b in range(a, min(a + longest, 9))}
+            assert all_[first, last] == max(all_.values())
+
+
+# --- both --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", names_for("encoder"))
+def test_padding_changes_nothing(encoding: str, spans: Answering, span_spec: SpanSpec) -> None:
+    model = spans.build(dataclasses.replace(span_spec, encoding=encoding)).eval()
+    ids, lengths, segments = spans.train.batch(torch.tensor([0, 2, 5]), 40)
+    together = model(ids, lengths, segments)
+    for row, length in enumerate(lengths.tolist()):
+        alone = model(ids[row : row + 1, :length], None, segments[row : row + 1, :length])
+        torch.testing.assert_close(together[row, :length], alone[0], rtol=1e-4, atol=1e-5)
+
+
+def test_segments_are_read(spans: Answering, span_spec: SpanSpec) -> None:
+    model = spans.build(span_spec).eval()
+    ids, lengths, segments = spans.train.batch(torch.tensor([0]), 40)
+    assert not torch.allclose(model(ids, lengths, segments), model(ids, lengths, 1 - segments))
+
+
+def test_a_run_goes_on_and_comes_back_from_its_folder(
+    tags: Tagging, tag_spec: TagSpec, spans: Answering, span_spec: SpanSpec, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    for task, spec in ((tags, tag_spec), (spans, span_spec)):
+        folder = RunFolder(tmp_path / spec.question, type(spec))
+        folder.prepare(spec)
+        (result,) = sweep([spec], pickle.loads(pickle.dumps(task)), folder, accelerator)
+        assert folder.results() == [result]
+        assert result_from_json(result.to_json(), type(spec)) == result
+        assert train.run(spec, task, accelerator).measurements == result.measurements
+
+
+def test_differences_of_f1_scores_are_ratios() -> None:
+    """Each side's documents have their own numbers of entities, and the intervals are of the difference of ratios."""
+    from made_up_tokens import tag_run
+
+    def of(encoding: str, seeds: int) -> BySeed:
+        return BySeed([tag_run(encoding, seed) for seed in range(seeds)])
+
+    ours, theirs = of("rope", 3), of("sinusoidal", 3)
+    ours.reference = theirs
+    found = accuracy_difference(ours, lambda m: m.scores()["entity F1"])
+    assert found is not None
+    f1 = [
+        [2 * sum(m.found) / (sum(m.predicted) + sum(m.entities)) for m in each.measured.values()]
+        for each in (ours, theirs)
+    ]
+    assert found.over_seeds.values == pytest.approx([a - b for a, b in zip(*f1, strict=True)])
+    assert found.over_documents.value == pytest.approx(found.over_seeds.value)
+    # The same documents twice halve the variance.
+    one = ours.measured[0]
+    twice = {seed: Correct(m.right * 2, m.words * 2) for seed, m in ours.measured.items()}
+    assert one.words * 2 == twice[0].examples
+
+
+def test_settings_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="train_length must be at least 1, got 0"):
+        shared("tags", train_length=0)
+    with pytest.raises(ArgumentError, match="train_length must be at least 4 for pairs of texts"):
+        shared("spans", train_length=3)
+    assert Answered((1,), (1.0,), (2,), 0, 0.1).scores()["F1"].accuracy == 0.5

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+import posembed
+from posembed import ArgumentError, ConcatenatedPositionalEmbedding, LearnedPositionalEmbedding, PositionError
+from posembed.integrations.saved import encoding_for
+
+
+def layer(**changed: object) -> ConcatenatedPositionalEmbedding:
+    settings = {"max_len": 9, "dim": 8, "position_dim": 3, "dropout": 0.0} | changed
+    return ConcatenatedPositionalEmbedding(**settings)  # type: ignore[arg-type]
+
+
+def test_the_token_keeps_its_first_components_and_the_row_follows() -> None:
+    positions, x = layer(), torch.randn(2, 5, 8, requires_grad=True)
+    ids = torch.tensor([[0, 1, 2, 3, 4], [8, 0, 7, 1, 6]])
+    y = positions(x, ids)
+    assert torch.equal(y, torch.cat((x[..., :5], positions.weight[ids]), dim=-1))
+    weights = torch.randn(2, 5, 8)
+    of_x, of_rows = torch.autograd.grad((y * weights).sum(), (x, positions.weight))
+    assert torch.equal(of_x[..., :5], weights[..., :5])
+    assert not of_x[..., 5:].any()
+    torch.testing.assert_close(of_rows, torch.zeros(9, 3).index_add(0, ids.flatten(), weights[..., 5:].flatten(0, 1)))
+
+
+def test_it_is_a_sum_with_a_token_that_has_zeros_and_a_row_that_has_zeros() -> None:
+    """So what a concatenation can compute, a sum can, with a table whose first components are zero."""
+    positions, x = layer(), torch.randn(2, 9, 8)
+    table = torch.cat((torch.zeros(9, 5), positions.weight.detach()), dim=-1)
+    summed = LearnedPositionalEmbedding(max_len=9, dim=8, dropout=0.0, init=table)
+    kept = x * (torch.arange(8) < 5)
+    assert torch.equal(positions(x), summed(kept))
+
+
+def test_the_width_of_a_row() -> None:
+    assert [layer(dim=dim, position_dim=None).position_dim for dim in (2, 8, 96)] == [1, 2, 24]
+    for wrong in (0, 8, 9, -1, 2.5):
+        with pytest.raises(ArgumentError, match="position_dim"):
+            layer(position_dim=wrong)
+    with pytest.raises(ArgumentError, match="position_dim must be 1 to 0"):
+        layer(dim=1, position_dim=None)
+
+
+def test_initial_values() -> None:
+    assert not layer(init="zero").weight.any()
+    table = torch.randn(9, 3)
+    assert torch.equal(layer(init=table).weight.detach(), table)
+    positions = layer(std=0.5, max_len=500)
+    assert positions.weight.std().item() == pytest.approx(0.5, rel=0.1)
+    before = positions.weight.detach().clone()
+    positions.reset_parameters()
+    assert not torch.equal(positions.weight.detach(), before)
+
+
+def test_a_position_without_a_row() -> None:
+    for ids in (torch.tensor([0, 9]), torch.tensor([-1, 0])):
+        with pytest.raises(PositionError, match="has no row"):
+            layer()(torch.zeros(1, 2, 8), ids)
+    with pytest.raises(ArgumentError, match="D=8"):
+        layer()(torch.zeros(1, 2, 3))
+
+
+def test_a_model_that_adds_rows_itself_refuses_it() -> None:
+    sizes = {"dim": 8, "heads": 2, "max_len": 9, "causal": True}
+    with pytest.raises(ArgumentError, match="can only add rows"):
+        encoding_for("learned-concat", sizes, table_width=8)
+    everything = {name: getattr(posembed, name) for name in posembed.__all__}
+    kinds = [kind for kind in everything.values() if isinstance(kind, type) and issubclass(kind, torch.nn.Module)]
+    assert [kind.__name__ for kind in kinds if not getattr(kind, "adds_rows", True)] == [
+        "ConcatenatedPositionalEmbedding"
+    ]

@@ -1,0 +1,50 @@
+"""The page about tables of different tasks: what the answer claims. The wording is in golden/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from made_up_by_task import by_task_run, by_task_runs, save_by_task
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.runs.results import RunFolder
+from posembed.report.questions import write_report
+from posembed.report.questions.by_task import PAGE, outcome
+
+
+def answer(folder: RunFolder) -> str:
+    return " ".join(PAGE.answer(QUESTIONS["by-task"].summarise(folder.results(), folder=folder)))
+
+
+def test_the_answer_claims_what_the_intervals_allow(tmp_path: Path) -> None:
+    text = answer(save_by_task(tmp_path, by_task_runs(4)))
+    different, _, same = text.partition("are significantly more different than those of two seeds of one task.")
+    assert "The tables of causal and masked (CKA" in different
+    assert "masked and replaced (CKA" in different
+    assert "causal and replaced (CKA" in same
+    assert "are not significantly more different" in same
+
+
+def test_without_enough_seeds_the_answer_says_what_is_missing(tmp_path: Path) -> None:
+    one = answer(save_by_task(tmp_path / "one", by_task_runs(1)))
+    assert "use --seeds 3" in one
+    assert "significantly" not in one
+    two = answer(save_by_task(tmp_path / "two", by_task_runs(2)))
+    assert "it needs three seeds" in two
+    assert "significantly" not in two
+    alone = answer(save_by_task(tmp_path / "alone", [by_task_run("masked", seed) for seed in range(3)]))
+    assert "for masked" in alone
+    assert "two tasks" not in alone
+
+
+def test_a_larger_distance_is_more_different(tmp_path: Path) -> None:
+    folder = save_by_task(tmp_path, by_task_runs(4))
+    pairs = QUESTIONS["by-task"].summarise(folder.results(), folder=folder).pairs
+    found = {pair.tasks: {outcome(pair, measure) for measure in pair.difference} for pair in pairs}
+    assert found["causal", "masked"] == {"yes"}
+
+
+def test_the_page_shows_the_tables_beside_each_other(tmp_path: Path) -> None:
+    page = write_report(save_by_task(tmp_path, by_task_runs(3)).path).read_text(encoding="utf-8")
+    assert "The tables of all tasks" in page
+    for measure in ("CKA", "Procrustes distance", "shared subspace"):
+        assert f"Two tasks: {measure}" in page
