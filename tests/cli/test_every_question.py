@@ -160,8 +160,8 @@ def test_lengths_of_training_sequences_are_read_or_refused(name: str, small, tmp
     )
     assert plain == full
     assert drawn.train_length_counts == ((3, 1), (5, 2), (400, 1))
-    assert drawn.tokens_read == round(3 * 2 * (3 + 5 + 5 + 16) / 4)
-    assert plain.tokens_read == 3 * 2 * 16
+    assert drawn.tokens_read == round(3 * 2 * (3 + 5 + 5 + plain.train_length) / 4)
+    assert plain.tokens_read == 3 * 2 * plain.train_length
 
 
 def test_an_unknown_question_is_refused_with_the_known_ones() -> None:
