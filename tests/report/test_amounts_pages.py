@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -110,6 +111,18 @@ def test_drawn_lengths_are_not_said_to_be_full() -> None:
     for lengths, expected in ((None, "in sequences of 64 tokens"), ("short", "in sequences of up to 64 tokens")):
         spec = dataclasses.replace(run, train_lengths=lengths)
         assert expected in data_efficiency.PAGE.about(spec, summarise(data_runs(1)))
+
+
+def test_the_lowest_loss_may_be_shared_and_one_loss_is_not_the_lowest() -> None:
+    for names, expected in (
+        (("rope",), "rope has a held-out loss of"),
+        (("rope", "learned"), "learned has the lowest held-out loss,"),
+        (("rope", "learned", "twin"), "learned and twin have the lowest held-out loss,"),
+    ):
+        runs = data_runs(2, tuple("learned" if name == "twin" else name for name in names))
+        encodings = names * (len(runs) // len(names))
+        runs = [replace(run, spec=replace(run.spec, encoding=name)) for run, name in zip(runs, encodings, strict=True)]
+        assert data_efficiency.PAGE.answer(summarise(runs))[0].startswith(f"With 8,192 tokens, {expected}")
 
 
 def test_one_amount_has_no_growth_and_no_crossing() -> None:

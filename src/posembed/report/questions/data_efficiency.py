@@ -183,9 +183,12 @@ def best_first(summary: DataSummary) -> list[DataRow]:
 def at_amount(amount: str, summary: DataSummary) -> list[str]:
     """Returns sentences that compare the encodings at one amount."""
     found = [(row, loss) for row in summary.rows if (loss := row.held_out[amount]) is not None]
-    best, lowest = min(found, key=lambda pair: pair[1].value)
-    words = amount_in_words(amount)
-    first = f"With {words}, {called(best.name)} has the lowest held-out loss, {loss_number(lowest.value)} nats."
+    lowest = min(loss.value for _, loss in found)
+    best = [called(row.name) for row, loss in found if loss.value == lowest]
+    says = f"{listed(best)} {'has' if len(best) == 1 else 'have'} the lowest held-out loss, {loss_number(lowest)} nats."
+    if len(found) == 1:
+        says = f"{best[0]} has a held-out loss of {loss_number(lowest)} nats."
+    first = f"With {amount_in_words(amount)}, {says}"
     compared = [
         (outcome(difference), f"{called(row.name)} ({signed(difference.value)})")
         for row, _ in sorted(found, key=lambda pair: pair[1].value)
@@ -269,8 +272,8 @@ def learned_by_heart(summary: DataSummary) -> list[str]:
     (low, best), (high, worst) = min(known), max(known)
     return [
         f"With {amount_in_words(least)}, the loss on the training text itself is lowest with {best} "
-        f"({loss_number(low)}) and highest with {worst} ({loss_number(high)}). Far below the held-out loss, it shows "
-        "that the model has learned its text by heart."
+        f"({loss_number(low)}) and highest with {worst} ({loss_number(high)}). If it is far "
+        "below the held-out loss, the model has learned its text by heart."
     ]
 
 
