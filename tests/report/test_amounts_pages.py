@@ -150,6 +150,16 @@ def test_the_gap_is_compared_apart_from_the_loss() -> None:
     assert "significantly" not in alone
 
 
+def test_one_rate_is_not_the_lowest_and_failed_rates_are_named() -> None:
+    failed = [
+        replace(run, measurements=None, failure="the loss was nan") if run.spec.rate != "0.3" else run
+        for run in dropout_runs(1)
+    ]
+    first = dropout.PAGE.answer(summarise(failed))[0]
+    assert first.startswith("Dropout 0.3 has a held-out loss of 2.953 nats.")
+    assert "1 of 1 with dropout 0 (seed 0: the loss was nan), 1 of 1 with dropout 0.1 (" in first
+
+
 def test_another_reference_in_any_spelling(tmp_path) -> None:
     folder = save_amounts(tmp_path, dropout_runs(2)).path
     assert "Compared with dropout 0.3" in write_report(folder, reference=".30").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -50,11 +51,13 @@ class DropoutPage(QuestionPage[DropoutSummary]):
 
     def paragraphs(self, summary: DropoutSummary) -> list[str]:
         rows = measured_rows(summary)
+        failed = failures([dataclasses.replace(row, name=f"dropout {row.name}") for row in summary.rows])
         if not rows:
-            return [" ".join(failures(summary.rows))]
+            return [" ".join(failed)]
         best, lowest = rows[0]
-        first = f"Dropout {best.name} has the lowest held-out loss, {loss_number(lowest.value)} nats."
-        held_out = [first, *compared(summary, "versus_reference"), *failures(summary.rows)]
+        has = "a held-out loss of" if len(rows) == 1 else "the lowest held-out loss,"
+        first = f"Dropout {best.name} has {has} {loss_number(lowest.value)} nats."
+        held_out = [first, *compared(summary, "versus_reference"), *failed]
         return [" ".join(held_out), " ".join(gaps(summary))]
 
     def main_table(self, summary: DropoutSummary) -> Table:
