@@ -10,7 +10,6 @@ from posembed.words import listed, number
 
 if TYPE_CHECKING:
     from posembed.lab.question import Row
-    from posembed.lab.questions.lengths import LanguageSpec
     from posembed.lab.runs.spec import TrainingSpec
 
 MINUS = "\N{MINUS SIGN}"
@@ -103,11 +102,6 @@ def by_outcome(reference: str, found: Iterable[tuple[str, str]]) -> list[str]:
 
 def model_size(spec: TrainingSpec) -> str:
     return f"layers: {spec.layers:,}, width: {spec.width:,}, heads: {spec.heads:,}"
-
-
-def sequence_length(spec: LanguageSpec) -> str:
-    """Returns the number of tokens in a training sequence: "64", or "up to 64" if lengths are drawn."""
-    return f"{'' if spec.lengths_drawn is None else 'up to '}{spec.train_length:,}"
 
 
 def certainty(rows: Sequence[Row], of_each: str) -> str:

@@ -91,7 +91,7 @@ class DataSummary(Summary):
     amounts: dict[str, int]
     """The numbers of tokens by amount, in ascending order."""
     tokens_read: int
-    """The number of tokens that every run reads in training (their mean, if lengths are drawn)."""
+    """The number of tokens that a run reads in training; the expected number if sequences differ in length."""
     rows: tuple[DataRow, ...]
 
 
@@ -198,23 +198,26 @@ def tokens_of(amount: str, available: int) -> int:
 
     Raises DataError if the text has fewer.
     """
-    value = share_or_tokens(amount)
-    tokens = round(value * available)
-    if isinstance(value, Fraction):
-        return tokens
-    if value > available:
+    tokens = tokens_meant(amount, available)
+    if tokens > available:
         raise DataError(
-            f"the text to train on has {available:,} tokens, fewer than the amount {value:,}; give more text, or a "
+            f"the text to train on has {available:,} tokens, fewer than the amount {tokens:,}; give more text, or a "
             "smaller amount (1 is all of the text)"
         )
-    return value
+    return tokens
+
+
+def tokens_meant(amount: str, available: int) -> int:
+    """Returns the same, even if the text has fewer."""
+    value = share_or_tokens(amount)
+    return value if isinstance(value, int) else round(value * available)
 
 
 def require_different(amounts: Sequence[str], available: int) -> None:
     """Raises ArgumentError if two of the amounts mean the same number of tokens in a text of ``available`` tokens."""
     known: dict[int, str] = {}
     for amount in amounts:
-        tokens = tokens_of(amount, available)
+        tokens = tokens_meant(amount, available)
         if tokens in known:
             raise ArgumentError(
                 f"amounts: {known[tokens]} and {amount} are the same text, {tokens:,} tokens; leave out one of them"

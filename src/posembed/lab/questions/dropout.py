@@ -50,7 +50,7 @@ class DropoutSummary(Summary):
     train_tokens: int | None
     """The number of tokens of the training text; None if every run failed."""
     tokens_read: int
-    """The number of tokens that every run reads in training (their mean, if lengths are drawn)."""
+    """The number of tokens that a run reads in training; the expected number if sequences differ in length."""
     rows: tuple[DropoutRow, ...]
 
 

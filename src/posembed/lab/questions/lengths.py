@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
-from posembed.lab.data.lengths import FULL, Counts, TrainLengths, counts_of, distribution
+from posembed.lab.data.lengths import FULL, NAMES, Counts, TrainLengths, counts_of, distribution
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.statistics import Estimate
@@ -97,10 +97,16 @@ class LanguageSpec(TrainingSpec):
         return distribution(self.train_lengths, self.train_length_counts, self.train_length)
 
     @property
+    def sequences_in_words(self) -> str:
+        if self.train_lengths is None:
+            return f"sequences of {self.train_length:,} tokens"
+        return f"sequences of up to {self.train_length:,} tokens (train lengths: {self.train_lengths})"
+
+    @property
     def tokens_read(self) -> int:
-        """The number of tokens that a run reads in training; its mean, if lengths are drawn."""
-        mean = self.train_length if self.lengths_drawn is None else self.lengths_drawn.mean
-        return round(self.steps * self.batch * mean)
+        """The expected number of tokens that a run predicts in training."""
+        drawn = self.lengths_drawn
+        return round(self.steps * self.batch * (self.train_length if drawn is None else drawn.mean))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +255,8 @@ def with_length_counts(chosen: dict[str, Any]) -> None:
     name = chosen.pop("train_lengths", None)
     if name not in (None, FULL):
         counts = counts_of(name)
-        chosen |= {"train_lengths": Path(name).name if counts else name, "train_length_counts": counts}
+        known = name if Path(name).name in NAMES else Path(name).name  # a file may be called "short"
+        chosen |= {"train_lengths": known, "train_length_counts": counts}
 
 
 def corpus_of(chosen: Mapping[str, Any], *, end: int | None = None) -> Corpus:
