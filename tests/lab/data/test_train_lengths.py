@@ -149,6 +149,7 @@ def test_full_is_the_default_and_a_file_is_its_contents(name: str, tmp_path: Pat
     assert "train_lengths" not in plain.shared_settings()
     assert plain.lengths_drawn is None
     assert here.lengths_drawn == TrainLengths((8,), (1.0,))
+    assert here.lengths_drawn is here.lengths_drawn  # counted once, because every step reads it
     assert short.lengths_drawn is not None
     assert (here.tokens_read, plain.tokens_read) == (here.steps * here.batch * 8, plain.steps * plain.batch * 64)
     with pytest.raises(ArgumentError, match="unknown training lengths 'shrt'"):

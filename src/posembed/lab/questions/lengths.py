@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -91,7 +92,7 @@ class LanguageSpec(TrainingSpec):
         """What the model learns from the text: a name in ``lab.tasks.objectives``."""
         return "causal"
 
-    @property
+    @cached_property
     def lengths_drawn(self) -> TrainLengths | None:
         """The distribution of the lengths of training sequences; None if all have the training length."""
         return distribution(self.train_lengths, self.train_length_counts, self.train_length)

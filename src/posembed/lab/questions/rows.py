@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -67,7 +68,7 @@ class RowSpec(LanguageSpec):
     train_lengths: str | None = None
     """The name that is compared, such as "short" or "short+sinusoidal"."""
 
-    @property
+    @cached_property
     def lengths_drawn(self) -> TrainLengths | None:
         return distribution(self.lengths_name, self.train_length_counts, self.train_length)
 
