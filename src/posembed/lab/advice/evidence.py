@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 PUBLISHED = Path(__file__).with_name("evidence.json")
 """Copied by benchmarks/evidence.py from the page that benchmarks/every_encoding.py writes."""
+CHANCE = 0.03
+"""Single runs that differ by at most 3% in perplexity, or by 3 points, count as equal: perplexities of the same
+encoding vary by about 1.5% between seeds (docs/lengths.md)."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,11 @@ class Measure:
         return -value.value if self.percent else value.value
 
     def differ(self, a: Estimate, b: Estimate) -> bool:
-        """Returns whether the 95% interval of the difference, paired by seed, excludes zero. Single runs differ."""
+        """Returns whether the 95% interval of the difference, paired by seed, excludes zero. Single runs differ if the
+        difference is more than ``CHANCE``."""
+        change = (lambda value: value / 100) if self.percent else math.log
         if len(a.values) != len(b.values) or len(a.values) < 2:
-            return a.value != b.value
-        change = (lambda value: value) if self.percent else math.log
+            return abs(change(a.value) - change(b.value)) > CHANCE
         differences = [change(one) - change(other) for one, other in zip(a.values, b.values, strict=True)]
         return any(differences) and estimate(differences).side_of(0) != "both"
 
