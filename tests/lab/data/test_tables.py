@@ -27,7 +27,7 @@ def test_a_file_to_test_on_is_the_held_out_part(tmp_path: Path) -> None:
     there = load_labelled(train, test_data=test)
     assert [(e.text, e.label) for e in there.train] == ROWS
     assert [(e.text, e.label) for e in there.held_out] == TESTS
-    assert "train.csv and test.csv: 2 classes; 20 training examples, 6 of 6 other documents held out" in (
+    assert "train.csv and test.csv: 2 classes; 20 training examples, 6 from 6 other documents held out" in (
         there.description
     )
 
@@ -60,6 +60,13 @@ def test_the_test_file_needs_the_columns_too(tmp_path: Path) -> None:
     for data in ("stdlib", "hf:some/set", "sst2"):
         with pytest.raises(DataError, match="a held-out part of its own"):
             load_labelled(data, test_data=test)
+
+
+@pytest.mark.parametrize("pairs", [None, "joined", "segments"])
+def test_a_column_is_not_read_twice(pairs: str | None, tmp_path: Path) -> None:
+    file = written(tmp_path, "a.csv", ROWS)
+    with pytest.raises(DataError, match=r"names a column of .* twice"):
+        load_labelled(file, text_column="text, text", label_column="label", pairs=pairs)
 
 
 # --- no header ---------------------------------------------------------------------------------------------------

@@ -234,6 +234,8 @@ def choose_columns(table: Table, what: str, wanted: str | None, obvious: Sequenc
             )
         return found
     found = [wanted] if wanted in table.columns or what == "label" else [part.strip() for part in wanted.split(",")]
+    if len(set(found)) < len(found):
+        raise DataError(f"--{what}-column names a column of {table.name} twice: {wanted}; name different columns")
     for column in found:
         if column not in table.columns:
             raise DataError(f"{table.name} has no column named {column!r}; {listed}{table.hint()}")
