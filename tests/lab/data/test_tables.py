@@ -114,6 +114,15 @@ def test_a_header_is_not_an_example(tmp_path: Path) -> None:
     assert load_labelled(data, text_column="1", label_column="2").sha256 == there_with_names(tmp_path)
 
 
+def test_an_example_that_holds_the_numbers_of_columns_is_not_a_header(tmp_path: Path) -> None:
+    rows = [(str(1 + i % 2), str(3 + i % 4), f"text {i}") for i in range(12)]
+    there = load_labelled(written(tmp_path, "a.csv", rows, head=()), text_column="3", label_column="1")
+    assert {(e.text, e.label) for e in (*there.train, *there.held_out)} == {(text, label) for label, _, text in rows}
+    # Names such as years are those of a header.
+    headed = written(tmp_path, "b.csv", [(text, label) for label, _, text in rows], head=("text", "2019"))
+    assert load_labelled(headed, label_column="2019").sha256 == there.sha256
+
+
 def there_with_names(tmp_path: Path) -> str:
     return load_labelled(written(tmp_path, "names.csv", ROWS)).sha256
 
