@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.questions.lengths import LanguageSpec, corpus_of
+from posembed.lab.questions.lengths import LanguageSpec, corpus_of, with_length_counts
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import TRAINING, option
 from posembed.statistics import Estimate, paired_difference
@@ -87,7 +87,7 @@ class DataSummary(Summary):
     amounts: dict[str, int]
     """The numbers of tokens by amount, in ascending order."""
     tokens_read: int
-    """The number of tokens that every run reads in training."""
+    """The number of tokens that a run reads in training; the expected number if sequences differ in length."""
     rows: tuple[DataRow, ...]
 
 
@@ -113,6 +113,7 @@ class DataEfficiency(TrainedQuestion[DataSpec, Losses, DataSummary]):
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.amounts import TrainingOnLess
 
+        with_length_counts(chosen)
         corpus = corpus_of(chosen)
         return TrainingOnLess(corpus), {"data_sha256": corpus.sha256}
 
@@ -131,7 +132,7 @@ class DataEfficiency(TrainedQuestion[DataSpec, Losses, DataSummary]):
         amounts = dict(sorted(tokens.items(), key=lambda pair: pair[1]))
         return DataSummary(
             amounts=amounts,
-            tokens_read=spec.steps * spec.batch * spec.train_length,
+            tokens_read=spec.tokens_read,
             rows=tuple(data_row(each, list(amounts)) for each in runs),
         )
 

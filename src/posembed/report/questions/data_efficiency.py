@@ -34,7 +34,7 @@ class DataEfficiencyPage(QuestionPage[DataSummary]):
     def about(self, spec: DataSpec, summary: DataSummary) -> str:
         return (
             f"Each run trains the same small Transformer ({model_size(spec)}) on a part of {spec.data} for "
-            f"{spec.steps:,} steps, in sequences of {spec.train_length:,} tokens (tokenizer: {spec.tokenizer}). Only "
+            f"{spec.steps:,} steps, in {spec.sequences_in_words} (tokenizer: {spec.tokenizer}). Only "
             "the amount of text and the position encoding differ. The number of steps is the same for all amounts, so "
             "all models get the same number of updates, and a smaller amount is read more often."
         )

@@ -33,7 +33,7 @@ class DropoutPage(QuestionPage[DropoutSummary]):
         often = "" if tokens is None else f", which it reads {times_read(summary.tokens_read / tokens)}"
         return (
             f"Each run trains the same small Transformer ({model_size(spec)}) on {amount_in_words(spec.amount)} of "
-            f"{spec.data}{often}, in {spec.steps:,} steps with sequences of {spec.train_length:,} tokens (tokenizer: "
+            f"{spec.data}{often}, in {spec.steps:,} steps with {spec.sequences_in_words} (tokenizer: "
             f"{spec.tokenizer}). Only the dropout after the sum of tokens and positions differs; the dropout elsewhere "
             f"is {spec.dropout:g}. Both losses are measured without dropout, on equally many tokens."
         )
