@@ -110,7 +110,7 @@ PAIRED = "Differences and ratios are paired by seed."
 def certainty(rows: Sequence[Row], of_each: str, how: str = PAIRED) -> str:
     """Returns sentences on the number of runs and the kind of intervals; empty if every run failed. ``how``: how values
     of several runs are combined."""
-    counts = sorted({len(row.seeds) for row in rows if row.seeds})
+    counts = sorted({count for row in rows for count in row.counts if count})
     if not counts:
         return ""
     if counts == [1]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar
 
 from posembed.errors import ArgumentError
@@ -66,7 +67,7 @@ class Dropout(TrainedQuestion[DropoutSpec, Losses, DropoutSummary]):
     counts = ("train_length", "test_tokens")
 
     def canonical(self, text: str) -> str:
-        return f"{float(text):.15g}" if is_rate(text) else text
+        return f"{Decimal(text).normalize():f}" if is_rate(text) else text
 
     def check_name(self, name: str) -> None:
         if not is_rate(name):
