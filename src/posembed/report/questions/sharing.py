@@ -204,7 +204,7 @@ def on_two_tables(summary: SharingSummary) -> str:
         "worse": "and writes significantly fewer targets without a mistake. These runs agree with the claim.",
         "not significant": "and changes the exact match by no significant amount, so parameters are all that it "
         "certainly adds.",
-        "unknown": "and one run of each cannot tell what it gains.",
+        "unknown": "and these runs cannot tell what it gains.",
     }[outcome(two.versus_reference)]
     loss = two.loss_versus_reference
     known = interval(loss, four)
