@@ -119,7 +119,7 @@ def test_dry_run_trains_nothing(posembed, text: Path, tmp_path: Path) -> None:
         ),
         ("--test-lengths many", 1, "test_lengths: expected a whole number, got 'many'"),
         ("--data nowhere.txt", 1, "no file or folder nowhere.txt"),
-        ("--preset enormous", 1, "unknown preset 'enormous'; choose from quick, small, gpt2"),
+        ("--preset enormous", 1, "'enormous'; choose from quick, small, gpt2, documents, documents-quarter"),
         ("--precision fp4", 1, 'precision must be "no" (float32), "bf16" or "fp16"'),
         ("--track excel", 1, "unknown tracker 'excel'; choose from tensorboard, wandb"),
         ("--seeds 0", 1, "seeds must be at least 1"),

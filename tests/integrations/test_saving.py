@@ -20,6 +20,7 @@ from posembed import ArgumentError, CheckpointError, LearnedPositionalEmbedding,
 from posembed.integrations.saved import described, encoding_for, rebuilt
 from posembed.integrations.transformers import from_pretrained, replace_positions
 from posembed.nn import ENCODINGS, Sizes, encoding_by_name
+from posembed.nn.encodings import names_for
 
 
 class Shifted(RotaryEmbedding):
@@ -71,6 +72,21 @@ def test_the_sizes_of_an_encoding_come_back(tmp_path: Path) -> None:
     assert loaded.config.max_position_embeddings == loaded.transformer.wpe.encoding.max_len == 90
     loaded.save_pretrained(tmp_path / "again")
     assert torch.equal(outputs(from_pretrained(tmp_path / "again"), "gpt2"), outputs(loaded, "gpt2"))
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        each
+        for each in names_for("decoder")
+        if each.startswith("learned-") and each not in ("learned-averaged", "learned-concat")  # they add no rows
+    ],
+)
+def test_rows_past_the_training_length_come_back(encoding: str, tmp_path: Path) -> None:
+    layer = encoding_by_name(encoding, Sizes(dim=16, heads=2, max_len=4, longest=made.LENGTH))
+    saved("gpt2", layer, tmp_path)
+    again, ids = from_pretrained(tmp_path).transformer.wpe.encoding, torch.arange(12)
+    assert torch.equal(again.eval().rows(ids), layer.eval().rows(ids))
 
 
 @pytest.mark.parametrize("name", made.MODELS)

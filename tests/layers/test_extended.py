@@ -140,9 +140,18 @@ def test_random_rows_have_the_scale_of_the_trained_rows_and_are_not_trained() ->
     rows[50:].sum().backward()
     assert not ours.weight.grad.any()
     assert "drawn" not in ours.state_dict()
-    empty = ExtendedPositionalEmbedding(max_len=50, dim=40, method=RANDOM, longest=90).to_empty(device="cpu")
-    empty.reset_parameters()
-    assert torch.equal(empty.drawn, ours.drawn)
+
+
+def test_random_rows_survive_memory_without_values() -> None:
+    kept = ExtendedPositionalEmbedding(max_len=5, dim=4, method=RANDOM, longest=9, dropout=0.0).eval()
+    rows = kept.rows(torch.arange(9))
+    for assign in (False, True):
+        with torch.device("meta"):
+            again = ExtendedPositionalEmbedding(max_len=5, dim=4, method=RANDOM, longest=9, dropout=0.0).eval()
+        again = again if assign else again.to_empty(device="cpu")
+        again.load_state_dict(kept.state_dict(), assign=assign)
+        assert torch.equal(again.rows(torch.arange(9)), rows)
+    assert kept.bfloat16().rows(torch.arange(9)).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("longest", [7, 6])
@@ -158,6 +167,9 @@ def test_the_longest_is_asked_for_and_for_nothing_else() -> None:
     for longest in (None, 5):
         with pytest.raises(ArgumentError, match=rf"longest must be .* at least max_len=6; got {longest}"):
             ExtendedPositionalEmbedding(max_len=6, dim=4, method=RANDOM, longest=longest)
+    for longest in (9.0, "9"):
+        with pytest.raises(ArgumentError, match="longest must be a whole number"):
+            ExtendedPositionalEmbedding(max_len=6, dim=4, method=RANDOM, longest=longest)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="leave it out for 'tile'"):
         ExtendedPositionalEmbedding(max_len=6, dim=4, method="tile", longest=9)
 

@@ -8,6 +8,7 @@ import pytest
 
 from asked import summarise
 from made_up_rows import row_runs
+from posembed.lab.questions.rows import RowMeasurements
 from posembed.report.questions.rows import PAGE
 from posembed.statistics import Estimate
 
@@ -28,6 +29,38 @@ def test_the_verdict_follows_the_interval(interval: tuple[float | None, float | 
     for name, text in (("uniform", uniform), ("short", short)):
         assert text.startswith(f"With {name} lengths, ")
         assert text.endswith(VERDICTS[interval])
+
+
+@pytest.mark.parametrize("reference", ["short", "short+sinusoidal"])
+def test_more_training_of_late_rows_is_no_evidence_on_little_training(reference: str) -> None:
+    summary = summarise(row_runs(3), reference=reference)
+    full, uniform, *_ = answer = PAGE.answer(summary)
+    for text, share in ((full, "100%"), (uniform, "13%")):
+        assert f" lengths, {share} of the sequences trained" in text
+        assert text.endswith("compared with short lengths.")
+    assert "Replacing one row of short" in " ".join(answer)
+    titles = [table.title for table in PAGE.main_tables(summary)]
+    assert "Loss by position, minus that with short lengths" in titles
+    assert "Which rows matter, with short lengths" in titles
+
+
+def test_equal_training_and_a_single_band_give_no_verdict() -> None:
+    runs = row_runs(2)
+    same = [
+        dataclasses.replace(run, measurements=dataclasses.replace(run.measurements, trained=(19_200,) * 64))
+        for run in runs
+    ]
+    assert PAGE.answer(summarise(same))[0].endswith("compared with full lengths.")
+    assert "lengths, 100% of" in PAGE.answer(summarise(same))[0]
+    alone = [
+        dataclasses.replace(
+            run,
+            spec=dataclasses.replace(run.spec, train_length=1),
+            measurements=RowMeasurements((1.0,), (1,), (1.0,), {0: 0.0}, {0: 0.0}, {0: 0.0}),
+        )
+        for run in runs
+    ]
+    assert not any("late rows" in text or "times the attention" in text for text in PAGE.answer(summarise(alone)))
 
 
 def test_without_a_control_or_a_learned_table_nothing_is_claimed_of_rows() -> None:

@@ -6,6 +6,7 @@ import copy
 import gc
 import math
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -110,16 +111,46 @@ def test_sequences_are_counted_exactly_if_their_rows_are_given() -> None:
 @pytest.mark.parametrize(
     ("rows", "mask", "message"),
     [
-        (torch.zeros(2, 3, 1, dtype=torch.int64), None, r"row numbers \(B, L\) or \(L,\); got \(2, 3, 1\)"),
+        (torch.zeros(2, 3, 1, dtype=torch.int64), None, r"integers \(B, L\) or \(L,\); got \(2, 3, 1\)"),
         (torch.zeros(3), None, "got .* of torch.float32"),
         (torch.arange(3), torch.ones(2).bool(), r"the shape of the rows, \(3,\); got \(2,\)"),
         (torch.tensor([0, 6]), None, "the table has rows 0 to 5; got 0 to 6"),
         (torch.tensor([-1, 2]), None, "the table has rows 0 to 5; got -1 to 2"),
+        ([[0, 1]], None, "a tensor of integers .* got list"),
+        (torch.ones(2, 3, dtype=torch.bool), None, "got .* of torch.bool"),
+        (torch.ones(2, 3, dtype=torch.complex64), None, "got .* of torch.complex64"),
+        (torch.arange(3), torch.tensor([0, -1e9, -1e9]), "a mask holds True or 1"),
+        (torch.arange(3), torch.tensor([5, 2, -100]), "a mask holds True or 1"),
     ],
 )
-def test_rows_that_cannot_be_counted(rows: torch.Tensor, mask: torch.Tensor | None, message: str) -> None:
+def test_rows_that_cannot_be_counted(rows: Any, mask: torch.Tensor | None, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         TableMonitor(nn.Embedding(6, 3)).count(rows, mask)
+
+
+def test_no_tokens_count_nothing_and_a_mask_may_be_of_any_dtype() -> None:
+    for shape in ((0,), (0, 4), (2, 0)):
+        monitor = TableMonitor(nn.Embedding(6, 3))
+        monitor.count(torch.zeros(shape, dtype=torch.int64))
+        assert monitor.trained is not None
+        assert monitor.trained.tolist() == [0] * 6
+    for dtype in (torch.bool, torch.int64, torch.float32):
+        monitor.count(torch.arange(3), torch.tensor([1, 1, 0], dtype=dtype))
+    assert monitor.trained is not None
+    assert monitor.trained.tolist() == [3, 3, 0, 0, 0, 0]
+
+
+def test_a_parameter_that_was_replaced_is_not_counted_as_untrained() -> None:
+    layer = nn.Embedding(4, 3)
+    monitor = TableMonitor(layer)
+    layer(torch.arange(2)).sum().backward()
+    layer.load_state_dict({"weight": torch.randn(4, 3)}, assign=True)
+    layer(torch.arange(4)).sum().backward()
+    assert monitor.trained is None
+    assert "rows_rare" not in monitor.state()
+    monitor.count(torch.arange(2))
+    assert monitor.trained is not None
+    assert len(pickle.dumps(monitor)) > 0
 
 
 def test_what_is_computed_or_frozen_is_not_counted_and_a_monitor_leaves_nothing_behind() -> None:

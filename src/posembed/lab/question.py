@@ -71,6 +71,11 @@ class Row:
         """The number of runs that succeeded."""
         return len(self.seeds)
 
+    @property
+    def counts(self) -> set[int]:
+        """The numbers of runs behind the row's means."""
+        return {len(self.seeds)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from posembed.calls import Never, unknown
 from posembed.errors import ArgumentError
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.positions.checks import as_int64, check_offset, check_positions, check_within
+from posembed.positions.checks import as_int64, check_offset, check_positions, check_within, require_whole
 from posembed.positions.from_layout import consecutive, require_text_length, text_lengths
 from posembed.tables.resize_methods import random_rows, two_digit_rows
 
@@ -86,7 +86,8 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
 
     Args:
         method: a name in ``METHODS``, or "random": new rows from N(0, s²), where s is the standard deviation of the
-            trained table. They are the rows that ``resize_table`` draws, the same at every length.
+            trained table. They are drawn once, with a fixed seed: a float32 table reads the rows that ``resize_table``
+            draws for ``longest``, and reads the same ones at every length.
         longest: the number of positions, with "random"; the other methods do not take it.
         max_len, dim, dropout, init, std: as in ``LearnedPositionalEmbedding``.
 
@@ -118,6 +119,8 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         super().__init__(max_len=max_len, dim=dim, dropout=dropout, init=init, std=std)
         if method not in (*METHODS, RANDOM):
             raise unknown("method", method, (*METHODS, RANDOM))
+        if longest is not None:
+            require_whole(longest, "longest")
         if method == RANDOM and (longest is None or longest < max_len):
             raise ArgumentError(
                 f"random draws its rows in advance: longest must be the number of positions, at least "
@@ -126,21 +129,9 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         if method != RANDOM and longest is not None:
             raise ArgumentError(f"longest is for the method 'random'; leave it out for {method!r}")
         self.method, self.longest = method, longest
-        self.register_buffer("drawn", self._draw(), persistent=False)
-
-    drawn: Tensor | None
-    """The new rows of "random" (longest - max_len, D), before they get the scale of the trained rows."""
-
-    def _draw(self) -> Tensor | None:
-        if self.longest is None:
-            return None
-        return random_rows(torch.zeros(self.max_len, self.dim), self.longest, std=1.0)[self.max_len :]
-
-    def reset_parameters(self) -> None:
-        """Draws a new table. The random rows past its end stay the same."""
-        super().reset_parameters()
-        if self.drawn is not None:  # memory from to_empty() holds no values
-            self.drawn.copy_(self._draw())  # type: ignore[arg-type]
+        # No buffer: no checkpoint holds these values, and to_empty() or a loader of checkpoints would lose a buffer's.
+        self.drawn = None if longest is None else random_rows(torch.zeros(max_len, dim, device="cpu"), longest, std=1.0)
+        """The new rows of "random" (longest, D) on the CPU, from ``max_len`` on, before they get the trained scale."""
 
     def forward(
         self,
@@ -185,7 +176,7 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
             ids = check_within(ids, text_length)  # with one length per sequence, later positions are padding
         if self.drawn is not None:
             own = F.embedding(ids.clamp(max=self.max_len - 1), self.weight)
-            new = F.embedding((ids - self.max_len).clamp(min=0), self.drawn) * self.weight.std(correction=0).detach()
+            new = F.embedding(ids, self.drawn.to(self.weight)) * self.weight.std(correction=0).detach()
             return torch.where((ids < self.max_len).unsqueeze(-1), own, new)
         return extended_rows(self.weight, ids, lengths, method=self.method)
 

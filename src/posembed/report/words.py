@@ -106,7 +106,7 @@ def model_size(spec: TrainingSpec) -> str:
 
 def certainty(rows: Sequence[Row], of_each: str) -> str:
     """Returns sentences on the number of runs and the kind of intervals; empty if every run failed."""
-    counts = sorted({len(row.seeds) for row in rows if row.seeds})
+    counts = sorted({count for row in rows for count in row.counts if count})
     if not counts:
         return ""
     if counts == [1]:

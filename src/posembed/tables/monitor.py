@@ -20,6 +20,11 @@ SAME_DIRECTION = 1e-9
 learning rate of 1e-4 gives 1e-5."""
 
 
+def is_whole(values: Tensor) -> bool:
+    """Whether values are integers. Booleans are not: a mask in place of row numbers would count rows 0 and 1."""
+    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+
+
 class TableMonitor:
     """Compares a table with the values it had when the monitor was created, and counts how often each row is trained.
 
@@ -52,9 +57,10 @@ class TableMonitor:
         """The rows when the monitor was created."""
         self._passes: Tensor | None = None
         self._sequences: Tensor | None = None
-        weight = layer if isinstance(layer, Tensor) else getattr(layer, "weight", None)
+        self._watched: int | None = None
+        weight = self._weight()
         if isinstance(weight, Tensor) and weight.is_leaf and weight.requires_grad and weight.numel():
-            self._passes = torch.zeros(len(self.initial), dtype=torch.int64)
+            self._passes, self._watched = torch.zeros(len(self.initial), dtype=torch.int64), id(weight)
             monitor = weakref.ref(self)
 
             def note(gradient: Tensor) -> None:
@@ -64,9 +70,14 @@ class TableMonitor:
             # The parameter must not keep the monitor alive, nor keep calling one that is gone.
             weakref.finalize(self, weight.register_hook(note).remove)
 
+    def _weight(self) -> Any:
+        return self.layer if isinstance(self.layer, Tensor) else getattr(self.layer, "weight", None)
+
     @torch.no_grad()
     def _note(self, gradient: Tensor) -> None:
-        if self._passes is None or gradient.numel() != self.initial.numel():  # a shard of the table
+        if gradient.numel() != self.initial.numel():  # a shard of the table
+            self._passes = None
+        if self._passes is None:
             return
         self._passes = self._passes.to(gradient.device)  # so that no step waits for the device
         if gradient.is_sparse:
@@ -77,8 +88,10 @@ class TableMonitor:
     @property
     def trained(self) -> Tensor | None:
         """How often each row was trained, (N,) int64 on the CPU: the sequences given to ``count``, or else the backward
-        passes. None if neither is known, because the table is computed from other parameters or is frozen."""
-        counts = self._passes if self._sequences is None else self._sequences
+        passes. None if neither is known, because the table is frozen or sharded, is computed from other parameters, or
+        is no longer the parameter that it was."""
+        passes = self._passes if self._watched == id(self._weight()) else None
+        counts = passes if self._sequences is None else self._sequences
         return None if counts is None else counts.cpu().clone()
 
     def count(self, rows: Tensor, mask: Tensor | None = None) -> None:
@@ -86,10 +99,11 @@ class TableMonitor:
 
         Args:
             rows: the row numbers that the batch reads, (B, L), or (L,) for one sequence.
-            mask: of the same shape, False where a token is padding or not in the loss. None means all tokens.
+            mask: of the same shape, False or 0 where a token is padding or not in the loss, True or 1 elsewhere. None
+                means all tokens.
 
         Raises:
-            ArgumentError: rows that the table does not have, or a mask of another shape.
+            ArgumentError: rows that the table does not have, or a mask of another shape or with other values.
 
         Examples:
             >>> import torch
@@ -100,14 +114,20 @@ class TableMonitor:
             >>> monitor.trained.tolist()
             [2, 1, 1, 0]
         """
+        if not isinstance(rows, Tensor) or rows.dim() not in (1, 2) or not is_whole(rows):
+            got = f"{tuple(rows.shape)} of {rows.dtype}" if isinstance(rows, Tensor) else type(rows).__name__
+            raise ArgumentError(f"rows are row numbers, a tensor of integers (B, L) or (L,); got {got}")
         n, ids = len(self.initial), rows.detach().cpu()
-        if ids.dim() not in (1, 2) or ids.is_floating_point():
-            raise ArgumentError(f"rows are row numbers (B, L) or (L,); got {tuple(ids.shape)} of {ids.dtype}")
         if mask is not None and mask.shape != rows.shape:
             raise ArgumentError(
                 f"the mask must have the shape of the rows, {tuple(rows.shape)}; got {tuple(mask.shape)}"
             )
-        ids = ids.long().reshape(-1, ids.size(-1))
+        if mask is not None and not ((mask == 0) | (mask == 1)).all():
+            raise ArgumentError(
+                "a mask holds True or 1 for the tokens that count, and False or 0 for the others; got other values, as "
+                "labels or a mask that is added to scores have; pass the tokenizer's attention_mask, or labels != -100"
+            )
+        ids = torch.atleast_2d(ids.long())
         present = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.cpu().bool().reshape(ids.shape)
         read = ids[present]
         if read.numel() and not 0 <= int(read.min()) <= int(read.max()) < n:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import pytest
@@ -18,13 +19,21 @@ from posembed import ArgumentError, DataError
 from posembed.comparison import Comparison
 from posembed.lab.data.text import Corpus
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.amounts import DataSpec, Losses, canonical_amount, share_or_tokens, tokens_of
+from posembed.lab.questions.amounts import (
+    DataSpec,
+    Losses,
+    canonical_amount,
+    require_different,
+    share_or_tokens,
+    tokens_of,
+)
 from posembed.lab.questions.dropout import Dropout, DropoutSpec
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import plan, sweep
 from posembed.lab.tasks.amounts import DropoutAfterTheSum, TrainingOnLess
+from posembed.nn.encodings import names_for
 
 AMOUNTS = ["300", "1/4", "1"]
 
@@ -188,8 +197,33 @@ def test_both_losses_are_those_of_the_model_in_eval_mode(
     assert Losses(held_out=2.0, training=1.5, train_tokens=9).gap == 0.5
 
 
+@pytest.mark.parametrize("available", [20, 27, 3000, 8192])
+def test_amounts_that_are_the_same_text_are_refused(available: int) -> None:
+    amounts = ("1", "1/2", "1/3", "0.3333", "9", "10", str(available))
+    for pair in itertools.combinations(amounts, 2):
+        if len({tokens_of(amount, available) for amount in pair}) == 2:
+            require_different(pair, available)
+        else:
+            with pytest.raises(ArgumentError, match=rf"{pair[0]} and {pair[1]} are the same text, [\d,]+ tokens"):
+                require_different(pair, available)
+
+
+def test_every_encoding_of_a_decoder_can_be_compared(tmp_path) -> None:
+    (tmp_path / "text.txt").write_text("a line of text\n" * 200)
+    sizes = {"width": 8, "heads": 2, "layers": 1, "steps": 3, "test_tokens": 200, "train_length": 16}
+    chosen = {"data": str(tmp_path / "text.txt"), "amounts": ("1/2",), **sizes}
+    question = QUESTIONS["data-efficiency"]
+    task, shared = question.prepare(question.settings(None, chosen))
+    for run in question.specs(shared, [*names_for("decoder"), "rope+window", "rope+logn"], 1, ["1/2"]):
+        train.check(run, task)
+
+
 def test_too_little_text_is_refused_before_anything_trains(spec: LengthSpec, corpus: Corpus) -> None:
-    for amount, message in (("16", "has 16 tokens, and a training length of 16"), ("999999", "fewer than the amount")):
+    for amount, message in (
+        ("16", "the amount 16 has 16 tokens, and a training length of 16"),
+        ("1/999999", "the amount 1/999999 has 0 tokens, .* use a larger amount"),
+        ("999999", "fewer than the amount"),
+    ):
         with pytest.raises(DataError, match=message):
             train.check(of(spec, DataSpec, amount=amount, encoding="rope"), TrainingOnLess(corpus))
     with pytest.raises(ArgumentError, match=r"use a larger --amount, or fewer --test-tokens"):
@@ -219,7 +253,14 @@ def test_dropout_follows_the_sum_alone(spec: LengthSpec, corpus: Corpus) -> None
 
 def test_rates_have_one_spelling_and_others_are_refused(spec: LengthSpec) -> None:
     question = Dropout()
-    assert [question.canonical(text) for text in ("0", "0.0", ".1", "0.10")] == ["0", "0", "0.1", "0.1"]
+    assert [question.canonical(text) for text in ("0", "0.0", ".1", "0.10", ".000010")] == [
+        "0",
+        "0",
+        "0.1",
+        "0.1",
+        "0.00001",
+    ]
+    question.check_name("0.00001")
     for rate in ("1", "-0.1", "nan", "1.5", "", "high"):
         with pytest.raises(ArgumentError, match="rates: expected numbers of at least 0 and below 1"):
             runs_of(of(spec, DropoutSpec, amount="1"), [rate], 1)

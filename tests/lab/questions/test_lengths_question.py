@@ -109,7 +109,7 @@ def test_presets_are_whole_and_can_be_overridden(preset: str, text: str) -> None
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"preset": "huge"}, "unknown preset 'huge'; choose from quick, small, gpt2"),
+        ({"preset": "huge"}, "unknown preset 'huge'; choose from quick, small, gpt2, documents, documents-quarter"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"batch": -1}, "batch must be at least 1"),
         ({"test_lengths": (128, 1)}, "test lengths must be 2 or more, in tokens; got 1, 128"),

@@ -11,6 +11,7 @@ import pytest
 from asked import runs_of, shared, summarise
 from made_up_rows import NAMES, row_run, row_runs
 from posembed.errors import ArgumentError
+from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.rows import RowSpec, bands, parts_of
 from posembed.lab.runs.results import RunFolder, result_from_json
 
@@ -29,6 +30,23 @@ def test_names_are_lengths_and_an_encoding(tmp_path: Path) -> None:
     assert parts_of("short+rope+window") == ("short", "rope+window")
     assert parts_of(f"{file}") == (str(file), "learned")
     assert parts_of(f"{file}+none") == (str(file), "none")
+
+
+def test_each_name_has_one_spelling(tmp_path: Path) -> None:
+    file, plus = tmp_path / "a.txt", tmp_path / "a.txt+learned"
+    file.write_text("3\n")
+    canonical = QUESTIONS["rows"].canonical
+    assert [canonical(name) for name in ("short", "short+", "short+learned")] == ["short"] * 3
+    assert [canonical(name) for name in ("short+rope", "shrt+", "missing+learned")] == [
+        "short+rope",
+        "shrt+",
+        "missing+learned",
+    ]
+    assert canonical(f"{file}+learned") == str(file)
+    plus.write_text("5\n")  # now that is a file
+    assert canonical(str(plus)) == str(plus)
+    [spec] = runs_of(dataclasses.replace(row_run("full").spec), [str(plus)], 1)
+    assert (spec.lengths_name, spec.encoding, spec.train_length_counts) == (str(plus), "learned", ((5, 1),))
 
 
 def test_each_run_has_its_own_lengths_and_encoding(data: str, tmp_path: Path) -> None:
@@ -129,3 +147,36 @@ def test_another_reference_and_none_of_its_encoding() -> None:
     assert rows["short"].versus_reference[0] is not None
     assert rows["short"].beyond_control[0] is None  # there is no uniform+sinusoidal
     assert rows["short+sinusoidal"].versus_reference[0] is None
+    assert summary.control is None
+
+
+@pytest.mark.parametrize(
+    ("names", "control"),
+    [
+        (("full", "short", "short+none", "full+sinusoidal", "short+sinusoidal"), "sinusoidal"),  # there is no full+none
+        (("full", "short", "full+rolling", "short+rolling", "full+none", "short+none"), "none"),  # rolling has rows
+        (("full", "uniform", "short", "full+none", "short+none", *NAMES[3:]), "sinusoidal"),  # the most lengths
+        (("full", "short", "full+rolling", "short+rolling"), None),
+        (("full", "short", "short+none"), None),
+        (("full+none", "short+none"), None),
+    ],
+)
+def test_the_control_learns_nothing_of_positions_and_has_the_same_lengths(
+    names: tuple[str, ...], control: str | None
+) -> None:
+    runs = [
+        dataclasses.replace(run, position_parameters=64 if "rolling" in run.spec.encoding else run.position_parameters)
+        for run in row_runs(2, names)
+    ]
+    summary = summarise(runs)
+    assert summary.control == control
+    known = [row.name for row in summary.rows if row.late_beyond_early is not None]
+    assert known == [name for name in names if control and name in ("uniform", "short")]
+
+
+@pytest.mark.parametrize("reference", ["short", "short+sinusoidal"])
+def test_each_encoding_is_compared_with_its_own_run_on_the_reference_lengths(reference: str) -> None:
+    summary = summarise(row_runs(2), reference=reference)
+    assert (summary.reference, summary.reference_lengths) == (reference, "short")
+    known = [row.name for row in summary.rows if row.versus_reference[0] is not None]
+    assert known == ["full", "uniform", "full+sinusoidal", "uniform+sinusoidal"]

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from accelerate import Accelerator
@@ -71,6 +72,22 @@ def test_more_seeds_and_encodings_join_a_folder(
             RunFolder(tmp_path, LengthSpec),
             accelerator,
         )
+
+
+def test_a_run_whose_own_settings_changed_is_refused_before_any_trains(
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    class Own(LengthSpec):
+        def shared_settings(self) -> dict[str, Any]:
+            return {name: value for name, value in super().shared_settings().items() if name != "train_length_counts"}
+
+    folder, diary = RunFolder(tmp_path, Own), Diary()
+    values = dataclasses.asdict(spec) | {"encoding": "rope", "steps": 1, "train_lengths": "some.txt"}
+    sweep([Own(**values | {"train_length_counts": ((8, 1),)})], task, folder, accelerator)
+    changed = Own(**values | {"train_length_counts": ((9, 1),)})
+    with pytest.raises(RunFolderError, match="the run 'rope, seed 0' with other values of train_length_counts"):
+        sweep([dataclasses.replace(changed, encoding="none"), changed], task, folder, accelerator, diary)
+    assert diary.trained == []
 
 
 def test_one_failed_run_does_not_stop_the_others(

@@ -12,7 +12,7 @@ from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
 from posembed.lab.questions.lengths import LengthSpec
-from posembed.lab.questions.rows import RowMeasurements, RowSpec
+from posembed.lab.questions.rows import RowMeasurements, RowSpec, bands
 from posembed.lab.tasks.rows import MOST_ROWS, TrainedRows, rows_replaced, tokens_replaced
 from posembed.nn import Attention
 
@@ -140,3 +140,11 @@ def test_the_rows_replaced_are_spread_from_the_first_to_the_last(length: int) ->
     found = rows_replaced(length)
     assert found == sorted(set(found))
     assert (found[0], found[-1], len(found)) == (0, length - 1, min(length, MOST_ROWS))
+
+
+@pytest.mark.parametrize("length", [65, 100, 129, 200, 512, 1000, 1024, 8192])
+def test_the_rows_replaced_represent_their_band(length: int) -> None:
+    for first, last in bands(length).items():
+        found = [row for row in rows_replaced(length) if first <= row <= last]
+        # They lie in its middle on average, within the distance of two of them.
+        assert abs(sum(found) / len(found) - (first + last) / 2) <= max((last - first + 1) / len(found), 1)

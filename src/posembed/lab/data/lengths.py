@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import mul
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -37,6 +39,10 @@ class TrainLengths:
     lengths: tuple[int, ...]
     weights: tuple[float, ...]
 
+    @property
+    def mean(self) -> float:
+        return math.fsum(map(mul, self.lengths, self.weights)) / math.fsum(self.weights)
+
     def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
         """Draws ``count`` independent lengths, (count,) int64."""
         import torch
@@ -47,14 +53,20 @@ class TrainLengths:
 
 def distribution(name: str | None, counts: Counts, train_length: int) -> TrainLengths | None:
     """Returns the distribution of a setting: of its ``counts``, if any, or else the named one. None means that all
-    sequences have the training length. Longer texts are truncated to it."""
+    sequences have the training length. Longer texts are truncated to it.
+
+    Raises:
+        ArgumentError: a name that is not in ``NAMES``, without counts.
+    """
     if counts:
         cut: Counter[int] = Counter()
         for length, count in counts:
             cut[min(length, train_length)] += count
         return TrainLengths(tuple(cut), tuple(map(float, cut.values())))
-    if name not in WEIGHTS:
+    if name in (None, FULL):
         return None
+    if name not in WEIGHTS:
+        raise unknown("training lengths", name, NAMES)
     every = range(1, train_length + 1)
     return TrainLengths(tuple(every), tuple(map(WEIGHTS[name], every)))
 
@@ -72,7 +84,7 @@ def counts_of(name: str) -> Counts:
     if not path.is_file():
         raise unknown("training lengths", name, NAMES, also=f", or a file with {EXPECTED}")
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {reason(error)}; give a file with {EXPECTED}") from error
     except UnicodeDecodeError as error:

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, TypeAlias
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.questions.lengths import LanguageSpec, corpus_of
+from posembed.lab.questions.lengths import LanguageSpec, corpus_of, with_length_counts
 from posembed.lab.runs.results import RunResult
-from posembed.lab.runs.spec import TRAINING, option
+from posembed.lab.runs.spec import TRAINING, option, with_default_window
 from posembed.statistics import Estimate, paired_difference
 
 AMOUNTS = "shares of the text, such as 1/16 (1 is all of it), or numbers of tokens, such as 65536"
@@ -81,13 +81,17 @@ class DataRow(Row):
     def succeeded(self) -> int:
         return self.runs
 
+    @property
+    def counts(self) -> set[int]:
+        return {len(loss.values) for loss in self.held_out.values() if loss is not None}
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataSummary(Summary):
     amounts: dict[str, int]
     """The numbers of tokens by amount, in ascending order."""
     tokens_read: int
-    """The number of tokens that every run reads in training."""
+    """The number of tokens that a run reads in training; the expected number if sequences differ in length."""
     rows: tuple[DataRow, ...]
 
 
@@ -113,7 +117,10 @@ class DataEfficiency(TrainedQuestion[DataSpec, Losses, DataSummary]):
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.amounts import TrainingOnLess
 
+        with_length_counts(chosen)
         corpus = corpus_of(chosen)
+        require_different(self.values(chosen), len(corpus.train))
+        with_default_window(chosen)
         return TrainingOnLess(corpus), {"data_sha256": corpus.sha256}
 
     def shown(self, results: Sequence[RunResult[Any, Any]]) -> Sequence[RunResult[Any, Any]]:
@@ -131,7 +138,7 @@ class DataEfficiency(TrainedQuestion[DataSpec, Losses, DataSummary]):
         amounts = dict(sorted(tokens.items(), key=lambda pair: pair[1]))
         return DataSummary(
             amounts=amounts,
-            tokens_read=spec.steps * spec.batch * spec.train_length,
+            tokens_read=spec.tokens_read,
             rows=tuple(data_row(each, list(amounts)) for each in runs),
         )
 
@@ -191,13 +198,28 @@ def tokens_of(amount: str, available: int) -> int:
 
     Raises DataError if the text has fewer.
     """
-    value = share_or_tokens(amount)
-    tokens = round(value * available)
-    if isinstance(value, Fraction):
-        return tokens
-    if value > available:
+    tokens = tokens_meant(amount, available)
+    if tokens > available:
         raise DataError(
-            f"the text to train on has {available:,} tokens, fewer than the amount {value:,}; give more text, or a "
+            f"the text to train on has {available:,} tokens, fewer than the amount {tokens:,}; give more text, or a "
             "smaller amount (1 is all of the text)"
         )
-    return value
+    return tokens
+
+
+def tokens_meant(amount: str, available: int) -> int:
+    """Returns the same, even if the text has fewer."""
+    value = share_or_tokens(amount)
+    return value if isinstance(value, int) else round(value * available)
+
+
+def require_different(amounts: Sequence[str], available: int) -> None:
+    """Raises ArgumentError if two of the amounts mean the same number of tokens in a text of ``available`` tokens."""
+    known: dict[int, str] = {}
+    for amount in amounts:
+        tokens = tokens_meant(amount, available)
+        if tokens in known:
+            raise ArgumentError(
+                f"amounts: {known[tokens]} and {amount} are the same text, {tokens:,} tokens; leave out one of them"
+            )
+        known[tokens] = amount

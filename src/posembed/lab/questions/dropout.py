@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.questions.amounts import AmountSpec, Losses, canonical_amount, share_or_tokens
-from posembed.lab.questions.lengths import corpus_of
+from posembed.lab.questions.lengths import corpus_of, with_length_counts
 from posembed.lab.runs.spec import TRAINING, option
 from posembed.statistics import Estimate
 
@@ -49,7 +50,7 @@ class DropoutSummary(Summary):
     train_tokens: int | None
     """The number of tokens of the training text; None if every run failed."""
     tokens_read: int
-    """The number of tokens that every run reads in training."""
+    """The number of tokens that a run reads in training; the expected number if sequences differ in length."""
     rows: tuple[DropoutRow, ...]
 
 
@@ -66,7 +67,7 @@ class Dropout(TrainedQuestion[DropoutSpec, Losses, DropoutSummary]):
     counts = ("train_length", "test_tokens")
 
     def canonical(self, text: str) -> str:
-        return f"{float(text):.15g}" if is_rate(text) else text
+        return f"{Decimal(text).normalize():f}" if is_rate(text) else text
 
     def check_name(self, name: str) -> None:
         if not is_rate(name):
@@ -77,13 +78,14 @@ class Dropout(TrainedQuestion[DropoutSpec, Losses, DropoutSummary]):
 
         share_or_tokens(chosen["amount"])
         chosen["amount"] = canonical_amount(chosen["amount"])
+        with_length_counts(chosen)
         corpus = corpus_of(chosen)
         return DropoutAfterTheSum(corpus), {"data_sha256": corpus.sha256}
 
     def summary(self, runs: Sequence[BySeed[Losses]], spec: DropoutSpec, reading: Compared) -> DropoutSummary:
         return DropoutSummary(
             train_tokens=next((m.train_tokens for each in runs for m in each.measured.values()), None),
-            tokens_read=spec.steps * spec.batch * spec.train_length,
+            tokens_read=spec.tokens_read,
             rows=tuple(dropout_row(each) for each in runs),
         )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
-from posembed.lab.data.lengths import FULL, Counts, TrainLengths, counts_of, distribution
+from posembed.lab.data.lengths import FULL, NAMES, Counts, TrainLengths, counts_of, distribution
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.statistics import Estimate
@@ -91,10 +92,22 @@ class LanguageSpec(TrainingSpec):
         """What the model learns from the text: a name in ``lab.tasks.objectives``."""
         return "causal"
 
-    @property
+    @cached_property
     def lengths_drawn(self) -> TrainLengths | None:
         """The distribution of the lengths of training sequences; None if all have the training length."""
         return distribution(self.train_lengths, self.train_length_counts, self.train_length)
+
+    @property
+    def sequences_in_words(self) -> str:
+        if self.train_lengths is None:
+            return f"sequences of {self.train_length:,} tokens"
+        return f"sequences of up to {self.train_length:,} tokens (train lengths: {self.train_lengths})"
+
+    @property
+    def tokens_read(self) -> int:
+        """The expected number of tokens that a run predicts in training."""
+        drawn = self.lengths_drawn
+        return round(self.steps * self.batch * (self.train_length if drawn is None else drawn.mean))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +186,10 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
     names_help = "Encodings to compare, separated by commas. NAME+window applies a causal window."
     presets = presets_of("lengths")
     preset = "small"
-    presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
+    presets_help = (
+        "quick (minutes), small (an hour on two cores), gpt2 (a GPU), documents (512 to 4,096 tokens, as in guides; a "
+        "GPU) or documents-quarter (a quarter of every size)."
+    )
     counts = ("train_length", "test_tokens")
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +256,8 @@ def with_length_counts(chosen: dict[str, Any]) -> None:
     name = chosen.pop("train_lengths", None)
     if name not in (None, FULL):
         counts = counts_of(name)
-        chosen |= {"train_lengths": Path(name).name if counts else name, "train_length_counts": counts}
+        known = name if Path(name).name in NAMES else Path(name).name  # a file may be called "short"
+        chosen |= {"train_lengths": known, "train_length_counts": counts}
 
 
 def corpus_of(chosen: Mapping[str, Any], *, end: int | None = None) -> Corpus:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -67,14 +68,14 @@ class RowSpec(LanguageSpec):
     train_lengths: str | None = None
     """The name that is compared, such as "short" or "short+sinusoidal"."""
 
-    @property
+    @cached_property
     def lengths_drawn(self) -> TrainLengths | None:
         return distribution(self.lengths_name, self.train_length_counts, self.train_length)
 
     @property
     def lengths_name(self) -> str:
         """The name of its lengths, such as "short" for "short+sinusoidal"."""
-        return self.compared.removesuffix(f"+{self.encoding}")
+        return self.compared if self.encoding == LEARNED else self.compared.removesuffix(f"+{self.encoding}")
 
     def shared_settings(self) -> dict[str, Any]:
         own = ("encoding", "train_length_counts")
@@ -124,8 +125,12 @@ class RowSummary(Summary):
     """The number of training sequences of a run."""
     bands: dict[int, int]
     """The last position of each band, by its first position."""
+    reference_lengths: str
+    """The name of the reference's lengths: "full" for "full+sinusoidal". Each encoding is compared with its own run
+    on them."""
     control: str | None
-    """The encoding without learned rows with which ``beyond_control`` compares; None if it was not run."""
+    """The encoding without position parameters with which ``beyond_control`` compares; None if none was run with the
+    same lengths."""
     rows: tuple[RowRow, ...]
 
 
@@ -148,6 +153,11 @@ class Rows(TrainedQuestion[RowSpec, RowMeasurements, RowSummary]):
     @property
     def compared(self) -> str:
         return "train_lengths"
+
+    def canonical(self, text: str) -> str:
+        """Returns "short" for "short+learned" and "short+"."""
+        lengths, encoding = parts_of(text)
+        return lengths if encoding == LEARNED else text
 
     def check_name(self, name: str) -> None:
         lengths, encoding = parts_of(name)
@@ -175,19 +185,38 @@ class Rows(TrainedQuestion[RowSpec, RowMeasurements, RowSummary]):
                     f"the folder holds runs of several files called {each.results[0].spec.compared}, whose lengths "
                     "differ; choose another --out, or rename the file"
                 )
-        control = next((encoding_of(each) for each in runs if encoding_of(each) != LEARNED), None)
+        control, reference = control_of(runs), next(lengths_of(each) for each in runs if each.reference is None)
         return RowSummary(
             train_length=spec.train_length,
             steps=spec.steps,
             sequences=spec.steps * spec.batch,
             bands=bands(spec.train_length),
+            reference_lengths=reference,
             control=control,
-            rows=tuple(row_row(each, runs, spec, control) for each in runs),
+            rows=tuple(row_row(each, runs, spec, reference, control) for each in runs),
         )
 
 
 def encoding_of(runs: BySeed[RowMeasurements]) -> str:
     return str(runs.results[0].spec.encoding)
+
+
+def lengths_of(runs: BySeed[RowMeasurements]) -> str:
+    return str(runs.results[0].spec.lengths_name)
+
+
+def control_of(every: Sequence[BySeed[RowMeasurements]]) -> str | None:
+    """Returns the encoding without position parameters that was run with the reference's lengths and with the most of
+    the other lengths of the learned table; None if there is none."""
+    reference = next(lengths_of(each) for each in every if each.reference is None)
+    learned = {lengths_of(each) for each in every if encoding_of(each) == LEARNED}
+    run_with: dict[str, set[str]] = {}
+    for each in every:
+        if each.measured and not each.row["position_parameters"]:
+            run_with.setdefault(encoding_of(each), set()).add(lengths_of(each))
+    shared = {name: len(learned & lengths) for name, lengths in run_with.items() if reference in lengths}
+    best = max(shared, key=shared.__getitem__, default=None)
+    return best if best is not None and shared[best] > 1 else None
 
 
 def bands(length: int) -> dict[int, int]:
@@ -225,11 +254,14 @@ DRAWN = ("text_increase", "neighbour_increase", "attention")
 
 
 def row_row(
-    runs: BySeed[RowMeasurements], every: Sequence[BySeed[RowMeasurements]], spec: RowSpec, control: str | None
+    runs: BySeed[RowMeasurements],
+    every: Sequence[BySeed[RowMeasurements]],
+    spec: RowSpec,
+    reference: str,
+    control: str | None,
 ) -> RowRow:
-    kinds = {(each.results[0].spec.lengths_name, encoding_of(each)): each for each in every}
-    lengths, encoding = runs.results[0].spec.lengths_name, encoding_of(runs)
-    reference = next(lengths for (lengths, _), each in kinds.items() if each.reference is None)
+    kinds = {(lengths_of(each), encoding_of(each)): each for each in every}
+    lengths, encoding = lengths_of(runs), encoding_of(runs)
     own = None if reference == lengths else kinds.get((reference, encoding))
     others = [kinds.get((of, control or "")) for of in (lengths, reference)] if encoding == LEARNED else [None]
 

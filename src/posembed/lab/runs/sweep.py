@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posembed.calls import unknown
-from posembed.errors import ArgumentError
+from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec, Watcher
 from posembed.lab.runs.train import Progress, check, learning_rate, make_optimizer, run
@@ -67,8 +67,18 @@ def completed(
     keep: bool = True,
 ) -> list[RunResult[SpecT, MeasuredT]]:
     """Returns the result of each spec. ``train`` gets the specs that are not in the folder, and a callback for each new
-    result. The callback saves the result in the folder if ``keep`` is set."""
+    result. The callback saves the result in the folder if ``keep`` is set. Raises RunFolderError if the folder has a
+    run of the same name with other settings, such as a file of training lengths that has changed since."""
     done = {result.spec: result for result in folder.results()}
+    wanted = {spec.name: spec for spec in specs}
+    for spec in done:
+        if wanted.get(spec.name, spec) != spec:
+            now = dataclasses.asdict(wanted[spec.name])
+            differ = [name for name, value in dataclasses.asdict(spec).items() if value != now[name]]
+            raise RunFolderError(
+                f"{folder.path} holds the run {spec.name!r} with other values of {', '.join(differ)}; use the same "
+                "values or files to continue, or another --out"
+            )
     for result in [done[spec] for spec in specs if spec in done]:
         watcher.found(result)
 

@@ -31,7 +31,7 @@ from posembed.lab.runs.tensors import (
     save_tables,
     snapshot_steps,
 )
-from posembed.lab.tasks.task import Task, draw_seed
+from posembed.lab.tasks.task import Task, torch_seed
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -166,7 +166,7 @@ def _train(
     with delayed_signals() as signals:
         for step in range(first_step, spec.steps):
             batch = [tensor.to(accelerator.device) for tensor in task.draw(spec, model, step, mine)]
-            torch.manual_seed(draw_seed(spec, step) + accelerator.process_index * 2**31)  # for dropout
+            torch.manual_seed(torch_seed(spec, step, accelerator.process_index))  # for dropout
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(spec, step)
             loss = task.loss(wrapped, *batch)

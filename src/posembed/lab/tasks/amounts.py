@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from posembed.errors import ArgumentError
+from posembed.errors import ArgumentError, DataError
 from posembed.lab import measure
 from posembed.lab.model import PositionedModel
 from posembed.lab.questions.amounts import AmountSpec, Losses, tokens_of
@@ -27,6 +27,12 @@ class TrainingOnLess(TaskOnText[AmountT, Losses]):
     """Next-token prediction on one stretch of the training text. Held-out text is always the same."""
 
     def check(self, spec: AmountT) -> None:
+        tokens = len(self.text(spec))
+        if tokens <= spec.train_length:
+            raise DataError(
+                f"the amount {spec.amount} has {tokens:,} tokens, and a training length of {spec.train_length:,} needs "
+                f"at least {spec.train_length + 1:,}; use a larger amount, or a shorter length"
+            )
         self.check_lengths(spec, (spec.train_length,))
 
     def text(self, spec: AmountT) -> Tensor:

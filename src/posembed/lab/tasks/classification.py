@@ -18,7 +18,7 @@ from posembed.lab.model import Classifier, PositionedModel
 from posembed.lab.questions.classification import Classified, ImageSpec, Recognised, TextSpec
 from posembed.lab.questions.tokens import SpanSpec, TagSpec
 from posembed.lab.runs.spec import MeasuredT
-from posembed.lab.tasks.task import Task, build_encoding, draw_seed
+from posembed.lab.tasks.task import Task, build_encoding, torch_seed
 from posembed.layers.base import PositionEncoding
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
     def chosen(self, spec: ClassifierSpecT, step: int, among: Tensor | None = None) -> Tensor:
         """Returns the indices (B,) of the training examples in a step's batch. ``among``: the indices to choose from;
         None means all."""
-        generator = torch.Generator().manual_seed(draw_seed(spec, step))
+        generator = torch.Generator().manual_seed(torch_seed(spec, step))
         drawn = torch.randint(len(self.train_labels if among is None else among), (spec.batch,), generator=generator)
         return drawn if among is None else among[drawn]
 

@@ -21,7 +21,7 @@ from posembed.lab.questions.lengths import SEARCH_BUDGET, LanguageSpec, LengthSp
 from posembed.lab.rotary_search import search_longrope_factors
 from posembed.lab.runs.spec import MeasuredT
 from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES
-from posembed.lab.tasks.task import Task, draw_seed
+from posembed.lab.tasks.task import Task, torch_seed
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.rotary import RotaryEmbedding
@@ -87,7 +87,7 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
         If the lengths are drawn too, also returns the number of tokens to predict in each row (B,), after which a row
         is padding, and its mean over the rows of all processes.
         """
-        generator = torch.Generator().manual_seed(draw_seed(spec, step))
+        generator = torch.Generator().manual_seed(torch_seed(spec, step))
         text = self.text(spec)
         starts = torch.randint(len(text) - spec.train_length, (spec.batch, 1), generator=generator)
         position_ids = model.encoding.training_positions(spec.batch, spec.train_length, generator)

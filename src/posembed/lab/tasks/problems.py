@@ -37,7 +37,7 @@ from posembed.lab.tasks.problem_texts import (
     addition_written_forwards,
     tokens_read,
 )
-from posembed.lab.tasks.task import DecoderTask, build_encoding, draw_seed
+from posembed.lab.tasks.task import DecoderTask, build_encoding, draw_seed, torch_seed
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.nn.encodings import names_for, split_name
@@ -76,7 +76,7 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
         drawn, write = random.Random(draw_seed(spec, step)), written_for(spec)
         problems = [write(drawn.randint(1, spec.train_size), drawn) for _ in range(spec.batch)]
         ids, answers = encode(problems, spec.train_length + 1)
-        generator = torch.Generator().manual_seed(draw_seed(spec, step))
+        generator = torch.Generator().manual_seed(torch_seed(spec, step))
         if spec.encoding in IDS:
             position_ids, before_gap = moved(ids_of(spec.encoding, ids), max(spec.test_sizes), generator)
             position_ids, answers = position_ids[:, :-1], answers * ~before_gap

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from posembed.lab import attention, measure
 from posembed.lab.model import PositionedModel
-from posembed.lab.questions.rows import LEARNED, RowMeasurements, RowSpec
+from posembed.lab.questions.rows import BAND_ENDS, LEARNED, RowMeasurements, RowSpec
 from posembed.lab.tasks.language import TaskOnText, shared_loss
 from posembed.layers.learned import LearnedPositionalEmbedding
 
@@ -71,11 +71,13 @@ def tokens_replaced(spec: RowSpec) -> int:
 
 
 def rows_replaced(length: int) -> list[int]:
-    """Returns the rows to replace: all, or the first quarter of MOST_ROWS and the others spread evenly to the end."""
+    """Returns the rows to replace: all, or a quarter of MOST_ROWS in the first eighth of the table, at least the first
+    rows, and the others after it. Both are spread evenly, so that the mean over a band is that of all its rows."""
     if length <= MOST_ROWS:
         return list(range(length))
-    first = MOST_ROWS // 4
-    return [*range(first), *torch.linspace(first, length - 1, MOST_ROWS - first).round().int().tolist()]
+    early, end = MOST_ROWS // 4, max(MOST_ROWS // 4, round(length * BAND_ENDS[0]))
+    late = torch.linspace(end, length - 1, MOST_ROWS - early).round().int().tolist()
+    return [*(end * index // early for index in range(early)), *late]
 
 
 @contextmanager

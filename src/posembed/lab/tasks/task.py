@@ -16,6 +16,9 @@ from posembed.nn.encodings import Sizes, encoding_by_name
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+SEEDS_APART, PROCESSES_APART = 2654435761, 2246822519
+"""Odd numbers that spread multiples evenly over 2^32, so that the steps of two seeds or processes do not meet."""
+
 
 class Task(ABC, Generic[SpecT, MeasuredT]):
     """The data, model, loss and measurements of a question. A task can be pickled and sent to other machines."""
@@ -91,5 +94,12 @@ def build_encoding(spec: TrainingSpec, *, grid: tuple[int, int] | None = None, c
 
 
 def draw_seed(spec: TrainingSpec, step: int) -> int:
-    """Returns the seed for the random draws of one step. It is the same for every encoding, and differs by step."""
+    """Returns the seed of Python's generators for one step. It is the same for every encoding, and differs by seed and
+    step."""
     return spec.seed * 2**32 + step
+
+
+def torch_seed(spec: TrainingSpec, step: int, process: int = 0) -> int:
+    """Returns the seed of torch's generators for one step. It is the same for every encoding, and differs by seed, step
+    and process. It is below 2^32, because torch's generators on CPUs ignore all higher bits."""
+    return (spec.seed * SEEDS_APART + process * PROCESSES_APART + step) % 2**32

@@ -34,7 +34,7 @@ class DataEfficiencyPage(QuestionPage[DataSummary]):
     def about(self, spec: DataSpec, summary: DataSummary) -> str:
         return (
             f"Each run trains the same small Transformer ({model_size(spec)}) on a part of {spec.data} for "
-            f"{spec.steps:,} steps, in sequences of {spec.train_length:,} tokens (tokenizer: {spec.tokenizer}). Only "
+            f"{spec.steps:,} steps, in {spec.sequences_in_words} (tokenizer: {spec.tokenizer}). Only "
             "the amount of text and the position encoding differ. The number of steps is the same for all amounts, so "
             "all models get the same number of updates, and a smaller amount is read more often."
         )
@@ -65,17 +65,17 @@ class DataEfficiencyPage(QuestionPage[DataSummary]):
 
     def columns(self, summary: DataSummary, field: str, write: Any = None, *, ranked: bool = False) -> Iterable[Column]:
         """Yields a column for each amount, with a field of the rows."""
-        labels = {tokens: amount for amount, tokens in summary.amounts.items()}
-        sizes = list(labels)
-        return by_size(
-            sizes,
-            lambda row: {tokens: getattr(row, field)[amount] for tokens, amount in labels.items()},
-            write or loss_number,
-            note=lambda tokens: f"read {times_read(summary.tokens_read / tokens)}",
-            rank=lambda tokens: (1 if tokens in (sizes[0], sizes[-1]) else 4) if ranked else 0,
-            missing="failed",
-            failed=FAILED,
-        )
+        sizes = summary.amounts.values()
+        for amount, size in summary.amounts.items():  # one by one, since two amounts may be the same number of tokens
+            yield from by_size(
+                [size],
+                lambda row, amount=amount, size=size: {size: getattr(row, field)[amount]},  # type: ignore[misc]
+                write or loss_number,
+                note=lambda tokens: f"read {times_read(summary.tokens_read / tokens)}",
+                rank=lambda tokens: (1 if tokens in (min(sizes), max(sizes)) else 4) if ranked else 0,
+                missing="no result",
+                failed=FAILED,
+            )
 
     def tables(self, summary: DataSummary) -> list[Table]:
         rows, reference = [row for row in best_first(summary) if row.seeds], summary.reference
@@ -106,7 +106,7 @@ class DataEfficiencyPage(QuestionPage[DataSummary]):
         if not lines:
             return
         ends = [end for line in lines for e in line.points.values() for end in (e.value, e.low, e.high)]
-        known = [end for end in ends if end is not None and 0 < end < math.inf]
+        known = [end for end in ends if end is not None and 0 < end < math.inf] or [1.0]  # of losses of exactly 0
         yield picture(
             line_chart(
                 lines,
@@ -121,7 +121,7 @@ class DataEfficiencyPage(QuestionPage[DataSummary]):
             caption=" ".join(
                 [
                     "The steeper a line falls, the more its encoding gains from text. Where two lines cross, the "
-                    f"better encoding changes. With several runs, shaded bands are {INTERVAL}s.",
+                    f"encoding with the lower mean changes. With several runs, shaded bands are {INTERVAL}s.",
                     *not_drawn(summary.rows),
                 ]
             ),
@@ -160,6 +160,8 @@ def losses_table(results: Sequence[RunResult[Any, Any]]) -> Table:
 
 def times_read(times: float) -> str:
     """Formats how often a text is read: "75 times", "1.2 times"."""
+    if times < 0.05:
+        return "less than 0.1 times"
     return f"{times:,.0f} times" if times >= 9.95 else f"{times:.1f} times"
 
 
@@ -180,9 +182,12 @@ def best_first(summary: DataSummary) -> list[DataRow]:
 def at_amount(amount: str, summary: DataSummary) -> list[str]:
     """Returns sentences that compare the encodings at one amount."""
     found = [(row, loss) for row in summary.rows if (loss := row.held_out[amount]) is not None]
-    best, lowest = min(found, key=lambda pair: pair[1].value)
-    words = amount_in_words(amount)
-    first = f"With {words}, {called(best.name)} has the lowest held-out loss, {loss_number(lowest.value)} nats."
+    lowest = min(loss.value for _, loss in found)
+    best = [called(row.name) for row, loss in found if loss.value == lowest]
+    says = f"{listed(best)} {'has' if len(best) == 1 else 'have'} the lowest held-out loss, {loss_number(lowest)} nats."
+    if len(found) == 1:
+        says = f"{best[0]} has a held-out loss of {loss_number(lowest)} nats."
+    first = f"With {amount_in_words(amount)}, {says}"
     compared = [
         (outcome(difference), f"{called(row.name)} ({signed(difference.value)})")
         for row, _ in sorted(found, key=lambda pair: pair[1].value)
@@ -217,17 +222,18 @@ def crossings(summary: DataSummary) -> list[str]:
             )
         if not crossed:
             signs = {e.value > 0 for _, e in known}
-            (unsure if len(signs) > 1 else without).append(called(row.name))
-    if unsure:
-        sentences.append(
-            f"The mean curves of {listed(unsure)} and {reference} cross too, but not significantly."
-            if sentences
-            else f"The mean curves of {listed(unsure)} and {reference} cross, but not significantly."
-        )
-    if without:
-        curves = "curve of" if len(without) == 1 else "curves of"
-        crosses = "does not cross" if len(without) == 1 else "do not cross"
-        sentences.append(f"The {curves} {listed(without)} {crosses} that of {reference} at these amounts.")
+            if len(signs) > 1:
+                unsure.append(called(row.name))
+            elif len(known) == len(amounts):  # at an amount without both losses, they may cross
+                without.append(called(row.name))
+    too = " too" if sentences else ""
+    for names, one, several, rest in (
+        (unsure, "crosses", "cross", f"{too}, but not significantly"),
+        (without, "does not cross", "do not cross", " at these amounts"),
+    ):
+        if names:
+            curves, crosses = ("curve", one) if len(names) == 1 else ("curves", several)
+            sentences.append(f"The mean {curves} of {listed(names)} {crosses} that of {reference}{rest}.")
     return sentences
 
 
@@ -257,17 +263,16 @@ def growths(summary: DataSummary) -> list[str]:
 
 
 def learned_by_heart(summary: DataSummary) -> list[str]:
-    """Compares the losses on the training text with the smallest amount, which show how much of it a model knows by
-    heart."""
+    """Compares the losses on the training text with the smallest amount, if the runs read it more than once."""
     least = next(iter(summary.amounts), "")
     known = [(loss.value, called(row.name)) for row in summary.rows if (loss := row.training.get(least)) is not None]
-    if len(known) < 2:
+    if len(known) < 2 or summary.tokens_read <= summary.amounts[least]:
         return []
     (low, best), (high, worst) = min(known), max(known)
     return [
         f"With {amount_in_words(least)}, the loss on the training text itself is lowest with {best} "
-        f"({loss_number(low)}) and highest with {worst} ({loss_number(high)}). The lower it is, the more of its text "
-        "the model has learned by heart."
+        f"({loss_number(low)}) and highest with {worst} ({loss_number(high)}). If it is far "
+        "below the held-out loss, the model has learned its text by heart."
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,7 +14,16 @@ from posembed.plots.charts import dots_figure
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, QuestionPage, estimate_cell
 from posembed.report.questions.data_efficiency import losses_table, times_read
-from posembed.report.words import by_outcome, capitalised, failures, listed, loss_number, model_size, outcome, signed
+from posembed.report.words import (
+    by_outcome,
+    capitalised,
+    failures,
+    listed,
+    loss_number,
+    model_size,
+    outcome,
+    signed,
+)
 from posembed.statistics import INTERVAL, Estimate
 
 FIRST = "dropout"
@@ -33,18 +43,20 @@ class DropoutPage(QuestionPage[DropoutSummary]):
         often = "" if tokens is None else f", which it reads {times_read(summary.tokens_read / tokens)}"
         return (
             f"Each run trains the same small Transformer ({model_size(spec)}) on {amount_in_words(spec.amount)} of "
-            f"{spec.data}{often}, in {spec.steps:,} steps with sequences of {spec.train_length:,} tokens (tokenizer: "
+            f"{spec.data}{often}, in {spec.steps:,} steps with {spec.sequences_in_words} (tokenizer: "
             f"{spec.tokenizer}). Only the dropout after the sum of tokens and positions differs; the dropout elsewhere "
             f"is {spec.dropout:g}. Both losses are measured without dropout, on equally many tokens."
         )
 
     def paragraphs(self, summary: DropoutSummary) -> list[str]:
         rows = measured_rows(summary)
+        failed = failures([dataclasses.replace(row, name=f"dropout {row.name}") for row in summary.rows])
         if not rows:
-            return [" ".join(failures(summary.rows))]
+            return [" ".join(failed)]
         best, lowest = rows[0]
-        first = f"Dropout {best.name} has the lowest held-out loss, {loss_number(lowest.value)} nats."
-        held_out = [first, *compared(summary, "versus_reference"), *failures(summary.rows)]
+        has = "a held-out loss of" if len(rows) == 1 else "the lowest held-out loss,"
+        first = f"Dropout {best.name} has {has} {loss_number(lowest.value)} nats."
+        held_out = [first, *compared(summary, "versus_reference"), *failed]
         return [" ".join(held_out), " ".join(gaps(summary))]
 
     def main_table(self, summary: DropoutSummary) -> Table:

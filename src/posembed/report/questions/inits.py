@@ -78,7 +78,7 @@ class InitsPage(QuestionPage[InitSummary]):
     def about(self, spec: InitSpec, summary: InitSummary) -> str:
         return (
             f"Each run trains the same small Transformer ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, "
-            f"in sequences of {spec.train_length:,} tokens (tokenizer: {spec.tokenizer}). {MODELS[summary.model]} A "
+            f"in {spec.sequences_in_words} (tokenizer: {spec.tokenizer}). {MODELS[summary.model]} A "
             f"learned table of {spec.train_length:,} rows is added to its input. Only its initial values differ."
         )
 

@@ -43,8 +43,8 @@ class LengthsPage(QuestionPage[LengthSummary]):
             model = f"the same model, {spec.model} ({model_size(spec)}), {spec.model_start},"
             more = " Where its heads look is not shown, because only the lab's own model returns attention weights."
         return (
-            f"Each run trains {model} on {spec.data} for {spec.steps:,} steps, in sequences of {spec.train_length:,} "
-            f"tokens (tokenizer: {spec.tokenizer}), and tests it with up to {max(spec.test_lengths):,} tokens. Only "
+            f"Each run trains {model} on {spec.data} for {spec.steps:,} steps, in {spec.sequences_in_words} "
+            f"(tokenizer: {spec.tokenizer}), and tests it with up to {max(spec.test_lengths):,} tokens. Only "
             f"the position encoding differs.{more}"
         )
 

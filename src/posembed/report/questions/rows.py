@@ -82,7 +82,10 @@ class RowsPage(QuestionPage[RowSummary]):
             panels = [
                 panel("times that each row was trained (log scale)", learned, "trained", logarithmic=True),
                 panel(
-                    f"loss minus that with {summary.reference} lengths, nats per token", rows, "versus_reference", 0.0
+                    f"loss minus that with {summary.reference_lengths} lengths, nats per token",
+                    rows,
+                    "versus_reference",
+                    0.0,
                 ),
             ]
             yield picture(
@@ -91,7 +94,8 @@ class RowsPage(QuestionPage[RowSummary]):
                 described=" ".join(self.answer(summary)[:1]),
                 caption=f"{how} A dashed line is an encoding without learned rows, trained on the same lengths.",
             )
-        shown = [row for row in learned if row.name == summary.reference] or learned[:1]
+        matters = reference_row(summary)
+        shown = [] if matters is None else [matters]
         panels = [
             panel("nats per text, if the row is replaced with the mean row", shown, "text_increase", 0.0),
             panel("nats per text, if the row is replaced with its neighbour", shown, "neighbour_increase", 0.0),
@@ -182,7 +186,7 @@ def trained_table(summary: RowSummary) -> Table:
 def versus_table(summary: RowSummary) -> Table:
     return table_of(
         [row for row in summary.rows if any(row.versus_reference.values())],
-        f"Loss by position, minus that with {summary.reference} lengths",
+        f"Loss by position, minus that with {summary.reference_lengths} lengths",
         "In nats per token, for the same encoding, paired by seed. Above 0 is worse.",
         *by_band(summary, lambda row, first: estimate_cell(row.versus_reference[first], signed, missing="")),
         first=FIRST,
@@ -232,9 +236,9 @@ def matter_table(summary: RowSummary) -> Table:
 
 
 def reference_row(summary: RowSummary) -> RowRow | None:
-    """Returns the reference if it has a learned table, or else the first learned table that was trained."""
+    """Returns the learned table with the reference's lengths, or else the first learned table that was trained."""
     learned = [row for row in summary.rows if row.encoding == LEARNED and row.seeds]
-    return next((row for row in learned if row.name == summary.reference), learned[0] if learned else None)
+    return next((row for row in learned if row.name == summary.reference_lengths), learned[0] if learned else None)
 
 
 def last_band(summary: RowSummary) -> tuple[int, int]:
@@ -248,13 +252,16 @@ def _late(row: RowRow, summary: RowSummary) -> str:
     if versus is None or trained is None or row.encoding != LEARNED:
         return ""
     late, control = band_name(first, last), summary.control
+    usual = next(each.trained[first] for each in summary.rows if each.name == summary.reference_lengths)
+    less = usual is not None and trained.value < usual.value
     text = (
-        f"With {row.name} lengths, only {share(trained.value / summary.sequences)} of the sequences trained a row of "
-        f"positions {late}, and the loss there is {measured(versus, signed)} nats compared with {summary.reference} "
-        "lengths."
+        f"With {row.name} lengths, {'only ' if less else ''}{share(trained.value / summary.sequences)} of the "
+        f"sequences trained a row of positions {late}, and the loss there is {measured(versus, signed)} nats compared "
+        f"with {summary.reference_lengths} lengths."
     )
     found, at_early = row.late_beyond_early, row.beyond_control[early]
-    if beyond is None or found is None or at_early is None:
+    # More training of late rows than with the reference's lengths does not show what little training costs.
+    if beyond is None or found is None or at_early is None or not less or first == early:
         return text
     verdict = {
         "above": "late rows are learned poorly, as guides say",
@@ -311,7 +318,7 @@ def _attention(summary: RowSummary) -> str:
         return ""
     (first, end), (start, last) = next(iter(summary.bands.items())), last_band(summary)
     zero, early, late = row.attention_by_position.get(0), row.attention[first], row.attention[start]
-    if zero is None or early is None or late is None:
+    if zero is None or early is None or late is None or len(summary.bands) < 2:
         return ""
     return (
         f"With {row.name} lengths, position 0 receives {measured(zero)} times the attention that it would receive if "
