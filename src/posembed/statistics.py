@@ -71,7 +71,8 @@ def jackknife(groups: Sequence[int], statistic: Callable[[Sequence[int]], float 
     """Estimates a statistic of several groups, with an interval from leaving out one group at a time (Tukey 1958).
 
     It is for values that share groups, such as the similarities of all pairs of runs, in which each run occurs several
-    times. The interval (Student's t) is too wide rather than too narrow (Efron and Stein 1981).
+    times. The interval is Student's t. On average, the variance behind it is too large rather than too small (Efron and
+    Stein 1981). A group that no value belongs to makes it too narrow, because leaving that group out changes nothing.
 
     groups: such as the seeds of the runs. statistic: its value for some of the groups; None if there are too few of
     them. Without enough groups to leave one out, there is no interval.

@@ -31,7 +31,7 @@ def test_a_few_documents_that_agree_are_not_significant(documents: int, examples
     found = accuracy_difference(ours, lambda correct: correct)
     assert found is not None
     assert found.significant == (documents >= FEWEST_ALIKE)
-    sentence, _ = compared({"a": found}, "b", "documents")
+    [sentence] = compared({"a": found}, "b", "documents")
     assert ("unknown over documents" in sentence) == (documents < FEWEST_ALIKE)
     assert ("better than b" in sentence) == (documents >= FEWEST_ALIKE)
 

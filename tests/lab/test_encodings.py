@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from posembed.lab.runs import train
 from posembed.lab.runs.results import result_from_json
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
+from posembed.nn import Sizes, encoding_by_name
 
 BIASES = ["t5", "kerple-log", "kerple-power", "fire"]
 AT_THE_END = ["learned-concat", "tupe-r"]
@@ -111,6 +113,21 @@ def test_no_text_for_the_search_is_said_before_anything_trains(spec: LengthSpec,
         train.check(spec, task)
     train.check(dataclasses.replace(spec, rope_factors=(1.0,) * 4), task)
     train.check(dataclasses.replace(spec, encoding="rope"), task)
+
+
+@pytest.mark.parametrize("head_dim", [1, 3, 5])
+@pytest.mark.parametrize("sizes", [{}, {"longest": 64}, {"longest": 64, "rope_factors": (1.0, 2.0)}])
+def test_an_odd_head_gives_longrope_the_error_of_rope(head_dim: int, sizes: dict[str, Any]) -> None:
+    for name in ("rope", "rope-longrope"):
+        with pytest.raises(ArgumentError, match=f"head_dim must be even and positive, got {head_dim}"):
+            encoding_by_name(name, Sizes(dim=3 * head_dim, heads=3, max_len=16, **sizes))
+
+
+def test_longrope_for_texts_shorter_than_the_training_texts() -> None:
+    encoding = encoding_by_name("rope-longrope", Sizes(dim=8, heads=2, max_len=16, longest=4))
+    plain = encoding_by_name("rope", Sizes(dim=8, heads=2))
+    for ours, theirs in zip(*(each.cos_sin(torch.arange(16)) for each in (encoding, plain)), strict=True):  # type: ignore[operator]
+        assert torch.equal(ours, theirs)
 
 
 def test_longrope_needs_factors_where_nothing_searches_for_them(spec: LengthSpec) -> None:

@@ -105,11 +105,17 @@ def test_a_space_without_anything_new_ends_the_search() -> None:
         ({"head_dim": 7}, "even"),
         ({"budget": 2.5}, "budget must be a whole number"),
         ({"original_length": 0}, "original_length must be at least 1"),
+        ({"original_length": 1}, "at least 2; got 1"),
+        *(({"base": base}, "base must be a number above 0") for base in (0, -5.0, math.nan, math.inf, "1")),
+        ({"base": 1.0}, "a base above 1"),
+        ({"seed": None}, "seed must be a whole number"),
+        ({"loss": lambda s: None}, "loss must return a number for each scaling; got None"),
+        ({"loss": lambda s: torch.ones(3)}, "loss must return a number"),
     ],
 )
 def test_bad_input(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        search_longrope_factors(distance, **({"head_dim": 16} | LENGTHS | wrong))  # type: ignore[arg-type]
+        search_longrope_factors(**({"loss": distance, "head_dim": 16} | LENGTHS | wrong))  # type: ignore[arg-type]
 
 
 def test_initial_tokens_keep_their_angles() -> None:
@@ -122,3 +128,12 @@ def test_initial_tokens_keep_their_angles() -> None:
             assert torch.equal(ours, torch.where(first, kept, other))
     with pytest.raises(ArgumentError, match="initial_tokens"):
         LongRopeScaling((1.0,), (2.0,), 16, 4.0, initial_tokens=-1)
+
+
+@pytest.mark.parametrize("initial_tokens", [1, 100, 127, 128, 255, 256, 300, 70_000])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_initial_tokens_are_counted_in_every_type_of_ids(initial_tokens: int, dtype: torch.dtype) -> None:
+    rope = RotaryEmbedding(4, scaling=LongRopeScaling((1.0,) * 2, (2.0, 3.0), 16, 4.0, initial_tokens=initial_tokens))
+    ids = torch.arange(min(torch.iinfo(dtype).max + 1, 400))
+    for ours, expected in zip(rope.cos_sin(ids.to(dtype)), rope.cos_sin(ids), strict=True):
+        assert torch.equal(ours, expected)

@@ -239,6 +239,17 @@ def test_the_constructor_is_shown() -> None:
             lambda: RotaryEmbedding(8, scaling=LongRopeScaling((1.0,), (1.0,), 64, 2.0)),
             "this head has 4 pairs.*got 1 factors",
         ),
+        *(
+            (lambda wrong=wrong: LongRopeScaling((1.0,) * len(wrong), wrong, 64, 2.0), "one positive number per pair")
+            for wrong in ((), (math.nan, 1.0), (1.0, math.nan), (math.inf,), (0.0,), ("2",), torch.ones(1))
+        ),
+        (lambda: LongRopeScaling([1.0], (-1.0,), 64, 2.0), "one positive number per pair"),
+        (lambda: LongRopeScaling(1.0, 2.0, 64, 2.0), "must be tuples"),
+        (lambda: LongRopeScaling((1.0,), (2.0,), 64, None), "one original_length and one factor"),
+        (lambda: LongRopeScaling((1.0,), (2.0,), None, 2.0), "one original_length and one factor"),
+        (lambda: LongRopeScaling((1.0,), (2.0,), 64, 2.0, math.nan), "attention_factor must be a number above 0"),
+        (lambda: YarnScaling(64, attention_factor=0.0), "attention_factor must be a number above 0"),
+        (lambda: RotaryEmbedding(8, base=1.0, scaling=YarnScaling(64)), "a base above 1; got 1"),
     ],
 )
 def test_bad_arguments(build: Any, message: str) -> None:

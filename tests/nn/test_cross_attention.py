@@ -10,7 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posembed import Alibi, ArgumentError, LearnedPositionalEmbedding, PositionEncoding, RotaryEmbedding
+from posembed import (
+    Alibi,
+    ArgumentError,
+    LearnedPositionalEmbedding,
+    LinearScaling,
+    PositionEncoding,
+    RotaryEmbedding,
+)
 from posembed.nn import (
     CrossAttention,
     Decoder,
@@ -228,6 +235,27 @@ def in_two_steps(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
         model(X[:, :1], cache=cache, **second)
 
 
+def with_other_positions() -> None:
+    """The cache has read the memory at other positions."""
+    model = plain(cross_encoding="rope")
+    with torch.no_grad():
+        cache = model.new_cache(2, 9)
+        for ids in (torch.arange(7), 2 * torch.arange(7)):
+            memory = Memory(SOURCE, encoding=model.cross_encoding, position_ids=ids)
+            positions = Positions(model.encoding, X[:, :1], cache=cache, memory=memory)
+            model(X[:, :1], positions=positions)
+            positions.commit()
+
+
+def with_another_encoding() -> None:
+    model = plain(cross_encoding="rope")
+    with torch.no_grad():
+        cache = model.new_cache(2, 9)
+        model(X[:, :1], memory=SOURCE, cache=cache)
+        model.cross_encoding = None
+        model(X[:, :1], memory=SOURCE, cache=cache)
+
+
 REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: plain()(X), r"needs the outputs of an encoder: pass memory=\(B, S, D\)"),
     (lambda: plain(cross_attention=False)(X, memory=SOURCE), "this Decoder does not attend to a memory; build"),
@@ -246,10 +274,12 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: plain(cross_encoding="rope", cross_attention=False), "cross_encoding is for cross-attention"),
     (lambda: CrossAttention(dim=10, heads=4), "heads must divide the width"),
     (lambda: plain()(X, memory=SOURCE, positions=Positions(Alibi(HEADS), X)), "positions hold the .* memory"),
-    (lambda: in_two_steps({"memory": SOURCE}, {"memory": SOURCE + 1}), "have read another memory or memory_mask"),
+    (lambda: in_two_steps({"memory": SOURCE}, {"memory": SOURCE + 1}), "have read another memory, memory_mask"),
+    (with_other_positions, "positions or encoding of the memory"),
+    (with_another_encoding, "positions or encoding of the memory"),
     (
         lambda: in_two_steps({"memory": SOURCE}, {"memory": SOURCE, "memory_mask": torch.ones(2, 7)}),
-        "have read another memory or memory_mask",
+        "have read another memory, memory_mask",
     ),
 ]
 
@@ -271,3 +301,58 @@ def test_a_step_that_fails_leaves_the_memory_and_an_emptied_cache_takes_another(
     model(x, cache=cache, memory=source)
     cache.length = 0
     torch.testing.assert_close(model(x, cache=cache, memory=source + 1), model(x, memory=source + 1), **EXACT)
+
+
+@pytest.mark.parametrize("across", ACROSS)
+def test_a_memory_outlives_the_cache_that_read_it(across: str | None) -> None:
+    """Neither another cache nor a training step reads the keys and values of an earlier cache: weights may change."""
+    model, x, outputs = decoder("rope", across), tokens(2, 5), tokens(2, 7)
+    memory = Memory(outputs, encoding=model.cross_encoding)
+
+    def read(cache: object = None) -> Tensor:
+        positions = Positions(model.encoding, x, memory=memory, cache=cache)  # type: ignore[arg-type]
+        y = model(x, positions=positions)
+        positions.commit()
+        return y
+
+    with torch.no_grad():
+        read(model.new_cache(2, 5))
+    read().sum().backward()
+    for layer in model.layers:
+        assert layer.cross_attention.keys_values.weight.grad.any()
+        layer.cross_attention.keys_values.weight.data *= -2
+    expected = model(x, memory=outputs)
+    torch.testing.assert_close(read(), expected, **EXACT)
+    with torch.no_grad():
+        torch.testing.assert_close(read(model.new_cache(2, 5)), expected, **EXACT)
+
+
+def test_the_copy_of_a_cache_goes_on_alone_with_the_same_model() -> None:
+    model, x, memory = decoder(), tokens(2, 4), tokens(2, 7).requires_grad_() * 1.0
+    with torch.no_grad():
+        cache = model.new_cache(2, 4)
+        model(x[:, :2], memory=memory, cache=cache)
+        branch = copy.deepcopy(cache)
+        assert list(branch.memory.kept) == [layer.cross_attention for layer in model.layers]
+        other = torch.cat((x[:, :2], x[:, 2:].flip(1)), dim=1)
+        for text, own in ((x, cache), (other, branch)):
+            parts = model(text[:, 2:], cache=own)
+            torch.testing.assert_close(parts, model(text, memory=memory)[:, 2:], **EXACT)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("source", [2, 6, 30])
+def test_the_length_of_the_target_may_be_given_under_a_scaling(source: int) -> None:
+    """Queries and keys take the length of the longer text, however the target's is given; step by step too."""
+    scaled = RotaryEmbedding(DIM // HEADS, scaling=LinearScaling(original_length=4))
+    model = scrambled(plain(cross_encoding=scaled))
+    x, memory = tokens(2, 6), tokens(2, source)
+    y = model(x, memory=memory)
+    padded, mask = torch.cat((memory, tokens(2, 3)), dim=1), torch.ones(2, source + 3)
+    mask[:, source:] = 0
+    for length in (6, torch.tensor(6), torch.tensor([6, 6]), torch.full((2, 6), 6)):
+        torch.testing.assert_close(model(x, memory=memory, text_length=length), y, **EXACT)
+        torch.testing.assert_close(model(x, memory=padded, memory_mask=mask, text_length=length), y, **EXACT)
+    cache = model.new_cache(2, 6)
+    steps = [model(part, memory=memory, cache=cache, text_length=6) for part in x.split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), y, **EXACT)

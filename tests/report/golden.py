@@ -75,7 +75,7 @@ FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"
 FOLDERS: dict[str, Callable[[Path], object]] = {
     "lengths": lambda path: made_up_runs.save(path, [*made_up_runs.runs(3), made_up_runs.run("none", failure=FAILURE)]),
     "inits": lambda path: made_up_inits.save_inits(path, made_up_inits.typical(3)),
-    "sharing": lambda path: made_up_sharing.save_sharing(path, made_up_sharing.runs(3)),
+    "sharing": lambda path: made_up_sharing.save_sharing(path, made_up_sharing.runs(6)),
     "by-task": lambda path: made_up_by_task.save_by_task(path, made_up_by_task.by_task_runs(3)),
     "rows": lambda path: made_up_rows.save_rows(path, made_up_rows.row_runs(3)),
     "data-efficiency": lambda path: made_up_amounts.save_amounts(path, made_up_amounts.data_runs(3)),

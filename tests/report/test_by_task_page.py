@@ -36,6 +36,25 @@ def test_without_enough_seeds_the_answer_says_what_is_missing(tmp_path: Path) ->
     assert "two tasks" not in alone
 
 
+def test_the_answer_names_what_it_leaves_out_and_what_it_combines(tmp_path: Path) -> None:
+    results = by_task_runs(3)
+    folder = save_by_task(tmp_path, results)
+    assert "not in the run folder" not in answer(folder)
+    assert "come from leaving out one seed at a time" in answer(folder)
+    assert "paired by seed" not in answer(folder)
+    for result in results[:2]:
+        folder.file("tables", result.spec).unlink()
+    assert "Tables that are not in the run folder are left out: causal, seed 0; masked, seed 0." in answer(folder)
+
+
+def test_a_start_that_all_seeds_share_is_named(tmp_path: Path) -> None:
+    for init in ("normal-0.02", "xavier", "zero", "sinusoidal", "sinusoidal-0.02"):
+        runs = [by_task_run("masked", seed, init=init) for seed in range(2)]
+        text = answer(save_by_task(tmp_path / init, runs))
+        alike = f"All tables start from the same values ({init}), so they are alike before they learn." in text
+        assert alike == init.startswith("sinusoidal")
+
+
 def test_a_larger_distance_is_more_different(tmp_path: Path) -> None:
     folder = save_by_task(tmp_path, by_task_runs(4))
     pairs = QUESTIONS["by-task"].summarise(folder.results(), folder=folder).pairs

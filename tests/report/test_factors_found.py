@@ -33,6 +33,18 @@ def test_the_factors_of_each_seed_are_in_the_report() -> None:
     )
 
 
+def test_a_loss_beyond_every_perplexity_is_infinite() -> None:
+    """Such as that of a model that diverged: e to the power of 710 is no float."""
+    result = searched(0)
+    assert result.measurements is not None
+    assert result.measurements.searched is not None
+    starts = {"linear": 710.0, "ntk": math.inf, "yarn": 1537.9}
+    diverged = dataclasses.replace(result.measurements.searched, loss=1e9, starts=starts)
+    result = dataclasses.replace(result, measurements=dataclasses.replace(result.measurements, searched=diverged))
+    (table,) = (t for t in PAGE.tables(QUESTIONS["lengths"].summarise([*runs(1), result])) if "search" in t.title)
+    assert [cell.text for cell in table.rows[0].cells][:4] == ["∞"] * 4
+
+
 def test_nothing_is_said_without_a_search() -> None:
     summary = QUESTIONS["lengths"].summarise(runs(2))
     assert not any(t.rows for t in PAGE.tables(summary) if t.title == "Factors found by a search")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FEWEST_ALIKE = 6
-"""The minimum number of documents for an interval if all their differences are equal. By chance, n signs are equal with
-probability 2^(1 - n), which is below 5% from n = 6 on."""
+"""The minimum number of documents or seeds for an interval if all their differences are equal. By chance, n signs are
+equal with probability 2^(1 - n), which is below 5% from n = 6 on."""
 
 
 class BySeed(Generic[MeasuredT]):

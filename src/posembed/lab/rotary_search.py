@@ -16,10 +16,11 @@ from random import Random
 
 import torch
 
+from posembed.calls import require_positive
 from posembed.errors import ArgumentError
 from posembed.layers.rotary import rotary_frequencies
 from posembed.layers.rotary_scaling import LinearScaling, LongRopeScaling, NTKScaling, YarnScaling
-from posembed.positions.checks import require_at_least_one
+from posembed.positions.checks import require_at_least_one, require_whole
 
 INITIAL_TOKENS = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256)
 """The numbers of first tokens that may keep their positions (the paper's table 4)."""
@@ -87,7 +88,7 @@ def search_longrope_factors(
         seed: the same seed and losses give the same factors.
 
     Raises:
-        ArgumentError: lengths, a budget or a population that cannot be used.
+        ArgumentError: lengths, a base, a budget or a population that cannot be used, or a loss that is not a number.
 
     Examples:
         >>> import math
@@ -99,6 +100,8 @@ def search_longrope_factors(
         True
     """
     require_at_least_one(original_length=original_length, length=length, budget=budget, population=population)
+    require_whole(seed, "seed")
+    require_positive(base=base)
     if length <= original_length:
         raise ArgumentError(
             f"length must be above original_length={original_length}, the length up to which nothing is scaled; got "
@@ -123,7 +126,11 @@ def search_longrope_factors(
         """Computes the loss of new genes. Returns False if there are none, or no budget is left."""
         if genes is None or len(known) >= budget:
             return False
-        value = float(loss(scaling_of(genes)))
+        given = loss(scaling_of(genes))
+        try:
+            value = float(given)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ArgumentError(f"loss must return a number for each scaling; got {given!r}") from error
         known[genes] = value if math.isfinite(value) else math.inf
         return True
 

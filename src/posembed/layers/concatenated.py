@@ -60,6 +60,8 @@ class ConcatenatedPositionalEmbedding(InputEncoding):
         super().__init__(dim, dropout)
         position_dim = max(dim // 4, 1) if position_dim is None else position_dim
         require_at_least_one(max_len=max_len, position_dim=position_dim)
+        if dim < 2:
+            raise ArgumentError(f"dim must be at least 2, one for the token and one for the position; got {dim}")
         if position_dim >= dim:
             raise ArgumentError(
                 f"position_dim must be 1 to {dim - 1}, so that some of dim={dim} is left for the token; got "

@@ -178,7 +178,7 @@ class RotaryEmbedding(RotationEncoding):
             trained = frequencies
             frequencies, attention_factor = self.scaling.scaled(trained, base=self.base, length=lengths)
             if self.scaling.initial_tokens:
-                first = position_ids.unsqueeze(-1) < self.scaling.initial_tokens
+                first = position_ids.long().unsqueeze(-1) < self.scaling.initial_tokens  # a uint8 compares modulo 256
                 frequencies = torch.where(first, trained, frequencies)
         angles = position_ids.unsqueeze(-1).float() * frequencies
         cos, sin = angles.cos(), angles.sin()

@@ -22,6 +22,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from posembed.calls import require_positive
 from posembed.errors import ArgumentError
 from posembed.positions.checks import require_whole
 
@@ -46,6 +47,8 @@ class RotaryScaling:
         require_whole(original, "original_length, which comes before the factor,")
         if original < 2:
             raise ArgumentError(f"original_length is the training length, at least 2; got {original}")
+        if (own := getattr(self, "attention_factor", None)) is not None:
+            require_positive(attention_factor=own)
 
     def _require_above(self, high: str, low: str) -> None:
         if not 0 < getattr(self, low) < getattr(self, high):
@@ -153,6 +156,8 @@ class YarnScaling(RotaryScaling):
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
         pairs = len(frequencies)
+        if base <= 1:
+            raise ArgumentError(f"YaRN needs frequencies that fall from pair to pair, so a base above 1; got {base}")
 
         def index_of(turns: float) -> float:
             return pairs * math.log(self.original_length / (turns * 2 * math.pi)) / math.log(base)
@@ -232,9 +237,19 @@ class LongRopeScaling(RotaryScaling):
         require_whole(self.initial_tokens, "initial_tokens")
         if self.initial_tokens < 0:
             raise ArgumentError(f"initial_tokens counts tokens and cannot be negative; got {self.initial_tokens}")
-        if len(self.short_factors) != len(self.long_factors) or min(self.short_factors + self.long_factors) <= 0:
+        if self.factor is None or self.original_length is None:
             raise ArgumentError(
-                "short_factors and long_factors must have the same length, one positive number per pair of "
+                "the factors of LongRoPE are for one original_length and one factor, both numbers; got "
+                f"original_length={self.original_length} and factor={self.factor}"
+            )
+        both = (self.short_factors, self.long_factors)
+        if (
+            not all(isinstance(each, tuple | list) and each for each in both)
+            or len(self.short_factors) != len(self.long_factors)
+            or not all(isinstance(f, Real) and 0 < f < math.inf for f in (*self.short_factors, *self.long_factors))
+        ):
+            raise ArgumentError(
+                "short_factors and long_factors must be tuples of the same length, one positive number per pair of "
                 f"components of a head; got {self.short_factors} and {self.long_factors}"
             )
 

@@ -53,7 +53,7 @@ class Tupe(ScoreBias):
     (2 D, D) and ``projection_bias`` (2 D,): U_q above U_k. With ``reset_first`` also ``first_weight`` (2, H).
 
     Raises:
-        ArgumentError: a size that cannot be used, or a relative bias for another number of heads.
+        ArgumentError: a size that cannot be used, or a relative bias that does more than add to the scores of H heads.
         PositionError: in a call, a position without a row.
 
     Examples:
@@ -82,9 +82,10 @@ class Tupe(ScoreBias):
         require_divisible(dim, heads)
         if std is not None:
             require_scale(std)
-        if relative is not None and (not isinstance(relative, ScoreBias) or relative.heads != heads):
+        if relative is not None and not (_is_bias_alone(relative) and relative.heads == heads):
             raise ArgumentError(
-                f"relative must be a bias for heads={heads}, such as T5Bias({heads}), or None; got {relative!r}"
+                f"relative must be a bias for heads={heads} that acts on the scores alone and has no window or "
+                f"log_length, such as T5Bias({heads}), or None; got {relative!r}. Set a window on the Tupe"
             )
         self.max_len, self.dim, self.reset_first, self.relative, self.std = max_len, dim, reset_first, relative, std
         self.causal_only = relative is not None and relative.causal_only
@@ -178,3 +179,14 @@ class Tupe(ScoreBias):
         return f"{type(self).__name__}({self.extra_repr()})"  # in which the relative bias is an argument
 
     forward = PositionEncoding.forward  # the bias alone is only half of the encoding
+
+
+def _is_bias_alone(encoding: object) -> bool:
+    """Returns whether an encoding does nothing but add its bias to the scores."""
+    elsewhere = ("at_input", "before_queries_keys", "at_queries_keys", "in_layer")
+    return (
+        isinstance(encoding, ScoreBias)
+        and all(getattr(type(encoding), name) is getattr(PositionEncoding, name) for name in elsewhere)
+        and encoding.window is None
+        and encoding.log_length is None
+    )

@@ -26,7 +26,7 @@ from posembed.layers.none import NoPosition
 from posembed.layers.pope import PolarEmbedding
 from posembed.layers.relative import T5Bias
 from posembed.layers.rolling import RollingPositionalEmbedding
-from posembed.layers.rotary import RotaryEmbedding
+from posembed.layers.rotary import RotaryEmbedding, rotary_frequencies
 from posembed.layers.rotary_scaling import LinearScaling, Llama3Scaling, LongRopeScaling, NTKScaling, YarnScaling
 from posembed.layers.sampled import SampledPositionalEmbedding
 from posembed.layers.score_bias import require_divisible
@@ -146,15 +146,15 @@ def sampled(sampler: str) -> Callable[[Sizes], PositionEncoding]:
 
 def longrope(s: Sizes) -> LongRopeScaling:
     """Returns a scaling that trains as plain RoPE and reads longer texts with the given factors, found by a search."""
-    factors = s.rope_factors
+    factors, pairs = s.rope_factors, len(rotary_frequencies(s.head_dim))
     if not factors and s.tested > s.length:
         raise ArgumentError(
             f"rope-longrope divides each frequency by its own factor beyond {s.length:,} tokens: give rope_factors, "
-            f"{s.head_dim // 2} numbers, which posembed.search_longrope_factors finds for a trained model (as posembed "
+            f"{pairs} numbers, which posembed.search_longrope_factors finds for a trained model (as posembed "
             "compare lengths does), or use rope-yarn or rope-ntk, which compute their factors"
         )
-    factors = factors or (1.0,) * (s.head_dim // 2)
-    return LongRopeScaling((1.0,) * len(factors), factors, s.length, s.tested / s.length, attention_factor=1.0)
+    factors, extension = factors or (1.0,) * pairs, max(s.tested, s.length) / s.length
+    return LongRopeScaling((1.0,) * len(factors), factors, s.length, extension, attention_factor=1.0)
 
 
 def t5(s: Sizes) -> T5Bias:

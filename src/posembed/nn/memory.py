@@ -18,6 +18,7 @@ from posembed.layers.none import NoPosition
 from posembed.nn.attention import Linear, require_fitting
 from posembed.nn.positions import Positions, add_rows
 from posembed.positions.checks import require_at_least_one, require_probability
+from posembed.positions.from_layout import text_lengths
 
 ACTS = ("before_queries_keys", "at_queries_keys", "in_layer", "at_scores")
 
@@ -57,25 +58,41 @@ class Memory(ChecksCalls):
         if not isinstance(x, Tensor) or x.dim() != 3 or not x.size(1):
             given = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ArgumentError(f"a memory is the output (B, S, D) of an encoder, with S at least 1; got {given}")
-        self.x, self.mask = x, mask
+        self.x, self.mask, self.encoding = x, mask, encoding
         self.keys = Positions(encoding or NoPosition(), x, position_ids, causal=False, mask=mask)
         """The Positions of its tokens."""
         self.kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
-        """The keys and values of each layer, while a decoder writes token by token with a cache."""
+        """The keys and values of each layer, in the memory of a cache alone."""
+
+    def for_cache(self) -> Memory:
+        """Returns this memory with keys and values of its own, so that no other cache or training step reads them."""
+        own = copy.copy(self)
+        own.kept = dict(self.kept)
+        return own
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Memory:
+        """Shares the tensors, which nothing writes to, and the layers: the copy of a cache goes with the same model."""
+        return self.for_cache()
 
     def seen_from(self, positions: Positions) -> Positions:
-        """Returns the Positions of cross-attention: the decoder's tokens as queries, and this memory's as keys."""
+        """Returns the Positions of cross-attention: the decoder's tokens as queries, and this memory's as keys.
+
+        They have the length of the longer text, as queries and keys need the same.
+        """
         across = copy.copy(self.keys)
         across.q_positions = positions.q_positions
-        if positions.text_length is not None:
-            across.text_length = positions.text_length
+        if positions.text_length is not None or self.keys.text_length is not None:
+            target, source = (text_lengths(each.q_positions, each.text_length) for each in (positions, self.keys))
+            if target.dim() == 2 and target.size(-1):
+                target = target.amax(dim=-1, keepdim=True)
+            across.text_length = torch.maximum(target, source)
         return across
 
     def is_same(self, other: Memory) -> bool:
-        """Whether the other memory has the same outputs and mask."""
-        return all(
-            a is b or (a is not None and b is not None and a.shape == b.shape and torch.equal(a, b))
-            for a, b in ((self.x, other.x), (self.mask, other.mask))
+        """Whether the other memory has the same outputs, mask, positions and encoding."""
+        pairs = (self.x, other.x), (self.mask, other.mask), (self.keys.q_positions, other.keys.q_positions)
+        return self.encoding is other.encoding and all(
+            a is b or (a is not None and b is not None and a.shape == b.shape and torch.equal(a, b)) for a, b in pairs
         )
 
 
@@ -140,8 +157,10 @@ class CrossAttention(ChecksCalls, nn.Module):
         if memory.keys.fit != sizes:
             require_fitting(across.encoding, self.dim, self.heads, kv_heads=self.kv_heads, causal=False)
             memory.keys.fit = sizes
-        keys_values = memory.kept.get(self) or self.keys_and_values(memory)
-        if positions.cache is not None:
+        if positions.cache is None:
+            keys_values = self.keys_and_values(memory)
+        else:
+            keys_values = memory.kept.get(self) or self.keys_and_values(memory)
             memory.kept[self] = keys_values
         q, (k, v) = self.queries(x), keys_values
         rows = across.rows(self.project)

@@ -281,13 +281,17 @@ class Positions(ChecksCalls):
                 f"the memory has {memory.x.size(0)} sources and x has {batch} targets; give each target its source, "
                 "repeated where targets share one"
             )
-        kept = None if self.cache is None or not self.cache.length else self.cache.memory
-        if kept is None or memory is None:
-            return kept or memory
+        if self.cache is None:
+            return memory
+        kept = self.cache.memory if self.cache.length else None
+        if kept is None:
+            return None if memory is None else memory.for_cache()
+        if memory is None:
+            return kept
         if not kept.is_same(memory):
             raise ArgumentError(
-                "the tokens in this cache have read another memory or memory_mask; pass the same ones in each step, "
-                "or leave them out after the first"
+                "the tokens in this cache have read another memory, memory_mask, positions or encoding of the memory; "
+                "pass the same ones in each step, or leave them out after the first"
             )
         return kept
 

@@ -104,8 +104,12 @@ def model_size(spec: TrainingSpec) -> str:
     return f"layers: {spec.layers:,}, width: {spec.width:,}, heads: {spec.heads:,}"
 
 
-def certainty(rows: Sequence[Row], of_each: str) -> str:
-    """Returns sentences on the number of runs and the kind of intervals; empty if every run failed."""
+PAIRED = "Differences and ratios are paired by seed."
+
+
+def certainty(rows: Sequence[Row], of_each: str, how: str = PAIRED) -> str:
+    """Returns sentences on the number of runs and the kind of intervals; empty if every run failed. ``how``: how values
+    of several runs are combined."""
     counts = sorted({count for row in rows for count in row.counts if count})
     if not counts:
         return ""
@@ -113,7 +117,7 @@ def certainty(rows: Sequence[Row], of_each: str) -> str:
         return f"There is one run per {of_each}, so there are no intervals over seeds; small differences may be chance."
     return (
         f"There are {from_to([f'{count}' for count in counts])} runs per {of_each}. Unless stated otherwise, intervals "
-        f"are {INTERVAL}s over seeds (Student's t). Differences and ratios are paired by seed."
+        f"are {INTERVAL}s over seeds (Student's t). {how}"
     )
 
 

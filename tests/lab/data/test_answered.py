@@ -142,9 +142,60 @@ def test_bad_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no column named 'answer'; expected context, question, answer"):
         load_answered(str(tmp_path / "b.csv"))
     (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, [ROW, {**ROW, "question": "what?"}])))
-    with pytest.raises(DataError, match="are about one context"):
+    with pytest.raises(DataError, match="have one title or context"):
         load_answered(str(tmp_path / "c.jsonl"))
     with pytest.raises(DataError, match=r"should end in \.csv, \.tsv, \.jsonl or \.json"):
         load_answered(str(tmp_path / "d.txt"))
     with pytest.raises(DataError, match="mnli has labels, not answers; give it to posembed compare tasks text"):
         load_answered("mnli")
+
+
+def asked(number: int, title: str | None, **answers: object) -> dict:
+    row = {"context": f"{number} in Peru", "question": "where?", "answer": "Peru", "answer_start": len(f"{number} in ")}
+    return row | ({} if title is None else {"title": title}) | answers
+
+
+def as_lines(rows: list[dict], path: Path) -> str:
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("title", "test_title"), [(None, "t"), ("t", None), ("t", "u"), (None, None), ("t", "t")], ids=str
+)
+def test_no_context_is_on_both_sides(title: str | None, test_title: str | None, tmp_path: Path) -> None:
+    def rows(which: str | None, numbers: range) -> list[dict]:
+        return [asked(number, which and f"{which}{number + at}") for number in numbers for at in range(3)]
+
+    train = as_lines(rows(title, range(8)), tmp_path / "a.jsonl")
+    test = as_lines(rows(test_title, range(6, 10)), tmp_path / "b.jsonl")
+    for data in (load_answered(train, test_data=test), load_answered(train), load_answered(test)):
+        assert data.train
+        assert data.held_out
+        assert not {each.context for each in data.train} & {each.context for each in data.held_out}
+    data = load_answered(train, test_data=test)
+    assert (len(data.train), len(data.held_out)) == (18, 12)
+    assert "6 more left out" in data.description
+
+
+def test_a_given_split_keeps_other_contexts_with_a_held_out_title(tmp_path: Path) -> None:
+    train, test = ([asked(number, "same") for number in numbers] for numbers in (range(4), range(4, 6)))
+    data = load_answered(as_lines(train, tmp_path / "a.jsonl"), test_data=as_lines(test, tmp_path / "b.jsonl"))
+    assert (len(data.train), len(data.held_out)) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"text": "Peru", "answer_start": [5]},
+        {"text": "Peru", "answer_start": 5},
+        {"text": ["Peru", "in"], "answer_start": [5]},
+        {"text": ["Peru"]},
+        "{'text': ['Peru'], 'answer_start': [5]}",
+    ],
+    ids=str,
+)
+def test_answers_in_another_form(answers: object, tmp_path: Path) -> None:
+    file = as_lines([asked(number, None, answers=answers) for number in range(4)], tmp_path / "a.jsonl")
+    with pytest.raises(DataError, match=r"question 1 of .*: expected answers"):
+        load_answered(file)

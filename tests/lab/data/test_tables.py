@@ -27,7 +27,7 @@ def test_a_file_to_test_on_is_the_held_out_part(tmp_path: Path) -> None:
     there = load_labelled(train, test_data=test)
     assert [(e.text, e.label) for e in there.train] == ROWS
     assert [(e.text, e.label) for e in there.held_out] == TESTS
-    assert "train.csv and test.csv: 2 classes; 20 training examples, 6 of 6 other documents held out" in (
+    assert "train.csv and test.csv: 2 classes; 20 training examples, 6 from 6 other documents held out" in (
         there.description
     )
 
@@ -60,6 +60,13 @@ def test_the_test_file_needs_the_columns_too(tmp_path: Path) -> None:
     for data in ("stdlib", "hf:some/set", "sst2"):
         with pytest.raises(DataError, match="a held-out part of its own"):
             load_labelled(data, test_data=test)
+
+
+@pytest.mark.parametrize("pairs", [None, "joined", "segments"])
+def test_a_column_is_not_read_twice(pairs: str | None, tmp_path: Path) -> None:
+    file = written(tmp_path, "a.csv", ROWS)
+    with pytest.raises(DataError, match=r"names a column of .* twice"):
+        load_labelled(file, text_column="text, text", label_column="label", pairs=pairs)
 
 
 # --- no header ---------------------------------------------------------------------------------------------------
@@ -105,6 +112,15 @@ def test_a_header_is_not_an_example(tmp_path: Path) -> None:
     # Columns of a header may be called by numbers.
     data = written(tmp_path, "c.csv", ROWS, head=("1", "2"))
     assert load_labelled(data, text_column="1", label_column="2").sha256 == there_with_names(tmp_path)
+
+
+def test_an_example_that_holds_the_numbers_of_columns_is_not_a_header(tmp_path: Path) -> None:
+    rows = [(str(1 + i % 2), str(3 + i % 4), f"text {i}") for i in range(12)]
+    there = load_labelled(written(tmp_path, "a.csv", rows, head=()), text_column="3", label_column="1")
+    assert {(e.text, e.label) for e in (*there.train, *there.held_out)} == {(text, label) for label, _, text in rows}
+    # Names such as years are those of a header.
+    headed = written(tmp_path, "b.csv", [(text, label) for label, _, text in rows], head=("text", "2019"))
+    assert load_labelled(headed, label_column="2019").sha256 == there.sha256
 
 
 def there_with_names(tmp_path: Path) -> str:

@@ -159,3 +159,37 @@ def test_generated_answers_are_in_their_contexts() -> None:
         assert answer == (giver if words[1] == "gave" else rest.partition(" to ")[2])
     assert all(pattern.endswith(" .") for pattern in PATTERNS)
     assert tagged_sentence(random.Random(1)) == tagged_sentence(random.Random(1))
+
+
+@pytest.mark.parametrize("between", [" ", "\t", "  "])
+@pytest.mark.parametrize("end", ["\n", " \n", "\r\n", "\t\n"])
+def test_other_white_space_is_part_of_a_word(between: str, end: str, tmp_path: Path) -> None:
+    words = ("\u3000", "\u00a0", "a\u00a0b", "c\x85d", "\u2009")
+    lines = [f"{word}{between}X{between}O{end}" for word in words]
+    (tmp_path / "a.conll").write_bytes("".join([*lines, end, *lines[:2]]).encode())
+    assert [s.words for s in read_columns(tmp_path / "a.conll")] == [words, words[:2]]
+
+
+def test_a_sentence_in_another_unicode_form_is_a_copy(tmp_path: Path) -> None:
+    train = written(tmp_path, "\u00e9 O\nb B-X\n\nq O\nr B-X\n")
+    data = load_tagged(str(train), test_data=str(written(tmp_path, "e\u0301 O\nb B-X\n", "b.conll")))
+    assert [s.words for s in data.train] == [("q", "r")]
+    assert "1 more left out" in data.description
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "message"),
+    [
+        ("# id {i} domain=en\n", "w{i} _ _ B-X", "starts with #; remove these comments"),
+        ("# id {i}\tdomain=en\n", "w{i} _ _ B-X", "if line 1 is a comment, remove it"),
+        ("#\thttp://{i}\n", "{j}\tw{i}\tB-X\tO", "if line 1 is a comment, remove it"),
+        ("", "{j}\tw{i}\tB-X", "only numbers, such as 1; choose the column of the words"),
+        ("# sent_id = {i}\n", "{j}\tw{i}\t_\tB-X", "only numbers, such as 1; choose the column of the words"),
+    ],
+)
+def test_comments_and_numbers_are_not_words(line: str, word: str, message: str, tmp_path: Path) -> None:
+    sentences = [
+        line.format(i=i) + "".join(f"{word.format(i=i, j=j)}\n" for j in range(1, i + 2)) + "\n" for i in range(4)
+    ]
+    with pytest.raises(DataError, match=message):
+        read_columns(written(tmp_path, "".join(sentences)))

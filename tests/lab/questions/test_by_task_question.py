@@ -115,12 +115,35 @@ def test_runs_that_failed_or_lost_their_tables_are_left_out(tmp_path: Path) -> N
     folder.file("tables", results[0].spec).unlink()
     summary = summary_of(folder)
     assert [len(known(row.two_seeds["cka"]).values) for row in summary.rows] == [1, 3, 1]
+    assert [row.without_table for row in summary.rows] == [(0,), (), ()]
     damaged = folder.file("tables", results[1].spec)
     damaged.write_bytes(b"half a file")
     with pytest.raises(RunFolderError, match="cannot be read"):
         summary_of(folder)
     without = QUESTION.summarise(results)
     assert all(row.two_seeds["cka"] is None and row.loss is not None for row in without.rows)
+    assert [row.without_table for row in without.rows] == [row.seeds for row in without.rows]
+
+
+@pytest.mark.parametrize("others", [4, 6])
+def test_seeds_that_only_other_tasks_have_narrow_no_interval(others: int, tmp_path: Path) -> None:
+    masked = {("masked", seed): table_of("masked", seed) for seed in range(3)}
+    causal = {("causal", seed): table_of("causal", seed) for seed in range(others)}
+    alone, fewer, more = (
+        summary_of(saved(tmp_path / name, tables))
+        for name, tables in {
+            "alone": masked,
+            "fewer": masked | dict(list(causal.items())[:3]),
+            "more": masked | causal,
+        }.items()
+    )
+    rows = {row.name: row for row in more.rows}
+    assert rows["masked"] == alone.rows[0]
+    assert len(known(rows["causal"].two_seeds["cka"]).values) == others * (others - 1) // 2
+    fewer_by_tasks = {frozenset(pair.tasks): pair for pair in fewer.pairs}
+    assert all(
+        dataclasses.asdict(pair) == dataclasses.asdict(fewer_by_tasks[frozenset(pair.tasks)]) for pair in more.pairs
+    )
 
 
 def test_the_runs_of_a_seed_differ_in_the_task_alone() -> None:

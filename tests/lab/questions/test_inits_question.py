@@ -197,6 +197,22 @@ def test_gradient_norms_at_the_start() -> None:
         assert (row.gradient_at_start, row.highest_gradient) == (None, None)
 
 
+@pytest.mark.parametrize("kept", [(), ((5, 1.0),), ((1, math.inf),), ((1, math.nan), (2, math.inf))])
+def test_gradient_norms_are_means_over_all_runs_or_unknown(kept: tuple[tuple[int, float], ...]) -> None:
+    runs = [init_run("zero", 1.4, seed=seed) for seed in range(3)]
+    runs[1] = dataclasses.replace(runs[1], gradient_norms=kept)
+    (row,) = summarise(runs).rows
+    assert (row.gradient_at_start, row.highest_gradient) == (None, None)
+
+
+def test_a_step_that_overflows_is_not_the_highest() -> None:
+    run = dataclasses.replace(init_run("zero", 1.4), gradient_norms=((1, math.inf), (2, 3.0), (3, math.nan), (4, 2.0)))
+    (row,) = summarise([run]).rows
+    assert row.gradient_at_start is None
+    assert row.highest_gradient is not None
+    assert row.highest_gradient.value == 3.0
+
+
 def test_results_of_earlier_versions_have_no_gradient_norms() -> None:
     result = init_run("zero", 1.4)
     values = json.loads(result.to_json())

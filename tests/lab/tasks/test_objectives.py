@@ -102,6 +102,18 @@ def test_only_a_causal_model_ignores_what_comes_later(spec: ByTaskSpec, corpus: 
     assert same == OBJECTIVES[name].causal
 
 
+@pytest.mark.parametrize("name", [name for name, objective in OBJECTIVES.items() if objective.causal])
+def test_attention_is_measured_on_text_in_the_order_of_training(spec: ByTaskSpec, corpus: Corpus, name: str) -> None:
+    length = spec.train_length
+    counted = dataclasses.replace(corpus, held_out=torch.arange(len(corpus.held_out)).clamp(max=255))
+    task, seen = InitialValues(counted), []
+    model = task.build(dataclasses.replace(spec, task=name)).eval()
+    model.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    assert task.attention(dataclasses.replace(spec, task=name), model, torch.device("cpu")) is not None
+    first = torch.arange(length) if name == "causal" else torch.arange(length, 0, -1)
+    assert torch.equal(torch.cat(seen)[0], first)
+
+
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_loss_is_the_mean_over_predicted_tokens(spec: ByTaskSpec, corpus: Corpus, name: str) -> None:
     spec, task = dataclasses.replace(spec, task=name), InitialValues(corpus)

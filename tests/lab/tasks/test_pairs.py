@@ -104,3 +104,10 @@ def test_what_is_refused() -> None:
         problem_named("date")
     with pytest.raises(DataError, match=r"copy of 1 letters has too few held-out pairs: \d were found and 50 are"):
         held_out_pairs("copy", 1, 50)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_few_held_out_pairs_are_found_at_every_size(name: str) -> None:
+    for size in range(2, 60 if name in ("copy", "reverse") else 12):
+        for count in (1, 2, 3):
+            assert len(held_out_pairs(name, size, count)) == count

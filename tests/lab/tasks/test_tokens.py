@@ -23,6 +23,7 @@ from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.tokens import IGNORED, Answering, Tagging, best_spans
 from posembed.nn.encodings import names_for
+from posembed.report.questions.tokens import PAGE
 
 SMALL = {"layers": 1, "width": 16, "heads": 2, "steps": 6, "batch": 8, "warmup": 2}
 
@@ -271,3 +272,27 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="train_length must be at least 4 for pairs of texts"):
         shared("spans", train_length=3)
     assert Answered((1,), (1.0,), (2,), 0, 0.1).scores()["F1"].accuracy == 0.5
+
+
+def test_an_answer_is_past_the_training_length_if_every_reference_is(
+    tmp_path: Path, span_spec: SpanSpec, accelerator: Accelerator
+) -> None:
+    def row(number: int, starts: list[int]) -> str:
+        context = f"{number:02} Peru and then " + "far " * 20 + "Peru"
+        return json.dumps(
+            {"context": context, "question": "?", "answers": [{"text": "Peru", "answer_start": at} for at in starts]}
+        )
+
+    near, far = 3, 17 + 4 * 20
+    files = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    files[0].write_text("\n".join(row(i, [near]) for i in range(4)), encoding="utf-8")
+    held_out = ([near], [far], [far, near], [near, far])
+    files[1].write_text("\n".join(row(i, starts) for i, starts in enumerate(held_out, start=10)), encoding="utf-8")
+    task = Answering(load_answered(str(files[0]), test_data=str(files[1])), "bytes")
+    for length, truncated in ((40, 1), (200, 0)):
+        spec = dataclasses.replace(span_spec, train_length=length)
+        assert task.measure(spec, task.build(spec).eval(), accelerator).truncated == truncated
+    near_only = dataclasses.replace(span_spec, train_length=40, steps=1)
+    sentences, _ = PAGE.paragraphs(summarise([train.run(near_only, task, accelerator)]))
+    assert "For 1 of these questions, the model does not see the answer" in sentences
+    assert "  " not in sentences

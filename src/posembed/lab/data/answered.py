@@ -6,8 +6,8 @@ import json
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ COLUMNS = ("context", "question", "answer", "answer_start")
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A question about a context. answers: (text, index of its first character in the context); the first is the one
-    to train on. document: the context's title, or the context itself."""
+    to train on. document: the context's title, or the context itself; one for all questions about a context."""
 
     question: str
     context: str
@@ -74,10 +74,11 @@ def load_answered(data: str = "generated", *, test_data: str | None = None) -> A
     for part in parts:
         if not part:
             raise DataError(f"{about} has no question with an answer")
+    parts = [_one_document_per_context(part) for part in parts]
     if len(parts) == 1 and len({asked.document for asked in parts[0]}) < 2:
-        raise DataError(f"all questions of {about} are about one context; expected two contexts or more")
+        raise DataError(f"all questions of {about} have one title or context; expected two or more")
     train, held_out = split_by_document(parts[0]) if len(parts) == 1 else (parts[0], parts[1])
-    kept = without_copies(train, held_out, name=about)
+    kept = without_copies(train, held_out, lambda asked: same_words(asked.context), name=about)
     documents = len({asked.document for asked in held_out})
     return AnsweredQuestions(
         train=tuple(kept),
@@ -138,16 +139,33 @@ def _questions(table: Table) -> tuple[list[Asked], int]:
     return found, skipped
 
 
+def _one_document_per_context(questions: Sequence[Asked]) -> list[Asked]:
+    """Gives all questions about a context its first document, so that a split keeps them together."""
+    contexts = [same_words(asked.context) for asked in questions]
+    first = {context: asked.document for context, asked in zip(reversed(contexts), reversed(questions), strict=True)}
+    return [replace(asked, document=first[context]) for context, asked in zip(contexts, questions, strict=True)]
+
+
 def _answers(row: Mapping[str, Any], context: str, where: str) -> Iterator[tuple[str, int]]:
     """Yields the answers of a row. Raises DataError for an answer that is not in the context at its start."""
     given = row.get("answers")
     if isinstance(given, Mapping):  # the hub's form: lists of texts and of starts
-        pairs = list(zip(given.get("text") or (), given.get("answer_start") or (), strict=False))
+        texts, starts = given.get("text"), given.get("answer_start")
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise DataError(
+                f"{where}: expected answers with lists of text and answer_start of one length; got {given!r:.80}"
+            )
+        pairs = list(zip(texts, starts, strict=True))
     elif isinstance(given, list):
         pairs = [
             (each.get("text"), each.get("answer_start")) if isinstance(each, Mapping) else (each, None)
             for each in given
         ]
+    elif given is not None:
+        raise DataError(
+            f"{where}: expected answers as a list, got {given!r:.80}; a .csv or .tsv file has the columns answer and "
+            "answer_start instead"
+        )
     else:
         pairs = [(row.get("answer"), row.get("answer_start"))] if row.get("answer") else []
     for text, start in pairs:

@@ -244,7 +244,7 @@ def labelled(
         held_out=tuple(held_out),
         labels=labels,
         description=(
-            f"{name}: {len(labels)} classes; {len(train):,} training examples{notes}, {len(held_out):,} of "
+            f"{name}: {len(labels)} classes; {len(train):,} training examples{notes}, {len(held_out):,} from "
             f"{documents:,} other documents held out"
             + f", {blank:,} without a text skipped" * bool(blank)
             + f", {short:,} with missing columns skipped" * bool(short)

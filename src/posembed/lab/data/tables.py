@@ -103,7 +103,7 @@ def read_tables(
     Args:
         data: a .csv, .tsv or .jsonl file, "hf:NAME[:CONFIG]", or "NAME" or "NAME:FOLDER" of ``NAMED``.
         test_data: a file with the held-out part.
-        columns: the columns that the caller asks for. If all are numbers, and no columns of that name exist, the file
+        columns: the columns that the caller asks for. If all are numbers, and no header has them as names, the file
             has no header.
         read_json: how to read a .json file; None if the caller takes none.
 
@@ -179,7 +179,7 @@ def _separated(
     reader = csv.DictReader(io.StringIO(text, newline=""), **format_)
     try:
         names = list(reader.fieldnames or ())
-        table.numbered = bool(columns) and all(name.isdecimal() for name in columns) and not {*columns} <= {*names}
+        table.numbered = bool(columns) and all(name.isdecimal() for name in columns) and not _in_header(columns, names)
         if table.numbered:
             names = [str(number) for number, _ in enumerate(names, start=1)]
             reader = csv.DictReader(io.StringIO(text, newline=""), names, **format_)
@@ -234,6 +234,8 @@ def choose_columns(table: Table, what: str, wanted: str | None, obvious: Sequenc
             )
         return found
     found = [wanted] if wanted in table.columns or what == "label" else [part.strip() for part in wanted.split(",")]
+    if len(set(found)) < len(found):
+        raise DataError(f"--{what}-column names a column of {table.name} twice: {wanted}; name different columns")
     for column in found:
         if column not in table.columns:
             raise DataError(f"{table.name} has no column named {column!r}; {listed}{table.hint()}")
@@ -254,6 +256,13 @@ def refuse_header(table: Table, texts: Sequence[str], label: str, obvious: Itera
             f"the first line of {table.name} looks like a header ({', '.join(first.values())}), but columns with "
             f"numbers mean a file without one; give the names: --text-column {listed} --label-column {first[label]}"
         )
+
+
+def _in_header(columns: Sequence[str], first: Sequence[str]) -> bool:
+    """Whether a first line is a header with these numbers as names. An example may hold them by chance: it is taken for
+    one if it has other cells than numbers, and columns at these numbers."""
+    numbers = all(name.isdecimal() for name in first)
+    return {*columns} <= {*first} and (numbers or any(not 0 < int(name) <= len(first) for name in columns))
 
 
 def _unlike_a_name(columns: Sequence[str], path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,15 @@ from posembed.errors import DataError
 from posembed.lab.data.documents import read_text
 from posembed.lab.data.labelled import LONE_SURROGATE, hash_of, left_out, split_by_document, without_copies
 from posembed.lab.data.sentences import different, tagged_sentence
+from posembed.lab.data.text import same_words
 
 GENERATED = 2500
 """The number of generated sentences."""
 DOCUMENT = "-DOCSTART-"
 OUTSIDE = "O"
+BLANKS = " \t\r"
+"""What separates columns. Other white space, such as a no-break space, is part of a word."""
+TOKEN_NUMBER = re.compile(r"\d+([-.]\d+)?")
 LARGEST_SHARE = 0.5
 """The maximum number of different labels per labelled word. With more, the column does not hold labels."""
 
@@ -83,7 +88,7 @@ def load_tagged(
     if len(parts) == 1 and len({sentence.document for sentence in parts[0]}) < 2:
         raise DataError(f"{about} has one document or sentence; expected two or more, one of them held out")
     train, held_out = split_by_document(parts[0]) if len(parts) == 1 else (parts[0], parts[1])
-    kept = without_copies(train, held_out, lambda sentence: sentence.text, name=about)
+    kept = without_copies(train, held_out, lambda sentence: same_words(sentence.text), name=about)
     known, other = ({tag for s in part for tag in s.tags} for part in (kept, held_out))
     labels = tuple(sorted(known | other))
     check_tags([*kept, *held_out], name=about)
@@ -96,9 +101,8 @@ def load_tagged(
         entities=are_iob(labels),
         description=(
             f"{about}: {len(labels)} labels; {len(kept):,} training sentences{left_out(len(train) - len(kept))}, "
-            f"{len(held_out):,} of {documents:,} documents held out"
-            + f", with labels that no training sentence has: {', '.join(new)}"
-            * bool(new)
+            f"{len(held_out):,} from {documents:,} other "
+            "documents held out" + f", with labels that no training sentence has: {', '.join(new)}" * bool(new)
         ),
         sha256=hash_of(kept, held_out, lambda s: (s.document, *s.words, *s.tags)),
     )
@@ -115,21 +119,23 @@ def read_columns(path: Path, word: int | None = None, tag: int | None = None) ->
     and the last column. Raises DataError for a file without sentences, or a line with another number of columns."""
     text = read_text(path).decode("utf-8-sig")
     found: list[tuple[int, list[str], list[str]]] = []
-    document, begun, width = 0, False, 0
-    tabs = any("\t" in line for line in text.split("\n"))
+    document, begun, width, comment = 0, False, 0, ""
+    tabs = any("\t" in line.strip(BLANKS) for line in text.split("\n"))
     for number, line in enumerate(text.split("\n"), start=1):
-        cells = line.strip().split("\t") if tabs else line.split()
+        line = line.strip(BLANKS)
+        cells = re.split(r"\t" if tabs else "[ \t]+", line)
         if line.startswith(DOCUMENT):
             document, begun = document + 1, False
         elif not line.strip():
             begun = False
         elif not (tabs and line.startswith("#") and "\t" not in line):  # a comment of CoNLL-U
-            cells = [cell.strip() for cell in cells]
-            width = width or len(cells)
+            cells = [cell.strip(BLANKS) for cell in cells]
+            if not width:
+                width, comment = len(cells), f"; if line {number} is a comment, remove it" * line.startswith("#")
             if len(cells) != width or width < 2:
                 raise DataError(
                     f"line {number} of {path} has {len(cells)} column{'s' * (len(cells) != 1)}; expected "
-                    f"{max(width, 2)}: a word, ..., its label, and a blank line after each sentence"
+                    f"{max(width, 2)}: a word, ..., its label, and a blank line after each sentence{comment}"
                 )
             at = [width if column is None else column for column in (word or 1, tag)]
             if max(at) > width:
@@ -146,6 +152,13 @@ def read_columns(path: Path, word: int | None = None, tag: int | None = None) ->
             found[-1][2].append(pair[1])
     if not found:
         raise DataError(f"{path} has no sentences; expected a word and its label in each line")
+    if len(found) > 1 and all(words[0].startswith("# ") or words[0] == "#" for _, words, _ in found):
+        raise DataError(f"every sentence of {path} starts with a line that starts with #; remove these comments")
+    if word is None and all(TOKEN_NUMBER.fullmatch(each) for _, words, _ in found for each in words):
+        raise DataError(
+            f"the first column of {path} has only numbers, such as {found[0][1][0]}; choose the column of the words "
+            "with --text-column"
+        )
     several = len({document for document, _, _ in found}) > 1
     return [
         Sentence(tuple(words), tuple(tags), f"{path.name} {document}" if several else " ".join(words))

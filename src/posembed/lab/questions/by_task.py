@@ -60,11 +60,13 @@ class TaskRow(Row):
     """The similarity of the tables of two seeds: the ceiling for the similarity to other tasks."""
     random_order: ByMeasure
     """The same with one table's rows in random order: the floor."""
+    without_table: tuple[int, ...]
+    """The seeds whose runs succeeded, but whose trained tables are not in the run folder. No similarity counts them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwoTasks:
-    """The similarity of the tables of two tasks."""
+    """The similarity of the tables of two tasks, over the seeds with tables of both."""
 
     tasks: tuple[str, str]
     similarity: ByMeasure
@@ -86,6 +88,8 @@ class ByTaskSummary(Summary):
     length: int
     """The number of rows of each table."""
     width: int
+    init: str
+    """The name of the initial values."""
 
 
 class ByTask(TrainedQuestion[ByTaskSpec, InitMeasurements, ByTaskSummary]):
@@ -130,14 +134,16 @@ class ByTask(TrainedQuestion[ByTaskSpec, InitMeasurements, ByTaskSummary]):
                 TaskRow(
                     **each.row,
                     loss=each.mean(lambda m: m.loss),
-                    two_seeds=found.mean(within(each.row["name"])),
-                    random_order=found.mean(within(each.row["name"]), floor=True),
+                    two_seeds=found.mean(found.seeds(name), within(name)),
+                    random_order=found.mean(found.seeds(name), within(name), floor=True),
+                    without_table=tuple(sorted(each.measured.keys() - set(found.seeds(name)))),
                 )
-                for each in runs
+                for name, each in zip(names, runs, strict=True)
             ),
             pairs=tuple(found.of_two(a, b) for a, b in combinations(names, 2)),
             length=spec.train_length,
             width=spec.width,
+            init=spec.init,
         )
 
 
@@ -147,27 +153,33 @@ class Similarities:
     def __init__(self, runs: Sequence[BySeed[InitMeasurements]]) -> None:
         from posembed.tables.compare import compare_tables
 
-        tables = {(each.row["name"], seed): rows for each in runs for seed, rows in each.tables().items()}
-        self.seeds = sorted({seed for _, seed in tables})
+        self.tables = {(each.row["name"], seed): rows for each in runs for seed, rows in each.tables().items()}
         self.known: dict[tuple[Run, Run], TableComparison] = {}
-        for a, b in combinations(tables, 2):
-            self.known[a, b] = self.known[b, a] = compare_tables(tables[a], tables[b])
+        for a, b in combinations(self.tables, 2):
+            self.known[a, b] = self.known[b, a] = compare_tables(self.tables[a], self.tables[b])
+
+    def seeds(self, *tasks: str) -> list[int]:
+        """Returns the seeds with tables of all these tasks. A seed without one would narrow a jackknife's interval, as
+        leaving it out changes nothing."""
+        return sorted(set.intersection(*({seed for name, seed in self.tables if name == task} for task in tasks)))
 
     def values(self, pairs: Iterable[tuple[Run, Run]], measure: str, *, floor: bool = False) -> tuple[float, ...]:
         """Returns one measure of each pair whose tables are known; with ``floor``, for rows in random order."""
         found = [self.known[pair] for pair in pairs if pair in self.known]
         return tuple(getattr(each.floor if floor else each, measure) for each in found)
 
-    def mean(self, pairs: Pairs, *, floor: bool = False) -> ByMeasure:
+    def mean(self, seeds: Sequence[int], pairs: Pairs, *, floor: bool = False) -> ByMeasure:
         """Estimates the mean similarity of the pairs that ``pairs`` makes of the seeds."""
 
         def of(measure: str) -> Estimate | None:
-            found = jackknife(self.seeds, lambda seeds: mean_or_none(self.values(pairs(seeds), measure, floor=floor)))
-            return found and dataclasses.replace(found, values=self.values(pairs(self.seeds), measure, floor=floor))
+            found = jackknife(seeds, lambda some: mean_or_none(self.values(pairs(some), measure, floor=floor)))
+            return found and dataclasses.replace(found, values=self.values(pairs(seeds), measure, floor=floor))
 
         return {measure: of(measure) for measure in MEASURES}
 
     def of_two(self, a: str, b: str) -> TwoTasks:
+        shared = self.seeds(a, b)
+
         def ceiling(seeds: Sequence[int], measure: str) -> float | None:
             each = [mean_or_none(self.values(within(task)(seeds), measure)) for task in (a, b)]
             return None if None in each else mean_or_none(each)
@@ -177,15 +189,15 @@ class Similarities:
             return None if highest is None or found is None else found - highest
 
         def same_seed(measure: str) -> Estimate | None:
-            found = self.values((((a, seed), (b, seed)) for seed in self.seeds), measure)
+            found = self.values((((a, seed), (b, seed)) for seed in shared), measure)
             return estimate(found) if found else None
 
         return TwoTasks(
             tasks=(a, b),
-            similarity=self.mean(between(a, b)),
-            ceiling={name: jackknife(self.seeds, partial(ceiling, measure=name)) for name in MEASURES},
-            difference={name: jackknife(self.seeds, partial(difference, measure=name)) for name in MEASURES},
-            random_order=self.mean(between(a, b), floor=True),
+            similarity=self.mean(shared, between(a, b)),
+            ceiling={name: jackknife(shared, partial(ceiling, measure=name)) for name in MEASURES},
+            difference={name: jackknife(shared, partial(difference, measure=name)) for name in MEASURES},
+            random_order=self.mean(shared, between(a, b), floor=True),
             same_seed={name: same_seed(name) for name in MEASURES},
         )
 

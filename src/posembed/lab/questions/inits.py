@@ -104,9 +104,10 @@ class InitRow(TableValues[Estimate | None], Row):
     steps_reached: int
     """The number of runs that reached that loss."""
     gradient_at_start: Estimate | None
-    """The norm of the whole gradient at the first step, before clipping; None in results of earlier versions."""
+    """The norm of the whole gradient at the first step, before clipping. None if it is not known for every run, as in
+    results of earlier versions, or after an overflow in fp16."""
     highest_gradient: Estimate | None
-    """The highest norm among the first ten steps."""
+    """The highest norm among the first ten steps, without those that overflowed."""
     steps_versus_reference: Estimate | None
     """The ratio of ``steps`` to the reference's steps, paired by seed."""
     moved_times: Estimate | None
@@ -205,7 +206,7 @@ def init_row(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> InitRo
         steps=estimate(list(steps.values())) if runs.measured and len(steps) == len(runs.measured) else None,
         steps_reached=len(steps),
         gradient_at_start=mean_norm(runs, lambda norms: norms[0]),
-        highest_gradient=mean_norm(runs, max),
+        highest_gradient=mean_norm(runs, lambda norms: max(filter(math.isfinite, norms), default=math.inf)),
         steps_versus_reference=ratio and ratio.exp(),
         moved_times=runs.mean(lambda m: m.moved_times),
         **dict[str, Any]((field.name, runs.mean(attrgetter(field.name))) for field in dataclasses.fields(TableValues)),
@@ -213,13 +214,16 @@ def init_row(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> InitRo
 
 
 def mean_norm(runs: BySeed[InitMeasurements], read: Callable[[Sequence[float]], float]) -> Estimate | None:
-    """Estimates what ``read`` returns for the gradient norms of the first ten steps, over the runs that kept them."""
+    """Estimates what ``read`` returns for the gradient norms of the first ten steps; None unless every run kept them,
+    and the value is finite."""
     first = [
         [norm for step, norm in result.gradient_norms if step <= NORMS_AT_START]
         for result in runs.results
         if result.measurements is not None and result.gradient_norms[:1] and result.gradient_norms[0][0] == 1
     ]
-    return estimate([read(norms) for norms in first]) if first else None
+    found = [read(norms) for norms in first]
+    known = len(found) == len(runs.measured) and all(map(math.isfinite, found))
+    return estimate(found) if found and known else None
 
 
 def steps_to(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> dict[int, int]:

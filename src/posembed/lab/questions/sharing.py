@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
-from posembed.lab.by_seed import BySeed
+from posembed.lab.by_seed import FEWEST_ALIKE, BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.questions.problems import BySize
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option
@@ -141,10 +142,19 @@ def sharing_row(runs: BySeed[Rewritten], spec: SharingSpec) -> SharingRow:
         token_accuracy=runs.means(lambda m: m.token_accuracy, spec.test_sizes),
         loss=runs.means(lambda m: m.loss, spec.test_sizes),
         within=runs.mean(exact),
-        versus_reference=runs.less(runs.reference, exact),
+        versus_reference=of_shares(runs.less(runs.reference, exact)),
         loss_versus_reference=runs.less(runs.reference, over(inside, lambda m: m.loss)),
-        past_versus_reference=runs.less(runs.reference, over(past, lambda m: m.exact_match)),
+        past_versus_reference=of_shares(runs.less(runs.reference, over(past, lambda m: m.exact_match))),
     )
+
+
+def of_shares(difference: Estimate | None) -> Estimate | None:
+    """Returns a difference of shares, without its interval if a few seeds have the same difference: shares of a few
+    hundred pairs are often the same by chance, and the interval would have no width."""
+    if difference is None or len(difference.values) >= FEWEST_ALIKE:
+        return difference
+    alike = max(difference.values) - min(difference.values) < 1e-9
+    return dataclasses.replace(difference, low=None, high=None) if alike else difference
 
 
 def mean_over(sizes: Sequence[int], values: Mapping[int, float | None]) -> float | None:

@@ -54,9 +54,10 @@ class Answered:
     """The sums of the F1 scores of the answers."""
     questions: tuple[int, ...]
     truncated: int
-    """The number of questions whose answer is past the training length."""
+    """The number of questions whose answers are all past the training length."""
     loss: float
-    """Mean cross-entropy of the start and the end, in nats, over the answers within the training length."""
+    """Mean cross-entropy of the start and the end, in nats, over the answers within the training length. If a question
+    has several answers, the one that ends first counts."""
 
     def scores(self) -> Scores:
         return {"F1": Correct(self.f1, self.questions), "exact match": Correct(self.exact, self.questions)}

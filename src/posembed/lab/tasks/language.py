@@ -125,13 +125,14 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
         return shared_losses(model, accelerator)(inputs, targets)[targets != IGNORED].mean().item()
 
     def attention(self, spec: LanguageT, model: PositionedModel, device: torch.device) -> Tensor | None:
-        """Returns the mean attention weight by distance, on held-out text at the training length. Returns None for a
-        model that is not causal, because its distances have two directions."""
-        if not OBJECTIVES[spec.objective].causal:
+        """Returns the mean attention weight by distance, on held-out text at the training length, in the order in which
+        the model reads it. Returns None for a model that is not causal, because its distances have two directions."""
+        objective, length = OBJECTIVES[spec.objective], spec.train_length
+        if not objective.causal:
             return None
-        length = spec.train_length
         text = measure.windows(self.corpus.held_out, length, attention.SEQUENCES * length)
-        return attention.by_distance(model, text[:, :-1], device)
+        inputs, _ = objective.examples(text, self.vocabulary, torch.Generator().manual_seed(0))
+        return attention.by_distance(model, inputs, device)
 
 
 class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):

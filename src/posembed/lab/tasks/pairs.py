@@ -193,7 +193,7 @@ def held_out_pairs(name: str, size: int, count: int) -> list[Pair]:
     fewer."""
     problem, draw = PROBLEMS[name], random.Random(f"{name} {size}")
     found: dict[str, Pair] = {}
-    for _ in range(4 * ONE_IN * count):
+    for _ in range(4 * ONE_IN * count + 1_000):  # 1,000 draws without a held-out one of many have a chance of 1e-46
         pair = problem.write(size, draw)
         if is_held_out(pair[0]):
             found["\0".join(pair[0])] = pair

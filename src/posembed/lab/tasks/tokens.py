@@ -154,8 +154,9 @@ class Answering(Classification[SpanSpec, Answered]):
             tokenizer, (text for each in (contexts, (a.question for a in data.train)) for text in each)
         )
         self.vocabulary = chosen.vocabulary + 1
-        self.train, self.train_labels, _ = _with_answers(chosen, data.train)
-        self.held_out, self.held_out_labels, self.offsets = _with_answers(chosen, data.held_out)
+        self.train, self.train_labels, _ = _with_answers(chosen, data.train, [a.answers[0] for a in data.train])
+        first = [min(a.answers, key=lambda answer: answer[1] + len(answer[0])) for a in data.held_out]
+        self.held_out, self.held_out_labels, self.offsets = _with_answers(chosen, data.held_out, first)
         self.asked = data.held_out
         self.documents = numbered(a.document for a in data.held_out)
         self.longest_answer = int(self.train_labels.diff(dim=1).max()) + 1
@@ -254,8 +255,10 @@ def best_spans(logits: Tensor, longest: int) -> Tensor:
     return spans
 
 
-def _with_answers(tokenizer: Bytes | Loaded, questions: Sequence[Asked]) -> tuple[Pairs, Tensor, list[np.ndarray]]:
-    """Returns encoded questions and contexts, the first and last token (N, 2) of each first answer in its context, and
+def _with_answers(
+    tokenizer: Bytes | Loaded, questions: Sequence[Asked], chosen: Sequence[tuple[str, int]]
+) -> tuple[Pairs, Tensor, list[np.ndarray]]:
+    """Returns encoded questions and contexts, the first and last token (N, 2) of each chosen answer in its context, and
     the characters of each context's tokens."""
     contexts = {context: number for number, context in enumerate(dict.fromkeys(a.context for a in questions))}
     of_contexts = [
@@ -264,8 +267,7 @@ def _with_answers(tokenizer: Bytes | Loaded, questions: Sequence[Asked]) -> tupl
     ]
     offsets = [of_contexts[contexts[a.context]] for a in questions]
     labels = []
-    for asked, at in zip(questions, offsets, strict=True):
-        text, start = asked.answers[0]
+    for (text, start), at in zip(chosen, offsets, strict=True):
         end = start + len(text)
         inside = ((at[:, 0] < end) & (at[:, 1] > start)).nonzero()[0]
         if not len(inside):

@@ -22,7 +22,7 @@ from posembed.plots.style import styles
 from posembed.report.evidence import run_evidence, training_section
 from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
 from posembed.report.page import Cell, Column, Picture, Section, Table, render_page, table_of, write_page
-from posembed.report.words import certainty, interval, number
+from posembed.report.words import PAIRED, certainty, interval, number
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class QuestionPage(ABC, Generic[SummaryT]):
     """The word after "per" in a number of runs: "3 runs per encoding"."""
     loss_unit = "per token"
     """The unit of a training loss, for the axis of the figure."""
+    how_combined = PAIRED
+    """How values of several runs are combined."""
     tables_note = ""
     """A sentence below the heading of the learned tables."""
 
@@ -83,7 +85,7 @@ class QuestionPage(ABC, Generic[SummaryT]):
 
     def answer(self, summary: SummaryT) -> list[str]:
         """Returns the answer in paragraphs; the last gives the number of runs and the kind of intervals."""
-        paragraphs = [*self.paragraphs(summary), certainty(summary.rows, self.of_each)]
+        paragraphs = [*self.paragraphs(summary), certainty(summary.rows, self.of_each, self.how_combined)]
         return [paragraph.strip() for paragraph in paragraphs if paragraph.strip()]
 
     def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:

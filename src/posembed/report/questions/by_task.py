@@ -30,6 +30,7 @@ MEANINGS = (
 class ByTaskPage(QuestionPage[ByTaskSummary]):
     of_each = "task"
     loss_unit = "per predicted token"
+    how_combined = "Those of similarities and of their differences come from leaving out one seed at a time."
 
     def about(self, spec: ByTaskSpec, summary: ByTaskSummary) -> str:
         tasks = "; ".join(f"{row.name} {OBJECTIVES[row.name].line}" for row in summary.rows)
@@ -40,7 +41,8 @@ class ByTaskPage(QuestionPage[ByTaskSummary]):
         )
 
     def paragraphs(self, summary: ByTaskSummary) -> list[str]:
-        return [_two_seeds(summary), _two_tasks(summary), " ".join(failures(summary.rows))]
+        left_out = [*failures(summary.rows), _without_tables(summary)]
+        return [_two_seeds(summary), _two_tasks(summary), " ".join(left_out)]
 
     def main_table(self, summary: ByTaskSummary) -> Table:
         def between(other: TaskRow, rank: int) -> Column:
@@ -169,12 +171,19 @@ def _two_seeds(summary: ByTaskSummary) -> str:
     if not known:
         return "No task has the tables of two seeds, so there is nothing to compare two tasks with; use --seeds 3."
     found = [f"{measured(same, share)} for {name}" for name, same, _ in known]
+    start = f" All tables start from the same values ({summary.init}), so they are alike before they learn."
     unlike = listed([name for name, same, floor in known if same.side_of(floor) in ("both", "below")])
     return (
         f"Two seeds of one task learn tables whose {NAMES[MAIN]} is {listed(found)}. With the rows of one table in "
         f"random order, it would be {'at most ' * (len(known) > 1)}{number(max(floor for *_, floor in known))}."
         f"{f' For {unlike}, the tables of two seeds are not significantly more alike than that.' if unlike else ''}"
+        f"{start if summary.init.startswith('sinusoidal') else ''}"
     )
+
+
+def _without_tables(summary: ByTaskSummary) -> str:
+    lost = [f"{row.name}, seed {seed}" for row in summary.rows for seed in row.without_table]
+    return f"Tables that are not in the run folder are left out: {'; '.join(lost)}." if lost else ""
 
 
 def _two_tasks(summary: ByTaskSummary) -> str:

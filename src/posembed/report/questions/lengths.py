@@ -26,7 +26,7 @@ from posembed.report.words import (
     signed,
     up_to,
 )
-from posembed.statistics import INTERVAL
+from posembed.statistics import INTERVAL, safe_exp
 
 HOLDS = 1.02
 """An encoding holds if its same-token perplexity past the training length is never above this many times its perplexity
@@ -179,7 +179,7 @@ def factors_found(rows: Sequence[LengthRow]) -> Table:
     """Returns a table with one line per search. It is empty if there was none."""
 
     def perplexity(of: Callable[[Searched], float]) -> Callable[[tuple[str, Searched]], str]:
-        return lambda line: number(math.exp(of(line[1])))
+        return lambda line: number(safe_exp(of(line[1])))
 
     def from_start(name: str) -> Column:
         return Cell(f"by {name}"), perplexity(lambda searched: searched.starts[name])

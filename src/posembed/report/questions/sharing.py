@@ -204,7 +204,7 @@ def on_two_tables(summary: SharingSummary) -> str:
         "worse": "and writes significantly fewer targets without a mistake. These runs agree with the claim.",
         "not significant": "and changes the exact match by no significant amount, so parameters are all that it "
         "certainly adds.",
-        "unknown": "and one run of each cannot tell what it gains.",
+        "unknown": "and these runs cannot tell what it gains.",
     }[outcome(two.versus_reference)]
     loss = two.loss_versus_reference
     known = interval(loss, four)
@@ -222,8 +222,9 @@ def _past(summary: SharingSummary) -> str:
     sentences = [f"At {longest:,} {summary.unit}, past training, the exact match is {listed(able)}."] if able else []
     if unable:
         verb = "has" if len(unable) == 1 else "have"
-        sentences.append(f"At that size {names_of(unable)} {verb} no row for some positions.")
-    return " ".join(sentences) if able else f"Past training, {names_of(unable)} lack rows." if unable else ""
+        where = "At that size" if able else f"At {longest:,} {summary.unit}, past training,"
+        sentences.append(f"{where} {names_of(unable)} {verb} no row for some positions.")
+    return " ".join(sentences)
 
 
 PAGE = SharingPage()

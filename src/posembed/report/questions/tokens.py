@@ -58,7 +58,7 @@ class TokenPage(QuestionPage[TokenSummary]):
         differences = {row.name: row.difference for row in best_first(summary) if row.difference is not None}
         sentences = difference_sentences(differences, summary.reference or "")
         return [
-            " ".join([*found, guess(summary), truncated(summary)]),
+            " ".join(filter(None, [*found, guess(summary), truncated(summary)])),
             " ".join([*sentences, *failures(summary.rows)]),
         ]
 
@@ -148,7 +148,8 @@ def truncated(summary: TokenSummary) -> str:
     if summary.labels:
         return f"{summary.truncated:,} of these words are past the training length and count as wrong."
     return (
-        f"For {summary.truncated:,} of these questions, the answer is past the training length, so it cannot be found."
+        f"For {summary.truncated:,} of these questions, the model does not see the answer, which is past the training "
+        "length."
     )
 
 
