@@ -9,6 +9,9 @@ import pytest
 
 from made_up_runs import runs, save
 from posembed.cli import advise as command
+from posembed.lab.advice.advise import recommend
+from posembed.lab.advice.evidence import published_studies
+from posembed.lab.advice.needs import needs_of
 from tiny_models import GPT, saved, tiny_model
 
 
@@ -20,7 +23,8 @@ def advise(posembed):
 def test_the_answer_comes_first(advise) -> None:
     code, out, err = advise("--length 512 --longest none")
     assert (code, err) == (0, "")
-    assert out.startswith("rolling: learned rows reused in a ring")
+    best = recommend(needs_of(length=512, longest="none"), published_studies())
+    assert out.startswith(f"{best.recommendation}: {best.title}\n")
     for heading in ("Why\n", "Watch for\n", "Measured in\n", "Every option, the best first: perplexity\n"):
         assert heading in out
 
@@ -92,7 +96,8 @@ def test_questions_about_a_sequence(ask) -> None:
 
 
 def test_enter_takes_the_defaults(ask) -> None:
-    assert "rope: queries and keys rotated" in ask("", "512", "", "", "", "", "", "")
+    best = recommend(needs_of(length=512), published_studies())
+    assert f"{best.recommendation}: {best.title}\n" in ask("", "512", "", "", "", "", "", "")
 
 
 def test_questions_about_a_grid(ask) -> None:
