@@ -151,7 +151,12 @@ def test_a_comparison_is_shown_once(run: NotebookNode) -> None:
 
 def test_advice_differs_by_need(run: NotebookNode) -> None:
     advice = printed(code_cells(run)["advice"])
-    for need in ("a learned table, 512 rows", "learned rows in a ring", "YaRN, factor 8", "checkpoint's table"):
+    for need in (
+        "the lowest of the encodings",
+        "learned rows reused in a ring",
+        "a penalty on the scores",
+        "resized to",
+    ):
         assert need in advice
 
 

@@ -33,7 +33,7 @@ def device() -> Iterator[None]:
     """Another default device: on meta, as on a GPU, tensors do not mix with those of the CPU."""
     torch.set_default_device("meta")
     yield
-    torch.set_default_device("cpu")
+    torch.set_default_device(None)
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -269,4 +269,4 @@ def test_the_default_device_does_not_matter() -> None:
     try:
         assert (compare_tables(ROWS, ROWS.flip(0)), linear_shift(ROWS, 1)) == expected
     finally:
-        torch.set_default_device("cpu")
+        torch.set_default_device(None)

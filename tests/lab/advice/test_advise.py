@@ -316,12 +316,12 @@ def test_needs_that_contradict_each_other(needs: dict[str, Any], said: str) -> N
         Needs(**needs)
 
 
-@settings(deadline=None, derandomize=True, max_examples=25)
+@settings(deadline=None, derandomize=True, max_examples=8)
 @given(
-    st.integers(1, 100_000),
-    st.one_of(st.none(), st.floats(1, 1000)),
+    st.integers(1, 10_000),
+    st.one_of(st.none(), st.floats(1, 50)),
     st.booleans(),
-    st.sampled_from([1, 7, 64, 96, 768]),
+    st.sampled_from([1, 7, 64, 96]),
     st.one_of(st.none(), st.integers(0, 10**6)),
 )
 def test_any_numbers(trained: int, times: float | None, far: bool, width: int, most: int | None) -> None:
