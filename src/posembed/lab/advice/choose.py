@@ -100,14 +100,16 @@ class Evidence:
         chosen = min(equals, key=lambda each: (rank(each.name), each.parameters, self.order(each)))
         superlative = "highest" if measure.percent else "lowest"
         reasons = []
-        among = f"the {superlative} of the encodings that meet your needs"
+        which = "meet your needs" if chosen.cannot is None else "find the most passkeys"
+        among = f"the {superlative} of the encodings that {which}"
         says = self.study.says(chosen.name, chosen.needed or value, self.length)
         known = "" if chosen is first else f" is {measure.written(value)}, with {first.name}"
         reasons.append(f"{says}{', ' if chosen is first else '; '}{among}{known}")
         if others := [each for each in equals if each is not chosen]:
             why = "is the most used" if rank(chosen.name) < len(MOST_USED) else "has the fewest parameters"
             names = listed([f"{each.name} with {measure.written(each.needed)}" for each in others if each.needed])
-            reasons.append(f"of the encodings that do not differ significantly, it {why}; there is also {names}")
+            alike = "do not differ significantly" if len(value.values) > 1 else "one run each does not tell apart"
+            reasons.append(f"of the encodings that {alike}, it {why}; there is also {names}")
         if self.needs.far and chosen.found is not None and self.passkey is not None:
             at = self.passkey.measure.at.format(self.passkey.length_for(self.needs.factor))
             lead = "it retrieves" if chosen.cannot is None else "none of these retrieves"

@@ -70,15 +70,15 @@ class TwoTasks:
 
     tasks: tuple[str, str]
     similarity: ByMeasure
-    """Of two tables of different seeds, one per task."""
+    """The similarity of two tables of different seeds, one per task."""
     ceiling: ByMeasure
-    """Of two tables of different seeds and the same task: the mean of both tasks."""
+    """The similarity of two tables of different seeds and the same task: the mean of both tasks."""
     difference: ByMeasure
     """``similarity`` minus ``ceiling``."""
     random_order: ByMeasure
-    """Of the tables of ``similarity``, with one table's rows in random order."""
+    """The same as ``similarity``, with one table's rows in random order."""
     same_seed: ByMeasure
-    """Of two tables of the same seed, one per task, which had the same initial values and the same text."""
+    """The similarity of two tables of the same seed, one per task: they had the same initial values and text."""
 
 
 @dataclass(frozen=True, kw_only=True)

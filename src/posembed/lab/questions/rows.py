@@ -101,7 +101,7 @@ class RowRow(Row):
     late_beyond_early: Estimate | None
     """``beyond_control`` of the last band minus that of the first band, paired by seed: what late rows cost."""
     text_increase: ByPosition
-    """As in ``RowMeasurements``."""
+    """Defined in ``RowMeasurements``, like the next two."""
     own_increase: ByPosition
     later_increase: ByPosition
     """The increase per token predicted after the replaced row."""
