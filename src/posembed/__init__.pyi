@@ -16,6 +16,7 @@ from .errors import PosEmbedError as PosEmbedError
 from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
 from .evaluation.api import evaluate_checkpoints as evaluate_checkpoints
+from .evaluation.retrieval import evaluate_retrieval as evaluate_retrieval
 from .lab.advice.advise import advise as advise
 from .lab.rotary_search import LongRopeSearch as LongRopeSearch
 from .lab.rotary_search import search_longrope_factors as search_longrope_factors

@@ -83,6 +83,15 @@ class Runnable:
                     digest.update(block)
         return digest.hexdigest()
 
+    def prompt(self, *names: str) -> str:
+        """Returns the first of these prompts that the settings of a sentence encoder hold, or else its default."""
+        path = self.checkpoint.root / "config_sentence_transformers.json"
+        settings = read_json(path) if path.exists() else {}
+        prompts = settings.get("prompts")
+        known = prompts if isinstance(prompts, dict) else {}
+        found = [known[name] for name in (*names, settings.get("default_prompt_name")) if name in known]
+        return found[0] if found and isinstance(found[0], str) else ""
+
     def tokenizer(self) -> Any:
         from transformers import AutoTokenizer
 

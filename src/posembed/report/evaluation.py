@@ -8,7 +8,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from posembed.evaluation.measures import MEASURES, Measure, Verdict
-from posembed.evaluation.results import Evaluation, Row
+from posembed.evaluation.plan import Plan, PlannedRow
+from posembed.evaluation.results import UNITS, Evaluation, Row
 from posembed.evaluation.runnable import KINDS
 from posembed.plots.charts import Line, line_chart
 from posembed.report.page import Cell, Column, Lines, Section, Table, picture, render_page, table_of, write_page
@@ -54,16 +55,48 @@ def table(evaluation: Evaluation, measure: Measure) -> Table:
     return table_of(evaluation.rows, title, "", *columns, first="checkpoint")
 
 
+def plan_table(plan: Plan) -> Table:
+    """Returns the tokens that each row reads at each length, if nothing is kept."""
+
+    def at(length: int) -> Column:
+        def cell(row: PlannedRow) -> Cell:
+            job = row.jobs[length]
+            if job is None:
+                return Cell("too long", kind="muted")
+            return Cell(f"{job.tokens:,}", note="kept" if job.key in plan.kept else "")
+
+        return Cell(f"{length:,}", rank=plan.lengths[-1] - length), cell
+
+    return table_of(
+        plan.rows, "Tokens to read, by text length in tokens", "", *map(at, plan.lengths), first="checkpoint"
+    )
+
+
+def plan_words(plan: Plan) -> list[str]:
+    jobs, missing = len(plan.jobs), plan.missing
+    tokens = sum(job.tokens for job in missing.values())
+    return [
+        f"To measure: {', '.join(plan.measures)}. Rows and lengths that read the same tokens in the same way are "
+        f"measured once: {jobs} measurements in all, of which {jobs - len(missing)} are kept. "
+        f"{tokens:,} tokens remain to be read.",
+        *plan.notes,
+    ]
+
+
 def legend(evaluation: Evaluation) -> str:
     if evaluation.texts < 2:
-        return "With one text, there are no intervals, and any difference may be chance."
-    intervals = f"± gives half the width of the {INTERVAL} over texts; it is omitted if all texts have the same value."
+        return f"With one {evaluation.unit}, there are no intervals, and any difference may be chance."
+    units = UNITS[evaluation.unit]
+    intervals = (
+        f"± gives half the width of the {INTERVAL} over {units}; it is omitted if all {units} have the same value."
+    )
     if len(evaluation.rows) == 1:
         return intervals
     return (
         f"{intervals} Reference: {evaluation.reference.name}. Compared with the reference at the same length, paired "
-        "by text, + is significantly better, - is significantly worse, and = is not significant. The last column gives "
-        f"the difference from the reference at {evaluation.lengths[-1]:,} tokens (for perplexities, the ratio)."
+        f"by {evaluation.unit}, + is significantly better, - is significantly worse, and = is not significant. "
+        f"The last column gives the difference from the reference at {evaluation.lengths[-1]:,} tokens (for "
+        "perplexities, the ratio)."
     )
 
 
@@ -77,11 +110,11 @@ def answer(evaluation: Evaluation) -> list[str]:
     best = evaluation.best(measure.name, length)
     found = None if best is None else best.estimate(measure.name, length)
     if best is None or found is None:
-        return [f"No checkpoint has a value at {length:,} tokens."]
+        return [f"No checkpoint has a value at {length:,} tokens.", *best_of_all(evaluation, None)]
     ends = f"; {INTERVAL} {span(measure, found)}" if found.low is not None else ""
     sentences = [
         f"At {length:,} tokens, {best.name} has the best {measure.name}: {value(measure, found.value)} "
-        f"({evaluation.texts:,} texts{ends})."
+        f"({evaluation.texts:,} {UNITS[evaluation.unit]}{ends})."
     ]
     versus, theirs = best.versus(reference, measure.name, length), reference.estimate(measure.name, length)
     if reference is not best and versus is not None and theirs is not None:
@@ -89,10 +122,26 @@ def answer(evaluation: Evaluation) -> list[str]:
         ends = interval(versus, lambda end: difference(measure, end))
         paired = f"{best.name} ({by}{f'; paired {INTERVAL} {ends}' if ends else ''})"
         than = f"“{reference.name}” with {value(measure, theirs.value)}"
-        sentences += by_outcome(than, [(measure.verdict(versus), paired)])
+        sentences += by_outcome(than, [(measure.verdict(versus), paired)], evaluation.unit)
     rivals = [row for row in evaluation.checkpoints if row is not best]
     verdicts = [(measure.verdict(row.versus(best, measure.name, length)), row.name) for row in rivals]
-    return sentences + by_outcome(best.name, verdicts)
+    sentences += by_outcome(best.name, verdicts, evaluation.unit)
+    return sentences + best_of_all(evaluation, best)
+
+
+def best_of_all(evaluation: Evaluation, best: Row | None) -> list[str]:
+    """Returns sentences on the best row, if it is neither the best checkpoint nor the reference."""
+    measure, length, reference = MEASURES[evaluation.measures[0]], evaluation.lengths[-1], evaluation.reference
+    row = evaluation.best(measure.name, length, evaluation.rows)
+    found = None if row is None else row.estimate(measure.name, length)
+    if row is None or found is None or row is best or row is reference:
+        return []
+    sentences = [f"Of all rows, “{row.name}” has the best {measure.name}: {value(measure, found.value)}."]
+    for other in (best,) if best is reference else (best, reference):
+        if other is not None:
+            verdict = measure.verdict(row.versus(other, measure.name, length))
+            sentences += by_outcome(f"“{other.name}”", [(verdict, "It")], evaluation.unit)
+    return sentences
 
 
 def better(measure: Measure) -> str:
@@ -128,17 +177,17 @@ def write_evaluation_page(evaluation: Evaluation, path: str | Path) -> Path:
 
 
 def render(evaluation: Evaluation) -> str:
-    measure, sentences = evaluation.measures[0], " ".join(answer(evaluation))
+    measure, sentences, units = evaluation.measures[0], " ".join(answer(evaluation)), UNITS[evaluation.unit]
     curve = picture(
         length_figure(evaluation, measure),
         name="lengths",
         described=sentences,
-        caption=f"{capitalised(measure)} by text length in tokens. Shaded bands are {INTERVAL}s over texts. Rows with "
-        "overlapping intervals can still differ significantly, because they are measured on the same texts.",
+        caption=f"{capitalised(measure)} by text length in tokens. Shaded bands are {INTERVAL}s over {units}. Rows "
+        f"with overlapping intervals can still differ significantly, because they are measured on the same {units}.",
     )
     return render_page(
         title=f"How good is the model at {evaluation.lengths[-1]:,} tokens of text?",
-        about=f"{capitalised(KINDS[evaluation.kind])}, on {evaluation.texts:,} texts: "
+        about=f"{capitalised(KINDS[evaluation.kind])}, on {evaluation.texts:,} {UNITS[evaluation.unit]}: "
         f"{', '.join(row.name for row in evaluation.checkpoints)}.",
         answer=[sentences],
         sections=[
