@@ -35,11 +35,12 @@ class Reading(NamedTuple):
 
     def room(self, around: int) -> int:
         """Returns the number of tokens of the document that are read, if ``around`` tokens are put around a window."""
-        return self.length - around * -(-self.length // self.window)
+        windows, rest = divmod(self.length, self.window)
+        return windows * (self.window - around) + max(0, rest - around)
 
     def shortest(self, longest: int, around: int) -> Reading:
         """Returns the smallest reading that is the same for documents of at most ``longest`` tokens."""
-        window = min(self.window, longest + around)
+        window = min(self.window, self.length, longest + around)
         length = longest + around * -(-longest // (window - around))
         return Reading(min(self.length, length), window, min(self.chunk, window))
 

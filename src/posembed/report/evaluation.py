@@ -13,7 +13,7 @@ from posembed.evaluation.results import UNITS, Evaluation, Row
 from posembed.evaluation.runnable import KINDS
 from posembed.plots.charts import Line, line_chart
 from posembed.report.page import Cell, Column, Lines, Section, Table, picture, render_page, table_of, write_page
-from posembed.report.words import by_outcome, capitalised, interval, number, signed
+from posembed.report.words import by_outcome, capitalised, interval, listed, number, signed
 from posembed.statistics import INTERVAL, Estimate
 
 MARKS: dict[Verdict, str] = {"better": "+", "worse": "-", "not significant": "="}
@@ -137,10 +137,11 @@ def best_of_all(evaluation: Evaluation, best: Row | None) -> list[str]:
     if row is None or found is None or row is best or row is reference:
         return []
     sentences = [f"Of all rows, “{row.name}” has the best {measure.name}: {value(measure, found.value)}."]
-    for other in (best,) if best is reference else (best, reference):
-        if other is not None:
-            verdict = measure.verdict(row.versus(other, measure.name, length))
-            sentences += by_outcome(f"“{other.name}”", [(verdict, "It")], evaluation.unit)
+    others = [other for other in (best, reference) if other is not None and other is not row]
+    verdicts = {f"“{other.name}”": measure.verdict(row.versus(other, measure.name, length)) for other in others}
+    for verdict in dict.fromkeys(verdicts.values()):
+        names = [name for name, of_name in verdicts.items() if of_name == verdict]
+        sentences += by_outcome(listed(names), [(verdict, "It")], evaluation.unit)
     return sentences
 
 
