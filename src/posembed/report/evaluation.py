@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from posembed.evaluation.measures import MEASURES, Measure, Verdict
 from posembed.evaluation.plan import Plan, PlannedRow
 from posembed.evaluation.results import UNITS, Evaluation, Row
 from posembed.evaluation.runnable import KINDS
-from posembed.plots.charts import Line, line_chart
-from posembed.report.page import Cell, Column, Lines, Section, Table, picture, render_page, table_of, write_page
+from posembed.plots.charts import Line, dots_figure, line_chart
+from posembed.plots.style import shortened
+from posembed.report.page import (
+    Cell,
+    Column,
+    Lines,
+    Picture,
+    Section,
+    Table,
+    picture,
+    render_page,
+    table_of,
+    write_page,
+)
 from posembed.report.words import by_outcome, capitalised, interval, listed, number, signed
 from posembed.statistics import INTERVAL, Estimate
 
 MARKS: dict[Verdict, str] = {"better": "+", "worse": "-", "not significant": "="}
+FEW_BASELINES = 3
+"""With more baselines than this, one figure has only the best of them, and another has the differences of all."""
+NAMES = 220
+"""The largest width of names beside a figure, in points."""
 LOOKS: dict[Verdict, str] = {"better": "good", "worse": "bad", "not significant": "muted", "equal": "muted", "": ""}
 
 
@@ -192,22 +210,58 @@ def render(evaluation: Evaluation) -> str:
         f"{', '.join(row.name for row in evaluation.checkpoints)}.",
         answer=[sentences],
         sections=[
-            Section("", (curve,)),
+            Section("", (curve, *([differences(evaluation)] if many_baselines(evaluation) else []))),
             Section("The numbers", tuple(tables(evaluation)), says=legend(evaluation)),
             Section("How it was measured", (Lines(evaluation.notes),)),
         ],
     )
 
 
+def many_baselines(evaluation: Evaluation) -> bool:
+    return len(evaluation.rows) - len(evaluation.checkpoints) > FEW_BASELINES
+
+
+def rows_to_draw(evaluation: Evaluation, measure: str) -> list[Row]:
+    """Returns the rows of the figure by length: all, or else the checkpoints, the reference and the best row."""
+    if not many_baselines(evaluation):
+        return list(evaluation.rows)
+    best = evaluation.best(measure, evaluation.lengths[-1], evaluation.rows)
+    return [row for row in evaluation.rows if not row.baseline or row in (evaluation.reference, best)]
+
+
+def differences(evaluation: Evaluation) -> Picture:
+    """Returns a picture of the difference of every row from the reference at the longest length."""
+    measure, length, reference = MEASURES[evaluation.measures[0]], evaluation.lengths[-1], evaluation.reference
+    versus = [
+        (row.name, row.versus(reference, measure.name, length)) for row in evaluation.rows if row is not reference
+    ]
+    rows = [
+        (shortened(name, NAMES), replace(found, values=()), difference(measure, found.value))
+        for name, found in versus
+        if found is not None
+    ]
+    what = f"{measure.name} at {length:,} tokens, minus that of “{reference.name}”"
+    figure = dots_figure(rows, title=what, below="difference", marked=0.0)
+    figure.axes[0].xaxis.set_major_locator(MaxNLocator(3))
+    return picture(
+        figure,
+        name="differences",
+        described=f"{what}: {'; '.join(f'{name}: {text}' for name, _, text in rows)}.",
+        caption=f"Every row at {length:,} tokens, compared with “{reference.name}”, the dotted line. Lines are paired "
+        f"{INTERVAL}s over {UNITS[evaluation.unit]}; a row whose line does not cross the dotted line differs "
+        "significantly. Of many rows, the best is partly the best by chance.",
+    )
+
+
 def length_figure(evaluation: Evaluation, measure: str) -> Figure:
-    lengths, perplexity = evaluation.lengths, MEASURES[measure].perplexity
+    lengths, perplexity, drawn = evaluation.lengths, MEASURES[measure].perplexity, rows_to_draw(evaluation, measure)
     lines = [
         Line.of(
             row.name,
             {length: row.estimate(measure, length) for length in lengths},
             end=None if row.fits(lengths[-1]) else row.length,
         )
-        for row in evaluation.rows
+        for row in drawn
     ]
     ends = [end for line in lines for at in line.points.values() for end in (at.low, at.value, at.high)]
     finite = [end for end in ends if end is not None and math.isfinite(end)]
@@ -218,6 +272,6 @@ def length_figure(evaluation: Evaluation, measure: str) -> Figure:
         below="tokens of text",
         ticks=lengths,
         logarithmic=(min(finite, default=1.0) / 1.05, max(finite, default=1.0) * 1.05) if perplexity else None,
-        baselines=[row.name for row in evaluation.rows if row.baseline],
+        baselines=[row.name for row in drawn if row.baseline],
         past_end="takes at most",
     )
