@@ -232,13 +232,15 @@ def rows_to_draw(evaluation: Evaluation, measure: str) -> list[Row]:
 def differences(evaluation: Evaluation) -> Picture:
     """Returns a picture of the difference of every row from the reference at the longest length."""
     measure, length, reference = MEASURES[evaluation.measures[0]], evaluation.lengths[-1], evaluation.reference
-    versus = [
-        (row.name, row.versus(reference, measure.name, length)) for row in evaluation.rows if row is not reference
-    ]
+    versus = {row.name: row.versus(reference, measure.name, length) for row in evaluation.rows if row is not reference}
+    known = [(row, found) for row in evaluation.rows if (found := versus.get(row.name)) is not None]
     rows = [
-        (shortened(name, NAMES), replace(found, values=()), difference(measure, found.value))
-        for name, found in versus
-        if found is not None
+        (
+            "\n".join(shortened(name, NAMES) for name in (row.checkpoint, row.baseline) if name),
+            replace(found, values=()),
+            difference(measure, found.value),
+        )
+        for row, found in known
     ]
     what = f"{measure.name} at {length:,} tokens, minus that of “{reference.name}”"
     figure = dots_figure(rows, title=what, below="difference", marked=0.0)
@@ -246,7 +248,7 @@ def differences(evaluation: Evaluation) -> Picture:
     return picture(
         figure,
         name="differences",
-        described=f"{what}: {'; '.join(f'{name}: {text}' for name, _, text in rows)}.",
+        described=f"{what}: {'; '.join(f'{row.name}: {difference(measure, found.value)}' for row, found in known)}.",
         caption=f"Every row at {length:,} tokens, compared with “{reference.name}”, the dotted line. Lines are paired "
         f"{INTERVAL}s over {UNITS[evaluation.unit]}; a row whose line does not cross the dotted line differs "
         "significantly. Of many rows, the best is partly the best by chance.",
