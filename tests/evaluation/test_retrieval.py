@@ -230,7 +230,7 @@ def test_the_vectors_are_those_of_sentence_transformers(models: list[Path], fold
         ({"ways": ["late", "nearest"]}, "ways: expected a list of different names among truncate, late"),
         ({"chunk": 8}, "chunk: expected at least 16"),
         ({"chunk": 65}, "chunk: expected at most 64 tokens, the original length; got 65"),
-        ({"texts": 10}, "texts: a folder has its own documents"),
+        ({"texts": 10}, "texts: only for the generated tasks, passkey and needle"),
         ({"split": "dev"}, "split: expected one of the files"),
         ({"lengths": [8]}, "lengths: expected"),
         ({"document_prompt": "w1 " * 70}, "leave no room in 32 tokens"),

@@ -13,8 +13,8 @@ from posembed.evaluation.ways import (
     MATCHES,
     WAYS,
     Encoder,
+    Index,
     Reading,
-    document_scores,
     new_tokens,
     slices,
     tokens_to_read,
@@ -140,7 +140,7 @@ def test_scores_are_those_of_a_loop(match: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ways, "NEIGHBOURHOOD", 12)
     documents = chunked(3, 0, 20, 61)
     queries = F.normalize(torch.randn(4, 5), dim=1)
-    scores = document_scores(queries, documents, match)
+    scores = Index.of(documents, match).scores(queries)
     assert torch.isneginf(scores[:, 1]).all()  # no tokens
     for column, (spans, vectors) in enumerate(documents):
         if not spans:
@@ -165,7 +165,7 @@ def test_a_document_of_one_chunk_has_one_score(match: str) -> None:
     documents = chunked(5, 8)
     queries = F.normalize(torch.randn(3, 5), dim=1)
     expected = torch.cat([queries @ vectors.T for _, vectors in documents], dim=1)
-    torch.testing.assert_close(document_scores(queries, documents, match), expected)
+    torch.testing.assert_close(Index.of(documents, match).scores(queries), expected)
 
 
 def test_every_way_reads_short_texts_whole() -> None:

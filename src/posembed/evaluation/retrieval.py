@@ -40,8 +40,8 @@ from posembed.evaluation.ways import (
     NEIGHBOURHOOD,
     WAYS,
     Encoder,
+    Index,
     Reading,
-    document_scores,
     tokens_to_read,
 )
 
@@ -147,7 +147,7 @@ def plan_retrieval(
     check(type(seed) is int, "seed", "a whole number", seed)
     generated = str(collection) in GENERATED
     if not generated and texts is not None:
-        raise ArgumentError("texts: a folder has its own documents; it applies only to the generated tasks")
+        raise ArgumentError(f"texts: only for the generated tasks, {' and '.join(GENERATED)}; a folder has its own")
     if generated and split is not None:
         raise ArgumentError("split: a generated task has no splits; leave it out")
     where, kept = device_named(device), ResultsFile(results)
@@ -303,22 +303,27 @@ class RetrievalJob:
         reader = Encoder(model, *data.around_documents, pooling, data.pad)
         documents = list(reader.read(data.documents, self.reading, tick))
         finite = all(vectors.isfinite().all() for vectors in (queries, *(vectors for _, vectors in documents)))
-        per_block = max(1, SCORES_AT_ONCE // sum(len(spans) for spans, _ in documents))
-        collection, names = data.collection, data.names
-        asked, columns_of = list(collection.queries), {name: column for column, name in enumerate(names)}
         found: dict[str, list[float]] = {}
         for match in MATCHES:
-            for start in range(0, len(asked), per_block):
-                block = asked[start : start + per_block]
-                scores = document_scores(queries[start : start + per_block], documents, match)
-                for row, query in enumerate(block):
-                    if own_document_is_left_out(query, collection.documents, collection.judged):
-                        scores[row, columns_of[query]] = -torch.inf
-                for query, columns in zip(block, top(scores), strict=True):
-                    values = ranking_values([names[column] for column in columns], collection.judged[query])
-                    for measure, value in values.items():
-                        found.setdefault(f"{match} {measure}", []).append(value if finite else math.nan)
+            for ranked, judged in self.rankings(queries, Index.of(documents, match)):
+                for measure, value in ranking_values(ranked, judged).items():
+                    found.setdefault(f"{match} {measure}", []).append(value if finite else math.nan)
         return {name: torch.tensor(values, dtype=torch.float64) for name, values in found.items()}
+
+    def rankings(self, queries: Tensor, index: Index) -> Iterator[tuple[list[str], Mapping[str, int]]]:
+        """Yields, for each query, the ids of the best documents and its judgements."""
+        names, collection = self.data.names, self.data.collection
+        documents, asked, judged = collection.documents, list(collection.queries), collection.judged
+        columns = {name: column for column, name in enumerate(names)}
+        block = max(1, SCORES_AT_ONCE // len(index.vectors))
+        for start in range(0, len(asked), block):
+            of_block = asked[start : start + block]
+            scores = index.scores(queries[start : start + block])
+            for row, query in enumerate(of_block):
+                if own_document_is_left_out(query, documents, judged):
+                    scores[row, columns[query]] = -torch.inf
+            for query, ranked in zip(of_block, top(scores), strict=True):
+                yield [names[column] for column in ranked], judged[query]
 
 
 def planned_rows(
@@ -389,9 +394,8 @@ def notes_on(
     if len({each[lengths[-1]].sha256 for each in data.values()}) > 1:
         yield "The tokenizers or prompts differ, so the same number of tokens can hold different amounts of text."
     if any("context" in row.baseline for row in rows):
-        yield (
-            "In context: to the vector of each chunk, half of the mean of the chunks within "
-            f"{NEIGHBOURHOOD:,} tokens is added. Late chunks: the model reads as many tokens at once as it takes."
-        )
+        yield f"In context: each chunk's vector plus half of the mean of the chunks within {NEIGHBOURHOOD:,} tokens."
+    if any("late" in row.baseline for row in rows):
+        yield "Late chunks: the model reads as many tokens at once as it takes, and the tokens of each chunk are pooled."
     if not any(row.baseline for row in rows):
         yield "There is no baseline, because no original length below these lengths is known."

@@ -226,10 +226,21 @@ def batched(pieces: Sequence[tuple[bytes, Tensor]]) -> Iterator[list[tuple[bytes
         start = stop
 
 
-def document_scores(queries: Tensor, documents: Sequence[tuple[Spans, Tensor]], match: str) -> Tensor:
-    """Returns the score (Q, N) of each document for each query: its largest cosine. queries: unit vectors (Q, D)."""
-    vectors = [MATCHES[match](found, spans) for spans, found in documents if spans]
-    owners = torch.tensor([index for index, (spans, _) in enumerate(documents) if spans])
-    counts = torch.tensor([len(found) for found in vectors])
-    matched = F.normalize(torch.cat(vectors), dim=1)
-    return best_of_each(queries @ matched.T, owners.repeat_interleave(counts), len(documents))
+class Index(NamedTuple):
+    """The unit vectors (M, D) that queries are compared with, and the document that owns each, int64 (M,)."""
+
+    vectors: Tensor
+    owners: Tensor
+    documents: int
+
+    @classmethod
+    def of(cls, documents: Sequence[tuple[Spans, Tensor]], match: str) -> Index:
+        """Builds the index of documents, given as their spans and vectors. match: a key of ``MATCHES``."""
+        vectors = [MATCHES[match](found, spans) for spans, found in documents if spans]
+        owners = torch.tensor([index for index, (spans, _) in enumerate(documents) if spans])
+        counts = torch.tensor([len(found) for found in vectors])
+        return cls(F.normalize(torch.cat(vectors), dim=1), owners.repeat_interleave(counts), len(documents))
+
+    def scores(self, queries: Tensor) -> Tensor:
+        """Returns the score (Q, N) of each document: its largest cosine. queries: unit vectors (Q, D)."""
+        return best_of_each(queries @ self.vectors.T, self.owners, self.documents)
