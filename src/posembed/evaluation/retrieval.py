@@ -396,6 +396,6 @@ def notes_on(
     if any("context" in row.baseline for row in rows):
         yield f"In context: each chunk's vector plus half of the mean of the chunks within {NEIGHBOURHOOD:,} tokens."
     if any("late" in row.baseline for row in rows):
-        yield "Late chunks: the model reads as many tokens at once as it takes, and the tokens of each chunk are pooled."
+        yield "Late chunks: the model reads as many tokens at once as it takes; each chunk's tokens are then pooled."
     if not any(row.baseline for row in rows):
         yield "There is no baseline, because no original length below these lengths is known."
