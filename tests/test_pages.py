@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -63,6 +65,41 @@ def test_windows_are_read_from_the_config() -> None:
     assert window(CONFIG_MAPPING["mistral"]()) == ", window 4,096"
     assert window(CONFIG_MAPPING["gemma3_text"](sliding_window=1024)) == ", window 1,024 in 5 of 6 layers"
     assert window(CONFIG_MAPPING["llama4_text"]()) == ", chunks of 8,192 in 3 of 4 layers"
+
+
+GROUPS = {
+    "decoder": ("Text decoders", "Encoder-decoders for text"),
+    "encoder": ("Text encoders", "Encoder-decoders for text"),
+    "images": ("Images",),
+}
+OURS = {
+    "learned": "learned",
+    "RoPE": "rope",
+    "RoPE, window": "rope+window",
+    "RoPE, scaled": "rope-llama3",
+    "RoPE, scaled (YaRN)": "rope-yarn",
+    "ALiBi": "alibi",
+    "sinusoids": "sinusoidal",
+    "bias by distance": "t5",
+}
+"""Our names of the encodings in the tables of models; a window counts if every layer has it. Images have grids."""
+
+
+@pytest.mark.parametrize("use", GROUPS)
+def test_advice_knows_the_most_used_encodings_in_their_order(use: str) -> None:
+    pytest.importorskip("transformers", minversion="5")
+    from who_uses_what import MODELS
+
+    from posembed.lab.advice.candidates import names_of
+    from posembed.lab.advice.choose import MOST_USED
+
+    written = [model.row[2] for group in GROUPS[use] for model in MODELS[group]]
+    kinds = [re.sub(r"(, window) [\d,]+$", r"\1", re.sub(r", window .* layers$", "", each)) for each in written]
+    known = [OURS[kind] for kind in kinds if kind in OURS]
+    counts = Counter(f"{name}-2d" if use == "images" else name for name in known)
+    counts = Counter({name: count for name, count in counts.items() if name in names_of(use)})
+    assert set(MOST_USED[use]) == set(counts)
+    assert sorted((counts[name] for name in MOST_USED[use]), reverse=True) == [counts[name] for name in MOST_USED[use]]
 
 
 FIXED = {
