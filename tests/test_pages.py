@@ -142,3 +142,10 @@ def test_images_of_another_size_are_refused_where_the_page_says(kind: str) -> No
     [row] = [row for row in MODELS["Images"] if row.kind == kind]
     with nullcontext() if row.row[5].startswith("none") else pytest.raises(ValueError, match="size"):
         model(torch.zeros(1, 3, 48, 48))
+
+
+def test_the_map_of_the_field_names_every_encoding() -> None:
+    from posembed.nn.encodings import ENCODINGS
+
+    named = set(re.findall(r"`([\w-]+)`", (DOCS / "map.md").read_text(encoding="utf-8")))
+    assert set(ENCODINGS) == named

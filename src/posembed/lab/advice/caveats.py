@@ -10,7 +10,7 @@ RESIZED_TO = 8
 """Longformer (arXiv:2004.05150) tiles a table to 8 times its length."""
 FINE_TUNED_TO = 32
 """YaRN's paper (arXiv:2309.00071) fine-tunes to 32 times the training length."""
-MATTERS_MORE = "data and tuning matter more than this choice"
+MATTERS_MORE = "within the training length, data and tuning matter more than this choice"
 
 
 def caveats(chosen: Option, evidence: Evidence) -> list[str]:
