@@ -408,6 +408,7 @@ def test_the_largest_sizes_take_no_memory() -> None:
         ({"length": 512, "table": 0}, "--table: expected a number of positions"),
         ({"length": 512, "table": "512"}, "table: expected a whole number"),
         ({"length": 512, "runs": 3}, "runs: expected a path"),
+        ({"length": 512, "checkpoint": ""}, "checkpoint: expected a path"),
         ({"grid": "14x14"}, r"--grid \(grid=...\): expected \(height, width\)"),
         ({"grid": (14,)}, r"--grid \(grid=...\): expected \(height, width\)"),
         ({"grid": (14, 14), "longest_grid": (0, 20)}, "each at least 1"),

@@ -121,7 +121,7 @@ class Evidence:
         says = self.study.says(chosen.name, chosen.needed or value, self.length)
         known = "" if chosen is first else f" is {measure.written(value)}, with {called(first.name)}"
         reasons.append(f"{says}{', ' if chosen is first else '; '}{among}{known}")
-        if others := [each for each in equals if each is not chosen]:
+        if others := sorted((each for each in equals if each is not chosen), key=self.order):
             why = "is the most used" if chosen.name in used else "has the fewest parameters"
             names = listed(
                 [f"{called(each.name)} with {measure.written(each.needed)}" for each in others if each.needed]

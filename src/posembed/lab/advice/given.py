@@ -63,6 +63,7 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
         return Existing(table, grid if grid is not None and math.prod(grid) == table else None)
     if checkpoint is None:
         return None
+    as_type("checkpoint", checkpoint, Path)
     reports = inspect_checkpoint(checkpoint).tables
     learned = [
         (report.table, tuple(map(str, report.findings)))

@@ -87,7 +87,9 @@ class Needs:
                 "give the longest that you will ever need, training included"
             )
         if held is not None and held.width not in (None, self.width):
-            raise ArgumentError(f"the checkpoint's table has a width of {held.width}, not {self.width}; leave it out")
+            raise ArgumentError(
+                f"the checkpoint's table has a width of {held.width}, not {self.width}; leave out --width"
+            )
 
     def _check_grids(self, grid: Grid) -> None:
         longest, held = self.longest_grid or grid, self.checkpoint
