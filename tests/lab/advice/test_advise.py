@@ -454,3 +454,14 @@ def test_a_length_that_was_not_measured() -> None:
         advise(length=512, longest=4096, far=True).recommendation
         == recommend(Needs(length=512, longest=4096, far=True), PUBLISHED).recommendation
     )
+
+
+def test_of_several_tables_the_one_for_the_input_counts(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    texts = {**sizes, "vocab_size": 60, "max_position_embeddings": 20, "bos_token_id": 1, "eos_token_id": 2}
+    images = {**sizes, "image_size": 32, "patch_size": 8}
+    saved(tiny_model("clip", {"text_config": texts, "vision_config": images}), tmp_path)
+    assert advise(length=20, checkpoint=tmp_path).recommendation == "keep"
+    assert advise(length=20, longest=21, checkpoint=tmp_path).recommendation == "resize"
+    assert advise(grid=(4, 4), checkpoint=tmp_path).recommendation == "keep"
+    assert advise(grid=(4, 4), longest_grid=(4, 5), checkpoint=tmp_path).recommendation == "resize"

@@ -39,10 +39,10 @@ class Measure:
 
     def written(self, value: Estimate) -> str:
         """Formats a value with its interval: "5.18 (5.07 to 5.30)", "68.1% (63.2 to 72.0)"."""
-        digits, unit = (1, "%") if self.percent else (2, "")
-        known = (
-            "" if value.low is None or value.high is None else f" ({value.low:.{digits}f} to {value.high:.{digits}f})"
-        )
+        digits, unit, most = (1, "%", 100.0) if self.percent else (2, "", math.inf)
+        known = ""
+        if value.low is not None and value.high is not None:
+            known = f" ({max(value.low, 0.0):.{digits}f} to {min(value.high, most):.{digits}f})"
         return f"{value.value:.{digits}f}{unit}{known}"
 
     def cost(self, value: Estimate) -> float:
@@ -61,7 +61,7 @@ class Measure:
 
 MEASURES = {
     # Perplexities of one encoding vary by about 1.5% between seeds (docs/lengths.md). Accuracies in classifying texts
-    # have a standard deviation of 2 points, and in recognizing digits one of 1 to 4 (docs/tasks-text-images.md).
+    # have a standard deviation of 2 points (docs/tasks-text-images.md), and in recognizing digits one of 1 to 14.
     "perplexity": Measure("a perplexity", "at {:,} tokens", 0.03),
     "passkey": Measure("a share of passkeys found", "in texts of {:,} characters", 0.05, percent=True),
     "accuracy": Measure("an accuracy in classifying texts", "at {:,} tokens", 0.05, percent=True),
