@@ -39,7 +39,7 @@ NOT_SIZES = re.compile(
 )
 TABLE = re.compile(
     r"(pos(ition)?s?(al)?_?(emb|enc|bias)|embed_?positions?|positions?_embed|\bwpe\b|\bape\b|rel_pos|rel_embed|rel_logits|rel_attn_embed|emb_rel_[kv]|"
-    r"relative_(attention|position)|attention_biases|time_embed|temporal_\w*(pos|emb)|distance_embedding|\bpe_k|row_emb|col(umn)?_emb|"
+    r"relative_(attention|position)|attention_biases|time_embeddings|temporal_\w*(pos|emb)|distance_embedding|\bpe_k|row_emb|col(umn)?_emb|"
     r"tile_embedding|bias_values|axial|timestep|position_table|[xyhw]_position)"
 )
 NOT_TABLES: Mapping[str, str] = {
@@ -48,9 +48,9 @@ NOT_TABLES: Mapping[str, str] = {
     r"pos_bias_[uv]|r_[wrs]_bias|linear_pos|pos_proj|k_proj|q_proj|v_proj|(pos|position)_?\w*(proj|alpha|gate|scale)\b":
         "applied to all positions alike",
     r"shared_image_embedding|gaussian": "the random frequencies of a Fourier encoding",
-    r"rel_ln_clip|gated_positional_embedding\.gate|tile_positional_embedding\.gate": "one factor for all positions",
+    r"rel_ln_clip|gru_rel_pos|gated_positional_embedding\.gate|tile_positional_embedding\.gate": "one factor for all positions",
     r"no_memory|occlusion|cls_position|class_pos|pos_cls": "one row, not one for each position",
-    r"distogram|dist_bin|pae_|pde_|plddt|relpos\.embed": "a linear layer over features of a protein",
+    r"distogram|dist_bin|pae_|pde_|plddt|rel_pos\.embed": "a linear layer over features of a protein",
     r"expert_bias|dt_bias|e_score|logit_bias|gate_bias|dense_bias|\.[qv]_bias$": "no positions",
     r"cpb_mlp|continuous_position|pos_mlp": "a small network of the distance: nothing is stored for each position",
     r"xpath": "one row for each tag of a web page",
@@ -127,7 +127,8 @@ def find_tables(model: Model) -> None:
         reason = next((why for pattern, why in NOT_TABLES.items() if re.search(pattern, name)), "")
         if not reason and not TABLE.search(name):
             reason = "depends on a size, and has no name of a table"
-        if not reason and max(model.shapes[name], default=0) == torch.Size(model.shapes[name]).numel():
+        one_row = max(model.shapes[name], default=0) == torch.Size(model.shapes[name]).numel()
+        if not reason and one_row and not name[-1:].isdigit():  # a list has a parameter for each position
             reason = "one row, not one for each position"
         if reason:
             model.excluded[name] = reason
@@ -229,6 +230,8 @@ def transformers_models(name: str) -> Iterator[Model]:
             choices: tuple[Any, ...] = ()
             if type(value) is bool and FLAGS.search(option) and "post" not in option:
                 choices = (not value,)
+            elif option == "num_image_with_embedding" and value is None:  # the frames of GIT for videos
+                choices = (6,)
             elif option in ("position_embedding_type", "position_embeddings_type"):
                 choices = tuple(choice for choice in CHOICES if choice != value)
             for choice in choices:
