@@ -85,9 +85,13 @@ def in_process(library: str, name: str, file: Path) -> int:
         signal.signal(signal.SIGXCPU, out_of_time)
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, 4 * SECONDS))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        with tempfile.TemporaryDirectory() as folder, Path(file.with_suffix(".log")).open("w") as log:
-            with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
-                results = census_of(library, name, Path(folder))
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            file.with_suffix(".log").open("w") as log,
+            contextlib.redirect_stdout(log),
+            contextlib.redirect_stderr(log),
+        ):
+            results = census_of(library, name, Path(folder))
         file.write_text(json.dumps(results, indent=1))
     except BaseException as error:
         file.write_text(json.dumps([{"name": name, "library": library, "type": name, "outcome": "crashed",

@@ -30,10 +30,10 @@ Shape = tuple[int, ...]
 
 SIZES = re.compile(
     r"pos|len|ctx|context|frames|block_size|image|img|input_size|resolution|grid|window|bucket|band|mel|bins|time|"
-    r"distance|span|2d|max_|maskmem|num_patches|source|target|axial"
+    r"distance|span|2d|max_|maskmem|num_patches|source|target|axial|extent"
 )
 NOT_SIZES = re.compile(
-    r"vocab|hidden|intermediate|embed(?!dings$)|(?<!_)dim|head|layer|kernel|stride|expert|channel|ffn|inner|patch_size|"
+    r"vocab|hidden|intermediate|embed(?!dings$|ding_size$|ding_background_size$)|(?<!_)dim|head|layer|kernel|stride|expert|channel|ffn|inner|patch_size|"
     r"width|conv|dropout|std|rate$|d_model|norm|code(?!r)|output|group|mlp|attn|batch|latent|num_blocks|feature_size|"
     r"max_depth|token_id|step|image_token|repeats|single_inputs|feats|emb_size"
 )
@@ -48,7 +48,7 @@ NOT_TABLES: Mapping[str, str] = {
     r"pos_bias_[uv]|r_[wrs]_bias|linear_pos|pos_proj|k_proj|q_proj|v_proj|(pos|position)_?\w*(proj|alpha|gate|scale)\b":
         "applied to all positions alike",
     r"shared_image_embedding|gaussian": "the random frequencies of a Fourier encoding",
-    r"rel_ln_clip|gru_rel_pos|gated_positional_embedding\.gate|tile_positional_embedding\.gate": "one factor for all positions",
+    r"rel_ln_clip|gru_rel_pos|positional_embedding\.gate": "one factor for all positions",
     r"no_memory|occlusion|cls_position|class_pos|pos_cls": "one row, not one for each position",
     r"distogram|dist_bin|pae_|pde_|plddt|rel_pos\.embed": "a linear layer over features of a protein",
     r"expert_bias|dt_bias|e_score|logit_bias|gate_bias|dense_bias|\.[qv]_bias$": "no positions",
@@ -118,7 +118,7 @@ def find_tables(model: Model) -> None:
     for path, value in model.sizes.items():
         try:
             after = shapes_of(model.build(model.resized(path, doubled(value)), device="meta"))
-        except Exception:  # noqa: S112 - a size that this model cannot double
+        except Exception:
             continue
         for name, shape in model.shapes.items():
             if after.get(name, shape) != shape:
@@ -156,7 +156,7 @@ def sizes_in(config: Any) -> dict[Path_, Any]:
             whole = type(value) is int and value > 1
             several = isinstance(value, list | tuple) and value and all(type(each) is int for each in value)
             if SIZES.search(name) and not NOT_SIZES.search(name) and (whole or several):
-                found[*path, name] = value
+                found[(*path, name)] = value
     return found
 
 
@@ -204,7 +204,11 @@ def shrink(config: Any, level: int) -> None:
 
 def shorten(part: Any, name: str, value: int) -> None:
     """Shortens a text table (514 -> 66, so that reserved rows stay) and an image that is a plain grid of patches."""
-    if re.search(r"position_embeddings|n_positions|_positions$|block_size", name) and value >= LONG and "num_" not in name:
+    if (
+        re.search(r"position_embeddings|n_positions|_positions$|block_size", name)
+        and value >= LONG
+        and "num_" not in name
+    ):
         setattr(part, name, SHORT + (value % SHORT if value % SHORT < 9 else 0))
     patch = getattr(part, "patch_size", None)
     if re.search(r"^(image_size|img_size)$", name) and type(patch) is int and not hasattr(part, "depths"):
@@ -240,7 +244,7 @@ def transformers_models(name: str) -> Iterator[Model]:
                     other.config = other.resized((*path, option), choice)
                     other.level, other.sizes = base.level, sizes_in(other.config)
                     find_tables(other)
-                except Exception:  # noqa: S112 - a setting that this model does not have
+                except Exception:
                     continue
                 new = {each for each in other.tables if not any(each in names for names in seen)}
                 if new:
@@ -299,7 +303,7 @@ def same_classes() -> dict[str, str]:
 def import_timm() -> Any:
     """Imports timm. Where torchvision is missing, or its compiled operators do not load, timm is imported without."""
     try:
-        import torchvision  # noqa: F401
+        import torchvision
     except RuntimeError:  # the operators are missing
         for module in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             del sys.modules[module]
@@ -326,7 +330,7 @@ def timm_models(name: str) -> Iterator[Model]:
         model = Model("timm", architecture, partial(timm.create_model, architecture, pretrained=False), {})
         try:
             sketch = model.build(device="meta")
-        except Exception:  # noqa: S112 - some need packages of their own
+        except Exception:
             continue
         numbers = sum(parameter.numel() for parameter in sketch.parameters())
         named = table_names(sketch)
@@ -367,12 +371,19 @@ def timm_modules() -> list[str]:
 
 def randomize(model: Model, built: nn.Module) -> None:
     """Fills the learned tables with random numbers, since many are zero when built. Grids of patches get smooth
-    values, as trained ones have."""
+    values, as trained ones have. Tables of sines and cosines are fixed, also where transformers would train them."""
     with torch.no_grad():
         parameters = dict(built.named_parameters())
+        model.fixed |= {name for name in model.tables if is_sinusoidal(parameters[name])}
         for name, changes in model.tables.items():
             if name not in model.fixed:
                 fill_smoothly(parameters[name], next(iter(changes.values()), None))
+
+
+def is_sinusoidal(table: Tensor) -> bool:
+    norms = table.double().flatten(0, -2).norm(dim=-1)
+    norms = norms[norms > 0]
+    return len(norms) > 0 and bool(((norms / (table.shape[-1] / 2) ** 0.5 - 1).abs() < 1e-3).all())
 
 
 def fill_smoothly(table: Tensor, doubled_shape: Shape | None) -> None:
