@@ -129,7 +129,7 @@ def file_of(work: Path, library: str, name: str) -> Path:
 # The page
 
 
-def page(results: list[dict[str, Any]]) -> list[str]:
+def page(results: list[dict[str, Any]], missing: list[str]) -> list[str]:
     lines = [
         "# A census of learned position tables", "", "    python benchmarks/census.py", "",
         pages.machine("transformers", "timm"), "",
@@ -137,6 +137,8 @@ def page(results: list[dict[str, Any]]) -> list[str]:
         "and twice the image size, loaded again and run. A table is in full if each of its learned tables was resized "
         "by some call. See the script for what is checked.", "",
     ]  # fmt: skip
+    if missing:
+        lines += [f"**Not examined yet** ({len(missing)}): {', '.join(missing)}.", ""]
     for library in ("transformers", "timm"):
         mine = [result for result in results if result.get("library") == library]
         lines += [f"## {library}", "", *totals(mine), *details(mine)]
@@ -221,12 +223,16 @@ def main() -> None:
     parser.add_argument("--library", choices=("transformers", "timm"), help="only this library")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "posembed-census")
+    parser.add_argument("--page", action="store_true", help="only write the page, from what is done already")
     parser.add_argument("--again", action="store_true", help="repeat what is done already")
     parser.add_argument("--out", default="census", help="the name of the page in benchmarks/results")
     settings = parser.parse_args()
     settings.work.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    prepare()
+    if settings.page:
+        census_models.import_timm()
+    else:
+        prepare()
     todo = [("transformers", name) for name in census_models.transformers_types()]
     todo += [("timm", name) for name in census_models.timm_modules()]
     todo = [each for each in todo if settings.library in (None, each[0])]
@@ -234,13 +240,17 @@ def main() -> None:
         wanted = settings.only.split(",")
         todo = sorted((each for each in todo if each[1] in wanted), key=lambda each: wanted.index(each[1]))
     same = census_models.same_classes()
-    take(settings, [(library, name) for library, name in todo if name not in same or library == "timm"])
-    results = []
+    if not settings.page:
+        take(settings, [(library, name) for library, name in todo if name not in same or library == "timm"])
+    results, missing = [], []
     for library, name in todo:
         first = same.get(name, name) if library == "transformers" else name
+        if not file_of(settings.work, library, first).exists():
+            missing.append(f"{library} {name}")
+            continue
         for result in json.loads(file_of(settings.work, library, first).read_text()):
             results.append({**result, "library": library, "type": name, "name": result["name"].replace(first, name, 1)})
-    pages.write(settings.out, page(results), keep=settings.only is None)
+    pages.write(settings.out, page(results, missing), keep=settings.only is None)
 
 
 def prepare() -> None:

@@ -21,6 +21,7 @@ from posembed.checkpoints.trial import text_inputs
 from posembed.errors import PosEmbedError
 
 TOLERANCE = 1e-4
+WINDOW_MORE = 2  # cells on a side: a window that is larger than its image is never read whole
 # What a field of a config counts, by its name, and the options that could change it, the first one first.
 OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"image_size|img|input_size|resolution|grid|num_position_embeddings|num_patches$|pos_emb_(height|width)",
@@ -169,8 +170,10 @@ def attempts(model: Model, path: Path_, name: str, scale: float, listed: Any) ->
         if grid or side * side == length:
             yield {"grid": tuple(int(scale * each) for each in (grid or (side, side)))}
         return
-    value = model.sizes[path]
-    for option in options_for(path):
+    value, options = model.sizes[path], options_for(path)
+    if any(axis["name"] == "time" for axis in layout.get("axes") or ()) and options[0] == "length":
+        options = ("frames", *options)
+    for option in options:
         if option == "length":
             yield {"length": 2 * length}
         elif option == "image_size" and (sides := pair(value)) and "size" in path[-1]:
@@ -179,7 +182,8 @@ def attempts(model: Model, path: Path_, name: str, scale: float, listed: Any) ->
             grid = layout.get("grid") or (math.isqrt(length),) * 2
             yield {"grid": tuple(int(scale * side) for side in grid)}
         elif option != "image_size":
-            yield {option: 2 * value if type(value) is int else [2 * each for each in value]}
+            more = WINDOW_MORE if option == "window" and type(value) is int else value
+            yield {option: value + more if type(value) is int else [2 * each for each in value]}
 
 
 def judge(model: Model, old: nn.Module, names: set[str], call: dict[str, Any], out: Path, baseline: Any) -> None:
