@@ -45,34 +45,45 @@ def runs_at_all(built: nn.Module, name: str) -> bool:
 
 
 def new_inputs(built: Any, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns arguments to try: a text of the new length, or an image of the new size."""
+    """Returns arguments to try: a text or a sound of the new length, or an image or a video of the new size."""
     if not hasattr(built, "config"):  # of timm
         return [{"x": torch.randn(1, 3, *options["image_size"])}]
+    accepted, config = signature(built.forward).parameters, built.config
+    length = options.get("length") or options.get("frames")
+    found: list[dict[str, Any]] = []
+    if length and "input_ids" in accepted:
+        found += [text_inputs(built, tokens) for tokens in (min(length, LONGEST_TEXT), *TEXT_TOKENS)]
+    if length:
+        found += sound_inputs(built, length)
     if "length" in options:
-        accepted = signature(built.forward).parameters
-        found = []
-        if "input_ids" in accepted:
-            found += [text_inputs(built, t) for t in (min(options["length"], LONGEST_TEXT), *TEXT_TOKENS)]
-        return found + sound_inputs(built, options["length"])
-    size = options.get("image_size")
-    if size is None:
-        patch = pair(getattr(built.config, "patch_size", None)) or (16, 16)
-        size = [side * cells for side, cells in zip(patch, options.get("grid", (16, 16)), strict=True)]
-    found = list(image_inputs(built, tuple(size)))
-    if "interpolate_pos_encoding" in signature(built.forward).parameters:
         return found
-    flat = {"pixel_values", "image_grid_thw", "grid_thw", "hidden_states"} & set(signature(built.forward).parameters)
-    return found + (packed_inputs(built, size, flat) if "grid_thw" in flat else [])
+    size = options.get("image_size")
+    if "grid" in options:
+        size = [side * cells for side, cells in zip(patch_of(config), options["grid"], strict=True)]
+    size = size or pair(getattr(config, "image_size", None)) or (224, 224)
+    packed = packed_inputs(built, size) if {"grid_thw", "spatial_shapes"} & set(accepted) else []
+    return [*found, *packed, *image_inputs(built, tuple(size))]
 
 
-def packed_inputs(built: Any, size: Any, names: set[str]) -> list[dict[str, Any]]:
-    """Returns patches in a row with the grid they come from, as Qwen's vision models take them."""
-    config = built.config
-    patch = pair(config.patch_size) or (16, 16)
+def patch_of(config: Any) -> tuple[int, int]:
+    return pair(getattr(config, "patch_size", None)) or (16, 16)
+
+
+def packed_inputs(built: Any, size: Any) -> list[dict[str, Any]]:
+    """Returns patches in a row with the grid that they come from, as Qwen's, GLM's and SigLIP 2's vision models take
+    them."""
+    accepted, patch = set(signature(built.forward).parameters), patch_of(built.config)
     cells = [side // each for side, each in zip(size, patch, strict=True)]
-    width = 3 * getattr(config, "temporal_patch_size", 1) * patch[0] * patch[1]
-    name = "hidden_states" if "hidden_states" in names else "pixel_values"
-    return [{name: torch.randn(math.prod(cells), width), "grid_thw": torch.tensor([[1, *cells]])}]
+    n, width = math.prod(cells), 3 * math.prod(patch)
+    if "spatial_shapes" in accepted:
+        mask = {"pixel_attention_mask": torch.ones(1, n, dtype=torch.int64)}
+        shapes = {"pixel_values": torch.randn(1, n, width), "spatial_shapes": torch.tensor([cells])}
+        return [{**shapes, **{name: value for name, value in mask.items() if name in accepted}}]
+    name = next(name for name in ("hidden_states", "pixel_values") if name in accepted)
+    frames = getattr(built.config, "temporal_patch_size", 1) or 1
+    grid = torch.tensor([[1, *cells]])
+    patches = [torch.randn(n, width * frames), torch.randn(n, 3, *patch), torch.randn(1, n, 3, *patch)]
+    return [{name: each, "grid_thw": grid} for each in patches]
 
 
 def sound_inputs(built: Any, frames: int) -> list[dict[str, Any]]:
@@ -86,7 +97,7 @@ def sound_inputs(built: Any, frames: int) -> list[dict[str, Any]]:
             for shape in ((1, bands, steps), (1, steps, bands)):
                 found.append({"input_features": torch.randn(shape), **more})
     if "input_values" in accepted:
-        found += [{"input_values": torch.randn(shape), **more} for shape in ((1, 16000), (1, frames, bands))]
+        found += [{"input_values": torch.randn(shape), **more} for shape in ((1, frames, bands), (1, 16000))]
     return found
 
 
