@@ -104,7 +104,7 @@ def take(settings: argparse.Namespace, todo: Iterable[tuple[str, str]]) -> None:
     """Examines all types, ``--jobs`` at a time."""
     running: dict[int, tuple[str, str, float]] = {}
     for library, name in [*todo, *[("", "")] * settings.jobs]:
-        if len(running) >= settings.jobs:
+        if len(running) >= settings.jobs or (running and not name):
             child, status = os.wait()
             done_library, done, began = running.pop(child)
             file = file_of(settings.work, done_library, done)
@@ -134,8 +134,8 @@ def page(results: list[dict[str, Any]], missing: list[str]) -> list[str]:
         "# A census of learned position tables", "", "    python benchmarks/census.py", "",
         pages.machine("transformers", "timm"), "",
         "Each type was built small with random weights, saved, inspected, resized to twice the length, or to 1.5 times "
-        "and twice the image size, loaded again and run. A table is in full if each of its learned tables was resized "
-        "by some call. See the script for what is checked.", "",
+        "and twice the image size, loaded again and run. A model is resized in full if some call resized each of its "
+        "learned tables. The script says what is checked.", "",
     ]  # fmt: skip
     if missing:
         lines += [f"**Not examined yet** ({len(missing)}): {', '.join(missing)}.", ""]

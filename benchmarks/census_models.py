@@ -33,14 +33,15 @@ SIZES = re.compile(
     r"distance|span|2d|max_|maskmem|num_patches|source|target|axial|extent"
 )
 NOT_SIZES = re.compile(
-    r"vocab|hidden|intermediate|embed(?!dings$|ding_size$|ding_background_size$)|(?<!_)dim|head|layer|kernel|stride|expert|channel|ffn|inner|patch_size|"
-    r"width|conv|dropout|std|rate$|d_model|norm|code(?!r)|output|group|mlp|attn|batch|latent|num_blocks|feature_size|"
-    r"max_depth|token_id|step|image_token|repeats|single_inputs|feats|emb_size"
+    r"vocab|hidden|intermediate|embed(?!dings$|ding_size$|ding_background_size$)|(?<!_)dim|head|layer|kernel|stride|"
+    r"expert|channel|ffn|inner|patch_size|width|conv|dropout|std|rate$|d_model|norm|code(?!r)|output|group|mlp|attn|"
+    r"batch|latent|num_blocks|feature_size|max_depth|token_id|step|image_token|repeats|single_inputs|feats|emb_size"
 )
 TABLE = re.compile(
-    r"(pos(ition)?s?(al)?_?(emb|enc|bias)|embed_?positions?|positions?_embed|\bwpe\b|\bape\b|rel_pos|rel_embed|rel_logits|rel_attn_embed|emb_rel_[kv]|"
-    r"relative_(attention|position)|attention_biases|time_embeddings|temporal_\w*(pos|emb)|distance_embedding|\bpe_k|row_emb|col(umn)?_emb|"
-    r"tile_embedding|bias_values|axial|timestep|position_table|[xyhw]_position)"
+    r"pos(ition)?s?(al)?_?(emb|enc|bias)|embed_?positions?|positions?_embed|\bwpe\b|\bape\b|(patch|pixel)_pos\b|"
+    r"rel_pos|rel_embed|rel_logits|rel_attn_embed|emb_rel_[kv]|(height|width)_rel|relative_(attention|position)|"
+    r"attention_biases|distance_embedding|\bpe_k|bias_values|time_embeddings|temporal_\w*(pos|emb)|timestep|"
+    r"row_emb|col(umn)?_emb|[xyhw]_position|axial|position_table|tile_embedding"
 )
 NOT_TABLES: Mapping[str, str] = {
     r"query_pos|query_embed|\bquery$|latents": "one row for each query, and queries have no order",
