@@ -54,10 +54,11 @@ class Answered:
     """The sums of the F1 scores of the answers."""
     questions: tuple[int, ...]
     truncated: int
-    """The number of questions whose answers are all past the training length."""
+    """The number of questions whose answer the model does not see: it is past the training length, or in no window as a
+    whole. If a question has several answers, the one that ends first counts, here and in the loss."""
     loss: float
-    """Mean cross-entropy of the start and the end, in nats, over the answers within the training length. If a question
-    has several answers, the one that ends first counts."""
+    """Mean cross-entropy of the start and the end, in nats, over the answers that the model sees and all windows of
+    contexts with several windows."""
 
     def scores(self) -> Scores:
         return {"F1": Correct(self.f1, self.questions), "exact match": Correct(self.exact, self.questions)}
@@ -107,7 +108,15 @@ class SpanSpec(TokenSpec):
         compare=False,
     )
     train_length: int = option(
-        "Tokens per question and context, with two separators; longer contexts are truncated.", MODEL
+        "Tokens per question and context, with two separators; longer contexts are truncated, or read in windows if "
+        "--stride is given.",
+        MODEL,
+    )
+    stride: int | None = option(
+        "Tokens from the start of a window to that of the next, in contexts that are too long (BERT's doc_stride). 0 "
+        "truncates them.",
+        MODEL,
+        default=None,
     )
 
 
@@ -222,6 +231,9 @@ class Spans(TrainedQuestion[SpanSpec, Answered, TokenSummary]):
         from posembed.lab.tasks.tokens import Answering
 
         require_room(chosen["train_length"], 2)
+        if (chosen.get("stride") or 0) < 0:
+            raise ArgumentError(f"stride must be at least 1, or 0 to truncate long contexts; got {chosen['stride']}")
+        chosen["stride"] = chosen.get("stride") or None  # one spelling of truncation, so that a folder continues
         task = Answering(load_answered(chosen["data"], test_data=chosen.get("test_data")), chosen["tokenizer"])
         return task, {"data_sha256": task.sha256}
 
