@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -147,8 +148,10 @@ class TokenSummary(Summary):
     labels: dict[str, int]
     """The number of held-out words with each label; empty for questions."""
     truncated: int
-    """The number of held-out words or answers past the training length."""
+    """The number of held-out words or answers that the models do not see as a whole."""
     rows: tuple[TokenRow, ...]
+    stride: int | None = None
+    """The tokens between the starts of the windows of a long context; None if it is truncated."""
 
 
 MeasuredTokensT = TypeVar("MeasuredTokensT", Tagged, Answered)
@@ -238,4 +241,5 @@ class Spans(TrainedQuestion[SpanSpec, Answered, TokenSummary]):
         return task, {"data_sha256": task.sha256}
 
     def summary(self, runs: Sequence[BySeed[Answered]], spec: SpanSpec, reading: Compared) -> TokenSummary:
-        return summarised(runs, lambda m: {"questions": sum(m.questions), "documents": len(m.questions)})
+        found = summarised(runs, lambda m: {"questions": sum(m.questions), "documents": len(m.questions)})
+        return dataclasses.replace(found, stride=spec.stride)
