@@ -159,6 +159,7 @@ class Answering(Classification[SpanSpec, Answered]):
         self.held_out, self.held_out_labels, self.offsets = _with_answers(chosen, data.held_out, first)
         self.asked = data.held_out
         self.documents = numbered(a.document for a in data.held_out)
+        self.known_examples: dict[tuple[int, int | None], Windows] = {}
         self.longest_answer = int(self.train_labels.diff(dim=1).max()) + 1
         self.sha256 = hashlib.sha256((data.sha256 + chosen.sha256).encode()).hexdigest()
         lengths = self.train.lengths()
@@ -183,8 +184,12 @@ class Answering(Classification[SpanSpec, Answered]):
     def examples(self, spec: SpanSpec) -> Windows:
         """Returns the windows to train on: those with the whole answer, and all others of contexts that do not fit into
         one window."""
-        windows = self.train.windows(spec.train_length, spec.stride)
-        return windows[answered(self.train, windows, self.train_labels, spec) | windows.several]
+        sizes = spec.train_length, spec.stride
+        if sizes not in self.known_examples:  # they take as long as a training step of a small model
+            windows = self.train.windows(*sizes)
+            wanted = answered(self.train, windows, self.train_labels, spec) | windows.several
+            self.known_examples = {sizes: windows[wanted]}
+        return self.known_examples[sizes]
 
     def encoding(self, spec: SpanSpec) -> PositionEncoding:
         return build_encoding(spec, causal=False)
