@@ -15,15 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.choose import Target, grid_target, line_target
-from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, key_in_files
-from posembed.checkpoints.found import Config, Found, Size, TableSize, Tensors
+from posembed.checkpoints.choose import FRAMES, POSITIONS, WINDOW, Target, axis_target, grid_target, line_target
+from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
+from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
-from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, with_field
-from posembed.checkpoints.trial import refuse_misread
+from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, size_fields, with_field
+from posembed.checkpoints.runs import refused
+from posembed.checkpoints.trial import NotTried, is_plain, refuse_misread
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
-from posembed.tables.resize import DEFAULT_GRID_METHOD, DEFAULT_TEXT_METHOD, leading_rows_kept, resize_table
+from posembed.tables.layout import TableLayout
+from posembed.tables.resize import leading_rows_kept, resize_table
+from posembed.tables.resize_methods import TEXT, groups, kernels_of
 
 BOTH = frozenset({"encoder", "decoder"})
 SAME_PATTERN = "the same pattern, longer or shorter"
@@ -76,6 +79,8 @@ def plan_edit(
     length: int | None = None,
     image_size: Size | int | None = None,
     grid: Size | None = None,
+    window: Size | int | None = None,
+    frames: int | None = None,
     method: str | None = None,
     table: str | None = None,
     found: Found | None = None,
@@ -85,16 +90,15 @@ def plan_edit(
     The sizes, the method, the table and the errors are the same as for ``resize_checkpoint``. found: the tables, if the
     caller has already found them.
     """
-    if sum(size is not None for size in (length, image_size, grid)) != 1:
-        raise ArgumentError("expected one of --length, --image-size and --grid (length=, image_size=, grid=)")
+    if sum(size is not None for size in (length, image_size, grid, window, frames)) != 1:
+        raise ArgumentError(
+            "expected one of --length, --image-size, --grid, --window and --frames (length=, image_size=, grid=, "
+            "window=, frames=)"
+        )
     if not isinstance(method, str | None):
         raise ArgumentError(f"--method (method=...): expected the name of a method; got {method!r}")
     found = found or find_tables(config, tensors)
-    if length is not None:
-        target = line_target(found, length, table)
-    else:
-        image: Any = (image_size, image_size) if isinstance(image_size, Integral) else image_size
-        target = grid_target(found, image_size=image, grid=grid, key=table)
+    target = target_of(found, table, length=length, image_size=image_size, grid=grid, window=window, frames=frames)
     refuse_second_copies(tensors, found, target)
     new_config = None if config is None else changed_config(config, found, target)
     tables = tuple(changed_table(tensors, change, method) for change in target.changes)
@@ -110,14 +114,48 @@ def plan_edit(
         raise CheckpointError(f"{target.table.key}: {unbuilt} ({error})") from error
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
     refuse_misread(found.model, new_model, target)
+    refuse_unproven(found.model, new_model, target)
     sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
-    stale = [key for key in found.stale if tensors[key].shape[-1] in sizes]
+    stale = [key for key in found.stale if tensors[key].shape[-1] in sizes or is_index(key)]
     removed = (TensorChange(key, values_of(tensors[key]), None, RECOMPUTED) for key in stale)
     sides = BOTH
     if {"input_ids", "decoder_input_ids"} <= set(signature(new_model.forward).parameters):
         paths = (change.table.parameter.split(".") for change in target.changes)
         sides = frozenset().union(*(BOTH.intersection(path) or BOTH for path in paths))
     return Edit(target, tables, (*buffers, *removed), new_config, sides)
+
+
+def refuse_unproven(old_model: nn.Module, new_model: nn.Module, target: Target) -> None:
+    """Refuses tables along axes that a run of small copies contradicts, or that no run could check."""
+    changes = [change for change in target.changes if not is_plain(change)]
+    if not changes:
+        return
+    try:
+        problem = refused(old_model, new_model, target, changes)
+    except NotTried as reason:
+        problem = f"no small copy of its model could be run to check which rows it reads ({reason})"
+    if problem:
+        raise CheckpointError(f"{changes[0].table.key}: not resized: {problem}")
+
+
+def target_of(
+    found: Found,
+    table: str | None,
+    *,
+    length: int | None,
+    image_size: Size | int | None,
+    grid: Size | None,
+    window: Size | int | None,
+    frames: int | None,
+) -> Target:
+    """Returns the tables and the new sizes that one of these sizes means."""
+    if length is not None:
+        along = next((each for each in found.understood if each.key == table and POSITIONS.fields(each)), None)
+        return line_target(found, length, table) if along is None else axis_target(found, POSITIONS, length, table)
+    if window is not None or frames is not None:
+        return axis_target(found, *((FRAMES, frames) if window is None else (WINDOW, window)), table)
+    image: Any = (image_size, image_size) if isinstance(image_size, Integral) else image_size
+    return grid_target(found, image_size=image, grid=grid, key=table)
 
 
 def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:
@@ -144,11 +182,11 @@ def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> Ta
         sinusoid = recomputed(table.values(tensors), table.layout, layout, length)
         if sinusoid is None:
             raise CheckpointError(f"{table.key}: not resized: {UNKNOWN_FORMULA}")
-        new = sinusoid[0].reshape(*old.shape[:-2], *sinusoid[0].shape)
-        return TableChange(table.key, old, new, sinusoid[1], kept=leading_rows_kept(old, new))
-    grid = layout.grid
+        new = layout.stored(sinusoid[0], like=old)
+        return TableChange(table.key, old, new, sinusoid[1], kept=kept(table, change, old, new))
+    sizes = {axis.name: axis.size for axis in layout.axes}
     try:
-        new = resize_table(old, length=None if grid else length, grid=grid, method=method, layout=table.layout)
+        new = resize_table(old, length=None if sizes else length, sizes=sizes or None, method=method, layout=table.layout)
     except ArgumentError as error:
         raise ArgumentError(f"{table.key}: {error}") from error
     before, after = (int((~rows.float().isfinite()).any(-1).sum()) for rows in (old, new))
@@ -156,15 +194,43 @@ def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> Ta
         damage = f"{before} of its rows hold NaN or infinity, and {after} would after the resize"
         raise CheckpointError(f"{table.key}: {damage}; repair the table, or pass another --method (method=...)")
     # By default, a shorter line is truncated.
-    default = DEFAULT_GRID_METHOD if grid else "truncate" if length < table.length else DEFAULT_TEXT_METHOD
-    return TableChange(table.key, old, new, method or default, kept=leading_rows_kept(old, new))
+    default = default_method(table.layout, layout) if sizes else "truncate" if length < table.length else TEXT.default
+    return TableChange(table.key, old, new, method or default, kept=kept(table, change, old, new))
+
+
+def kept(table: PositionTable, change: TableSize, old: Tensor, new: Tensor) -> int:
+    return leading_rows_kept(table.layout.rows_in(old), change.layout.rows_in(new))
+
+
+def default_method(old: TableLayout, new: TableLayout) -> str:
+    """Returns the name of the default method for the axes that change."""
+    changed = (group for group in groups(old.axes) if old.shape[group] != new.shape[group])
+    return kernels_of(old.axes[next(changed, slice(0, 0))]).default
 
 
 def changed_config(config: Config, found: Found, target: Target) -> dict[str, Any]:
     if target.field is None or target.value is None:
         unknown = f"config.json: no single field gives the {target.table.rows} rows of {target.table.key}"
         raise CheckpointError(f"{unknown}; pass the weights file without its config, and change the config yourself")
-    return with_field(config, found.config, target.field.path, target.value)
+    changed = with_field(config, found.config, target.field.path, target.value)
+    for field in repeated(found, target):
+        changed = with_field(changed, found.config, field.path, target.value)
+    return changed
+
+
+def repeated(found: Found, target: Target) -> list[ConfigField]:
+    """Returns the fields that repeat the image size in other sections of the config: no tensor depends on them."""
+    field = target.field
+    if target.image_size is None or field is None or found.config is None:
+        return []
+    return [
+        other
+        for other in size_fields(found.config.to_dict())
+        if other.path[-1] == field.path[-1]
+        and other.value == field.value
+        and other.path != field.path
+        and other not in found.responding
+    ]
 
 
 def changed_buffers(

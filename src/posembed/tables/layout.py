@@ -46,6 +46,7 @@ class Axis:
         name: "height" and "width" (image), "time" (video), "frequency" and "time" (sound), or any other name.
         size: the number n of cells along the axis.
         relative: whether the rows are the 2 n - 1 differences -(n - 1) .. n - 1 of two cells, instead of the n cells.
+        signed: False if relative rows are the n distances 0 .. n - 1 of two cells instead, as in LeViT.
 
     Raises:
         ArgumentError: a size below 1.
@@ -59,6 +60,7 @@ class Axis:
     name: str
     size: int
     relative: bool = False
+    signed: bool = True
 
     def __post_init__(self) -> None:
         if not _is_side(self.size):
@@ -67,10 +69,11 @@ class Axis:
     @property
     def rows(self) -> int:
         """The number of rows along the axis: n, or 2 n - 1 differences."""
-        return 2 * self.size - 1 if self.relative else self.size
+        return 2 * self.size - 1 if self.relative and self.signed else self.size
 
     def __str__(self) -> str:
-        return f"{self.rows} differences of {self.name}" if self.relative else f"{self.size} of {self.name}"
+        of = f"of {self.name}"
+        return f"{self.rows} {'differences' if self.signed else 'distances'} {of}" if self.relative else f"{self.size} {of}"
 
 
 IMAGE_AXES = ("height", "width")

@@ -281,6 +281,8 @@ GRID = Kernels(GRID_METHODS, "bicubic-antialias", "a grid")
 LINE = Kernels(LINE_METHODS, "linear", "one axis")
 DIFFERENCES = Kernels(DIFFERENCE_METHODS, "linear", "differences along one axis")
 DIFFERENCE_GRID = Kernels(DIFFERENCE_GRID_METHODS, "bicubic", "differences on a grid")
+DISTANCES = Kernels(LINE_METHODS, "linear", "distances along one axis")
+DISTANCE_GRID = Kernels(GRID_METHODS, "bicubic-antialias", "distances on a grid")
 TOGETHER = (IMAGE_AXES, ("frequency", "time"))
 
 
@@ -290,7 +292,7 @@ def groups(axes: Sequence[Axis]) -> list[slice]:
     start = 0
     while start < len(axes):
         pair = axes[start : start + 2]
-        both = tuple(axis.name for axis in pair) in TOGETHER and len({axis.relative for axis in pair}) == 1
+        both = tuple(axis.name for axis in pair) in TOGETHER and len({(axis.relative, axis.signed) for axis in pair}) == 1
         found.append(slice(start, start + 1 + both))
         start += 1 + both
     return found
@@ -300,6 +302,8 @@ def kernels_of(axes: Sequence[Axis]) -> Kernels:
     """Returns the methods for axes that are resized together; for (), those for text."""
     if not axes:
         return TEXT
+    if axes[0].relative and not axes[0].signed:
+        return DISTANCES if len(axes) == 1 else DISTANCE_GRID
     if axes[0].relative:
         return DIFFERENCES if len(axes) == 1 else DIFFERENCE_GRID
     return LINE if len(axes) == 1 else GRID
