@@ -112,7 +112,9 @@ def explain(name: str, responses: Sequence[Response], around: Config) -> Explana
     others = sum(part.others for parts_ in found for part in parts_[:1])
     if len(found) > 1 and others:
         return f"its axes lie apart, with {others} other rows"
-    order = SOUND_ORDER if any(axis.name == "frequency" for each in found for part in each for axis in part.axes) else ORDER
+    order = (
+        SOUND_ORDER if any(axis.name == "frequency" for each in found for part in each for axis in part.axes) else ORDER
+    )
     pairs = [pair_ for each in found for pair_ in in_order(each, order)]
     plain = len(dims) == 1 and before[-1] == responses[0][2][-1] and math.prod(before[:-1]) == before[dims[0]]
     stored = () if plain and len(before) <= 3 else tuple(dims)

@@ -116,30 +116,29 @@ def on_grid(table: PositionTable, grid: Size) -> TableSize:
 
 def as_value(table: PositionTable, field: ConfigField, sizes: Mapping[str, int]) -> int | list[int]:
     """Returns the value of a config field that gives the axes of a table these sizes, as JSON."""
-    named = zip(table.layout.axes, table.cells, strict=True)
-    wanted = {cells.side: (axis.name, cells) for axis, cells in named if cells.field == field}
-    values = [cells.value(sizes[name]) for _, (name, cells) in sorted(wanted.items())]
-    if isinstance(field.value, int) and len(set(values)) == 1 and len({sizes[name] for name, _ in wanted.values()}) == 1:
-        return values[0]
-    if all(cells.area for _, cells in wanted.values()):
+    own = [(sizes[axis.name], cells) for axis, cells in zip(table.layout.axes, table.cells, strict=True)]
+    own = sorted((each for each in own if each[1].field == field), key=lambda each: each[1].side)
+    equal = len({size for size, _ in own}) == 1
+    if not equal and own[0][1].area:
         raise ArgumentError(f"{table.key}: {field} gives a square grid; got {' x '.join(map(str, sizes.values()))}")
-    return values if len(values) == 2 else values[0]
+    values = [cells.value(size) for size, cells in own]
+    return values[0] if equal and isinstance(field.value, int) else values
 
 
-def axis_target(found: Found, option: Option, size: int | Size, key: str | None) -> Target:
+def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Target:
     """Returns the target for another size of a window, or for another number of frames or of single positions."""
     if option is WINDOW:
         sides = two_sides(option.flags, (size, size) if isinstance(size, Integral) else size) or (0, 0)
-    elif isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= size <= MOST_POSITIONS:
+    elif isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= int(size) <= MOST_POSITIONS:
         raise ArgumentError(f"{option.flags} takes 1 to {MOST_POSITIONS:,}; got {size!r}")
     else:
         sides = int(size), int(size)
     tables = choose(found, key, option)
     first = tables[0]
-    field = next(iter(option.fields(first)))
-    index = first.cells.index(next(cells for cells in first.cells if cells.field == field))
+    cells = next(cells for cells in first.cells if cells.field in option.fields(first))
+    field = cells.field
     if option is POSITIONS:
-        value: int | list[int] = first.cells[index].value(sides[0])
+        value: int | list[int] = cells.value(sides[0])
     else:
         value = sides[0] if sides[0] == sides[1] and isinstance(field.value, int) else list(sides)
     if pair(value) == pair(field.value):
@@ -224,7 +223,11 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
     if len(fields) > 1 and len(texts) == 1:
         fields = [texts[0]]
     if not fields:
-        raise CheckpointError(f"no table of {option.kind} is understood well enough to be resized; {listing(found)}")
+        others = (other.flags for table in found.understood for other in OPTIONS if other.fields(table))
+        remedies = list(dict.fromkeys(others))
+        remedy = f". To resize these, pass {', or '.join(remedies)}" if remedies else ""
+        why = f"no table of {option.kind} is understood well enough to be resized; {listing(found)}"
+        raise CheckpointError(f"{why}{remedy}")
     if len(fields) > 1:
         keys = ", ".join(table.key for table in candidates)
         raise CheckpointError(f"several tables could be meant; choose one with --table (table=...): {keys}")

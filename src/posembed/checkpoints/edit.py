@@ -20,13 +20,12 @@ from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_
 from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
 from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, size_fields, with_field
-from posembed.checkpoints.runs import refused
+from posembed.checkpoints.runs import SAME, own_reading, refused
 from posembed.checkpoints.trial import NotTried, is_plain, refuse_misread
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
-from posembed.tables.layout import TableLayout
-from posembed.tables.resize import leading_rows_kept, resize_table
-from posembed.tables.resize_methods import TEXT, groups, kernels_of
+from posembed.tables.resize import changed_axes, leading_rows_kept, resize_table
+from posembed.tables.resize_methods import TEXT, kernels_of
 
 BOTH = frozenset({"encoder", "decoder"})
 SAME_PATTERN = "the same pattern, longer or shorter"
@@ -59,6 +58,8 @@ class Edit:
     their length (ids, masks). config: the complete new config; None without a config.
     sides: "encoder", "decoder" or both: the sides of the model that the tables belong to. It is always both if only one
         side takes text.
+    repeated: config fields that repeat the field of the tables, and change with it.
+    checks: what runs of small copies of the model showed, in sentences.
     """
 
     target: Target
@@ -66,6 +67,8 @@ class Edit:
     others: tuple[TensorChange, ...]
     config: dict[str, Any] | None
     sides: frozenset[str] = BOTH
+    repeated: tuple[ConfigField, ...] = ()
+    checks: tuple[str, ...] = ()
 
     @property
     def tensors(self) -> dict[str, Tensor | None]:
@@ -114,7 +117,7 @@ def plan_edit(
         raise CheckpointError(f"{target.table.key}: {unbuilt} ({error})") from error
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
     refuse_misread(found.model, new_model, target)
-    refuse_unproven(found.model, new_model, target)
+    checks = tuple(proofs(found.model, new_model, target, method))
     sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
     stale = [key for key in found.stale if tensors[key].shape[-1] in sizes or is_index(key)]
     removed = (TensorChange(key, values_of(tensors[key]), None, RECOMPUTED) for key in stale)
@@ -122,20 +125,28 @@ def plan_edit(
     if {"input_ids", "decoder_input_ids"} <= set(signature(new_model.forward).parameters):
         paths = (change.table.parameter.split(".") for change in target.changes)
         sides = frozenset().union(*(BOTH.intersection(path) or BOTH for path in paths))
-    return Edit(target, tables, (*buffers, *removed), new_config, sides)
+    return Edit(target, tables, (*buffers, *removed), new_config, sides, tuple(repeated(found, target)), checks)
 
 
-def refuse_unproven(old_model: nn.Module, new_model: nn.Module, target: Target) -> None:
-    """Refuses tables along axes that a run of small copies contradicts, or that no run could check."""
+def proofs(old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None) -> Iterator[str]:
+    """Refuses tables along axes that a run of small copies contradicts, or that no run could check. Yields what the
+    runs showed."""
     changes = [change for change in target.changes if not is_plain(change)]
-    if not changes:
-        return
-    try:
-        problem = refused(old_model, new_model, target, changes)
-    except NotTried as reason:
-        problem = f"no small copy of its model could be run to check which rows it reads ({reason})"
-    if problem:
-        raise CheckpointError(f"{changes[0].table.key}: not resized: {problem}")
+    if changes:
+        try:
+            problem = refused(old_model, new_model, target, changes)
+        except NotTried as reason:
+            problem = f"no small copy of its model could be run to check which rows it reads ({reason})"
+        if problem:
+            raise CheckpointError(f"{changes[0].table.key}: not resized: {problem}")
+        yield "Small copies of the model, one at the old and one at the new size, run and read every row of the table."
+    if (own := own_reading(old_model, new_model, target, method)) is not None:
+        same = "the same answers as" if own.apart < SAME else f"answers that differ by {100 * own.apart:.2g}% from"
+        remedy = f"; --method {own.same} (method={own.same!r}) gives the same answers" if own.same else ""
+        yield (
+            f"On a small copy with a smooth random table, the new table gives {same} the model's own interpolation of "
+            f"the old table{remedy}."
+        )
 
 
 def target_of(
@@ -153,7 +164,8 @@ def target_of(
         along = next((each for each in found.understood if each.key == table and POSITIONS.fields(each)), None)
         return line_target(found, length, table) if along is None else axis_target(found, POSITIONS, length, table)
     if window is not None or frames is not None:
-        return axis_target(found, *((FRAMES, frames) if window is None else (WINDOW, window)), table)
+        option, size = (FRAMES, frames) if window is None else (WINDOW, window)
+        return axis_target(found, option, size, table)
     image: Any = (image_size, image_size) if isinstance(image_size, Integral) else image_size
     return grid_target(found, image_size=image, grid=grid, key=table)
 
@@ -186,7 +198,9 @@ def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> Ta
         return TableChange(table.key, old, new, sinusoid[1], kept=kept(table, change, old, new))
     sizes = {axis.name: axis.size for axis in layout.axes}
     try:
-        new = resize_table(old, length=None if sizes else length, sizes=sizes or None, method=method, layout=table.layout)
+        new = resize_table(
+            old, length=None if sizes else length, sizes=sizes or None, method=method, layout=table.layout
+        )
     except ArgumentError as error:
         raise ArgumentError(f"{table.key}: {error}") from error
     before, after = (int((~rows.float().isfinite()).any(-1).sum()) for rows in (old, new))
@@ -194,18 +208,19 @@ def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> Ta
         damage = f"{before} of its rows hold NaN or infinity, and {after} would after the resize"
         raise CheckpointError(f"{table.key}: {damage}; repair the table, or pass another --method (method=...)")
     # By default, a shorter line is truncated.
-    default = default_method(table.layout, layout) if sizes else "truncate" if length < table.length else TEXT.default
+    default = (
+        kernels_of(changed_axes(table.layout, layout)).default
+        if sizes
+        else "truncate"
+        if length < table.length
+        else TEXT.default
+    )
     return TableChange(table.key, old, new, method or default, kept=kept(table, change, old, new))
 
 
 def kept(table: PositionTable, change: TableSize, old: Tensor, new: Tensor) -> int:
-    return leading_rows_kept(table.layout.rows_in(old), change.layout.rows_in(new))
-
-
-def default_method(old: TableLayout, new: TableLayout) -> str:
-    """Returns the name of the default method for the axes that change."""
-    changed = (group for group in groups(old.axes) if old.shape[group] != new.shape[group])
-    return kernels_of(old.axes[next(changed, slice(0, 0))]).default
+    before, after = table.layout.rows_in(old), change.layout.rows_in(new)
+    return leading_rows_kept(before, after) if before.numel() else 0
 
 
 def changed_config(config: Config, found: Found, target: Target) -> dict[str, Any]:

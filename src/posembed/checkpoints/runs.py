@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from inspect import signature
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,17 +27,20 @@ from posembed.checkpoints.trial import (
     TOLERANCE,
     NotTried,
     TooLarge,
-    floats_in,
     image_inputs,
     random_total,
     small_copy,
     text_inputs,
     undisturbed,
 )
+from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
-from posembed.tables.resize import resize_table
+from posembed.tables.resize import changed_axes, resize_table
+from posembed.tables.resize_methods import kernels_of
 
 FEW_CELLS = (12, 16)  # cells along an axis of a copy whose true size would take too long
+SAME = 1e-5  # relative differences below this are rounding
+BLOCK = 2  # the side of a block of patches, in models that merge patches
 SMOOTH = 3  # waves of random tables
 
 
@@ -143,12 +147,20 @@ def wrong_rows(table: PositionTable, gradient: Tensor, projected: Sequence[Tenso
     rows = layout.rows_in(gradient)
     cells = rows[layout.front : len(rows) - layout.tail]
     used = cells.any(dim=1)
+    if not cells.shape[1] or (len(cells) == 1 and layout.axes[0].relative):
+        return ""  # nothing to read, or one bias for all scores, which changes no attention
     if layout.axes[0].name == "coordinate":
         return "" if used[-1] else "the largest coordinate does not read the last row"
     if not used.all():
         return f"the model reads {int(used.sum())} of its {len(cells)} rows"
-    in_order = len(layout.axes) == 1 or any(axis.relative for axis in layout.axes)
-    return "" if in_order or shows_order(cells, projected) else "the cells of its input do not read its rows in order"
+    if len(layout.axes) == 1 or any(axis.relative for axis in layout.axes):
+        return ""
+    merged = [cells]
+    if layout.grid and len(cells) % (BLOCK * BLOCK) == 0:  # Qwen's patches come in blocks, which it merges
+        grid = cells.unflatten(0, (math.isqrt(len(cells)) // BLOCK, BLOCK, -1, BLOCK))
+        merged.append(grid.transpose(1, 2).flatten(0, 3))
+    in_order = any(shows_order(each, projected) for each in merged)
+    return "" if in_order else "the cells of its input do not read its rows in order"
 
 
 def shows_order(cells: Tensor, projected: Sequence[Tensor]) -> bool:
@@ -169,7 +181,7 @@ def shows_order(cells: Tensor, projected: Sequence[Tensor]) -> bool:
 
 def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     """Yields arguments to try with a model: patches, a sound, an image or a video, or a text with boxes."""
-    accepted, config = signature(model.forward).parameters, model.config
+    accepted, config = signature(model.forward).parameters, cast(Any, model.config)
     area, side = getattr(config, "num_patches", None), getattr(config, "patch_size", None)
     if {"pixel_values", "spatial_shapes"} <= set(accepted) and type(area) is int and type(side) is int:
         grid, channels = math.isqrt(area), getattr(config, "num_channels", 3)
@@ -181,6 +193,14 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
             "pixel_values": torch.randn(1, area, channels * side * side),
             "spatial_shapes": torch.tensor([[grid, grid]]),
         }
+    if {"hidden_states", "grid_thw"} <= set(accepted) and type(side) is int:
+        height = math.isqrt(getattr(config, "num_position_embeddings", 0) or 0)
+        columns = getattr(config, "in_channels", 3) * getattr(config, "temporal_patch_size", 1) * side * side
+        if height:
+            yield {
+                "hidden_states": torch.randn(height * height, columns),
+                "grid_thw": torch.tensor([[1, height, height]]),
+            }
     if "input_values" in accepted and type(getattr(config, "num_mel_bins", None)) is int:
         yield {"input_values": torch.randn(1, config.max_length, config.num_mel_bins)}
     largest = getattr(config, "max_2d_position_embeddings", None)
@@ -194,56 +214,99 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
             yield from image_inputs(model, size)
 
 
-def own_reading(old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None) -> float | None:
+@dataclass(frozen=True)
+class OwnReading:
+    """How far a resized copy is from the model's own reading of its old table at the new size.
+
+    apart: the norm of the difference of their first outputs, relative to the norm of the output. same: a method that
+    gives the model's own answers; "" if there is none.
+    """
+
+    apart: float
+    same: str = ""
+
+
+def own_reading(old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None) -> OwnReading | None:
     """Compares a resized copy with the model's own reading of its old table at the new size.
 
     Both are small copies with the same weights. The old copy gets an input of the new size, and interpolates its table
     (``interpolate_pos_encoding``, or always); the new copy has the tables that ``method`` gives. The tables are smooth
-    and random.
-
-    Returns:
-        The largest difference of their first outputs, relative to the largest output; None if the model cannot read
-        another size, or no copy could be run.
+    and random. Returns None if the model cannot read another size, or no copy could be run.
     """
     table = target.table
+    axes = table.layout.axes
+    windowed = target.image_size is None and any(axis.relative for axis in axes)
+    if not axes or windowed or axes[0].name == "coordinate" or table.kind == "sinusoidal":
+        return None
+    kernels = kernels_of(changed_axes(table.layout, target.changes[0].layout))
     for path in models_around(old_model, table.parameter):
         models = [model.get_submodule(path) for model in (old_model, new_model)]
-        try:
-            old, new = copies(models, target, table, narrow=True, few_layers=True)
-        except NotTried:
-            continue
-        tables = {change.table.parameter.removeprefix(f"{path}.".removeprefix(".")): change for change in target.changes}
-        with undisturbed(), torch.no_grad():
+        tables = {
+            change.table.parameter.removeprefix(f"{path}.".removeprefix(".")): change for change in target.changes
+        }
+        with undisturbed():
             try:
-                return difference(old, new, tables, method)
-            except Exception:  # the model reads images of its own size alone
+                old, new = copies(models, target, table, narrow=True, few_layers=True)
+                with torch.no_grad():
+                    pair_up(old, new, tables)
+                    apart = difference(old, new, tables, method)
+                    if apart is None:
+                        return None
+                    others = kernels.methods if apart > SAME else ()
+                    same = (name for name in others if gives_same(old, new, tables, name))
+                    return OwnReading(apart, next(same, ""))
+            except Exception:  # the model reads inputs of its own size alone
                 continue
     return None
 
 
-def difference(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], method: str | None) -> float | None:
+def pair_up(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize]) -> None:
+    """Gives both copies the same weights, and the old one smooth tables."""
     into = dict(new.named_parameters())
     for name, parameter in old.named_parameters():
-        if (change := tables.get(name)) is None:
+        if name in tables:
+            layout = tables[name].table.layout
+            parameter.copy_(layout.stored(smooth(layout, parameter), like=parameter))
+        else:
             into[name].copy_(parameter)
-            continue
-        before, after = change.table.layout, change.layout
-        parameter.copy_(before.stored(smooth(before, parameter), like=parameter))
-        sizes = {axis.name: axis.size for axis in after.axes}
-        into[name].copy_(resize_table(parameter, sizes=sizes, layout=before, method=method))
+
+
+def difference(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], method: str | None) -> float | None:
+    """Resizes the tables of the old copy into the new one, and returns how far their answers are apart."""
+    into, held = dict(new.named_parameters()), dict(old.named_parameters())
+    for name, change in tables.items():
+        if name in held:
+            sizes = {axis.name: axis.size for axis in change.layout.axes}
+            into[name].copy_(resize_table(held[name], sizes=sizes, layout=change.table.layout, method=method))
     for inputs in inputs_of(new):
         asks = "interpolate_pos_encoding" in signature(old.forward).parameters
-        itself = {"interpolate_pos_encoding": True} if asks else {}
-        own, ours = (next(floats_in(model(**inputs, **more))) for model, more in ((old, itself), (new, {})))
+        answers = []
+        for model, more in ((old, {"interpolate_pos_encoding": True} if asks else {}), (new, {})):
+            torch.default_generator.manual_seed(0)  # some models shuffle their patches
+            answers.append(first_of(model(**inputs, **more)))
+        own, ours = answers
         if own.shape == ours.shape:
-            return float((own - ours).abs().max() / own.abs().max())
+            return float((own - ours).norm() / own.norm())
     return None
+
+
+def gives_same(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], method: str) -> bool:
+    try:
+        apart = difference(old, new, tables, method)
+    except ArgumentError:  # such as truncate for more frames
+        return False
+    return apart is not None and apart < SAME
+
+
+def first_of(outputs: Any) -> Tensor:
+    """Returns the first output of a model."""
+    return next(value for value in outputs.values() if isinstance(value, Tensor))
 
 
 def smooth(layout: TableLayout, like: Tensor) -> Tensor:
     """Returns random rows (N, D) that change slowly along each axis, for a table in this layout."""
     rows = layout.rows_in(torch.zeros_like(like))
-    front, cells, tail = layout.split(rows)
+    front, _, tail = layout.split(rows)
     total = torch.zeros(*layout.shape, rows.shape[1])
     for dim, size in enumerate(layout.shape):
         waves = torch.sin(torch.arange(size)[:, None] / max(size, 1) * SMOOTH + 6 * torch.rand(rows.shape[1]))

@@ -66,7 +66,7 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
     old_image, new_image = target.image_size or (None, None)
     for change in target.changes:
         table, in_line = change.table, not change.layout.axes
-        if table.kind == "sinusoidal" and in_line or not is_plain(change):
+        if (table.kind == "sinusoidal" and in_line) or not is_plain(change):
             continue
         before = Reading(old_model, TableSize(table, table.layout, table.length), old_image)
         after = Reading(new_model, change, new_image)
@@ -84,7 +84,9 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
 def is_plain(change: TableSize) -> bool:
     """Returns whether a table holds the positions of a text, or a grid of patches in its rows."""
     table = change.table
-    return not table.layout.axes or (table.layout.grid is not None and table.patch is not None and not table.layout.dims)
+    return not table.layout.axes or (
+        table.layout.grid is not None and table.patch is not None and not table.layout.dims
+    )
 
 
 def contradiction(before: Reading, after: Reading) -> str:

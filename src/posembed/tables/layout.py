@@ -73,7 +73,11 @@ class Axis:
 
     def __str__(self) -> str:
         of = f"of {self.name}"
-        return f"{self.rows} {'differences' if self.signed else 'distances'} {of}" if self.relative else f"{self.size} {of}"
+        return (
+            f"{self.rows} {'differences' if self.signed else 'distances'} {of}"
+            if self.relative
+            else f"{self.size} {of}"
+        )
 
 
 IMAGE_AXES = ("height", "width")
@@ -173,7 +177,11 @@ class TableLayout:
         return replace(self, grid=(height, width), axes=())
 
     def resized(self, sizes: Mapping[str, int]) -> TableLayout:
-        """Returns the same layout with other sizes of the axes with these names. Raises ArgumentError for other names."""
+        """Returns the same layout with other sizes of the axes with these names.
+
+        Raises:
+            ArgumentError: a name that no axis has.
+        """
         names = [axis.name for axis in self.axes]
         if unknown := [name for name in sizes if name not in names]:
             raise ArgumentError(f"expected sizes of the axes {', '.join(names) or '(none)'}; got {', '.join(unknown)}")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.tables.layout import IMAGE_AXES, TableLayout, table_rows
+from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout, table_rows
 from posembed.tables.resize_methods import GRID, TEXT, Kernels, groups, kernels_of
 
 DEFAULT_TEXT_METHOD = TEXT.default
@@ -82,7 +82,7 @@ def resize_table(
     used = False
     for group in groups(layout.axes) or [slice(0, 1)]:
         kernels = kernels_of(layout.axes[group])
-        here = new.shape[group] or (length,)
+        here: tuple[Any, ...] = new.shape[group] or (length,)
         names_it = method in kernels.methods or callable(method)
         used |= names_it
         if cells.shape[group] != here:
@@ -111,7 +111,9 @@ def new_layout(
     """
     if length is not None:
         if layout.axes:
-            held = f"a grid of {layout.grid[0]} x {layout.grid[1]}" if layout.grid else " x ".join(map(str, layout.axes))
+            held = (
+                f"a grid of {layout.grid[0]} x {layout.grid[1]}" if layout.grid else " x ".join(map(str, layout.axes))
+            )
             remedy = "grid=(height, width)" if layout.grid else "sizes={axis: size, ...}"
             raise ArgumentError(f"the positions of this table are {held}; got length={length}. Pass {remedy}")
         if not isinstance(length, int) or length < 1:
@@ -131,11 +133,19 @@ def new_layout(
     return layout.resized(sizes)
 
 
+def changed_axes(old: TableLayout, new: TableLayout) -> tuple[Axis, ...]:
+    """Returns the first axes of a layout that are resized together and have another size in the new layout."""
+    changed = (group for group in groups(old.axes) if old.shape[group] != new.shape[group])
+    return old.axes[next(changed, slice(0, 0))]
+
+
 def along(cells: Tensor, group: slice, resize: Method, size: tuple[int, ...]) -> Tensor:
     """Resizes one or two axes of cells (..., D), the dimensions in ``group``; all other dimensions are columns."""
     dims, front = list(range(group.start, group.stop)), list(range(group.stop - group.start))
     moved = cells.movedim(dims, front)
     shape, columns = (*size, *moved.shape[len(size) :]), moved.flatten(len(size))
+    if not columns.shape[-1]:  # a table for each of 0 layers
+        return moved.new_empty(shape).movedim(front, dims)
     resized = resize(columns, size[0] if len(size) == 1 else size)
     if resized.shape != (*size, columns.shape[-1]):
         expected = (*size, columns.shape[-1])

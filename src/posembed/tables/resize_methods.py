@@ -127,18 +127,20 @@ def mean_row(rows: Tensor, length: int) -> Tensor:
     return torch.cat([rows[:length], new])
 
 
-def interpolate_grid(rows: Tensor, grid: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
-    """Interpolates with mode "bicubic" or "bilinear" and aligned pixel edges (align_corners False).
+def interpolate_grid(
+    rows: Tensor, grid: tuple[int, int], *, mode: str, antialias: bool, align_corners: bool = False
+) -> Tensor:
+    """Interpolates with mode "bicubic" or "bilinear" and aligned pixel edges, or aligned corners.
 
     antialias widens the kernel if the grid shrinks. For bicubic it also changes the result if the grid grows:
     PyTorch's cubic constant is -.75 without it and -.5 with it.
     """
     if grid[1] == 1 != grid[0]:
         # With antialias and an output of width 1, PyTorch (2.13, CPU) repeats its first row; height 1 is correct.
-        turned = interpolate_grid(rows.transpose(0, 1), (1, grid[0]), mode=mode, antialias=antialias)
-        return turned.transpose(0, 1)
+        how = {"mode": mode, "antialias": antialias, "align_corners": align_corners}
+        return interpolate_grid(rows.transpose(0, 1), (1, grid[0]), **how).transpose(0, 1)  # type: ignore[arg-type]
     picture = rows.permute(2, 0, 1)[None]
-    resized = F.interpolate(picture, size=grid, mode=mode, align_corners=False, antialias=antialias)
+    resized = F.interpolate(picture, size=grid, mode=mode, align_corners=align_corners, antialias=antialias)
     return resized[0].permute(1, 2, 0)
 
 
@@ -222,12 +224,15 @@ GRID_METHODS: Mapping[str, GridMethod] = {
     "bicubic-antialias": partial(interpolate_grid, mode="bicubic", antialias=True),
     "bilinear": partial(interpolate_grid, mode="bilinear", antialias=False),
     "bilinear-antialias": partial(interpolate_grid, mode="bilinear", antialias=True),
+    "bilinear-corners": partial(interpolate_grid, mode="bilinear", antialias=False, align_corners=True),
+    "nearest": partial(along_both, method=nearest),
     "dinov2": dinov2_grid,
-    # The same methods under common names: timm and OpenCLIP, transformers' ViT, SigLIP 2.
+    # The same methods under common names: timm and OpenCLIP, transformers' ViT, SigLIP 2, Qwen3-VL.
     "timm": partial(interpolate_grid, mode="bicubic", antialias=True),
     "open-clip": partial(interpolate_grid, mode="bicubic", antialias=True),
     "vit": partial(interpolate_grid, mode="bicubic", antialias=False),
     "siglip2": partial(interpolate_grid, mode="bilinear", antialias=True),
+    "qwen3-vl": partial(interpolate_grid, mode="bilinear", antialias=False, align_corners=True),
 }
 """The names that ``method=`` accepts for positions on a grid."""
 
@@ -292,7 +297,9 @@ def groups(axes: Sequence[Axis]) -> list[slice]:
     start = 0
     while start < len(axes):
         pair = axes[start : start + 2]
-        both = tuple(axis.name for axis in pair) in TOGETHER and len({(axis.relative, axis.signed) for axis in pair}) == 1
+        both = (
+            tuple(axis.name for axis in pair) in TOGETHER and len({(axis.relative, axis.signed) for axis in pair}) == 1
+        )
         found.append(slice(start, start + 1 + both))
         start += 1 + both
     return found
