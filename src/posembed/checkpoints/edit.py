@@ -144,8 +144,8 @@ def proofs(old_model: nn.Module, new_model: nn.Module, target: Target, method: s
         same = "the same answers as" if own.apart < SAME else f"answers that differ by {100 * own.apart:.2g}% from"
         remedy = f"; --method {own.same} (method={own.same!r}) gives the same answers" if own.same else ""
         yield (
-            f"On a small copy with a smooth random table, the new table gives {same} the model's own interpolation of "
-            f"the old table{remedy}."
+            f"On a small copy with a smooth random table, the resized table gives {same} the old table at the new size, "
+            f"which the model interpolates itself{remedy}."
         )
 
 

@@ -67,7 +67,7 @@ def facts(report: TableReport) -> list[tuple[str, str]]:
         layout = table.layout
         relative = any(axis.relative for axis in layout.axes)
         kind = KINDS[table.kind] + ", relative" * relative
-        length = f"{table.length} {'differences of ' * relative}positions"
+        length = f"{table.length} positions"
         counts = {"reserved": layout.reserved, "prefix": layout.prefix, "tail": layout.tail}
         rows += [f"{number} {name}" for name, number in counts.items() if number]
         rows += [f"a grid of {layout.grid[0]} x {layout.grid[1]}"] if layout.grid else []
@@ -79,9 +79,10 @@ def facts(report: TableReport) -> list[tuple[str, str]]:
         ("size", f"{report.parameters:,} parameters: {shares}"),
     ]
     if isinstance(table, PositionTable) and table.layout.axes and not table.layout.grid:
-        lines.insert(1, ("axes", axes_in_words(table.layout.axes)))
-    if table.field is not None:
-        lines.append(("config field", f"{table.field} = {table.field.value}"))
+        lines[1:2] = [("axes", axes_in_words(table.layout.axes))]
+    fields = table.fields if isinstance(table, PositionTable) else filter(None, (table.field,))
+    if values := ", ".join(f"{field} = {field.value}" for field in fields):
+        lines.append(("config field", values))
     if report.dependents:
         more = f" and {len(report.dependents) - 3} more" if len(report.dependents) > 3 else ""
         lines.append(("also changes", ", ".join(report.dependents[:3]) + more))
@@ -172,7 +173,10 @@ def answer(report: CheckpointReport) -> list[str]:
 
 def sentences(report: TableReport, name: str) -> Iterator[str]:
     table, learned = report.table, report.learned
-    holds = f"{table.length:,} positions" if isinstance(table, PositionTable) else f"{table.rows:,} rows"
+    holds = f"{table.rows:,} rows"
+    if isinstance(table, PositionTable):
+        relative = any(axis.relative for axis in table.layout.axes)
+        holds = f"{table.length:,} {'differences of positions' if relative else 'positions'}"
     yield f"{name}: {holds} of width {table.width:,}, {report.share_of_model:.1%} of the model."
     for finding in report.findings:
         where = describe_rows(finding.rows) if len(finding.rows) < table.rows else "all rows"
