@@ -223,3 +223,43 @@ def tiled(rows: Tensor, count: int) -> Tensor:
 def cut(rows: Tensor, count: int) -> Tensor:
     """The first rows, then zeros: what loading with mismatched sizes amounts to at best."""
     return torch.cat([rows[:count], torch.zeros(max(count - len(rows), 0), rows.shape[1])])
+
+
+@pytest.mark.parametrize("family", ["sam", "swin", "beit"])
+def test_a_model_in_memory_becomes_what_the_files_become(family: str, tmp_path: Path) -> None:
+    case = CASES[family]
+    model = tiny_model(family, case.settings)
+    posembed.resize_checkpoint(saved(model, tmp_path / "source"), tmp_path / "out", **case.size)
+    new = reloaded(model, tmp_path / "out")
+    posembed.resize_model_(model, **case.size)
+    for mine, files in ((model.state_dict(), new.state_dict()), *[(dict(m.named_buffers()) for m in (model, new))]):
+        assert mine.keys() == files.keys()
+        assert all(torch.equal(mine[name], files[name]) for name in mine)  # index buffers too
+    assert torch.equal(answer(model, case, case.content[1]), answer(new, case, case.content[1]))
+    if family == "sam":
+        assert new.config.prompt_encoder_config.image_size == 96
+
+
+def test_a_window_that_does_not_fit_is_refused_before_writing(tmp_path: Path) -> None:
+    """The last stage of this Swin has a map of 8 x 8, in which no window of 9 fits."""
+    source = saved(tiny_model("swin", CASES["swin"].settings), tmp_path / "source")
+    with pytest.raises(CheckpointError, match="runs at its own size, but not at the new one"):
+        posembed.resize_checkpoint(source, tmp_path / "out", window=9)
+    for size, reason in (({"window": 4}, "already has window_size=4"), ({"frames": 9}, "pass --window")):
+        with pytest.raises(posembed.PosEmbedError, match=reason):
+            posembed.resize_checkpoint(source, tmp_path / "out", **size)
+    assert not (tmp_path / "out").exists()
+
+
+def test_layers_that_share_a_shape_are_shown_together(tmp_path: Path) -> None:
+    from posembed.report.checkpoint import alike, facts, name_of, standing_out
+
+    settings = {**IMAGE, "use_relative_position_bias": True, "num_hidden_layers": 4}
+    model = tiny_model("beit", settings)
+    with torch.no_grad():
+        model.encoder.layer[2].relative_position_bias.relative_position_bias_table.mul_(10)
+    (group,) = alike(posembed.inspect_checkpoint(saved(model, tmp_path / "source")).tables)
+    assert name_of(group).endswith("relative_position_bias_table (4 tables)")
+    assert "layer.2." in standing_out(group)
+    assert ("axes", "height 4, width 4: 7 x 7 differences") in facts(group[0])
+    assert ("kind", "learned, relative") in facts(group[0])

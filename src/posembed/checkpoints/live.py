@@ -133,10 +133,10 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
         copy_numbers(module, new.get_submodule(path), model.get_submodule(path))
         if hasattr(module, "config"):
             copy_numbers(module.config, new.get_submodule(path).config, model.get_submodule(path).config)
-    section, field = model.config, edit.target.field  # this section may not belong to any module
-    for name in field.path[:-1] if field else ():
-        section = getattr(section, name)
-    if field:
+    for field in filter(None, (edit.target.field, *edit.repeated)):
+        section = model.config  # a section may not belong to any module
+        for name in field.path[:-1]:
+            section = getattr(section, name)
         setattr(section, field.path[-1], edit.target.value)
     generation = getattr(model, "generation_config", None)
     writes = edit.target.is_text and "decoder" in edit.sides

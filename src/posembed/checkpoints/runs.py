@@ -8,6 +8,7 @@ its answers are compared with those of a copy whose table is resized.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -41,6 +42,7 @@ from posembed.tables.resize_methods import kernels_of
 FEW_CELLS = (12, 16)  # cells along an axis of a copy whose true size would take too long
 SAME = 1e-5  # relative differences below this are rounding
 BLOCK = 2  # the side of a block of patches, in models that merge patches
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 SMOOTH = 3  # waves of random tables
 
 
@@ -56,7 +58,7 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
             reasons.append(reason)
             continue
         held = {name for name, _ in old.named_parameters()}
-        if not any(name in held for name in tables):
+        if not {NUMBER.sub("*", name) for name in tables} <= {NUMBER.sub("*", name) for name in tables.keys() & held}:
             reasons.append(NotTried("its layer is not among the few of a small copy"))
             continue
         try:
