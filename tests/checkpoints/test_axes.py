@@ -257,7 +257,7 @@ def test_layers_that_share_a_shape_are_shown_together(tmp_path: Path) -> None:
     settings = {**IMAGE, "use_relative_position_bias": True, "num_hidden_layers": 4}
     model = tiny_model("beit", settings)
     with torch.no_grad():
-        model.encoder.layer[2].relative_position_bias.relative_position_bias_table.mul_(10)
+        model.layers[2].relative_position_bias.relative_position_bias_table.mul_(10)
     (group,) = alike(posembed.inspect_checkpoint(saved(model, tmp_path / "source")).tables)
     assert name_of(group).endswith("relative_position_bias_table (4 tables)")
     assert "layer.2." in standing_out(group)
