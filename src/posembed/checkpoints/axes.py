@@ -19,12 +19,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TypeAlias
 
-from posembed.checkpoints.found import Cells, Config, ConfigField, Size, pair
+from posembed.checkpoints.found import Cells, Config, ConfigField, Size, pair, section
 from posembed.checkpoints.rebuild import AREA, Shape
 from posembed.tables.layout import IMAGE_AXES, Axis
 
-ORDER = ("time", *IMAGE_AXES)  # axes in the order of their rows, the last one changing fastest
-SOUND_ORDER = ("frequency", "time")
+ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, the last one changing fastest
 OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
 OF_BIAS = re.compile(r"bias(es)?(_|\b)")
 STRIDES = tuple(2**power for power in range(8))  # of stages that halve an image, or of whole pixels
@@ -87,43 +86,39 @@ def role_of(field: ConfigField, around: Config) -> Role | None:
     return next(fitting, None)
 
 
-def explain(name: str, responses: Sequence[Response], around: Config) -> Explanation | str:
-    """Returns the axes of a tensor, or why they are unknown. name: its name. around: the section of its fields."""
-    before = responses[0][1]
-    changed = [[dim for dim, size in enumerate(old) if new[dim] != size] for _, old, new in responses]
+def explain(name: str, responses: Sequence[Response], config: Config) -> Explanation | str:
+    """Returns the axes of a tensor, or why they are unknown. name: its name. config: the config with all defaults."""
+    before, after = responses[0][1:]
     if any(len(old) != len(new) for _, old, new in responses):
         return "the number of its dimensions changes"
-    dims = sorted({dim for each in changed for dim in each})
-    choices: dict[int, list[list[Part]]] = {dim: [] for dim in dims}
-    for (field, old, new), own in zip(responses, changed, strict=True):
+    choices: dict[int, list[list[Part]]] = {}  # for each dimension that changes: the axes that each field may give it
+    for field, old, new in responses:
+        around = section(config, field.path[:-1])
         role = role_of(field, around)
         if role is None:
             return f"it is unknown what {field} measures"
-        for at, dim in enumerate(own):
-            names = (role.axes[at],) if len(own) == len(role.axes) > 1 else role.axes
-            choices[dim].append(list(parts(name, field, names, around, (old[dim], new[dim]))))
-    found = []
-    for dim in dims:
-        best = consistent(choices[dim])
-        if best is None:
-            fields = " and ".join(str(field) for field, *_ in responses)
-            return f"no axes of {fields} explain its shape, {before}"
-        found.append(best)
-    others = sum(part.others for parts_ in found for part in parts_[:1])
-    if len(found) > 1 and others:
+        changed = [dim for dim, size in enumerate(old) if new[dim] != size]
+        apart = len(changed) == len(role.axes) > 1
+        for at, dim in enumerate(changed):
+            names = (role.axes[at],) if apart else role.axes
+            choices.setdefault(dim, []).append(list(parts(name, field, names, around, (old[dim], new[dim]))))
+    dims = tuple(sorted(choices))
+    found = [consistent(choices[dim]) for dim in dims]
+    if not all(found):
+        return f"no axes of {' and '.join(str(field) for field, *_ in responses)} explain its shape, {before}"
+    others = sum(chosen[0].others for chosen in found)
+    if len(dims) > 1 and others:
         return f"its axes lie apart, with {others} other rows"
-    order = (
-        SOUND_ORDER if any(axis.name == "frequency" for each in found for part in each for axis in part.axes) else ORDER
-    )
-    pairs = [pair_ for each in found for pair_ in in_order(each, order)]
-    plain = len(dims) == 1 and before[-1] == responses[0][2][-1] and math.prod(before[:-1]) == before[dims[0]]
-    stored = () if plain and len(before) <= 3 else tuple(dims)
-    return Explanation(tuple(axis for axis, _ in pairs), tuple(cells for _, cells in pairs), stored, others)
+    axes, cells = zip(*(each for chosen in found for each in in_order(chosen)), strict=True)
+    one_table = len(dims) == 1 and len(before) <= 3 and before[-1] == after[-1]
+    in_rows = one_table and math.prod(before[:-1]) == before[dims[0]]
+    return Explanation(axes, cells, () if in_rows else dims, others)
 
 
-def in_order(parts: Sequence[Part], order: Sequence[str]) -> list[tuple[Axis, Cells]]:
-    pairs = [pair_ for part in parts for pair_ in zip(part.axes, part.cells, strict=True)]
-    return sorted(pairs, key=lambda each: order.index(each[0].name) if each[0].name in order else -1)
+def in_order(chosen: Sequence[Part]) -> list[tuple[Axis, Cells]]:
+    """Returns the axes of one dimension, the last one changing fastest: time is first in a video, last in a sound."""
+    pairs = [each for part in chosen for each in zip(part.axes, part.cells, strict=True)]
+    return sorted(pairs, key=lambda each: ORDER.index(each[0].name) if each[0].name in ORDER else 0)
 
 
 def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config, rows: Size) -> Iterator[Part]:
@@ -145,14 +140,15 @@ def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config,
                     yield Part(axes, cells, factor, others)
 
 
-def consistent(choices: Sequence[Sequence[Part]]) -> tuple[Part, ...] | None:
-    """Returns one choice for each field of a dimension, so that each field's factor is what the other axes have."""
+def consistent(choices: Sequence[Sequence[Part]]) -> tuple[Part, ...]:
+    """Returns one choice for each field of a dimension, so that each field's factor is what the other axes have; () if
+    there is none."""
     fitting = []
     for chosen in product(*choices):
         all_rows = math.prod(part.rows for part in chosen)
         if all(part.factor * part.rows == all_rows and part.others == chosen[0].others for part in chosen):
             fitting.append(chosen)
-    return min(fitting, key=lambda chosen: chosen[0].others, default=None)
+    return min(fitting, key=lambda chosen: chosen[0].others, default=())
 
 
 def scaled(field: ConfigField) -> int | Size:

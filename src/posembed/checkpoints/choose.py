@@ -82,8 +82,8 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
     tables = choose(found, key, IMAGE)
     first = next((table for table in tables if table.layout.grid), tables[0])
     tables, patch = [first, *(table for table in tables if table is not first)], first.patch
-    sizes_ = [axis.size for axis in first.layout.axes if axis.name in IMAGE_AXES]
-    old_grid, field = (sizes_[0], sizes_[-1]), IMAGE.fields(first)[0]
+    sides = [axis.size for axis in first.layout.axes if axis.name in IMAGE_AXES]
+    old_grid, field = (sides[0], sides[-1]), IMAGE.fields(first)[0]
     if grid is None:
         if patch is None or image_size is None:
             raise ArgumentError(f"the patch size of {first.key} in pixels is unknown; pass --grid (grid=...)")

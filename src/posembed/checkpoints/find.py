@@ -67,16 +67,16 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
                 continue
             shape = tuple(tensors[key].shape)
             if shape != shapes[0]:
-                given = f"with {field}={field.value}, {key} must have the shape {shapes[0]}, but it has {shape}"
-                raise CheckpointError(f"config.json: {given}; give the weights with their own config")
+                wrong = f"with {field}={field.value}, {key} must have the shape {shapes[0]}, but it has {shape}"
+                raise CheckpointError(f"config.json: {wrong}; give the weights with their own config")
             if name not in parameters:
                 buffers[field] = (*buffers.get(field, ()), key)
                 continue
             names[key] = name
             answers.setdefault(key, []).append((field, *shapes))
-    for key, responses_ in answers.items():
-        fields = [field for field, *_ in responses_]
-        table = read_by_model(found_tensor(tensors, key), model, names[key], responses_, known)
+    for key, given in answers.items():
+        fields = [field for field, *_ in given]
+        table = read_by_model(found_tensor(tensors, key), model, names[key], given, known)
         if not isinstance(table, PositionTable):
             if len(fields) > 1:
                 why = f"{key} depends on {' and on '.join(map(str, fields))}, so neither gives its length"

@@ -134,7 +134,7 @@ def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int) 
     values, lengths = values_of(tensors[table.key]), {table.rows}
     findings: tuple[Finding, ...] = ()
     learned = None
-    if isinstance(table, PositionTable):
+    if isinstance(table, PositionTable) and size:  # YOLOS has tables for each of 0 layers
         values, lengths = table.layout.rows_in(values), {table.rows, table.length}
         learned = what_it_learned(values, table)
         if table.kind == "learned" and not any(axis.relative for axis in table.layout.axes):

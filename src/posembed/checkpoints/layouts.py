@@ -57,7 +57,7 @@ def read_by_model(
     if is_layer(owner):
         return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
     if len(responses) > 1 or role_of(field, around) is not None:
-        return table_with_axes(table, model, name, responses, around)
+        return table_with_axes(table, model, name, responses, known.to_dict())
     is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
     if not is_table or len(after) != len(before) or before[-1] != after[-1]:
         return table.doubted(f"its shape changes from {before} to {after}; in a table (rows, width), only rows change")
@@ -66,13 +66,13 @@ def read_by_model(
 
 
 def table_with_axes(
-    table: FoundTable, model: nn.Module, name: str, responses: Sequence[Response], around: Config
+    table: FoundTable, model: nn.Module, name: str, responses: Sequence[Response], config: Config
 ) -> FoundTable:
     """Returns a table along the axes of images, videos, sounds or differences, or its tensor with a doubt."""
-    found = explain(name, responses, around)
+    found = explain(name, responses, config)
     if isinstance(found, str):
         return table.doubted(found)
-    rows = others_in(table, model, found, around)
+    rows = others_in(table, model, found, section(config, responses[0][0].path[:-1]))
     if isinstance(rows, str):
         return table.doubted(rows)
     prefix, tail = rows
