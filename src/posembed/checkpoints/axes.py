@@ -27,6 +27,7 @@ ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, t
 OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
 OF_BIAS = re.compile(r"bias(es)?(_|\b)")
 STRIDES = tuple(2**power for power in range(8))  # of stages that halve an image, or of whole pixels
+WINDOWED = re.compile(r"window")  # fields that count cells and not pixels
 TUBELET = ("tubelet_size", "temporal_patch_size")
 
 Response: TypeAlias = tuple[ConfigField, Shape, Shape]  # a field, and a shape before and after it was doubled
@@ -47,11 +48,12 @@ class Role:
 ROLES = (
     Role(re.compile(r"^(pretrain_)?(image_size|img_size|input_size)$"), IMAGE_AXES),
     Role(AREA, IMAGE_AXES, in_patches=True),
-    Role(re.compile(r"^window_size$"), IMAGE_AXES),
+    Role(re.compile(r"^window_size$|background_size$"), IMAGE_AXES),
     Role(re.compile(r"^num_frames$|^num_image_with_embedding$"), ("time",)),
     Role(re.compile(r"^max_length$"), ("time",), in_patches=True),
     Role(re.compile(r"^num_mel_bins$"), ("frequency",)),
     Role(re.compile(r"^max_2d_position_embeddings$"), ("coordinate",)),
+    Role(re.compile(r"^position_embedding_size$"), ("coordinate",), in_patches=True),
 )
 
 
@@ -165,9 +167,11 @@ def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iter
         if side and side * side == field.value:
             yield tuple(Cells(field, side=0, area=True) for _ in names)
         return
-    patch = pair(around.get("patch_size"))
+    tubes = [around.get(name) for name in TUBELET]
+    patch = pair(around.get("patch_size")) or next(
+        (pair(tube[1:]) for tube in tubes if isinstance(tube, list | tuple)), None
+    )
     if names == ("time",) or names == ("frequency",):
-        tubes = [around.get(name) for name in TUBELET]
         steps = [tube[0] if isinstance(tube, list | tuple) else tube for tube in tubes if tube]
         stride = around.get(f"{names[0]}_stride")
         ways = [(step, step) for step in steps if type(step) is int]
@@ -175,7 +179,7 @@ def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iter
         for kernel, step in (*ways, (1, 1)):
             yield (Cells(field, 0, kernel, step),)
         return
-    if names[0] not in IMAGE_AXES or field.path[-1] == "window_size":
+    if names[0] not in IMAGE_AXES or WINDOWED.search(field.path[-1]):
         yield tuple(Cells(field, side) for side in sides)
         return
     if patch:

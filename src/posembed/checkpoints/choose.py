@@ -188,7 +188,7 @@ class Option:
         return list(dict.fromkeys(fields))
 
 
-WINDOWED = re.compile(r"window")
+WINDOWED = re.compile(r"^window_size$")
 TEXT = Option("--length (length=...)", "length", "positions in a line")
 IMAGE = Option("--image-size or --grid (image_size=..., grid=...)", "size", "a grid of patches", IMAGE_AXES)
 WINDOW = Option("--window (window=...)", "window", "differences in a window", IMAGE_AXES, window=True)

@@ -21,7 +21,7 @@ from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
 from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, size_fields, with_field
 from posembed.checkpoints.runs import SAME, own_reading, refused
-from posembed.checkpoints.trial import NotTried, is_plain, refuse_misread
+from posembed.checkpoints.trial import NO_RUN, NotTried, refuse_misread
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.resize import changed_axes, leading_rows_kept, resize_table
@@ -117,7 +117,6 @@ def plan_edit(
         unbuilt = f"its model cannot be built for {pixels} pixels; it may take only square images"
         raise CheckpointError(f"{target.table.key}: {unbuilt} ({error})") from error
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
-    refuse_misread(found.model, new_model, target)
     checks = tuple(proofs(found.model, new_model, target, method))
     sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
     stale = [key for key in found.stale if tensors[key].shape[-1] in sizes or is_index(key)]
@@ -130,14 +129,14 @@ def plan_edit(
 
 
 def proofs(old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None) -> Iterator[str]:
-    """Refuses tables along axes that a run of small copies contradicts, or that no run could check. Yields what the
-    runs showed."""
-    changes = [change for change in target.changes if not is_plain(change)]
-    if changes:
+    """Refuses tables that a run of small copies contradicts, or that no run could check. Yields what the runs
+    showed."""
+    if left := refuse_misread(old_model, new_model, target):
+        changes = [change for change, _ in left]
         try:
             problem = refused(old_model, new_model, target, changes)
         except NotTried as reason:
-            problem = f"no small copy of its model could be run to check which rows it reads ({reason})"
+            problem = left[0][1] or NO_RUN.format(reason)
         if problem:
             raise CheckpointError(f"{changes[0].table.key}: not resized: {problem}")
         yield "Small copies of the model, one at the old and one at the new size, run and read every row of the table."

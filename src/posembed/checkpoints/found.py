@@ -143,9 +143,9 @@ class PositionTable(FoundTable):
 
     @property
     def patch(self) -> Size | None:
-        """The size in pixels of a cell of an image, if known."""
+        """The size in pixels of a cell of an image, if known. None if the config gives the number of cells."""
         named = zip(self.layout.axes, self.cells, strict=False)
-        strides = [cells.stride for axis, cells in named if axis.name in IMAGE_AXES and not cells.area]
+        strides = [each.stride for axis, each in named if axis.name in IMAGE_AXES and not each.area and each.stride > 1]
         return (strides[0], strides[-1]) if strides else None
 
     @property

@@ -155,7 +155,8 @@ def wrong_rows(table: PositionTable, gradient: Tensor, projected: Sequence[Tenso
         return "" if used[-1] else "the largest coordinate does not read the last row"
     if not used.all():
         return f"the model reads {int(used.sum())} of its {len(cells)} rows"
-    if len(layout.axes) == 1 or any(axis.relative for axis in layout.axes):
+    apart = len(layout.axes) == 1 or len(layout.dims) > 1  # no order to be shown
+    if apart or any(axis.relative for axis in layout.axes):
         return ""
     merged = [cells]
     if layout.grid and len(cells) % (BLOCK * BLOCK) == 0:  # Qwen's patches come in blocks, which it merges

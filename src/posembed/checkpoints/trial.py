@@ -36,6 +36,7 @@ FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
 SHORT_TEXT = 8
 MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
+NO_RUN = "no small copy of its model could be run to check which rows it reads ({})"
 LOUDER = 10  # the factor by which initial weights are multiplied
 
 
@@ -57,16 +58,21 @@ class Reading:
     image: Size | None
 
 
-def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -> None:
-    """Refuses a table if the model reads other rows than planned, or if no run can show which rows it reads.
+def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -> list[tuple[TableSize, str]]:
+    """Refuses a table if the model reads other rows than planned, or if no run can show which rows a text reads.
+    Returns the tables along axes that ``runs.py`` must check, with the reason why an image did not ("" without a try).
 
     Two kinds of tables are accepted without a run. The rows of fixed sinusoids in a line follow from a formula at any
     position. If a text model cannot be run even at its own size, the names of its field and inputs must suffice.
     """
     old_image, new_image = target.image_size or (None, None)
+    left = []
     for change in target.changes:
         table, in_line = change.table, not change.layout.axes
-        if (table.kind == "sinusoidal" and in_line) or not is_plain(change):
+        if not is_plain(change):
+            left.append((change, ""))
+            continue
+        if table.kind == "sinusoidal" and in_line:
             continue
         before = Reading(old_model, TableSize(table, table.layout, table.length), old_image)
         after = Reading(new_model, change, new_image)
@@ -76,9 +82,13 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
             models = map(old_model.get_submodule, models_around(old_model, table.parameter))
             if in_line and target.is_text and any(map(takes_text, models)):
                 continue
-            problem = f"no small copy of its model could be run to check which rows it reads ({reason})"
+            problem = NO_RUN.format(reason)
+            if not in_line:
+                left.append((change, problem))
+                continue
         if problem:
             raise CheckpointError(f"{table.key}: not resized: {problem}")
+    return left
 
 
 def is_plain(change: TableSize) -> bool:
@@ -361,7 +371,7 @@ def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
     """Yields arguments to try with a model: a text, if the model takes one, and last a random image or video."""
     accepted = signature(model.forward).parameters
     texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
-    name = next((name for name in ("pixel_values", "image", "images") if name in accepted), None)
+    name = next((name for name in ("pixel_values", "pixel_values_videos", "image", "images") if name in accepted), None)
     if name is not None:
         channels, frames = getattr(model.config, "num_channels", 3), getattr(model.config, "num_frames", None)
         for shape in ((1, channels),) if frames is None else ((1, frames, channels), (frames, channels)):
