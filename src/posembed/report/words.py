@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from posembed.statistics import INTERVAL, Estimate
-from posembed.words import listed, number
+from posembed.words import called, listed, number
 
 if TYPE_CHECKING:
     from posembed.lab.question import Row
@@ -59,11 +59,6 @@ def up_to(largest: int | None, tested: Sequence[int]) -> str:
     if largest is None:
         return f"under {min(tested):,}"
     return f"{largest:,}+" if largest == max(tested) else f"{largest:,}"
-
-
-def called(encoding: str) -> str:
-    """Returns an encoding's name for a sentence. "none" is quoted, because it would read as a word."""
-    return f"“{encoding}”" if encoding.partition("+")[0] == "none" else encoding
 
 
 def names_of(rows: Iterable[Row]) -> str:
