@@ -52,6 +52,7 @@ from .tables.health import Finding as Finding
 from .tables.health import check_scale as check_scale
 from .tables.health import check_table as check_table
 from .tables.layout import PADDING as PADDING
+from .tables.layout import Axis as Axis
 from .tables.layout import TableLayout as TableLayout
 from .tables.monitor import TableMonitor as TableMonitor
 from .tables.resize import leading_rows_kept as leading_rows_kept

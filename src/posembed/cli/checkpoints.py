@@ -50,21 +50,24 @@ def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = F
 
 def print_report(console: Console, report: CheckpointReport) -> None:
     """Prints, for each table, its findings and then its facts."""
-    from posembed.report.checkpoint import facts
+    from posembed.report.checkpoint import alike, facts, name_of, standing_out
 
     kind = f", {report.model_type}" if report.model_type else ""
     console.print(f"{report.source}{kind}: {report.parameters:,} parameters")
     if not report.tables:
         console.print(f"no position table was found: {report.why_none}")
-    for each in report.tables:
+    for group in alike(report.tables):
+        each = group[0]
         console.print()
-        console.print(each.table.key, style="bold")
+        console.print(name_of(group), style="bold")
         for finding in each.findings:
             console.print(f"  ! {finding}", style="yellow")
         if each.table.doubt:
             console.print(f"  ? {each.table.doubt}", style="yellow")
         for name, value in facts(each):
             console.print(f"  {name:<20}{value}")
+        if apart := standing_out(group):
+            console.print(f"  {'stands out':<20}{apart}")
 
 
 def evaluate(
@@ -213,12 +216,21 @@ def resize(
     grid: Annotated[
         str | None, typer.Option(help="Images: the new grid of patches, HEIGHTxWIDTH, such as 24x24.", metavar="HxW")
     ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(help="Windowed attention: the new window in cells, 12 or HEIGHTxWIDTH.", metavar="SIZE"),
+    ] = None,
+    frames: Annotated[
+        int | None, typer.Option(help="Video and sound: the new number of frames, as in config.json.")
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(
             help="How new rows are computed. Text: tile (the default: it keeps every existing row, and in a sentence "
             "encoder linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, "
-            "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2."
+            "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2. "
+            "Differences on a grid: bicubic (the default), bilinear, geometric, extend. One axis of differences, "
+            "frames or coordinates: linear (the default), cubic."
         ),
     ] = None,
     table: Annotated[
@@ -261,6 +273,8 @@ def resize(
         length=length,
         image_size=None if image_size is None else sides(image_size, "--image-size"),
         grid=None if grid is None else sides(grid, "--grid"),
+        window=None if window is None else sides(window, "--window"),
+        frames=frames,
         method=method,
         table=table,
         overwrite=overwrite,
@@ -303,6 +317,8 @@ def print_resize(resized: Resize) -> None:
         print(f"{setting.file}: {'.'.join(setting.path)}: {before} -> {setting.after}")
     if resized.edit.target.note:
         print(resized.edit.target.note)
+    for check in resized.edit.checks:
+        print(check)
     for name in resized.left_out:
         print(f"{name}: left out, because it may hold the old table")
 

@@ -137,7 +137,7 @@ def open_runnable(source: str | Path) -> Runnable:
     kind: Kind = "sentences" if sentences else language_model(source, config)
     fed, pooling = (fed_length(checkpoint), pooling_of(checkpoint)) if sentences else (None, None)
     found = find_tables(config, checkpoint.tensors)
-    rows = least(*(table.length for table in found.understood if table.layout.grid is None))
+    rows = least(*(table.length for table in found.understood if not table.layout.axes))
     claimed = getattr(found.config, "max_position_embeddings", None) if rows is None else rows
     old = least(length_before(checkpoint), claimed, fed)
     return Runnable(str(source), checkpoint, kind, rows, fed, old, window_of(config), pooling)

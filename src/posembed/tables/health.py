@@ -192,7 +192,7 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
             "Marked positions: the first row often marks the start, others mark where training sequences ended.",
             "This is not a fault, but tiling repeats the marks and interpolation blurs them: evaluate a resized table.",
         )
-    if layout.grid is None and not repeated.any():
+    if not layout.axes and not repeated.any():
         yield from _of_rare(rows[~fresh], places[~fresh])
     if token_norm is not None:
         yield from _of_scale(rows, places, token_norm)
