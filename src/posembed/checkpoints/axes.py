@@ -21,11 +21,12 @@ from typing import TypeAlias
 
 from posembed.checkpoints.found import Cells, Config, ConfigField, Size, pair, section
 from posembed.checkpoints.rebuild import AREA, Shape
-from posembed.tables.layout import IMAGE_AXES, Axis
+from posembed.tables.layout import IMAGE_AXES, SIDES, Axis
 
 ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, the last one changing fastest
 OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
 OF_BIAS = re.compile(r"bias(es)?(_|\b)")
+SIDE = re.compile(r"left|right")
 STRIDES = tuple(2**power for power in range(8))  # of stages that halve an image, or of whole pixels
 WINDOWED = re.compile(r"window")  # fields that count cells and not pixels
 TUBELET = ("tubelet_size", "temporal_patch_size")
@@ -67,6 +68,29 @@ class Explanation:
     others: int
 
 
+def limited(responses: Sequence[Response]) -> Explanation | None:
+    """Returns the two sides of limited differences, or None if the shapes are those of another table.
+
+    One field m gives m rows backward, and m or m + 1 forward; or each side has a field, and the difference 0 a row.
+    """
+    if any(len(old) != len(new) or old[-1] != new[-1] or max(old[:-2], default=1) > 1 for _, old, new in responses):
+        return None
+    fields = [field for field, *_ in responses]
+    values = [field.value for field in fields if isinstance(field.value, int)]
+    gained = [new[-2] - old[-2] for _, old, new in responses if len(old) > 1]
+    names = [SIDE.findall(field.path[-1]) for field in fields]
+    others = responses[0][1][-2] - sum(gained) if gained else -1
+    if len(values) == 1 and gained == [2 * values[0]] and others in (0, 1):
+        cells = Cells(fields[0]), Cells(fields[0], kernel=1 - others)
+    elif names == [["left"], ["right"]] and gained == values and others == 1:
+        cells = Cells(fields[0]), Cells(fields[1], kernel=0)
+    else:
+        return None
+    sides = zip(SIDES, cells, strict=True)
+    axes = tuple(Axis(name, each.count(each.field.value), relative=True, signed=False) for name, each in sides)
+    return Explanation(axes, cells, (), 0)
+
+
 @dataclass(frozen=True)
 class Part:
     """The axes of one field in one dimension, and what a shape leaves for other axes (a factor) and other rows."""
@@ -90,6 +114,8 @@ def role_of(field: ConfigField, around: Config) -> Role | None:
 
 def explain(name: str, responses: Sequence[Response], config: Config) -> Explanation | str:
     """Returns the axes of a tensor, or why they are unknown. name: its name. config: the config with all defaults."""
+    if sides := limited(responses):
+        return sides
     before, after = responses[0][1:]
     if any(len(old) != len(new) for _, old, new in responses):
         return "the number of its dimensions changes"

@@ -13,7 +13,7 @@ from typing import Any
 
 from posembed.checkpoints.found import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.tables.layout import IMAGE_AXES, TableLayout
+from posembed.tables.layout import IMAGE_AXES, SIDES, TableLayout, are_sides
 
 # The fields of the text length, for models that also have tables for other lengths (2-D boxes, episodes).
 TEXT_LENGTH = ("max_position_embeddings", "n_positions")
@@ -48,10 +48,17 @@ class Target:
         return self.on or self.table.field
 
     @property
+    def limited(self) -> TableSize | None:
+        """The first table of limited differences, if there is one."""
+        return next((change for change in self.changes if are_sides(change.layout.axes)), None)
+
+    @property
     def is_text(self) -> bool:
         """Whether the positions belong to text, judged by the name of the config field. In Whisper's encoder, they
         belong to audio."""
-        return not any(NOT_TEXT.search(name) for name in (self.field.path if self.field else ()))
+        return not self.table.layout.axes and not any(
+            NOT_TEXT.search(name) for name in (self.field.path if self.field else ())
+        )
 
 
 def line_target(found: Found, length: int, key: str | None) -> Target:
@@ -60,12 +67,18 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
     if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
         raise ArgumentError(f"--length (length=...) takes 1 to {MOST_POSITIONS:,} positions; got {length!r}")
     tables = choose(found, key, TEXT)
+    if all(table.layout.axes for table in tables):
+        return axis_target(found, TEXT, length, key)
+    limited = [table for table in tables if table.layout.axes]  # of the same field
+    tables = [table for table in tables if not table.layout.axes]
     first, old = tables[0], min(table.length for table in tables)
     if length == old:
         raise ArgumentError(f"{first.key} already holds {old} positions; pass another length")
     # Tables of one field grow by the same number of rows, even if one of them reserves fewer.
     changes = tuple(TableSize(table, table.layout, table.length + length - old) for table in tables)
     value = first.field.value + length - old if first.field and isinstance(first.field.value, int) else None
+    if first.field is not None and value is not None:
+        changes += tuple(table.sized(first.field, value) for table in limited)
     note = ""
     if first.found_by == "name" and first.layout == TableLayout():
         note = (
@@ -137,7 +150,7 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
     first = tables[0]
     cells = next(cells for cells in first.cells if cells.field in option.fields(first))
     field = cells.field
-    if option is POSITIONS:
+    if option in (POSITIONS, TEXT):
         value: int | list[int] = cells.value(sides[0])
     else:
         value = sides[0] if sides[0] == sides[1] and isinstance(field.value, int) else list(sides)
@@ -165,18 +178,18 @@ def two_sides(option: str, value: Any) -> Size | None:
 @dataclass(frozen=True)
 class Option:
     """A way to name a new size. flags: the option and the argument. what: the size in words. kind: the tables that it
-    applies to, in words. axes: names of the axes that it sizes; () for texts. window: whether it sizes windows."""
+    applies to, in words. axes: names of the axes that it sizes. window: whether it sizes windows."""
 
     flags: str
     what: str
     kind: str
-    axes: tuple[str, ...] = ()
+    axes: tuple[str, ...]
     window: bool = False
 
     def fields(self, table: PositionTable) -> list[ConfigField | None]:
         """Returns the config fields of a table that this option may change, or [None] for a table without a field."""
-        if not self.axes and not table.layout.axes:
-            return [table.field]
+        if not table.layout.axes:
+            return [table.field] if self.axes == TEXT_AXES else []
         named = list(zip(table.layout.axes, table.cells, strict=False))
         if not named and table.layout.grid and self.axes == IMAGE_AXES and not self.window:
             return [table.field]
@@ -189,9 +202,10 @@ class Option:
 
 
 WINDOWED = re.compile(r"^window_size$")
-TEXT = Option("--length (length=...)", "length", "positions in a line")
+TEXT_AXES = SIDES[:1]  # of limited differences; the positions of a text have no axes
+TEXT = Option("--length (length=...)", "length", "positions in a line", TEXT_AXES)
 IMAGE = Option("--image-size or --grid (image_size=..., grid=...)", "size", "a grid of patches", IMAGE_AXES)
-WINDOW = Option("--window (window=...)", "window", "differences in a window", IMAGE_AXES, window=True)
+WINDOW = Option("--window (window=...)", "window", "differences in a window", (*IMAGE_AXES, *TEXT_AXES), window=True)
 FRAMES = Option("--frames (frames=...)", "number of frames", "frames of a video or a sound", ("time",))
 POSITIONS = Option("--length (length=...)", "length", "positions along one axis", ("coordinate", "frequency"))
 OPTIONS = (TEXT, IMAGE, WINDOW, FRAMES, POSITIONS)

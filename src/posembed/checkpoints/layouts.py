@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.axes import Explanation, Response, explain, role_of
+from posembed.checkpoints.axes import Explanation, Response, explain, limited, role_of
 from posembed.checkpoints.found import (
     Cells,
     Config,
@@ -56,7 +56,7 @@ def read_by_model(
     owner = model.get_submodule(parent(name))
     if is_layer(owner):
         return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
-    if len(responses) > 1 or role_of(field, around) is not None:
+    if len(responses) > 1 or role_of(field, around) is not None or limited(responses):
         return table_with_axes(table, model, name, responses, known.to_dict())
     is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
     if not is_table or len(after) != len(before) or before[-1] != after[-1]:

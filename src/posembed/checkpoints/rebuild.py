@@ -29,7 +29,7 @@ OTHER_SIZES = re.compile(
 )
 # Fields that give the number of cells of a square grid, and fields of sizes that are no lengths of a text.
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
-OTHER_AXES = re.compile(r"^(window_size|num_mel_bins|num_image_with_embedding)$")
+OTHER_AXES = re.compile(r"^(window_size|num_mel_bins|num_image_with_embedding|bias_max_distance)$")
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 # The limits for a config. The deepest published models have 1,000 layers of about 20 modules.
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000

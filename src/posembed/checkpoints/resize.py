@@ -170,7 +170,7 @@ def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[s
                 "method": change.how,
                 "shape": [list(change.before.shape), None if change.after is None else list(change.after.shape)],
                 "sha256": [None if at is None else tensor_sha256(at) for at in (change.before, change.after)],
-                **({"leading_rows_kept": change.kept} if isinstance(change, TableChange) else {}),
+                **({f"{'leading_' * change.leading}rows_kept": change.kept} if isinstance(change, TableChange) else {}),
             }
             for change in (*edit.tables, *edit.others)
         ],
@@ -186,9 +186,8 @@ def card_paragraph(resize: Resize) -> str:
     lines = [f"## Position table resized from {before} to {after} positions", ""]
     for change in resize.edit.tables:
         rows = f"{change.before.shape[-2]} to {change.after.shape[-2]} rows"
-        lines.append(
-            f"`{change.key}`: resized from {rows} by {change.how}. Unchanged rows at the start: {change.kept}."
-        )
+        unchanged = f"Unchanged rows{' at the start' * change.leading}: {change.kept}"
+        lines.append(f"`{change.key}`: resized from {rows} by {change.how}. {unchanged}.")
     lines.append("New rows are computed, not trained: evaluate the model at the new length before you rely on it.")
     lines.append(f"Written by posembed {__version__} from {resize.record['source']}; see `{RECORD}` for details.")
     return "\n".join(lines) + "\n"

@@ -23,6 +23,7 @@ from posembed.checkpoints.choose import Target
 from posembed.checkpoints.found import ConfigField, PositionTable, TableSize, pair
 from posembed.checkpoints.rebuild import last_line, models_around, takes_text
 from posembed.checkpoints.trial import (
+    LONGEST_TEXT,
     MOST_CELLS,
     SHORT_TEXT,
     TOLERANCE,
@@ -35,7 +36,7 @@ from posembed.checkpoints.trial import (
     undisturbed,
 )
 from posembed.errors import ArgumentError
-from posembed.tables.layout import TableLayout
+from posembed.tables.layout import TableLayout, are_sides
 from posembed.tables.resize import changed_axes, resize_table
 from posembed.tables.resize_methods import kernels_of
 
@@ -44,6 +45,9 @@ SAME = 1e-5  # relative differences below this are rounding
 BLOCK = 2  # the side of a block of patches, in models that merge patches
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 SMOOTH = 3  # waves of random tables
+FRAME_WIDTHS = ("feature_projection_input_dim", "input_dim", "input_size", "hidden_size")  # fields, of a sound's frames
+SHORT_SOUND = 64  # frames, which a model may merge to fewer
+KEEPING = ("extend", "zeros")  # methods that keep the answers of models with limited differences
 
 
 def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes: Sequence[TableSize]) -> str:
@@ -62,14 +66,14 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
             reasons.append(NotTried("its layer is not among the few of a small copy"))
             continue
         try:
-            found = unread(old, tables)
+            found = unread(old, {name: change.table.layout for name, change in tables.items()})
         except TooLarge:
             raise
         except NotTried as reason:
             reasons.append(reason)
             continue
         try:
-            return found or unread(new, tables)
+            return found or unread(new, {name: change.layout for name, change in tables.items()})
         except NotTried as reason:
             return f"a small copy of the model runs at its own size, but not at the new one ({reason})"
     raise reasons[0] if reasons else NotTried("no model of transformers contains it")
@@ -103,7 +107,7 @@ def smaller(table: PositionTable, field: ConfigField) -> tuple[Any, ...]:
     return tuple(sides[0] if isinstance(field.value, int) else sides for sides in values)
 
 
-def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
+def unread(model: nn.Module, tables: Mapping[str, TableLayout]) -> str:
     """Runs a copy. Returns an objection if it does not read every row of its tables, or "". Raises NotTried."""
     held = {name: parameter for name, parameter in model.named_parameters() if name in tables}
     for parameter in held.values():
@@ -117,7 +121,7 @@ def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
                 failure = failure or error
                 continue
             for name, gradient in zip(held, read, strict=True):
-                if problem := wrong_rows(tables[name].table, gradient, projected):
+                if problem := wrong_rows(tables[name], gradient, projected):
                     return problem if len(held) == 1 else f"{name}: {problem}"
             return ""
     raise NotTried(f"{type(model).__name__}: {last_line(failure)}" if failure else "it takes no input that is known")
@@ -143,14 +147,15 @@ def gradients_and_cells(
     return found[: len(tensors)], found[len(tensors) :]
 
 
-def wrong_rows(table: PositionTable, gradient: Tensor, projected: Sequence[Tensor]) -> str:
+def wrong_rows(layout: TableLayout, gradient: Tensor, projected: Sequence[Tensor]) -> str:
     """Returns an objection if a gradient shows that a model does not read every row of a table in its order, or ""."""
-    layout = table.layout
     rows = layout.rows_in(gradient)
     cells = rows[layout.front : len(rows) - layout.tail]
     used = cells.any(dim=1)
     if not cells.shape[1] or (len(cells) == 1 and layout.axes[0].relative):
         return ""  # nothing to read, or one bias for all scores, which changes no attention
+    if are_sides(layout.axes):
+        return "" if used[layout.axes[0].size] else "it does not read the row of difference 0 where that row should be"
     if layout.axes[0].name == "coordinate":
         return "" if used[-1] else "the largest coordinate does not read the last row"
     if not used.all():
@@ -212,9 +217,70 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
         corner = torch.linspace(0, largest - 1, SHORT_TEXT).long()
         box = torch.stack([torch.zeros_like(corner), torch.zeros_like(corner), corner, corner], dim=-1)
         yield {**inputs, "bbox": box[None]}
+    if not any(each in accepted for each in ("pixel_values", "bbox", "input_values")):
+        yield from line_inputs(model, SHORT_SOUND)
+        yield from line_inputs(model, SHORT_TEXT)
     for name in ("pretrain_image_size", "image_size", "img_size", "input_size"):
         if (size := pair(getattr(config, name, None))) is not None:
             yield from image_inputs(model, size)
+
+
+def line_inputs(model: nn.Module, tokens: int) -> Iterator[dict[str, Any]]:
+    """Yields arguments to try with a model of a text or a sound: this many tokens, frames or states."""
+    accepted, config = signature(model.forward).parameters, model.config
+    if takes_text(model):
+        yield text_inputs(model, tokens)
+    for name in ("input_features", "hidden_states", "input_values", "inputs_embeds"):
+        widths = (getattr(config, each, None) for each in FRAME_WIDTHS)
+        for width in widths if name in accepted else ():
+            if type(width) is int:
+                masks = {name: None for name in ("mask",) if name in accepted}
+                yield {name: torch.randn(1, tokens, width), **masks}
+
+
+def same_answers(old_model: nn.Module, new_model: nn.Module, target: Target, first: TableSize) -> str:
+    """Returns the method for limited differences with which a resized copy gives the same answers as the old one.
+
+    Both copies have the same weights, and tables of differences that are smooth and random. A table that grows is read
+    by an input with differences beyond its limits, and a table that shrinks by one without. Returns "" if no method
+    gives the same answers, which shows that the rows mean something else. Raises NotTried if no copy could be run.
+    """
+    reaches = [max(axis.size for axis in layout.axes) for layout in (first.table.layout, first.layout)]
+    lengths = (2 * reaches[0], SHORT_TEXT) if reaches[1] > reaches[0] else (reaches[1], min(SHORT_TEXT, reaches[1]))
+    failure: Exception | None = None
+    for path, narrow in product(models_around(old_model, first.table.parameter), (True, False)):
+        limited = {
+            each.table.parameter.removeprefix(f"{path}.".removeprefix(".")): each
+            for each in target.changes
+            if each.layout.axes
+        }
+        models = [model.get_submodule(path) for model in (old_model, new_model)]
+        with undisturbed(), torch.no_grad():
+            try:
+                old, new = (small_copy(model, narrow=narrow) for model in models)
+                pair_up(old, new, limited)
+            except Exception as error:
+                failure = failure or error
+                continue
+            for inputs in (each for length in lengths for each in line_inputs(old, min(length, LONGEST_TEXT))):
+                try:
+                    wanted = seeded(old, inputs)
+                except Exception as error:
+                    failure = failure or error
+                    continue
+                for method in KEEPING:
+                    fill(old, new, limited, method)
+                    given = seeded(new, inputs)
+                    if given.shape == wanted.shape and (given - wanted).norm() < SAME * wanted.norm():
+                        return method
+                return ""
+    raise NotTried(f"{type(old_model).__name__}: {last_line(failure)}" if failure else "no known model contains it")
+
+
+def seeded(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+    """Runs a model, and returns its first output. Some models shuffle patches or sample durations."""
+    torch.default_generator.manual_seed(0)
+    return first_of(model(**inputs))
 
 
 @dataclass(frozen=True)
@@ -271,22 +337,27 @@ def pair_up(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize]) -> 
             layout = tables[name].table.layout
             parameter.copy_(layout.stored(smooth(layout, parameter), like=parameter))
         else:
-            into[name].copy_(parameter)
+            shared = tuple(map(slice, map(min, parameter.shape, into[name].shape)))
+            into[name][shared] = parameter[shared]
 
 
-def difference(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], method: str | None) -> float | None:
-    """Resizes the tables of the old copy into the new one, and returns how far their answers are apart."""
+def fill(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], method: str | None) -> None:
+    """Resizes the tables of the old copy into the new one."""
     into, held = dict(new.named_parameters()), dict(old.named_parameters())
     for name, change in tables.items():
         if name in held:
             sizes = {axis.name: axis.size for axis in change.layout.axes}
             into[name].copy_(resize_table(held[name], sizes=sizes, layout=change.table.layout, method=method))
+
+
+def difference(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], method: str | None) -> float | None:
+    """Resizes the tables of the old copy into the new one, and returns how far their answers are apart."""
+    fill(old, new, tables, method)
     for inputs in inputs_of(new):
         asks = "interpolate_pos_encoding" in signature(old.forward).parameters
         answers = []
         for model, more in ((old, {"interpolate_pos_encoding": True} if asks else {}), (new, {})):
-            torch.default_generator.manual_seed(0)  # some models shuffle their patches
-            answers.append(first_of(model(**inputs, **more)))
+            answers.append(seeded(model, {**inputs, **more}))
         own, ours = answers
         if own.shape == ours.shape:
             return float((own - ours).norm() / own.norm())
@@ -303,7 +374,7 @@ def gives_same(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], 
 
 def first_of(outputs: Any) -> Tensor:
     """Returns the first output of a model."""
-    return next(value for value in outputs.values() if isinstance(value, Tensor))
+    return outputs if isinstance(outputs, Tensor) else next(v for v in outputs.values() if isinstance(v, Tensor))
 
 
 def smooth(layout: TableLayout, like: Tensor) -> Tensor:

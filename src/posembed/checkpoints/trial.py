@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import Parameter, signature
@@ -25,6 +25,7 @@ from posembed.checkpoints.choose import Target
 from posembed.checkpoints.found import ConfigField, PositionTable, Size, TableSize, pair
 from posembed.checkpoints.rebuild import LAYERS, last_line, models_around, quiet, takes_text
 from posembed.errors import CheckpointError
+from posembed.tables.resize import resize_table
 
 LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
 SHORT_TEXTS = (16, 64, 512)  # in tokens; some models accept only lengths that are a multiple of some number
@@ -51,11 +52,12 @@ class TooLarge(NotTried):
 @dataclass(frozen=True)
 class Reading:
     """A claim to be checked: ``model``, on the meta device, reads its table with the layout and the length of ``size``.
-    image: for grids, the (height, width) of an image in pixels."""
+    image: for grids, the (height, width) of an image in pixels. beside: the sizes of tables that change with it."""
 
     model: nn.Module
     size: TableSize
     image: Size | None
+    beside: Sequence[TableSize] = ()
 
 
 def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -> list[tuple[TableSize, str]]:
@@ -75,7 +77,7 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
         if table.kind == "sinusoidal" and in_line:
             continue
         before = Reading(old_model, TableSize(table, table.layout, table.length), old_image)
-        after = Reading(new_model, change, new_image)
+        after = Reading(new_model, change, new_image, [other for other in target.changes if other.layout.axes])
         try:
             problem = contradiction(before, after)
         except NotTried as reason:
@@ -172,6 +174,11 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
             for name, parameter in old.named_parameters():
                 shared = tuple(map(slice, map(min, parameter.shape, held[name].shape)))
                 held[name][shared] = parameter[shared]
+            for change in after.beside:
+                name = change.table.parameter.removeprefix(f"{path}.")
+                if name in held:
+                    sizes = {axis.name: axis.size for axis in change.layout.axes}
+                    held[name].copy_(resize_table(old.get_parameter(name), sizes=sizes, layout=change.table.layout))
         shortest = min(before.size.length, after.size.length)
         for tokens in (min(shortest, LONGEST_TEXT), *(short for short in SHORT_TEXTS if short <= shortest)):
             try:

@@ -208,7 +208,11 @@ def resize(
         Path, typer.Argument(help="The new folder or .safetensors file to write.", **{**PATH, "metavar": "OUT"})
     ],
     length: Annotated[
-        int | None, typer.Option(help="Text: the new number of positions, not counting reserved rows.")
+        int | None,
+        typer.Option(
+            help="Text: the new number of positions, not counting reserved rows. Differences that the model limits: "
+            "the new limit."
+        ),
     ] = None,
     image_size: Annotated[
         str | None, typer.Option(help="Images: the new size in pixels, 384 or HEIGHTxWIDTH.", metavar="SIZE")
@@ -230,7 +234,8 @@ def resize(
             "encoder linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, "
             "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2. "
             "Differences on a grid: bicubic (the default), bilinear, geometric, extend. One axis of differences, "
-            "frames or coordinates: linear (the default), cubic."
+            "frames or coordinates: linear (the default), cubic. Differences that the model limits: extend (the "
+            "default), zeros, linear-corners, cubic-corners."
         ),
     ] = None,
     table: Annotated[
@@ -309,7 +314,7 @@ def print_resize(resized: Resize) -> None:
     """Prints one line per change, so that the output can be searched."""
     for change in resized.edit.tables:
         size = f"{shape(change.before)} -> {shape(change.after)}"
-        print(f"{change.key}: {size}, {change.how}; leading rows unchanged: {change.kept}")
+        print(f"{change.key}: {size}, {change.how}; {'leading ' * change.leading}rows unchanged: {change.kept}")
     for other in resized.edit.others:
         print(f"{other.key}: {shape(other.before)} -> {shape(other.after)}, {other.how}")
     for setting in resized.settings:

@@ -13,7 +13,7 @@ from posembed.plots.source import Rows
 from posembed.report.page import Lines, Pairs, Part, Picture, Section, picture, render_page, write_page
 from posembed.report.words import capitalised
 from posembed.tables.health import describe_rows
-from posembed.tables.layout import Axis
+from posembed.tables.layout import Axis, are_sides
 
 NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")  # of a layer, in a key
 FEWEST_ALIKE = 3  # tables among which one can stand out
@@ -106,6 +106,8 @@ def facts(report: TableReport) -> list[tuple[str, str]]:
 def axes_in_words(axes: Sequence[Axis]) -> str:
     """Returns the axes of a table with their sizes, such as "time 8, height 14, width 14"."""
     sizes = ", ".join(f"{axis.name} {axis.size}" for axis in axes)
+    if are_sides(axes):
+        return f"differences from -{axes[0].size} to {axes[1].size - 1}; a larger one reads the first or the last row"
     if not any(axis.relative for axis in axes):
         return sizes
     of = "differences" if all(axis.signed for axis in axes) else "distances"

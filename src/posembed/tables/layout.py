@@ -15,6 +15,11 @@ difference of two positions. The last axis changes fastest:
     sound           frequency, time                     AST (1, 2 + 12 * 101, D)
     differences     height, width, both relative        Swin (13 * 13, H), BEiT (27 * 27 + 3, H)
     one axis        height, relative                    SAM's rel_pos_h (127, D / H)
+    limited         backward, forward                   wav2vec2-BERT (64 + 9, D / H)
+
+Limited differences -b .. f - 1 of two positions in a line have two sides: the b distances backward, and the f distances
+0 .. f - 1 forward. A model reads the first or the last row for every difference beyond. The rows of the two sides
+follow each other, so their numbers add up, where the rows of other axes multiply.
 
 A tensor may store these rows in other ways: with the axes apart, or behind the heads. ``TableLayout.dims`` names the
 dimensions of the tensor that enumerate the positions; ``rows_in`` turns any such tensor into rows (N, D), and
@@ -24,7 +29,7 @@ dimensions of the tensor that enumerate the positions; ``rows_in`` turns any suc
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Integral
 from typing import ClassVar
@@ -81,6 +86,7 @@ class Axis:
 
 
 IMAGE_AXES = ("height", "width")
+SIDES = ("backward", "forward")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,8 +207,9 @@ class TableLayout:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of rows along each axis; () for a sequence of any length."""
-        return tuple(axis.rows for axis in self.axes)
+        """The number of rows along each axis, or of both sides together; () for a sequence of any length."""
+        rows = tuple(axis.rows for axis in self.axes)
+        return (sum(rows),) if are_sides(self.axes) else rows
 
     def rows_in(self, tensor: Tensor) -> Tensor:
         """Returns the rows (N, D) of a stored table. D is the product of all dimensions other than ``dims``."""
@@ -257,6 +264,11 @@ class TableLayout:
         if self.pad_row is None:
             return rows
         return torch.where(position_ids == PADDING, self.pad_row, rows)
+
+
+def are_sides(axes: Sequence[Axis]) -> bool:
+    """Returns whether axes are the two sides of limited differences."""
+    return tuple(axis.name for axis in axes) == SIDES
 
 
 def _is_side(number: object) -> bool:

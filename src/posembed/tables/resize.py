@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout, table_rows
+from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout, are_sides, table_rows
 from posembed.tables.resize_methods import GRID, TEXT, Kernels, groups, kernels_of
 
 DEFAULT_TEXT_METHOD = TEXT.default
@@ -43,10 +43,10 @@ def resize_table(
             2 n - 1 differences of n cells.
         method: a name in ``TEXT_METHODS`` (default "tile", which truncates if the table gets shorter), in
             ``GRID_METHODS`` (default "bicubic-antialias"), for a relative height and width in
-            ``DIFFERENCE_GRID_METHODS`` (default "bicubic"), for any other single axis in ``LINE_METHODS`` or
-            ``DIFFERENCE_METHODS`` (default "linear"); or a function from (rows (n, D), length) to
-            (length, D), or from (rows (h, w, D), grid) to (height, width, D), such as
-            ``partial(hierarchical, alpha=0.3)``.
+            ``DIFFERENCE_GRID_METHODS`` (default "bicubic"), for limited differences in ``LIMITED_METHODS`` (default
+            "extend"), for any other single axis in ``LINE_METHODS`` or ``DIFFERENCE_METHODS`` (default "linear"); or a
+            function from (rows (n, D), length) to (length, D), or from (rows (h, w, D), grid) to (height, width, D),
+            such as ``partial(hierarchical, alpha=0.3)``.
         layout: the roles of the rows of ``table``, with its current grid or axes.
 
     Returns:
@@ -85,11 +85,14 @@ def resize_table(
         here: tuple[Any, ...] = new.shape[group] or (length,)
         names_it = method in kernels.methods or callable(method)
         used |= names_it
-        if cells.shape[group] != here:
+        if layout.axes[group] != new.axes[group] if layout.axes else cells.shape[group] != here:
             if method is not None and not names_it:
                 raise unknown_method(method, kernels)
             resize: Any = method if callable(method) else kernels.methods[method or kernels.default]
-            cells = along(cells, group, resize, here)
+            if are_sides(layout.axes):
+                cells = on_both_sides(cells, layout.axes, new.axes, resize)
+            else:
+                cells = along(cells, group, resize, here)
     if method is not None and not used:
         raise unknown_method(method, kernels)
     positions = cells.flatten(0, -2).to(rows.dtype)
@@ -135,7 +138,7 @@ def new_layout(
 
 def changed_axes(old: TableLayout, new: TableLayout) -> tuple[Axis, ...]:
     """Returns the first axes of a layout that are resized together and have another size in the new layout."""
-    changed = (group for group in groups(old.axes) if old.shape[group] != new.shape[group])
+    changed = (group for group in groups(old.axes) if old.axes[group] != new.axes[group])
     return old.axes[next(changed, slice(0, 0))]
 
 
@@ -151,6 +154,16 @@ def along(cells: Tensor, group: slice, resize: Method, size: tuple[int, ...]) ->
         expected = (*size, columns.shape[-1])
         raise ArgumentError(f"the method must return rows of shape {expected}; got {tuple(resized.shape)}")
     return resized.reshape(shape).movedim(front, dims)
+
+
+def on_both_sides(rows: Tensor, old: Sequence[Axis], new: Sequence[Axis], resize: Method) -> Tensor:
+    """Resizes the rows (N, D) of limited differences, each side on its own. Both sides start at the row of 0."""
+    zero = old[0].size
+    parts = (rows[: zero + 1].flip(0), new[0].size + 1), (rows[zero:], new[1].size)
+    backward, forward = (
+        along(part, slice(0, 1), resize, (size,)) if len(part) != size else part for part, size in parts
+    )
+    return torch.cat([backward[1:].flip(0), forward])
 
 
 def unknown_method(method: object, kernels: Kernels) -> ArgumentError:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.tables.layout import IMAGE_AXES, Axis
+from posembed.tables.layout import IMAGE_AXES, SIDES, Axis, are_sides
 
 TextMethod = Callable[[Tensor, int], Tensor]
 GridMethod = Callable[[Tensor, tuple[int, int]], Tensor]
@@ -192,6 +192,20 @@ def geometric(rows: Tensor, length: int) -> Tensor:
     return torch.lerp(rows[left], rows[left + 1], weight[:, None])
 
 
+def repeat_last(rows: Tensor, length: int) -> Tensor:
+    """Keeps the row of every distance. A new, larger distance gets the row of the largest old one.
+
+    A model that limits distances to the largest one it knows gives the same answers with the new table.
+    """
+    return rows[torch.arange(length, device=rows.device).clamp(max=len(rows) - 1)]
+
+
+def add_zeros(rows: Tensor, length: int) -> Tensor:
+    """Keeps the row of every distance, and adds rows of zeros. A model that ignores larger distances, such as VITS,
+    gives the same answers with the new table."""
+    return torch.cat([rows[:length], rows.new_zeros(max(length - len(rows), 0), rows.shape[1])])
+
+
 def along_both(rows: Tensor, grid: tuple[int, int], *, method: TextMethod) -> Tensor:
     """Applies a method for a line along the height of rows (H, W, D), then along their width."""
     for axis, size in enumerate(grid):
@@ -271,6 +285,14 @@ DIFFERENCE_GRID_METHODS: Mapping[str, GridMethod] = {
 }
 """The names that ``method=`` accepts for a relative height and width."""
 
+LIMITED_METHODS: Mapping[str, TextMethod] = {
+    "extend": repeat_last,
+    "zeros": add_zeros,
+    "linear-corners": partial(interpolate, mode="linear", align_corners=True),
+    "cubic-corners": partial(interpolate, mode="cubic", align_corners=True),
+}
+"""The names that ``method=`` accepts for limited differences. Each resizes one side, and keeps the row of 0."""
+
 
 @dataclass(frozen=True)
 class Kernels:
@@ -288,7 +310,8 @@ DIFFERENCES = Kernels(DIFFERENCE_METHODS, "linear", "differences along one axis"
 DIFFERENCE_GRID = Kernels(DIFFERENCE_GRID_METHODS, "bicubic", "differences on a grid")
 DISTANCES = Kernels(LINE_METHODS, "linear", "distances along one axis")
 DISTANCE_GRID = Kernels(GRID_METHODS, "bicubic-antialias", "distances on a grid")
-TOGETHER = (IMAGE_AXES, ("frequency", "time"))
+LIMITED = Kernels(LIMITED_METHODS, "extend", "limited differences")
+TOGETHER = (IMAGE_AXES, ("frequency", "time"), SIDES)
 
 
 def groups(axes: Sequence[Axis]) -> list[slice]:
@@ -309,6 +332,8 @@ def kernels_of(axes: Sequence[Axis]) -> Kernels:
     """Returns the methods for axes that are resized together; for (), those for text."""
     if not axes:
         return TEXT
+    if are_sides(axes):
+        return LIMITED
     if axes[0].relative and not axes[0].signed:
         return DISTANCES if len(axes) == 1 else DISTANCE_GRID
     if axes[0].relative:

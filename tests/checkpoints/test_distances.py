@@ -1,0 +1,174 @@
+"""Tables of one row for each difference of two positions in a line, up to a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+
+import posembed
+from posembed import ArgumentError, Axis, TableLayout
+from tiny_models import saved
+
+SMALL = {
+    "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16,
+}  # fmt: skip
+SPEECH = {
+    f"{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in {"layers": 1, "attention_heads": 2, "ffn_dim": 16}.items()
+}
+LONG = 40  # in tokens or frames, above all limits
+
+
+def ids(length: int = LONG) -> dict[str, Tensor]:
+    return {"input_ids": torch.arange(length)[None] % 50 + 5}
+
+
+def frames(name: str, width: int) -> dict[str, Tensor]:
+    torch.manual_seed(1)
+    return {name: torch.randn(1, 8 * LONG, width)}
+
+
+def granite() -> nn.Module:
+    config = transformers.GraniteSpeechConfig().encoder_config
+    sizes = {"input_dim": 16, "num_layers": 2, "hidden_dim": 32, "num_heads": 2, "dim_head": 16, "output_dim": 8}
+    config = type(config)(**sizes, context_size=12, max_pos_emb=16, conv_kernel_size=3)
+    return transformers.GraniteSpeechCTCEncoder(config)
+
+
+def phi() -> nn.Module:
+    names = ("hidden_size", "intermediate_size", "nemo_conv_channels", "ext_pw_out_channel")
+    sizes = {**dict.fromkeys((*names, "depthwise_separable_out_channel"), 32), "num_blocks": 1, "input_size": 16}
+    config = transformers.Phi4MultimodalAudioConfig(**sizes, num_attention_heads=2, bias_max_distance=10)
+    return transformers.Phi4MultimodalAudioModel(config)
+
+
+@dataclass
+class Case:
+    """A family: its model, an input, a limit to resize to, its old sides, its new sides and the keys' end."""
+
+    model: Callable[[], nn.Module]
+    inputs: Callable[[], dict[str, Any]]
+    size: dict[str, Any]
+    sides: tuple[int, int]
+    after: tuple[int, int]
+    key: str
+
+
+CASES = {
+    "wav2vec2-bert": Case(
+        lambda: transformers.Wav2Vec2BertModel(transformers.Wav2Vec2BertConfig(
+            **SMALL, feature_projection_input_dim=16, output_hidden_size=32, conv_depthwise_kernel_size=3,
+            left_max_position_embeddings=12, right_max_position_embeddings=4,
+        )),
+        lambda: frames("input_features", 16), {"length": 20}, (12, 5), (20, 5), "distance_embedding.weight",
+    ),
+    "deberta": Case(
+        lambda: transformers.DebertaModel(transformers.DebertaConfig(
+            **SMALL, max_position_embeddings=24, relative_attention=True, pos_att_type=["c2p", "p2c"],
+        )),
+        lambda: ids(24), {"length": 37}, (24, 24), (37, 37), "rel_embeddings.weight",
+    ),
+    "speecht5": Case(
+        lambda: transformers.SpeechT5Model(transformers.SpeechT5Config(
+            vocab_size=60, hidden_size=32, **SPEECH, encoder_max_relative_position=10,
+        )),
+        lambda: {**frames("input_values", 32), **frames("decoder_input_values", 32)},
+        {"length": 15}, (10, 10), (15, 15), "pe_k.weight",
+    ),
+    "granite_speech": Case(
+        granite, lambda: frames("hidden_states", 16), {"length": 25}, (16, 17), (25, 26), "rel_pos_emb.weight",
+    ),
+    "phi4_multimodal": Case(
+        phi, lambda: {**frames("hidden_states", 16), "mask": None}, {"length": 17}, (10, 10), (17, 17),
+        "bias_values.weight",
+    ),
+}  # fmt: skip
+
+
+def answer(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    with torch.no_grad():
+        output = model.eval()(**inputs)
+    return output if isinstance(output, Tensor) else output[0]
+
+
+def layout(sides: tuple[int, int]) -> TableLayout:
+    axes = (
+        Axis(name, size, relative=True, signed=False) for name, size in zip(("backward", "forward"), sides, strict=True)
+    )
+    return TableLayout(axes=tuple(axes))
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+@pytest.fixture
+def model(case: Case) -> nn.Module:
+    torch.manual_seed(0)
+    model = case.model().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(case.key):
+                parameter.copy_(torch.randn_like(parameter))  # at its first scale, it hardly changes an answer
+    return model
+
+
+def test_larger_limits_change_no_answer_in_files_and_in_memory(case: Case, model: nn.Module, tmp_path: Path) -> None:
+    before = answer(model, case.inputs())
+    old = {name: parameter.detach().clone() for name, parameter in model.named_parameters() if name.endswith(case.key)}
+    source = saved(model, tmp_path / "old")
+    found = [report.table for report in posembed.inspect_checkpoint(source).tables if report.table.key in old]
+    assert [table.layout for table in found] == [layout(case.sides)] * len(old)
+
+    posembed.resize_checkpoint(source, tmp_path / "new", **case.size)
+    edit = posembed.resize_model_(model, **case.size)
+
+    written = type(model).from_pretrained(tmp_path / "new")
+    for resized in (model, written):
+        torch.testing.assert_close(answer(resized, case.inputs()), before, rtol=1e-4, atol=1e-5)
+    for key, table in old.items():
+        rows, new = table.reshape(-1, table.shape[-1]), written.get_parameter(key).reshape(-1, table.shape[-1])
+        assert len(new) == sum(case.after)
+        for row, values in enumerate(new):
+            distance = row - case.after[0]
+            at = min(max(distance + case.sides[0], 0), len(rows) - 1)
+            assert torch.equal(values, rows[at])
+        assert torch.equal(model.get_parameter(key).reshape(new.shape), new)
+        assert next(change.kept for change in edit.tables if change.key == key) == len(rows)
+
+
+@pytest.mark.parametrize("method", ["extend", "zeros", "linear-corners", "cubic-corners"])
+@pytest.mark.parametrize("sides", [(1, 1), (12, 5), (3, 8)])
+def test_limited_differences_keep_zero_and_come_back(sides: tuple[int, int], method: str) -> None:
+    table = torch.randn(sum(sides), 3)
+    larger = (sides[0] + 4, sides[1] + 1)
+    new = posembed.resize_table(
+        table, sizes={"backward": larger[0], "forward": larger[1]}, layout=layout(sides), method=method
+    )
+    assert new.shape == (sum(larger), 3)
+    assert torch.equal(new[larger[0]], table[sides[0]])
+    if method in ("extend", "zeros"):
+        back = posembed.resize_table(
+            new, sizes={"backward": sides[0], "forward": sides[1]}, layout=layout(larger), method=method
+        )
+        assert torch.equal(back, table)
+
+
+def test_a_method_for_other_tables_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"limited differences .* choose one of extend, zeros"):
+        posembed.resize_table(torch.randn(17, 3), sizes={"backward": 20}, layout=layout((12, 5)), method="tile")
+
+
+@pytest.mark.parametrize("case", ["wav2vec2-bert"], indirect=True)
+def test_a_method_that_changes_answers_says_which_keeps_them(case: Case, model: nn.Module) -> None:
+    edit = posembed.resize_model_(model, length=20, method="linear-corners")
+    assert any("--method extend" in check for check in edit.checks)
