@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor, nn
 
 import posembed
-from posembed import ArgumentError, Axis, TableLayout
+from posembed import ArgumentError, Axis, CheckpointError, TableLayout
 from tiny_models import saved
 
 SMALL = {
@@ -172,3 +172,30 @@ def test_a_method_for_other_tables_is_refused() -> None:
 def test_a_method_that_changes_answers_says_which_keeps_them(case: Case, model: nn.Module) -> None:
     edit = posembed.resize_model_(model, length=20, method="linear-corners")
     assert any("--method extend" in check for check in edit.checks)
+
+
+def test_buckets_of_distances_need_no_resize(tmp_path: Path) -> None:
+    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    model = transformers.T5EncoderModel(transformers.T5Config(vocab_size=60, **sizes, relative_attention_num_buckets=8))
+    source = saved(model, tmp_path / "old")
+    [report] = posembed.inspect_checkpoint(source).tables
+    assert report.table.shape == (8, 2)
+    assert "its 8 rows are buckets" in report.table.doubt
+    assert "from 128 tokens" in report.table.doubt
+    assert answer(model, ids(300)).shape[1] == 300  # a text beyond the last bucket
+    with pytest.raises(CheckpointError, match=r"nothing to resize: .*relative_attention_bias.weight.* need no resize"):
+        posembed.resize_checkpoint(source, tmp_path / "new", length=1024)
+    assert not (tmp_path / "new").exists()
+
+
+def test_rows_and_columns_with_sizes_in_code_are_refused() -> None:
+    sides = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    backbone = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], out_features=["stage2"], layer_type="basic"
+    )
+    sizes = {**sides, "d_model": 32, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "num_queries": 5}
+    model = transformers.DetrModel(
+        transformers.DetrConfig(backbone_config=backbone, **sizes, position_embedding_type="learned")
+    )
+    with pytest.raises(CheckpointError, match=r"50 rows are a number in the model's code"):
+        posembed.resize_model_(model, image_size=512)

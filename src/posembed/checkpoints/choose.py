@@ -236,6 +236,9 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
     texts = [field for field in fields if field and field.path[-1] in TEXT_LENGTH]
     if len(fields) > 1 and len(texts) == 1:
         fields = [texts[0]]
+    if found.tables and all(table.fixed for table in found.tables):
+        more = f" (and {len(found.tables) - 1} more like it)" if len(found.tables) > 1 else ""
+        raise CheckpointError(f"nothing to resize: {found.tables[0].key}{more}: {found.tables[0].doubt}")
     if not fields:
         others = (other.flags for table in found.understood for other in OPTIONS if other.fields(table))
         remedies = list(dict.fromkeys(others))

@@ -7,6 +7,7 @@ model's family. If it lists none, they are guessed from names and shapes (``layo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from posembed.errors import CheckpointError
 from posembed.tables.modules import is_table_name
 
 UNCHANGED = "no length or image size in config.json changes its shape"
+ROWS_AND_COLUMNS = re.compile(r"(^|\.)(row|column)_embeddings\.weight$")  # DETR
 UNKNOWN_FORMULA = "its rows are a fixed sinusoid with an unknown formula"
 
 
@@ -84,7 +86,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
                 why = f"{key} also depends on it, and is not understood: {table.doubt}"
             for field in fields:
                 blocked.setdefault(field, why)
-        if isinstance(table, PositionTable) or is_table_name(key):
+        if isinstance(table, PositionTable) or table.fixed or is_table_name(key):
             tables[key] = table
     listed = [
         table if table.doubt or table.field is None else replace(table, doubt=blocked.get(table.field, ""))
@@ -92,7 +94,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     ]
     changing = set(tables).union(*buffers.values())
     guesses = (guess for guess in guessed_tables(config, tensors) if guess.key not in changing)
-    listed += [replace(guess, field=None).doubted(UNCHANGED) for guess in guesses]
+    listed += [replace(guess, field=None).doubted(unchanged(guess)) for guess in guesses]
     # Ids and causal masks of a table's length that old files hold but the model no longer has.
     held = set(model.state_dict())
     sizes = {size for table in listed if isinstance(table, PositionTable) for size in (table.rows, table.length)}
@@ -104,6 +106,17 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     )
     responding = frozenset(field for field, _ in found)
     return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding)
+
+
+def unchanged(table: FoundTable) -> str:
+    """Returns why a table is not resized that no config field changes."""
+    if not ROWS_AND_COLUMNS.search(table.key):
+        return UNCHANGED
+    return (
+        f"{UNCHANGED}: its {table.rows} rows are a number in the model's code, so the model could not load a resized "
+        f"table. Each row or column of an image's feature map reads one of them, so maps of up to {table.rows} x "
+        f"{table.rows} cells need no resize"
+    )
 
 
 def is_index(key: str) -> bool:

@@ -79,6 +79,7 @@ class FoundTable:
         memory) or "name" (guessed).
     field: the config field that gives its length; None if unknown.
     doubt: the reason why it cannot be resized, or why the user must name it; empty without a doubt.
+    fixed: whether its rows do not depend on any length or image size, so that there is nothing to resize.
     """
 
     key: str
@@ -88,6 +89,7 @@ class FoundTable:
     field: ConfigField | None = None
     parameter: str = ""
     doubt: str = ""
+    fixed: bool = False
 
     @property
     def rows(self) -> int:

@@ -26,7 +26,7 @@ from posembed.checkpoints.found import (
     pair,
     section,
 )
-from posembed.checkpoints.rebuild import size_fields
+from posembed.checkpoints.rebuild import BUCKETS, size_fields
 from posembed.checkpoints.trial import reads
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import FieldPath, family_of
@@ -39,6 +39,7 @@ CLASS_TOKEN = re.compile(r"(cls|class|dist\w*)_token$")
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
+FARTHEST = ("relative_attention_max_distance", "max_bucket_distance")
 A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
 
 
@@ -56,6 +57,8 @@ def read_by_model(
     owner = model.get_submodule(parent(name))
     if is_layer(owner):
         return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
+    if len(responses) == 1 and BUCKETS.search(field.path[-1]):
+        return replace(table, fixed=True).doubted(in_buckets(field, around))
     if len(responses) > 1 or role_of(field, around) is not None or limited(responses):
         return table_with_axes(table, model, name, responses, known.to_dict())
     is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
@@ -63,6 +66,17 @@ def read_by_model(
         return table.doubted(f"its shape changes from {before} to {after}; in a table (rows, width), only rows change")
     layout = line_layout(model, name, (before[-2], after[-2]), field, around)
     return table.doubted(layout) if isinstance(layout, str) else table.read_by(layout)
+
+
+def in_buckets(field: ConfigField, around: Config) -> str:
+    """Returns why no length resizes a table with a row for each bucket of distances (T5, arXiv:1910.10683)."""
+    limit = next((name for name in FARTHEST if type(around.get(name)) is int), "")
+    reach = f" from {around[limit]} tokens or frames on ({limit})" if limit else ""
+    return (
+        f"its {field.value} rows are buckets of distances ({field}): near distances have a bucket each, far ones share "
+        f"one, and all distances{reach} share the last. No length changes them, so they need no resize: a longer input "
+        "reads the same rows"
+    )
 
 
 def table_with_axes(

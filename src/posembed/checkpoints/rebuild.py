@@ -30,6 +30,7 @@ OTHER_SIZES = re.compile(
 # Fields that give the number of cells of a square grid, and fields of sizes that are no lengths of a text.
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
 OTHER_AXES = re.compile(r"^(window_size|num_mel_bins|num_image_with_embedding|bias_max_distance)$")
+BUCKETS = re.compile(r"^(relative_attention_)?num_buckets$")  # of distances
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 # The limits for a config. The deepest published models have 1,000 layers of about 20 modules.
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
@@ -136,7 +137,7 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
     """
     before = shapes_of(model)
     found: list[tuple[ConfigField, Changes]] = []
-    for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES)):
+    for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES, BUCKETS)):
         factor = 4 if AREA.search(field.path[-1]) else 2
         double = factor * field.value if isinstance(field.value, int) else [factor * side for side in field.value]
         try:
