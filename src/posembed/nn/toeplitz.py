@@ -26,15 +26,15 @@ from posembed.torch_internals import (
     transforms_are_active,
 )
 
-# Measured on one core of an AMD EPYC at 128, 512 and 2,048 tokens, backward. Blocks of 32 queries take up to 1.1 times as
-# long as blocks of 64, blocks of 128 queries 1.1 to 1.4 times. A quarter or twice as many weights take about as long.
+# Measured on one core of an AMD EPYC at 128, 512 and 2,048 tokens, backward. Blocks of 32 queries take up to 1.1 times
+# as long as blocks of 64, blocks of 128 queries 1.1 to 1.4 times. A quarter or twice as many weights change little.
 ROWS = 64
 """The number of queries in a block."""
 WEIGHTS_AT_ONCE = 2**18
 """The number of weights that the backward pass recomputes at once: few enough for a core's cache (1 MiB)."""
 
-# With a dense bias that needs no gradient, PyTorch uses its fused kernel: at 512 tokens this takes as long as blocks, at
-# 2,048 tokens 1.2 times as long, and its memory is quadratic.
+# With a dense bias that needs no gradient, PyTorch uses its fused kernel: at 512 tokens this takes as long as blocks,
+# at 2,048 tokens 1.2 times as long, and its memory is quadratic.
 DENSE_UP_TO = 1024
 """The number of tokens up to which a bias that needs no gradient is dense."""
 
