@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import posembed
 from posembed.comparison import prepare
 from posembed.lab.questions.problems import ProblemSpec
 from posembed.lab.runs.train import learning_rate, make_optimizer
@@ -35,15 +36,15 @@ FAR_SIZES = {2048: 50, 4096: 20}
 
 
 class Penalized(AveragedPositionalEmbedding):
-    """AveragedPositionalEmbedding with a penalty in its heads with position, proportional to the distance.
+    """AveragedPositionalEmbedding with a penalty in its heads with position.
 
-    slope: the penalty per token. near: the number of distances with learned values; distances past it have the last of
-    them. start: the distance from which the penalty counts. until: the distance past which it stays the same.
+    penalty: the penalty as a function of the distance. near: the number of distances with learned values; distances
+    past it have the last of them. until: the distance past which the penalty stays the same.
     """
 
-    def __init__(self, *, slope: float, near: int | None = None, start: int = 0, **others: Any) -> None:
+    def __init__(self, *, penalty: Callable[[Tensor], Tensor], near: int | None = None, **others: Any) -> None:
         super().__init__(**others)
-        self.slope, self.near, self.start, self.until = slope, near, start, 10**9
+        self.penalty, self.near, self.until = penalty, near, 10**9
 
     def in_layer(self, project: Callable[[Tensor], Tensor]) -> DistanceBias:
         return PenalizedBias(super().in_layer(project), self)
@@ -59,7 +60,7 @@ class PenalizedBias(DistanceBias):
 
         def bias(head: Tensor, q: Tensor, k: Tensor) -> Tensor:
             distance = (q - k).clamp(min=0)
-            penalty = of.slope * (distance.clamp(max=of.until) - of.start).clamp(min=0)
+            penalty = of.penalty(distance.clamp(max=of.until).float())
             learned = without(head, distance if of.near is None else distance.clamp(max=of.near - 1), 0 * k)
             return learned - torch.where(head < of.heads - of.heads_without, penalty, 0.0)
 
@@ -93,7 +94,9 @@ class Tested(AveragedPositionalEmbedding):
     tail: Any = staticmethod(TAILS["the fitted line"])
     in_layers: tuple[int, ...] = (0, 1)
     power = 0.0
-    """The queries of heads without position are multiplied by (ln n / ln N) ** power where they see n > N tokens."""
+    """The queries of some heads are multiplied by (ln n / ln N) ** power where they see n > N tokens."""
+    powered = "without"
+    """Which heads: those "without" position, or "all"."""
     calls = 0
 
     def in_layer(self, project: Callable[[Tensor], Tensor]) -> DistanceBias:
@@ -108,32 +111,47 @@ class Tested(AveragedPositionalEmbedding):
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, **_: object
     ) -> tuple[Tensor, Tensor]:
         ratio = (q_positions + 1).clamp(min=self.max_len).log() / torch.tensor(self.max_len).log()
-        without = torch.arange(self.heads) >= self.heads - self.heads_without
-        factor = torch.where(without.view(-1, 1), ratio.unsqueeze(-2) ** self.power, 1.0)
+        chosen = torch.arange(self.heads) >= (0 if self.powered == "all" else self.heads - self.heads_without)
+        factor = torch.where(chosen.view(-1, 1), ratio.unsqueeze(-2) ** self.power, 1.0)
         return q * factor.unsqueeze(-1), k
 
 
-def averaged(std: float = 1.0, **penalty: Callable[[int], float]) -> Entry:
-    """Returns an Entry. ``penalty``: the arguments of Penalized, as functions of the training length."""
+Penalty = Callable[[int], Callable[[Tensor], Tensor]]
+"""Maps the training length to the penalty as a function of the distance."""
+
+
+def averaged(std: float = 1.0, *, penalty: Penalty | None = None, near: bool = False) -> Entry:
+    """Returns an Entry. ``near``: whether only the nearest quarter of the distances has learned values."""
 
     def build(sizes: Sizes) -> PositionEncoding:
-        others = {"max_len": sizes.length, "dim": sizes.dim, "heads": sizes.given("heads"), "std": std}
-        if not penalty:
+        n = sizes.length
+        others = {"max_len": n, "dim": sizes.dim, "heads": sizes.given("heads"), "std": std}
+        if penalty is None:
             return AveragedPositionalEmbedding(**others)
-        return Penalized(**others, **{name: value(sizes.length) for name, value in penalty.items()})
+        return Penalized(penalty=penalty(n), near=n // 4 if near else None, **others)
 
     return Entry(build, "learned-averaged, changed", "posembed")
 
 
+def line_after_quarter(n: int) -> Callable[[Tensor], Tensor]:
+    return lambda distance: 8 * (distance + 1 - n // 4).clamp(min=0) / (n - n // 4)
+
+
+def logarithm_after_quarter(n: int) -> Callable[[Tensor], Tensor]:
+    return lambda distance: 6 * ((1 + distance) / (n // 4)).log().clamp(min=0)
+
+
 TRAINED = {
     "averaged": averaged(),
-    "averaged, fading": averaged(slope=lambda n: 5 / n),
-    "averaged, near": averaged(slope=lambda n: 8 / (n - n // 4), near=lambda n: n // 4, start=lambda n: n // 4 - 1),
+    "averaged, std .3": averaged(0.3),
     "averaged, std .1": averaged(0.1),
-    "averaged, near, std .1": averaged(0.1, slope=lambda n: 1 / 16, near=lambda n: n // 4),
+    "averaged, fading": averaged(penalty=lambda n: lambda distance: 5 * distance / n),
+    "averaged, near, line": averaged(penalty=line_after_quarter, near=True),
+    "averaged, near, logarithm, std .3": averaged(0.3, penalty=logarithm_after_quarter, near=True),
+    "averaged, near, logarithm, std .1": averaged(0.1, penalty=logarithm_after_quarter, near=True),
+    "averaged, near, ALiBi, std .1": averaged(0.1, penalty=lambda n: lambda distance: distance / 16, near=True),
 }
-"""The last has ALiBi's slope for the first of two heads. A penalty of 8 at the training length, or of 5, leaves a
-distant token a weight of less than a thousandth, or a hundredth, of a near one's."""
+"""The last has ALiBi's slope for the first of two heads."""
 
 
 def trained(task: ProblemSolving, spec: ProblemSpec, folder: Path, bfloat16: bool) -> Any:
@@ -187,8 +205,12 @@ def main() -> None:
     parser.add_argument("--far", action="store_true", help="test at 2,048 and 4,096 characters too; takes long")
     parser.add_argument("--bfloat16", action="store_true", help="train under autocast, which takes half the time")
     parser.add_argument("--tails", action="store_true", help="test the models with other tails too")
+    parser.add_argument("--text", type=int, metavar="STEPS", help="instead, measure the perplexity after so many steps")
     arguments = parser.parse_args()
     ENCODINGS.update(TRAINED)
+    if arguments.text is not None:
+        perplexity(arguments.models, arguments.text, arguments.seeds, arguments.folder / "text")
+        return
     settings = {"seeds": arguments.seeds, "device": "cpu", "out": arguments.folder, "test_sizes": SIZES}
     prepared = prepare("passkey", {"encodings": arguments.models, **settings})
     for spec in prepared.specs:
@@ -204,15 +226,26 @@ def main() -> None:
                 print(f"  the penalty constant past the training length | {exact(spec, model, sizes)}", flush=True)
 
 
+def perplexity(models: list[str], steps: int, seeds: int, folder: Path) -> None:
+    """Prints the perplexity of the same tokens by length, and the gain of a repeated passage by the tokens between."""
+    settings = {"preset": "quick", "steps": steps, "seeds": seeds, "device": "cpu", "out": folder}
+    if steps != 500:  # as in learned_full_attention.py
+        settings |= {"warmup": 100, "test_tokens": 65_536}
+    for row in posembed.compare("lengths", encodings=models, **settings).summary.rows:
+        for values in (row.same_tokens, row.repeat_gain):
+            cells = [f"{size}: {estimate.value:.3f} {estimate.values}" for size, estimate in values.items() if estimate]
+            print(f"{row.name} | {' | '.join(cells)}", flush=True)
+
+
 def test_other_tails(spec: ProblemSpec, model: Any) -> None:
     model.encoding.__class__ = Tested
-    for power in (1.0, 2.0):
-        model.encoding.power = power
-        print(f"  content heads times (ln n / ln N)^{power:g} | {exact(spec, model, (128, 512))}", flush=True)
+    for powered, power in (("without", 1.0), ("without", 2.0), ("all", 1.0)):
+        model.encoding.powered, model.encoding.power = powered, power
+        print(f"  heads {powered}: times (ln n / ln N)^{power:g} | {exact(spec, model, (128, 512))}", flush=True)
     model.encoding.power = 0.0
-    for layers in ((0, 1), (0,), (1,)):
-        for name, tail in TAILS.items():
-            model.encoding.tail, model.encoding.in_layers, model.encoding.calls = tail, layers, 0
+    for layers, names in {(0, 1): tuple(TAILS), (0,): ("nothing: hidden",), (1,): ("a constant",)}.items():
+        for name in names:
+            model.encoding.tail, model.encoding.in_layers, model.encoding.calls = TAILS[name], layers, 0
             print(f"  layers {layers}: {name} | {exact(spec, model, (128, 512))}", flush=True)
 
 
