@@ -219,7 +219,7 @@ def main() -> None:
             sizes = (*SIZES, *FAR_SIZES) if arguments.far else SIZES
             print(f"{spec.encoding}, seed {spec.seed} | {exact(spec, model, sizes)}", flush=True)
             print(f"  at {SIZES[-1]}, by distance, in quarters | {by_distance(spec, model, SIZES[-1])}", flush=True)
-            if arguments.tails and spec.encoding == "averaged":
+            if arguments.tails and not isinstance(model.encoding, Penalized):
                 test_other_tails(spec, model)
             if arguments.tails and isinstance(model.encoding, Penalized):
                 model.encoding.until = model.encoding.max_len
