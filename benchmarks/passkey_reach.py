@@ -239,7 +239,7 @@ def perplexity(models: list[str], steps: int, seeds: int, folder: Path) -> None:
 
 def test_other_tails(spec: ProblemSpec, model: Any) -> None:
     model.encoding.__class__ = Tested
-    for powered, power in (("without", 1.0), ("without", 2.0), ("all", 1.0)):
+    for powered, power in (("without", 0.8), ("without", 1.0), ("without", 1.2), ("without", 2.0), ("all", 1.0)):
         model.encoding.powered, model.encoding.power = powered, power
         print(f"  heads {powered}: times (ln n / ln N)^{power:g} | {exact(spec, model, (128, 512))}", flush=True)
     model.encoding.power = 0.0
