@@ -56,6 +56,7 @@ def sweep_on_ray(
     observer = watcher or Watcher()
     for spec in specs:
         check(spec, task)
+    folder.refuse_shared_batches(specs)
     words = (
         "posembed: error: this command was ended from outside, as Ray does when one of its own processes on this "
         f"machine is killed or runs out of memory; the finished runs are kept in {folder.path}, and the same command "

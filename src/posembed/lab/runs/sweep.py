@@ -52,6 +52,7 @@ def sweep(
 
     for spec in specs:
         check(spec, task, accelerator.num_processes)
+    folder.refuse_shared_batches(specs)
     if main:
         folder.prepare(specs[0])
     accelerator.wait_for_everyone()
