@@ -129,7 +129,7 @@ def test_an_earlier_checkpoint_continues_with_seed_0_alone(
         if seed == 0:
             assert run(each, task, accelerator, folder).losses == whole.losses
         else:
-            with pytest.raises(RunFolderError, match=r"-seed-1-.*same batches for all seeds.*delete it"):
+            with pytest.raises(RunFolderError, match=r"same batches for all seeds.*-seed-1-.*delete it"):
                 run(each, task, accelerator, folder)
 
 

@@ -265,7 +265,7 @@ def test_a_checkpoint_that_cannot_be_read(
 ) -> None:
     spec = dataclasses.replace(spec, encoding="rope")
     folder.file("checkpoints", spec).write_bytes(b"half a file")
-    with pytest.raises(RunFolderError, match=r"checkpoint .* cannot be used .*delete it"):
+    with pytest.raises(RunFolderError, match=r"checkpoint .* cannot be read .*delete it"):
         train.run(spec, task, accelerator, folder)
 
 

@@ -56,14 +56,13 @@ def sweep_on_ray(
     observer = watcher or Watcher()
     for spec in specs:
         check(spec, task)
-    folder.refuse_shared_batches(specs)
     words = (
         "posembed: error: this command was ended from outside, as Ray does when one of its own processes on this "
         f"machine is killed or runs out of memory; the finished runs are kept in {folder.path}, and the same command "
         "continues from them"
     )
     with last_words(words), connected(address) as ray:
-        folder.prepare(specs[0])
+        folder.prepare(*specs)
         gpus = 1 if device in (None, "cuda") and ray.cluster_resources().get("GPU") else 0
         remote_run = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus, max_retries=RETRIES)(run_there)
         board = ray.remote(num_cpus=0, max_restarts=-1)(Noticeboard).remote()

@@ -139,20 +139,22 @@ class RunFolder(Generic[SpecT]):
         """Returns the path of a run's file in ``folder``, which is a key of ``FILES``."""
         return self.path / folder / f"{spec.key()}.{FILES[folder]}"
 
-    def prepare(self, spec: SpecT) -> None:
-        """Creates the folder, or checks that its runs have the settings of ``spec``. Raises the errors of ``claim``."""
-        claim(self.path, spec.shared_settings(), ignore=spec.labels(), folders=FILES)
+    def prepare(self, *specs: SpecT) -> None:
+        """Creates the folder, or checks that its runs can be compared with those of ``specs``: they have the same
+        settings, and seeds other than 0 did not share their batches. Raises the errors of ``claim``, and RunFolderError
+        for shared batches."""
+        claim(self.path, specs[0].shared_settings(), ignore=specs[0].labels(), folders=FILES)
+        if any(spec.seed for spec in specs):
+            self._refuse_shared_batches()
         for file in self._result_files():  # a run that was killed as it finished may leave its checkpoint
             with suppress(OSError):
                 (self.path / "checkpoints" / f"{file.stem}.pt").unlink()
         if self.asked is not None:
             write_text(self.reading_file, json.dumps(dataclasses.asdict(self.asked)) + "\n")
 
-    def refuse_shared_batches(self, specs: Iterable[SpecT]) -> None:
-        """Raises RunFolderError if the folder holds runs of an earlier version that drew the same batches for all
-        seeds, and ``specs`` would compare them with runs that draw their own. Changes nothing."""
+    def _refuse_shared_batches(self) -> None:
         shared = [result for result in self.results() if result.shares_batches]
-        if shared and any(spec.seed for spec in specs):
+        if shared:
             raise RunFolderError(
                 f"{self.path} holds runs ({seeds_of(shared)}) of an earlier version, which drew the same batches for "
                 "all seeds; they cannot be compared with new runs. Use another --out. To keep the runs with seed 0, "

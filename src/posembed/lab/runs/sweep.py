@@ -52,9 +52,8 @@ def sweep(
 
     for spec in specs:
         check(spec, task, accelerator.num_processes)
-    folder.refuse_shared_batches(specs)
     if main:
-        folder.prepare(specs[0])
+        folder.prepare(*specs)
     accelerator.wait_for_everyone()
     return completed(specs, folder, observer, train, keep=main)
 

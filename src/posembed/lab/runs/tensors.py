@@ -48,17 +48,22 @@ def load_checkpoint(
     """
     try:
         contents = torch.load(path, map_location="cpu", weights_only=True)
-        if contents.get("draws", 1) < oldest_draws:
-            raise ValueError("an earlier version wrote it, which drew the same batches for all seeds")
-        model.load_state_dict(contents["model"])
-        optimizer.load_state_dict(contents["optimizer"])
-        vars(state).update(contents["state"])
+        earlier = contents.get("draws", 1) < oldest_draws
+        if not earlier:
+            model.load_state_dict(contents["model"])
+            optimizer.load_state_dict(contents["optimizer"])
+            vars(state).update(contents["state"])
     except FileNotFoundError:  # also if another process has finished this run and removed it
         return
     except Exception as error:  # torch.load raises many types for damaged files
         raise RunFolderError(
-            f"the checkpoint {path} cannot be used ({error}); delete it, and its run starts again"
+            f"the checkpoint {path} cannot be read ({error}); delete it, and its run starts again"
         ) from error
+    if earlier:
+        raise RunFolderError(
+            f"an earlier version, which drew the same batches for all seeds, wrote the checkpoint {path}; delete it, "
+            "and its run starts again"
+        )
 
 
 def snapshot_steps(steps: int) -> tuple[int, ...]:
