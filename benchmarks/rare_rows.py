@@ -17,7 +17,8 @@ import posembed
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.tensors import load_tables
 from posembed.tables.fill import initial_table, sinusoidal_table
-from posembed.tables.health import RARE, describe_rows
+from posembed.tables.health import describe_rows
+from posembed.tables.rare_rows import RARE
 
 SHORTER = {"10-percent": "32 9\n128 1\n", "3-percent": "64 31\n128 1\n", "1-percent": "32 99\n128 1\n"}
 """Files of lengths: all but this share of the sequences are truncated to 32 or 64 tokens."""

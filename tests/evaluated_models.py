@@ -78,3 +78,17 @@ def write_texts(path: Path, *, number: int = 12, words: int = 200) -> Path:
     draw = random.Random(0)
     path.write_text("\n\n".join(" ".join(draw.choices(WORDS, k=words)) for _ in range(number)))
     return path
+
+
+def write_collection(folder: Path, *, documents: int = 12, words: int = 150, seed: int = 0) -> Path:
+    """A folder in BEIR's layout. Each document is random words; its query, 12 words from its beginning or its end."""
+    draw = random.Random(seed)
+    texts = [draw.choices(WORDS, k=words) for _ in range(documents)]
+    (folder / "qrels").mkdir(parents=True)
+    corpus = [{"_id": f"d{i}", "title": text[0], "text": " ".join(text[1:])} for i, text in enumerate(texts)]
+    queries = [{"_id": f"q{i}", "text": " ".join(text[:12] if i % 2 else text[-12:])} for i, text in enumerate(texts)]
+    for name, lines in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    judged = "".join(f"q{i}\td{i}\t1\n" for i in range(documents))
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    return folder

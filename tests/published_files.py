@@ -26,6 +26,7 @@ SENTENCES = {
         ),
     ),
 }
+SENTENCES["mnli-mismatched"] = SENTENCES["mnli"]
 """The columns of GLUE's files, and their rows."""
 
 
@@ -39,13 +40,13 @@ def written(folder: Path, name: str, rows: list[tuple[str, ...]], head: tuple[st
 def write_glue(folder: Path, name: str) -> None:
     head, row = SENTENCES[name]
     written(folder, "train.tsv", [row(i) for i in range(12)], head)
-    test = "dev_matched.tsv" if name == "mnli" else "dev.tsv"
-    if name == "mnli":  # its development set has the labels of five people
+    of_mnli = {"mnli": "dev_matched.tsv", "mnli-mismatched": "dev_mismatched.tsv"}
+    if name in of_mnli:  # its development set has the labels of five people
         head = (*head[:-1], "label2", "label3", "label4", "label5", head[-1])
         rows = [(*row(i)[:-1], *["neutral"] * 4, row(i)[-1]) for i in range(12, 18)]
     else:
         rows = [row(i) for i in range(12, 18)]
-    written(folder, test, rows, head)
+    written(folder, of_mnli.get(name, "dev.tsv"), rows, head)
 
 
 def paragraph(i: int, *, answers: bool = True) -> dict:

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "evaluation": {"checkpoints", "modelfiles"},
     "nn": {"layers", "positions"},
     "integrations": {"nn", "layers", "checkpoints", "tables", "positions", "plots"},
-    "lab": {"nn", "layers", "positions", "tables", "integrations"},
+    "lab": {"nn", "layers", "positions", "tables", "checkpoints", "integrations"},
     "plots": {"tables", "layers", "nn", "checkpoints", "modelfiles"},
     "report": {"plots", "tables", "checkpoints", "evaluation", "lab", "nn"},
     "comparison": {"lab", "report"},

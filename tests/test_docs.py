@@ -223,7 +223,7 @@ def wrong_name(code: str) -> str | None:
     if (
         found is None
         or not ("." in found[1] or found[2])
-        or re.search(r"\.(py|md|json|yml|html|toml|csv|txt|pt|bin|safetensors)$", code)
+        or re.search(r"\.(py|md|jsonl?|yml|html|toml|[ct]sv|txt|pt|bin|safetensors)$", code)
     ):
         return None
     first, *parts = found[1].split(".")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -65,6 +67,41 @@ def test_windows_are_read_from_the_config() -> None:
     assert window(CONFIG_MAPPING["llama4_text"]()) == ", chunks of 8,192 in 3 of 4 layers"
 
 
+GROUPS = {
+    "decoder": ("Text decoders", "Encoder-decoders for text"),
+    "encoder": ("Text encoders", "Encoder-decoders for text"),
+    "images": ("Images",),
+}
+OURS = {
+    "learned": "learned",
+    "RoPE": "rope",
+    "RoPE, window": "rope+window",
+    "RoPE, scaled": "rope-llama3",
+    "RoPE, scaled (YaRN)": "rope-yarn",
+    "ALiBi": "alibi",
+    "sinusoids": "sinusoidal",
+    "bias by distance": "t5",
+}
+"""Our names of the encodings in the tables of models; a window counts if every layer has it. Images have grids."""
+
+
+@pytest.mark.parametrize("use", GROUPS)
+def test_advice_knows_the_most_used_encodings_in_their_order(use: str) -> None:
+    pytest.importorskip("transformers", minversion="5")
+    from who_uses_what import MODELS
+
+    from posembed.lab.advice.candidates import names_of
+    from posembed.lab.advice.choose import MOST_USED
+
+    written = [model.row[2] for group in GROUPS[use] for model in MODELS[group]]
+    kinds = [re.sub(r"(, window) [\d,]+$", r"\1", re.sub(r", window .* layers$", "", each)) for each in written]
+    known = [OURS[kind] for kind in kinds if kind in OURS]
+    counts = Counter(f"{name}-2d" if use == "images" else name for name in known)
+    counts = Counter({name: count for name, count in counts.items() if name in names_of(use)})
+    assert set(MOST_USED[use]) == set(counts)
+    assert sorted((counts[name] for name in MOST_USED[use]), reverse=True) == [counts[name] for name in MOST_USED[use]]
+
+
 FIXED = {
     "gptj": GPT | {"rotary_dim": 8},
     "mpt": {"vocab_size": 60, "d_model": 32, "n_layers": 1, "n_heads": 2, "max_seq_len": 40},
@@ -105,3 +142,10 @@ def test_images_of_another_size_are_refused_where_the_page_says(kind: str) -> No
     [row] = [row for row in MODELS["Images"] if row.kind == kind]
     with nullcontext() if row.row[5].startswith("none") else pytest.raises(ValueError, match="size"):
         model(torch.zeros(1, 3, 48, 48))
+
+
+def test_the_map_of_the_field_names_every_encoding() -> None:
+    from posembed.nn.encodings import ENCODINGS
+
+    named = set(re.findall(r"`([\w-]+)`", (DOCS / "map.md").read_text(encoding="utf-8")))
+    assert set(ENCODINGS) == named

@@ -48,6 +48,13 @@ def test_is_being_recorded() -> None:
     assert seen == [False]
 
 
+def test_without_memory() -> None:
+    with torch_internals.without_memory():
+        rows = torch.randn(10**9, 10**9, generator=torch.Generator().manual_seed(0), device="cpu")
+        layer = nn.Embedding(10**9, 10**9)
+    assert rows.shape == layer.weight.shape == (10**9, 10**9)
+
+
 HOOKS: dict[str, Callable[[nn.Module], object]] = {
     "forward": lambda m: m.register_forward_hook(lambda *_: None),
     "forward pre": lambda m: m.register_forward_pre_hook(lambda *_: None),

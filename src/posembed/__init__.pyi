@@ -16,6 +16,7 @@ from .errors import PosEmbedError as PosEmbedError
 from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
 from .evaluation.api import evaluate_checkpoints as evaluate_checkpoints
+from .evaluation.retrieval import evaluate_retrieval as evaluate_retrieval
 from .lab.advice.advise import advise as advise
 from .lab.rotary_search import LongRopeSearch as LongRopeSearch
 from .lab.rotary_search import search_longrope_factors as search_longrope_factors
@@ -51,6 +52,7 @@ from .tables.health import Finding as Finding
 from .tables.health import check_scale as check_scale
 from .tables.health import check_table as check_table
 from .tables.layout import PADDING as PADDING
+from .tables.layout import Axis as Axis
 from .tables.layout import TableLayout as TableLayout
 from .tables.monitor import TableMonitor as TableMonitor
 from .tables.resize import leading_rows_kept as leading_rows_kept

@@ -15,7 +15,8 @@ from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.cost import results as cost_results
 from posembed.lab.cost.measure import Progress, checked, measure_cost
-from posembed.lab.cost.results import CostSettings
+from posembed.lab.cost.plan import PlannedCost, plan_cost
+from posembed.lab.cost.results import CostSettings, sizes_in_words
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
 from posembed.lab.questions import QUESTIONS, Cost
 from posembed.lab.runs.cluster import knock, sweep_on_ray
@@ -66,6 +67,15 @@ class PreparedCost:
     settings: CostSettings
     path: Path
 
+    @property
+    def description(self) -> str:
+        """The sizes at which the encodings are measured."""
+        return sizes_in_words(self.settings)
+
+    def plan(self) -> list[PlannedCost]:
+        """Returns the encodings with the estimated times to measure them."""
+        return plan_cost(self.settings)
+
     def run(self, progress: Progress = lambda part, done, total: None) -> Comparison:
         """Measures every encoding and saves the result. ``progress`` is called with (part, done, total)."""
         cost_results.prepare(self.path, self.settings)
@@ -85,6 +95,11 @@ class Prepared:
     conduct: Conduct
     folder: RunFolder[Any]
     accelerator: Accelerator
+
+    @property
+    def description(self) -> str:
+        """Describes the data."""
+        return self.task.description
 
     def plan(self) -> list[PlannedRun]:
         """Returns the runs with their sizes and estimated times."""
@@ -197,8 +212,9 @@ def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
         return prepare_training(question, given)
     assert isinstance(question, Cost)
     path = take_one("out", given, Path) or Path("runs") / question.name
-    settings = question.Settings(**take_options(question.Settings, given))
-    refuse_unknown(question, given, ["out"], question.Settings)
+    preset = question.preset_called(take_one("preset", given, str))
+    settings = question.Settings(**{**preset, **take_options(question.Settings, given)})
+    refuse_unknown(question, given, ["out", "preset"], question.Settings)
     return PreparedCost(question, checked(settings), path)
 
 

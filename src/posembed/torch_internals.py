@@ -6,6 +6,8 @@ tests/test_torch_internals.py checks that every function works in the installed 
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +35,16 @@ def a_function_mode_watches() -> bool:
 def is_being_recorded() -> bool:
     """Returns whether operations are being recorded to run elsewhere: compiled, exported or traced."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def without_memory() -> AbstractContextManager[Any]:
+    """Returns a context in which every new tensor has a shape, but neither values nor memory, on any device.
+
+    On the meta device, code that asks for device="cpu" still allocates.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode  # it takes a second to import
+
+    return FakeTensorMode()
 
 
 def linear_of_one_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:

@@ -19,3 +19,8 @@ def listed(things: Iterable[str], last: str = "and") -> str:
     """Joins names: "a", "a and b", "a, b and c"; empty for none."""
     *before, end = [*things] or [""]
     return f"{', '.join(before)} {last} {end}" if before else end
+
+
+def called(encoding: str) -> str:
+    """Returns an encoding's name for a sentence. "none" is quoted, because it would read as a word."""
+    return f"“{encoding}”" if encoding.partition("+")[0] == "none" else encoding

@@ -280,7 +280,7 @@ def test_a_grid_that_is_not_square(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "settings", "reason"),
     [
-        ("yolos", {**IMAGE, "image_size": [32, 64], "num_detection_tokens": 5}, "6 rows besides"),
+        ("canine", {**TEXT, "num_hash_functions": 2, "num_hash_buckets": 32}, "char_position_embeddings"),
         ("deberta-v2", {**TEXT, "relative_attention": True, "max_relative_positions": -1}, "rel_embeddings"),
         ("audio-spectrogram-transformer", {**TEXT, "max_length": 64, "num_mel_bins": 32}, "no table of positions"),
         (

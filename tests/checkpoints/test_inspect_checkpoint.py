@@ -62,9 +62,12 @@ def test_grids_and_doubts(tmp_path: Path) -> None:
     assert grid.learned.toeplitz is None
     settings = {"image_size": [32, 64], "num_detection_tokens": 5, "use_mid_position_embeddings": False}
     yolos = tiny_model("yolos", {**IMAGE, **settings})
-    (doubtful,) = posembed.inspect_checkpoint(saved(yolos, tmp_path / "yolos")).tables
+    (behind,) = posembed.inspect_checkpoint(saved(yolos, tmp_path / "yolos")).tables
+    assert behind.table.layout == posembed.TableLayout(prefix=1, grid=(4, 8), tail=5)
+    hashed = tiny_model("canine", {**TEXT, "num_hash_functions": 1, "num_hash_buckets": 32})
+    (doubtful, *_) = posembed.inspect_checkpoint(saved(hashed, tmp_path / "canine")).tables
     assert not isinstance(doubtful.table, PositionTable)
-    assert "6 rows besides" in doubtful.table.doubt
+    assert "no length or image size" in doubtful.table.doubt
 
 
 def test_companions_hang_on_the_same_field(tmp_path: Path) -> None:

@@ -40,14 +40,22 @@ GRIDS_IN_A_LINE = {
 
 
 @pytest.mark.parametrize("family", GRIDS_IN_A_LINE)
-def test_a_square_grid_in_a_line_is_not_tiled_as_text(family: str, tmp_path: Path) -> None:
+def test_a_square_grid_in_a_line_is_resized_as_a_grid(family: str, tmp_path: Path) -> None:
     key = GRIDS_IN_A_LINE[family]
-    source = saved(tiny_model(family, MERGING), tmp_path / "source")
-    refused(source, tmp_path / "out", f"{key}.*takes no text", length=100)
-    refused(source, tmp_path / "out", f"{key}.*takes no text", length=100, table=key)
-    (table,) = posembed.inspect_checkpoint(source).tables
-    assert not isinstance(table.table, PositionTable)
-    assert table.table.key == key
+    model = tiny_model(family, MERGING)
+    source = saved(model, tmp_path / "source")
+    refused(source, tmp_path / "out", f"{key}.*pass --image-size or --grid", length=100)
+    refused(source, tmp_path / "out", f"{key}.*pass --image-size or --grid", length=100, table=key)
+    (report,) = posembed.inspect_checkpoint(source).tables
+    assert isinstance(report.table, PositionTable)
+    side = round(report.table.rows**0.5)
+    assert report.table.layout.grid == (side, side)
+    edit = posembed.resize_checkpoint(source, tmp_path / "larger", grid=(side + 2, side + 2)).edit
+    new = reloaded(model, tmp_path / "larger")
+    assert torch.equal(new.get_parameter(key), edit.tables[0].after)
+    assert len(edit.tables[0].after) == (side + 2) ** 2
+    with pytest.raises(posembed.ArgumentError, match="gives a square grid"):
+        posembed.resize_checkpoint(source, tmp_path / "out", grid=(side, side + 2))
 
 
 def test_a_multimodal_model_of_rope_text_has_no_line_of_text(tmp_path: Path) -> None:
@@ -57,11 +65,11 @@ def test_a_multimodal_model_of_rope_text_has_no_line_of_text(tmp_path: Path) -> 
     text |= {"num_key_value_heads": 2, "head_dim": 16, **rope}
     model = tiny_model("qwen3_vl", {"text_config": text, "vision_config": MERGING})
     source = saved(model, tmp_path / "source")
-    refused(source, tmp_path / "out", r"visual\.pos_embed\.weight.*takes no text", length=100)
+    refused(source, tmp_path / "out", r"visual\.pos_embed\.weight.*pass --image-size or --grid", length=100)
 
 
 @pytest.mark.parametrize("family", ["layoutlm", "layoutlmv3", "lilt", "udop"])
-def test_tables_of_coordinates_are_refused_and_those_of_text_are_not(family: str, tmp_path: Path) -> None:
+def test_tables_of_coordinates_are_resized_apart_from_those_of_text(family: str, tmp_path: Path) -> None:
     settings = {
         **TEXT,
         "visual_embed": False,
@@ -74,14 +82,19 @@ def test_tables_of_coordinates_are_refused_and_those_of_text_are_not(family: str
             "vocab_size": 60, "d_model": 32, "d_kv": 16, "d_ff": 16, "num_layers": 1, "num_heads": 2,
             "max_2d_position_embeddings": 48, **PATCHES,
         }  # fmt: skip
-    source = saved(tiny_model(family, settings), tmp_path / "source")
+    if family == "lilt":
+        settings |= {"hidden_size": 48}  # a sixth for each coordinate
+    model = tiny_model(family, settings)
+    source = saved(model, tmp_path / "source")
     keys = [table.table.key for table in posembed.inspect_checkpoint(source).tables]
     coordinates = [key for key in keys if key.partition("_position")[0][-2:] in (".x", ".y", ".h", ".w")]
     assert len(coordinates) >= 2
-    for key in coordinates[:2]:
-        refused(source, tmp_path / "out", f"{key}: not resized", length=64, table=key)
+    edit = posembed.resize_checkpoint(source, tmp_path / "larger", length=64, table=coordinates[0]).edit
+    assert {change.key for change in edit.tables} == set(coordinates)
+    assert all(len(change.after) == 64 for change in edit.tables)
+    reloaded(model, tmp_path / "larger")
     if family == "udop":  # its text has relative positions alone
-        refused(source, tmp_path / "out", "_position_embeddings.weight: not resized", length=64)
+        refused(source, tmp_path / "out", "no table of positions in a line", length=64)
     else:
         edit = posembed.resize_checkpoint(source, tmp_path / "out", length=57).edit
         assert not {change.key for change in edit.tables} & set(coordinates)
@@ -98,14 +111,18 @@ def test_frames_and_times_are_not_tokens_of_text(tmp_path: Path) -> None:
     }
     episodes = {**GPT, "hidden_size": 32, "state_dim": 3, "act_dim": 2, "max_ep_len": 48}
     cases = {
-        "videoprism_vision_model": (video, "temporal_embeddings.position_embeddings"),
-        "decision_transformer": (episodes, "embed_timestep.weight"),
-        "patchtst": ({"context_length": 32, "d_model": 16, "positional_encoding_type": "random"}, "position_enc"),
+        "videoprism_vision_model": (video, "temporal_embeddings.position_embeddings", "pass --frames"),
+        "decision_transformer": (episodes, "embed_timestep.weight", "takes no text"),
+        "patchtst": (
+            {"context_length": 32, "d_model": 16, "positional_encoding_type": "random"},
+            "position_enc",
+            "takes no text",
+        ),
     }
-    for family, (settings, key) in cases.items():
+    for family, (settings, key, reason) in cases.items():
         source = saved(tiny_model(family, settings), tmp_path / family)
         (full,) = [t.table.key for t in posembed.inspect_checkpoint(source).tables if t.table.key.endswith(key)]
-        refused(source, tmp_path / "out", "takes no text", length=64, table=full)
+        refused(source, tmp_path / "out", reason, length=64, table=full)
 
 
 def test_rows_that_are_read_from_elsewhere_are_refused(tmp_path: Path) -> None:

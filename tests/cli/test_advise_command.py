@@ -11,7 +11,7 @@ from made_up_runs import runs, save
 from posembed.cli import advise as command
 from posembed.lab.advice.advise import recommend
 from posembed.lab.advice.evidence import published_studies
-from posembed.lab.advice.needs import needs_of
+from posembed.lab.advice.given import needs_of
 from tiny_models import GPT, saved, tiny_model
 
 

@@ -27,6 +27,23 @@ def test_json_is_the_result(posembed, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "cost.json").read_text(encoding="utf-8")) == json.loads(out)
 
 
+def test_a_plan_of_a_preset_measures_nothing(posembed, tmp_path: Path) -> None:
+    command = f"compare cost --preset documents-quarter --seconds 0 --batch 2 --out {tmp_path / 'none'} --dry-run"
+    code, out, err = posembed(command)
+    assert code == 0, err
+    assert "batch 2, length 128, width 192, heads 3" in out
+    assert "nothing was measured" in out
+    code, out, _ = posembed(f"{command} --json")
+    planned = json.loads(out)
+    names = ["attention without position", "learned", "sinusoidal", "rope", "alibi"]
+    assert [each["encoding"] for each in planned] == names
+    assert [each["parameters"] for each in planned] == [0, 128 * 192, 0, 0, 0]
+    assert all(each["seconds"] > 0 for each in planned)
+    assert not (tmp_path / "none").exists()
+    code, _, err = posembed("compare cost --preset huge --dry-run")
+    assert (code, "unknown preset 'huge'; choose from default, documents, documents-quarter" in err) == (1, True)
+
+
 def test_a_mistake_is_one_line(posembed, tmp_path: Path) -> None:
     code, out, err = posembed(f"compare cost {SMALL} --width 30 --out {tmp_path / 'none'}")
     assert (code, out) == (1, "")

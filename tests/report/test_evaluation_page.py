@@ -118,3 +118,35 @@ def test_every_row_has_a_line_and_its_name() -> None:
     (axes,) = figure.axes
     texts = {text.get_text() for text in axes.texts}
     assert {row.name for row in of.rows[1:]} | {"✕ old: takes at most 64"} == texts
+
+
+def test_with_many_baselines_one_figure_has_the_best_and_another_has_every_difference() -> None:
+    few = [row("old", HITS, None, measure="NDCG@10"), row("new", HITS, [0.5] * 8, measure="NDCG@10")]
+    values = {"late": HITS, "worst": [0.0] * 8, "mean of all": [0.25, 0.5] * 4, "chunks": MISSES}
+    ways = [row("new", HITS, found, measure="NDCG@10", baseline=name) for name, found in values.items()]
+    of = Evaluation("sentences", ("NDCG@10",), (64, 128), len(HITS), (*few, *ways), (), unit="query")
+    (axes,) = length_figure(of, "NDCG@10").axes
+    drawn = " ".join(text.get_text() for text in axes.texts)
+    assert "new, late" in drawn  # the best
+    assert "new, chunks" in drawn  # the reference
+    assert "worst" not in drawn
+    page = render(of)
+    assert page.count("<svg") == 2
+    assert "on 8 queries" in page
+    said = " ".join(answer(of))
+    assert "Of all rows, “new, late” has the best NDCG@10: 0.750." in said
+    assert "It is significantly better than “new, chunks”." in said
+    assert "paired by query" in legend(of)
+    assert render(replace(of, rows=of.rows[-3:])).count("<svg") == 1
+
+
+def test_without_a_checkpoint_at_the_longest_length_the_best_baseline_is_named() -> None:
+    rows = (
+        row("old", HITS, None, measure="recall at 1"),
+        row("old", HITS, HITS, measure="recall at 1", baseline="truncated at 64"),
+        row("old", HITS, MISSES, measure="recall at 1", baseline="chunked at 64"),
+    )
+    of = Evaluation("sentences", ("recall at 1",), (64, 128), len(HITS), rows, ())
+    first, *others = answer(of)
+    assert first == "No checkpoint has a value at 128 tokens."
+    assert others[0] == "Of all rows, “old, truncated at 64” has the best recall at 1: 0.750."

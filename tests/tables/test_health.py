@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from minilm import minilm_positions, minilm_tokens
 from posembed import LearnedPositionalEmbedding, RotaryEmbedding
@@ -182,7 +182,7 @@ def test_the_scale_is_that_of_the_positions_alone() -> None:
 def test_no_scale_to_compare() -> None:
     with pytest.raises(ArgumentError, match=r"tokens must be floats \(\.\.\., D=8\); got \(2, 3\) of torch.int64"):
         check_scale(torch.ones(2, 3, dtype=torch.int64), torch.ones(5, 8))
-    with pytest.raises(ArgumentError, match="a layer that has one; got RotaryEmbedding"):
+    with pytest.raises(ArgumentError, match="RotaryEmbedding has no table of learned rows"):
         check_scale(torch.ones(2, 3, 8), RotaryEmbedding(8))
 
 
@@ -211,3 +211,33 @@ def test_the_table_is_not_changed() -> None:
 )
 def test_rows_in_words(rows: tuple[int, ...], words: str) -> None:
     assert describe_rows(rows) == words
+
+
+HELD = {
+    "array": lambda rows: rows.numpy(),
+    "layer": lambda rows: LearnedPositionalEmbedding(max_len=64, dim=64, init=rows),
+    "layer with reserved rows": lambda rows: LearnedPositionalEmbedding(
+        max_len=62, dim=64, init=rows, layout=TableLayout.OPT
+    ),
+    "embedding": lambda rows: nn.Embedding(64, 64, _weight=rows),
+    "module around it": lambda rows: nn.ModuleDict({"wpe": nn.Embedding(64, 64, _weight=rows)}),
+}
+
+
+@pytest.mark.parametrize("holder", HELD)
+def test_a_table_is_checked_in_whatever_holds_it(holder: str) -> None:
+    rows = trained()
+    rows[0] = rows[40] = 0
+    layout = TableLayout.OPT if holder == "layer with reserved rows" else TableLayout()
+    held = HELD[holder](rows.clone())
+    found = check_table(held)
+    assert found == check_table(rows, layout=layout)
+    assert only(found).rows == ((40,) if layout.front else (0, 40))
+    assert check_scale(torch.ones(2, 64), held) == check_scale(torch.ones(2, 64), rows, layout=layout)
+
+
+@pytest.mark.parametrize("holder", [RotaryEmbedding(head_dim=8), "my-model", None, nn.Linear(3, 4), torch.nn.Dropout()])
+def test_what_holds_no_table_is_refused(holder: object) -> None:
+    for check in (check_table, lambda held: check_scale(torch.ones(2, 4), held)):
+        with pytest.raises(ArgumentError):
+            check(holder)  # type: ignore[arg-type]

@@ -14,14 +14,11 @@ from posembed.tables.health import (
     dead_rows,
     first_equal_row,
     fresh_rows,
-    local_median,
     nearer_cosine,
     norm_over_median,
-    norm_step,
     outlying_rows,
-    rough_end,
-    roughness,
 )
+from posembed.tables.rare_rows import local_median, norm_step, rough_end, roughness
 
 shapes = settings(max_examples=40, deadline=None, derandomize=True)
 FILLS = ["normal", "truncated_normal", "xavier"]

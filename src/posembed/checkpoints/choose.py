@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import operator
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from posembed.checkpoints.found import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.tables.layout import TableLayout
+from posembed.tables.layout import IMAGE_AXES, TableLayout
 
 # The fields of the text length, for models that also have tables for other lengths (2-D boxes, episodes).
 TEXT_LENGTH = ("max_position_embeddings", "n_positions")
-NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|ep_len|2d|box|grid")
+NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|ep_len|2d|box|grid|window|mel|patches")
 MOST_POSITIONS = 10_000_000
 
 
@@ -27,6 +29,7 @@ class Target:
     length: the usable length before and after.
     value: the field's new value, as JSON; None if there is no field, or if its value does not determine the rows.
     image_size: for grids, the image size in pixels before and after. note: a remark for the user.
+    on: the field that changes, if the tables have several.
     """
 
     changes: tuple[TableSize, ...]
@@ -34,6 +37,7 @@ class Target:
     value: int | list[int] | None
     image_size: tuple[Size, Size] | None = None
     note: str = ""
+    on: ConfigField | None = None
 
     @property
     def table(self) -> PositionTable:
@@ -41,7 +45,7 @@ class Target:
 
     @property
     def field(self) -> ConfigField | None:
-        return self.table.field
+        return self.on or self.table.field
 
     @property
     def is_text(self) -> bool:
@@ -55,7 +59,7 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
         length = length if isinstance(length, bool) else operator.index(length)
     if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
         raise ArgumentError(f"--length (length=...) takes 1 to {MOST_POSITIONS:,} positions; got {length!r}")
-    tables = choose(found, key, grid=False)
+    tables = choose(found, key, TEXT)
     first, old = tables[0], min(table.length for table in tables)
     if length == old:
         raise ArgumentError(f"{first.key} already holds {old} positions; pass another length")
@@ -75,9 +79,11 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
     """Returns the target for a new grid of image patches. ``image_size`` is (height, width) in pixels, ``grid`` in
     patches."""
     grid, image_size = two_sides("--grid (grid=...)", grid), two_sides("--image-size (image_size=...)", image_size)
-    tables = choose(found, key, grid=True)
-    first, patch = tables[0], tables[0].patch
-    old_grid = first.layout.grid or (0, 0)
+    tables = choose(found, key, IMAGE)
+    first = next((table for table in tables if table.layout.grid), tables[0])
+    tables, patch = [first, *(table for table in tables if table is not first)], first.patch
+    sides = [axis.size for axis in first.layout.axes if axis.name in IMAGE_AXES]
+    old_grid, field = (sides[0], sides[-1]), IMAGE.fields(first)[0]
     if grid is None:
         if patch is None or image_size is None:
             raise ArgumentError(f"the patch size of {first.key} in pixels is unknown; pass --grid (grid=...)")
@@ -88,15 +94,59 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         raise ArgumentError(f"{first.key} already holds a grid of {grid[0]} x {grid[1]}; pass another size")
     value, note, sizes = None, "", None
     if patch is not None:
-        field_value = None if first.field is None else first.field.value
+        field_value = None if field is None else field.value
         old_size = pair(field_value) or (old_grid[0] * patch[0], old_grid[1] * patch[1])
         height, width = image_size or (grid[0] * patch[0], grid[1] * patch[1])
         sizes = old_size, (height, width)
         value = height if height == width and isinstance(field_value, int) else [height, width]
         unseen = max(height % patch[0], width % patch[1])
         note = f"{height} x {width} pixels are not whole patches: the last {unseen} are not seen" if unseen else ""
-    changes = tuple(TableSize(table, table.layout.on_grid(*grid), math.prod(grid)) for table in tables)
-    return Target(changes, (math.prod(old_grid), math.prod(grid)), value, sizes, note)
+    elif first.cells and field is not None:
+        value = as_value(first, field, dict(zip(IMAGE_AXES, grid, strict=True)))
+    changes = tuple(
+        table.sized(field, pair(value) or 0) if table.cells and field is not None else on_grid(table, grid)
+        for table in tables
+    )
+    return Target(changes, (math.prod(first.layout.shape), changes[0].length), value, sizes, note, field)
+
+
+def on_grid(table: PositionTable, grid: Size) -> TableSize:
+    return TableSize(table, table.layout.on_grid(*grid), math.prod(grid))
+
+
+def as_value(table: PositionTable, field: ConfigField, sizes: Mapping[str, int]) -> int | list[int]:
+    """Returns the value of a config field that gives the axes of a table these sizes, as JSON."""
+    own = [(sizes[axis.name], cells) for axis, cells in zip(table.layout.axes, table.cells, strict=True)]
+    own = sorted((each for each in own if each[1].field == field), key=lambda each: each[1].side)
+    equal = len({size for size, _ in own}) == 1
+    if not equal and own[0][1].area:
+        raise ArgumentError(f"{table.key}: {field} gives a square grid; got {' x '.join(map(str, sizes.values()))}")
+    values = [cells.value(size) for size, cells in own]
+    return values[0] if equal and isinstance(field.value, int) else values
+
+
+def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Target:
+    """Returns the target for another size of a window, or for another number of frames or of single positions."""
+    if option is WINDOW:
+        sides = two_sides(option.flags, (size, size) if isinstance(size, Integral) else size) or (0, 0)
+    elif isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= int(size) <= MOST_POSITIONS:
+        raise ArgumentError(f"{option.flags} takes 1 to {MOST_POSITIONS:,}; got {size!r}")
+    else:
+        sides = int(size), int(size)
+    tables = choose(found, key, option)
+    first = tables[0]
+    cells = next(cells for cells in first.cells if cells.field in option.fields(first))
+    field = cells.field
+    if option is POSITIONS:
+        value: int | list[int] = cells.value(sides[0])
+    else:
+        value = sides[0] if sides[0] == sides[1] and isinstance(field.value, int) else list(sides)
+    if pair(value) == pair(field.value):
+        raise ArgumentError(f"{first.key} already has {field}={field.value}; pass another {option.what}")
+    changes = tuple(table.sized(field, pair(value) or 0) for table in tables)
+    if any(min(axis.size for axis in change.layout.axes) < 1 for change in changes):
+        raise ArgumentError(f"{first.key}: {field}={value} leaves no cell; pass a larger {option.what}")
+    return Target(changes, (first.length, changes[0].length), value, on=field)
 
 
 def two_sides(option: str, value: Any) -> Size | None:
@@ -112,43 +162,89 @@ def two_sides(option: str, value: Any) -> Size | None:
     return height, width
 
 
-def choose(found: Found, key: str | None, *, grid: bool) -> list[PositionTable]:
+@dataclass(frozen=True)
+class Option:
+    """A way to name a new size. flags: the option and the argument. what: the size in words. kind: the tables that it
+    applies to, in words. axes: names of the axes that it sizes; () for texts. window: whether it sizes windows."""
+
+    flags: str
+    what: str
+    kind: str
+    axes: tuple[str, ...] = ()
+    window: bool = False
+
+    def fields(self, table: PositionTable) -> list[ConfigField | None]:
+        """Returns the config fields of a table that this option may change, or [None] for a table without a field."""
+        if not self.axes and not table.layout.axes:
+            return [table.field]
+        named = list(zip(table.layout.axes, table.cells, strict=False))
+        if not named and table.layout.grid and self.axes == IMAGE_AXES and not self.window:
+            return [table.field]
+        fields = [
+            cells.field
+            for axis, cells in named
+            if axis.name in self.axes and bool(WINDOWED.search(cells.field.path[-1])) == self.window
+        ]
+        return list(dict.fromkeys(fields))
+
+
+WINDOWED = re.compile(r"^window_size$")
+TEXT = Option("--length (length=...)", "length", "positions in a line")
+IMAGE = Option("--image-size or --grid (image_size=..., grid=...)", "size", "a grid of patches", IMAGE_AXES)
+WINDOW = Option("--window (window=...)", "window", "differences in a window", IMAGE_AXES, window=True)
+FRAMES = Option("--frames (frames=...)", "number of frames", "frames of a video or a sound", ("time",))
+POSITIONS = Option("--length (length=...)", "length", "positions along one axis", ("coordinate", "frequency"))
+OPTIONS = (TEXT, IMAGE, WINDOW, FRAMES, POSITIONS)
+
+
+def choose(found: Found, key: str | None, option: Option) -> list[PositionTable]:
     """Returns the named table, or by default the only candidate, and the other tables of the same config field."""
-    kind = "a grid of patches" if grid else "positions in a line"
     named = [table for table in found.tables if table.key == key]
     if key is not None and not named:
         raise CheckpointError(f"--table {key}: not a position table of this checkpoint; {listing(found)}")
-    tables = [*named, *companions(found, named[0])] if named else only_candidates(found, kind, grid=grid)
+    tables = [*named, *companions(found, named[0], option)] if named else only_candidates(found, option)
     chosen = []
     for table in tables:
         if not isinstance(table, PositionTable) or (table.doubt and table.found_by != "name"):
             raise CheckpointError(f"{table.key}: not resized: {table.doubt}")
-        if (table.layout.grid is not None) != grid:
-            remedy = "pass --length (length=...)" if grid else "pass --image-size or --grid (image_size=..., grid=...)"
-            raise CheckpointError(f"{table.key}: its positions are not {kind}; {remedy}")
+        if not option.fields(table):
+            others = [other.flags for other in OPTIONS if other.fields(table)]
+            remedy = f"pass {' or '.join(dict.fromkeys(others))}" if others else "no option changes its size"
+            raise CheckpointError(f"{table.key}: its positions are not {option.kind}; {remedy}")
         chosen.append(table)
     return chosen
 
 
-def only_candidates(found: Found, kind: str, *, grid: bool) -> list[FoundTable]:
-    candidates = [
-        table for table in found.understood if (table.layout.grid is not None) == grid and table.found_by != "name"
-    ]
-    fields = list(dict.fromkeys(table.field for table in candidates if table.kind == "learned"))
-    fields = fields or list(dict.fromkeys(table.field for table in candidates))
+def only_candidates(found: Found, option: Option) -> list[FoundTable]:
+    candidates = [table for table in found.understood if option.fields(table) and table.found_by != "name"]
+    fields = list(dict.fromkeys(f for table in candidates if table.kind == "learned" for f in option.fields(table)))
+    fields = fields or list(dict.fromkeys(f for table in candidates for f in option.fields(table)))
     texts = [field for field in fields if field and field.path[-1] in TEXT_LENGTH]
     if len(fields) > 1 and len(texts) == 1:
         fields = [texts[0]]
     if not fields:
-        raise CheckpointError(f"no table of {kind} is understood well enough to be resized; {listing(found)}")
+        others = (other.flags for table in found.understood for other in OPTIONS if other.fields(table))
+        remedies = list(dict.fromkeys(others))
+        remedy = f". To resize these, pass {', or '.join(remedies)}" if remedies else ""
+        why = f"no table of {option.kind} is understood well enough to be resized; {listing(found)}"
+        raise CheckpointError(f"{why}{remedy}")
     if len(fields) > 1:
         keys = ", ".join(table.key for table in candidates)
         raise CheckpointError(f"several tables could be meant; choose one with --table (table=...): {keys}")
-    return [table for table in candidates if table.field == fields[0]]
+    return [table for table in candidates if fields[0] in option.fields(table)]
 
 
-def companions(found: Found, table: FoundTable) -> list[FoundTable]:
-    return [other for other in found.tables if table.field and other.field == table.field and other.key != table.key]
+def companions(found: Found, table: FoundTable, option: Option | None = None) -> list[FoundTable]:
+    """Returns the other tables that depend on a config field of this table: any field, or the one of an option."""
+    fields = fields_of(table, option)
+    return [other for other in found.tables if fields & fields_of(other) and other.key != table.key]
+
+
+def fields_of(table: FoundTable, option: Option | None = None) -> set[ConfigField]:
+    fields: Sequence[ConfigField | None] = (table.field,)
+    if isinstance(table, PositionTable):
+        fields = (option.fields(table) if option else ()) or table.fields
+    return set(filter(None, fields))
 
 
 def listing(found: Found) -> str:

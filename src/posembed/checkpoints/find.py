@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from posembed.checkpoints.axes import Response
 from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors
 from posembed.checkpoints.layouts import found_tensor, guessed_tables, known_tables, read_by_model
 from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
@@ -55,6 +56,8 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     tables: dict[str, FoundTable] = {}
     buffers: dict[ConfigField, tuple[str, ...]] = {}
     blocked: dict[ConfigField, str] = {}
+    answers: dict[str, list[Response]] = {}  # keys of parameters in the files -> the fields that change their shapes
+    names: dict[str, str] = {}
     for field, changes in found:
         for name, shapes in changes.items():
             key = key_in_files(name, tensors, loaded)
@@ -64,19 +67,25 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
                 continue
             shape = tuple(tensors[key].shape)
             if shape != shapes[0]:
-                given = f"with {field}={field.value}, {key} must have the shape {shapes[0]}, but it has {shape}"
-                raise CheckpointError(f"config.json: {given}; give the weights with their own config")
+                wrong = f"with {field}={field.value}, {key} must have the shape {shapes[0]}, but it has {shape}"
+                raise CheckpointError(f"config.json: {wrong}; give the weights with their own config")
             if name not in parameters:
                 buffers[field] = (*buffers.get(field, ()), key)
                 continue
-            table = read_by_model(found_tensor(tensors, key), model, name, field, shapes, known)
-            if not isinstance(table, PositionTable):
-                blocked.setdefault(field, f"{key} also depends on it, and is not understood: {table.doubt}")
-            elif key in tables and (other := tables[key].field) is not None:
-                both = f"{key} depends on {other} and on {field}, so neither gives its length"
-                blocked |= dict.fromkeys((other, field), both)
-            if isinstance(table, PositionTable) or is_table_name(key):
-                tables.setdefault(key, table)
+            names[key] = name
+            answers.setdefault(key, []).append((field, *shapes))
+    for key, given in answers.items():
+        fields = [field for field, *_ in given]
+        table = read_by_model(found_tensor(tensors, key), model, names[key], given, known)
+        if not isinstance(table, PositionTable):
+            if len(fields) > 1:
+                why = f"{key} depends on {' and on '.join(map(str, fields))}, so neither gives its length"
+            else:
+                why = f"{key} also depends on it, and is not understood: {table.doubt}"
+            for field in fields:
+                blocked.setdefault(field, why)
+        if isinstance(table, PositionTable) or is_table_name(key):
+            tables[key] = table
     listed = [
         table if table.doubt or table.field is None else replace(table, doubt=blocked.get(table.field, ""))
         for table in tables.values()
@@ -90,9 +99,16 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     stale = tuple(
         key
         for key, tensor in tensors.items()
-        if is_ids_or_mask(key, tuple(tensor.shape)) and tensor.shape[-1] in sizes and not held & aliases(key, model)
+        if not held & aliases(key, model)
+        and (is_index(key) or (is_ids_or_mask(key, tuple(tensor.shape)) and tensor.shape[-1] in sizes))
     )
-    return Found(tuple(listed), blocked, model, known, loaded, buffers, stale)
+    responding = frozenset(field for field, _ in found)
+    return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding)
+
+
+def is_index(key: str) -> bool:
+    """Recognises the row numbers that older models stored for each pair of cells of an image or a window."""
+    return key.endswith(("relative_position_index", "relative_coords_table", "attention_bias_idxs"))
 
 
 def is_ids_or_mask(key: str, shape: Shape) -> bool:
@@ -155,10 +171,11 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     rows, layout = table.values(tensors), table.layout
     if rows.is_meta:
         raise CheckpointError(f"{table.key}: on the meta device, without values; load the weights before the resize")
-    if rows.is_floating_point() and looks_sinusoidal(layout.split(rows)[1] if layout.grid else rows):
+    cells = layout.split(rows)[1] if layout.axes else rows
+    if rows.is_floating_point() and not any(axis.relative for axis in layout.axes) and looks_sinusoidal(cells):
         unknown = recomputed(rows, layout, layout, table.length) is None
         table = replace(table, kind="sinusoidal", doubt=table.doubt or (UNKNOWN_FORMULA if unknown else ""))
-    if layout.grid is not None:
+    if layout.axes:
         return table
     if table.kind == "learned" and found.model is not None:
         path = next(models_around(found.model, table.parameter))

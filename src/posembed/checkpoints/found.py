@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.families import FieldPath
-from posembed.tables.layout import TableLayout
+from posembed.tables.layout import IMAGE_AXES, TableLayout
 
 Config = Mapping[str, Any]  # the content of config.json
 Tensors = Mapping[str, AnyTensor]  # the tensors of a model by key, in files or in memory
@@ -44,6 +45,30 @@ class ConfigField:
         return ".".join(self.path)
 
 
+@dataclass(frozen=True)
+class Cells:
+    """How a config field gives the size of an axis: (value - kernel) // stride + 1 cells.
+
+    side: which of two values counts, if the field has two: 0 is the height, 1 the width. area: whether the field gives
+    the number of cells of a square grid instead of a side. For patches, kernel and stride are the patch size.
+    """
+
+    field: ConfigField
+    side: int = 0
+    kernel: int = 1
+    stride: int = 1
+    area: bool = False
+
+    def count(self, value: int | Size) -> int:
+        """Returns the size of the axis for a value of the field."""
+        side = (pair(value) or (0, 0))[self.side]
+        return math.isqrt(side) if self.area else (side - self.kernel) // self.stride + 1
+
+    def value(self, size: int) -> int:
+        """Returns the smallest value that gives the axis this size."""
+        return size * size if self.area else self.kernel + (size - 1) * self.stride
+
+
 @dataclass(frozen=True, kw_only=True)
 class FoundTable:
     """A tensor that may be a position table. If its rows are understood, it is a PositionTable.
@@ -72,8 +97,9 @@ class FoundTable:
     def width(self) -> int:
         return self.shape[-1]
 
-    def read_by(self, layout: TableLayout, *, patch: Size | None = None, doubt: str = "") -> PositionTable:
-        return PositionTable(**vars(self) | {"doubt": doubt}, layout=layout, patch=patch)
+    def read_by(self, layout: TableLayout, *, cells: tuple[Cells, ...] = (), doubt: str = "") -> PositionTable:
+        common = {each.name: getattr(self, each.name) for each in fields(FoundTable)}
+        return PositionTable(**common | {"doubt": doubt}, layout=layout, cells=cells)
 
     def doubted(self, doubt: str) -> FoundTable:
         """Returns this tensor or table, marked as not understood."""
@@ -85,12 +111,42 @@ class FoundTable:
 class PositionTable(FoundTable):
     """A table whose rows are understood.
 
-    kind: "learned", or "sinusoidal" for fixed sines and cosines. patch: the size in pixels of a grid cell, if known.
+    kind: "learned", or "sinusoidal" for fixed sines and cosines. cells: for each axis of the layout, how the config
+    gives its size; () if unknown.
     """
 
     layout: TableLayout
     kind: str = "learned"
-    patch: Size | None = None
+    cells: tuple[Cells, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        if not self.layout.dims:
+            return super().rows
+        return math.prod(self.shape[dim] for dim in self.layout.dims)
+
+    @property
+    def width(self) -> int:
+        return math.prod(self.shape) // self.rows if self.layout.dims else super().width
+
+    @property
+    def fields(self) -> tuple[ConfigField, ...]:
+        """The config fields that give its size."""
+        return tuple(dict.fromkeys(cells.field for cells in self.cells)) or tuple(filter(None, (self.field,)))
+
+    def sized(self, field: ConfigField, value: int | Size) -> TableSize:
+        """Returns the size of the table for another value of one of its config fields."""
+        pairs = zip(self.layout.axes, self.cells, strict=True)
+        sizes = {axis.name: cells.count(value) for axis, cells in pairs if cells.field == field}
+        layout = self.layout.resized(sizes)
+        return TableSize(self, layout, math.prod(layout.shape))
+
+    @property
+    def patch(self) -> Size | None:
+        """The size in pixels of a cell of an image, if known. None if the config gives the number of cells."""
+        named = zip(self.layout.axes, self.cells, strict=False)
+        strides = [each.stride for axis, each in named if axis.name in IMAGE_AXES and not each.area and each.stride > 1]
+        return (strides[0], strides[-1]) if strides else None
 
     @property
     def length(self) -> int:
@@ -98,7 +154,7 @@ class PositionTable(FoundTable):
         return self.layout.length(self.rows)
 
     def values(self, tensors: Tensors) -> Tensor:
-        return values_of(tensors[self.key]).reshape(self.rows, self.width)
+        return self.layout.rows_in(values_of(tensors[self.key]))
 
 
 @dataclass(frozen=True)
@@ -119,6 +175,7 @@ class Found:
     keys: maps names of the model's tensors to their keys in the files, if transformers renames them.
     buffers: maps config fields to the keys of tensors that change shape with the field but are not parameters.
     stale: keys of position ids and causal masks that old files contain but the model no longer has.
+    responding: the config fields that change the shape of any tensor.
     """
 
     tables: tuple[FoundTable, ...]
@@ -128,6 +185,7 @@ class Found:
     keys: Mapping[str, str] = field(default_factory=dict)
     buffers: Mapping[ConfigField, tuple[str, ...]] = field(default_factory=dict)
     stale: tuple[str, ...] = ()
+    responding: frozenset[ConfigField] = frozenset()
 
     @property
     def understood(self) -> tuple[PositionTable, ...]:

@@ -134,10 +134,10 @@ def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int) 
     values, lengths = values_of(tensors[table.key]), {table.rows}
     findings: tuple[Finding, ...] = ()
     learned = None
-    if isinstance(table, PositionTable):
-        values, lengths = values.reshape(table.rows, table.width), {table.rows, table.length}
+    if isinstance(table, PositionTable) and size:  # YOLOS has tables for each of 0 layers
+        values, lengths = table.layout.rows_in(values), {table.rows, table.length}
         learned = what_it_learned(values, table)
-        if table.kind == "learned":
+        if table.kind == "learned" and not any(axis.relative for axis in table.layout.axes):
             findings = check_table(values, layout=table.layout, token_norm=token_norm(tensors, table))
     dependents = [other.key for other in companions(found, table)]
     if table.field is not None:
@@ -154,7 +154,7 @@ def what_it_learned(values: Tensor, table: PositionTable) -> Learned | None:
         return None
     spectrum = table_spectrum(rows)
     learned = Learned(len(rows), spectrum.effective_rank, spectrum.directions_for(0.9))
-    if table.layout.grid is not None:
+    if table.layout.axes:
         return learned  # neighbours in the table may not be neighbours in the image
     by_distance = cosine_by_distance(rows)
     return replace(

@@ -8,46 +8,101 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.found import Config, ConfigField, FoundTable, PositionTable, Size, Tensors, pair, section
-from posembed.checkpoints.rebuild import Shape, length_like_fields
+from posembed.checkpoints.axes import Explanation, Response, explain, role_of
+from posembed.checkpoints.found import (
+    Cells,
+    Config,
+    ConfigField,
+    FoundTable,
+    PositionTable,
+    Size,
+    Tensors,
+    pair,
+    section,
+)
+from posembed.checkpoints.rebuild import size_fields
+from posembed.checkpoints.trial import reads
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout
-from posembed.tables.modules import is_table_name, parent, shown_layout
+from posembed.tables.modules import is_layer, is_table_name, parent, shown_layout
 
-# Excludes the sizes of the largest image and of earlier training images, whose tables a model may tile or interpolate.
-IMAGE_SIZE = re.compile(r"^(image_size|img_size|input_size)$")
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
 CLASS_TOKENS = re.compile(r"cls|class|dist")
+CLASS_TOKEN = re.compile(r"(cls|class|dist\w*)_token$")
+DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
+MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
 
 
 def read_by_model(
-    tensor: FoundTable, model: nn.Module, name: str, field: ConfigField, shapes: tuple[Shape, Shape], known: Any
+    tensor: FoundTable, model: nn.Module, name: str, responses: Sequence[Response], known: Any
 ) -> FoundTable:
     """Returns a tensor of the files as a PositionTable if the built model explains its rows, or else with a doubt.
 
-    model: a model on the meta device. name: the name of the tensor in it. shapes: the tensor's shapes before and after
-    the field was doubled. known: the config object.
+    model: a model on the meta device. name: the name of the tensor in it. responses: the fields that change its shape,
+    with its shapes before and after each was doubled. known: the config object.
     """
+    field, before, after = responses[0]
     around = section(known.to_dict(), field.path[:-1])
     table = replace(tensor, parameter=name, found_by="config", field=field)
-    before, after = shapes
+    owner = model.get_submodule(parent(name))
+    if is_layer(owner):
+        return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
+    if len(responses) > 1 or role_of(field, around) is not None:
+        return table_with_axes(table, model, name, responses, known.to_dict())
     is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
     if not is_table or len(after) != len(before) or before[-1] != after[-1]:
         return table.doubted(f"its shape changes from {before} to {after}; in a table (rows, width), only rows change")
-    rows = before[-2], after[-2]
-    patch = pair(around.get("patch_size")) if IMAGE_SIZE.search(field.path[-1]) else None
-    about = model, name, rows, field, around
-    layout = line_layout(*about) if patch is None else grid_layout(*about, patch)
-    return table.doubted(layout) if isinstance(layout, str) else table.read_by(layout, patch=patch)
+    layout = line_layout(model, name, (before[-2], after[-2]), field, around)
+    return table.doubted(layout) if isinstance(layout, str) else table.read_by(layout)
+
+
+def table_with_axes(
+    table: FoundTable, model: nn.Module, name: str, responses: Sequence[Response], config: Config
+) -> FoundTable:
+    """Returns a table along the axes of images, videos, sounds or differences, or its tensor with a doubt."""
+    found = explain(name, responses, config)
+    if isinstance(found, str):
+        return table.doubted(found)
+    rows = others_in(table, model, found, section(config, responses[0][0].path[:-1]))
+    if isinstance(rows, str):
+        return table.doubted(rows)
+    prefix, tail = rows
+    layout = TableLayout(prefix=prefix, tail=tail, axes=found.axes, dims=found.dims)
+    return table.read_by(layout, cells=found.cells)
+
+
+def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: Config) -> Size | str:
+    """Returns the numbers of rows before and after the cells of a table, or the reason why they are unknown.
+
+    Class tokens come first unless ``tables/families.py`` says otherwise. Rows without tokens are tried on both sides.
+    """
+    others, family, name = found.others, family_of(around), table.parameter
+    if any(axis.relative for axis in found.axes):
+        if others in (0, family.differences.tail):
+            return 0, others
+        return f"it has {others} rows besides its differences, and it is unknown what they are"
+    tokens = class_tokens(model, name) or tokens_around(model, name, CLASS_TOKEN) if others else 0
+    behind = tokens_around(model, name, DETECTION_TOKENS) if others > tokens else 0
+    if others == tokens:
+        return (0, others) if family.grid.tail else (others, 0)
+    if others == tokens + behind:
+        return tokens, behind
+    cells = " x ".join(map(str, found.axes))
+    if tokens == 0 and others <= MOST_OTHERS:
+        for prefix, tail in ((others, 0), (0, others)):
+            layout = TableLayout(prefix=prefix, tail=tail, axes=found.axes, dims=found.dims)
+            if reads(model, table.read_by(layout, cells=found.cells)):
+                return prefix, tail
+    return f"it has {others} rows besides its {cells} cells, but {tokens} class tokens"
 
 
 def line_layout(
@@ -77,32 +132,23 @@ def line_layout(
     return f"it has {beyond} more rows than {field}={field.value}, and it is unknown whether they are first or last"
 
 
-def grid_layout(
-    model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, around: Config, patch: Size
-) -> TableLayout | str:
-    """Returns the layout of positions on a grid of patches, or the reason why the rows cannot be explained.
-
-    The arguments are the same as for ``line_layout``. patch: the (height, width) of a patch in pixels.
-    """
-    sides = pair(field.value) or (0, 0)
-    height, width = sides[0] // patch[0], sides[1] // patch[1]
-    doubled = (2 * sides[0] // patch[0]) * (2 * sides[1] // patch[1])
-    extra = rows[0] - height * width
-    if extra < 0 or rows[1] - doubled != extra or not height * width:
-        return f"its {rows[0]} rows are not the {height} x {width} patches that {field} gives"
-    tokens = class_tokens(model, name) if extra else 0
-    if extra != tokens:
-        return f"it has {extra} rows besides its {height} x {width} patches, but {tokens} class tokens"
-    behind = bool(family_of(around).grid.tail)
-    return TableLayout(prefix=0 if behind else extra, grid=(height, width), tail=extra if behind else 0)
-
-
 def class_tokens(model: nn.Module, name: str) -> int:
     """Counts the class and distillation tokens in the nearest module that has any."""
     while name:
         name = name.rpartition(".")[0]
         own = model.get_submodule(name).named_parameters(recurse=False)
         tokens = [token for token_name, token in own if CLASS_TOKENS.search(token_name)]
+        if tokens:
+            return sum(token.numel() // token.shape[-1] for token in tokens)
+    return 0
+
+
+def tokens_around(model: nn.Module, name: str, pattern: re.Pattern[str]) -> int:
+    """Counts the tokens with such names in the nearest module around a tensor that contains any, at any depth."""
+    while name:
+        name = name.rpartition(".")[0]
+        inside = model.get_submodule(name).named_parameters()
+        tokens = [token for token_name, token in inside if pattern.search(token_name)]
         if tokens:
             return sum(token.numel() // token.shape[-1] for token in tokens)
     return 0
@@ -143,10 +189,16 @@ def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | No
     """
     rows = layout.front + length + layout.tail
     if table.rows == rows and len(table.shape) <= 3 and all(size == 1 for size in table.shape[:-2]):
-        return table.read_by(layout, patch=patch)
+        cells = () if patch is None or table.field is None else patches(table.field, patch)
+        return table.read_by(layout, cells=cells)
     value = table.field and table.field.value
     doubt = f"its shape is {table.shape}, but {table.field}={value} means {rows} rows"
     return replace(table, found_by="name").doubted(doubt)
+
+
+def patches(field: ConfigField, patch: Size) -> tuple[Cells, ...]:
+    """Returns how an image size gives the height and the width of a grid of patches."""
+    return tuple(Cells(field, side, size, size) for side, size in enumerate(patch))
 
 
 def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
@@ -162,7 +214,7 @@ def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
 def guessed_line(table: FoundTable, config: Config) -> PositionTable:
     layout = family_of(config).line_in(config)
     lengths = {table.rows, table.rows - layout.front}
-    fields = [each for each in length_like_fields(config) if each.value in lengths]
+    fields = [each for each in size_fields(config) if each.value in lengths]
     return replace(table, field=fields[0] if len(fields) == 1 else None).read_by(layout, doubt=A_GUESS)
 
 

@@ -26,6 +26,8 @@ def resize_model_(
     length: int | None = None,
     image_size: int | Size | None = None,
     grid: Size | None = None,
+    window: int | Size | None = None,
+    frames: int | None = None,
     method: str | None = None,
     table: str | Sequence[str] | None = None,
     layout: TableLayout | None = None,
@@ -46,7 +48,7 @@ def resize_model_(
     ``optimizer.state[parameter]``. Call this before the model is wrapped or sharded.
 
     Args:
-        length, image_size, grid, method: as for ``posembed.resize_checkpoint``.
+        length, image_size, grid, window, frames, method: as for ``posembed.resize_checkpoint``.
         table: the key of the table, or the path of its module; required if there are several tables. In a module that
             transformers does not define, this can also be a list of tables of the same length.
         layout: the layout of the rows; required if some rows are reserved and the module does not show which.
@@ -67,7 +69,8 @@ def resize_model_(
         >>> edit.tables[0].kept  # rows 0 to 511 are unchanged
         512
     """
-    size = {"length": length, "image_size": image_size, "grid": grid, "method": method}
+    sizes = {"length": length, "image_size": image_size, "grid": grid, "window": window, "frames": frames}
+    size = {**sizes, "method": method}
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"expected a module; got {type(model).__name__}. For files, use posembed.resize_checkpoint")
     refuse_distributed(model)
@@ -130,10 +133,10 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
         copy_numbers(module, new.get_submodule(path), model.get_submodule(path))
         if hasattr(module, "config"):
             copy_numbers(module.config, new.get_submodule(path).config, model.get_submodule(path).config)
-    section, field = model.config, edit.target.field  # this section may not belong to any module
-    for name in field.path[:-1] if field else ():
-        section = getattr(section, name)
-    if field:
+    for field in filter(None, (edit.target.field, *edit.repeated)):
+        section = model.config  # a section may not belong to any module
+        for name in field.path[:-1]:
+            section = getattr(section, name)
         setattr(section, field.path[-1], edit.target.value)
     generation = getattr(model, "generation_config", None)
     writes = edit.target.is_text and "decoder" in edit.sides

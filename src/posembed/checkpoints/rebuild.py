@@ -25,8 +25,11 @@ from posembed.tables.families import FieldPath
 
 LENGTH_LIKE = re.compile(r"pos|len|ctx|context|frames|block_size|image_size|img_size|input_size|resolution|grid_size")
 OTHER_SIZES = re.compile(
-    r"token|vocab|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope"
+    r"token|vocab|feats|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope"
 )
+# Fields that give the number of cells of a square grid, and fields of sizes that are no lengths of a text.
+AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
+OTHER_AXES = re.compile(r"^(window_size|num_mel_bins|num_image_with_embedding)$")
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 # The limits for a config. The deepest published models have 1,000 layers of about 20 modules.
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
@@ -125,14 +128,17 @@ def shapes_of(model: nn.Module) -> dict[str, Shape]:
 
 
 def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[tuple[ConfigField, Changes]]:
-    """Doubles each length-like field of a config in turn. Returns the fields that change shapes, with their changes.
+    """Doubles each field of a config that may be a size in turn. Returns the fields that change shapes, with changes.
+
+    The number of cells of a square grid is multiplied by four instead, so that the grid stays square.
 
     known: the config object of transformers.
     """
     before = shapes_of(model)
     found: list[tuple[ConfigField, Changes]] = []
-    for field in length_like_fields(known.to_dict()):
-        double = 2 * field.value if isinstance(field.value, int) else [2 * side for side in field.value]
+    for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES)):
+        factor = 4 if AREA.search(field.path[-1]) else 2
+        double = factor * field.value if isinstance(field.value, int) else [factor * side for side in field.value]
         try:
             after = shapes_of(build_on_meta(config_object(with_field(config, known, field.path, double))))
         except CheckpointError:
@@ -143,14 +149,19 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
     return found
 
 
-def length_like_fields(config: Mapping[str, Any], above: FieldPath = ()) -> Iterator[ConfigField]:
-    """Yields the fields whose names suggest a length or an image size, in a config and its nested configs."""
+def size_fields(
+    config: Mapping[str, Any], above: FieldPath = (), *, also: tuple[re.Pattern[str], ...] = ()
+) -> Iterator[ConfigField]:
+    """Yields the fields whose names suggest a length or an image size, in a config and its nested configs.
+
+    also: patterns of other names.
+    """
     for name, value in config.items():
         if not isinstance(name, str):
             continue
         if isinstance(value, dict):
-            yield from length_like_fields(value, (*above, name))
-        elif LENGTH_LIKE.search(name) and not OTHER_SIZES.search(name):
+            yield from size_fields(value, (*above, name), also=also)
+        elif (LENGTH_LIKE.search(name) and not OTHER_SIZES.search(name)) or any(each.search(name) for each in also):
             if type(value) is int and value > 1:
                 yield ConfigField((*above, name), value)
             elif type(value) is not int and (sides := pair(value)) is not None:

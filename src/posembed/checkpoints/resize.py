@@ -45,6 +45,8 @@ def resize_checkpoint(
     length: int | None = None,
     image_size: int | Size | None = None,
     grid: Size | None = None,
+    window: int | Size | None = None,
+    frames: int | None = None,
     method: str | None = None,
     table: str | None = None,
     overwrite: bool = False,
@@ -62,6 +64,8 @@ def resize_checkpoint(
         length: for tables of sequences, the new number of positions, not counting reserved rows.
         image_size: for image tables, the new side or (height, width) in pixels.
         grid: for image tables, the new (height, width) in patches.
+        window: for tables of differences in a window, the new side or (height, width) of the window in cells.
+        frames: for tables with a time axis, the new value of the config's number of frames.
         method: a method of ``posembed.resize_table``. Default: the default of that function.
         table: the key of the table, required if there are several or posembed had to guess.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
@@ -84,7 +88,8 @@ def resize_checkpoint(
     """
     checkpoint = open_checkpoint(source)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
-    arguments = {"length": length, "image_size": image_size, "grid": grid, "method": method, "table": table}
+    sizes = {"length": length, "image_size": image_size, "grid": grid, "window": window, "frames": frames}
+    arguments = {**sizes, "method": method, "table": table}
     if dry_run:
         return plan_resize(checkpoint, name, **arguments)
     with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:

@@ -47,10 +47,15 @@ class Setting:
 def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     target = edit.target
     settings = list(config_settings(checkpoint, target))
+    settings += [
+        Setting(checkpoint.config_name, field.path, field.value, target.value)
+        for field in edit.repeated
+        if checkpoint.config is not None
+    ]
     if target.image_size is not None:
         settings += image_settings(checkpoint, *target.image_size, target.length)
     elif not target.is_text:
-        settings += audio_settings(checkpoint, *target.length)
+        settings += (*audio_settings(checkpoint, *target.length), *same_settings(checkpoint, target))
     else:
         settings += length_settings(checkpoint, *target.length) if "encoder" in edit.sides else ()
         longest, (old, new) = checkpoint.settings("generation_config.json").get("max_length"), target.length
@@ -101,6 +106,16 @@ def within(limit: Any, old: int, new: int) -> Any:
     """Returns a limit on text length after the table changes from ``old`` to ``new`` positions: ``new`` if the table
     grows, or the smaller of ``limit`` and ``new`` if it shrinks."""
     return min(limit, new) if new < old and isinstance(limit, int | float) else new
+
+
+def same_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]:
+    """Yields the settings of processors with the name and the value of the config field, such as AST's max_length."""
+    if target.field is None:
+        return
+    for inner in ("feature_extractor", "image_processor"):
+        for name, above, part in processor_sections(checkpoint, inner):
+            if (above or inner == "feature_extractor") and part.get(target.field.path[-1]) == target.field.value:
+                yield Setting(name, (*above, target.field.path[-1]), target.field.value, target.value)
 
 
 def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:

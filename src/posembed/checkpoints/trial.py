@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.found import Size, TableSize
+from posembed.checkpoints.found import ConfigField, PositionTable, Size, TableSize, pair
 from posembed.checkpoints.rebuild import LAYERS, last_line, models_around, quiet, takes_text
 from posembed.errors import CheckpointError
 
@@ -36,6 +36,7 @@ FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
 SHORT_TEXT = 8
 MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
+NO_RUN = "no small copy of its model could be run to check which rows it reads ({})"
 LOUDER = 10  # the factor by which initial weights are multiplied
 
 
@@ -57,15 +58,20 @@ class Reading:
     image: Size | None
 
 
-def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -> None:
-    """Refuses a table if the model reads other rows than planned, or if no run can show which rows it reads.
+def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -> list[tuple[TableSize, str]]:
+    """Refuses a table if the model reads other rows than planned, or if no run can show which rows a text reads.
+    Returns the tables along axes that ``runs.py`` must check, with the reason why an image did not ("" without a try).
 
     Two kinds of tables are accepted without a run. The rows of fixed sinusoids in a line follow from a formula at any
     position. If a text model cannot be run even at its own size, the names of its field and inputs must suffice.
     """
     old_image, new_image = target.image_size or (None, None)
+    left = []
     for change in target.changes:
-        table, in_line = change.table, change.layout.grid is None
+        table, in_line = change.table, not change.layout.axes
+        if not is_plain(change):
+            left.append((change, ""))
+            continue
         if table.kind == "sinusoidal" and in_line:
             continue
         before = Reading(old_model, TableSize(table, table.layout, table.length), old_image)
@@ -76,9 +82,21 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
             models = map(old_model.get_submodule, models_around(old_model, table.parameter))
             if in_line and target.is_text and any(map(takes_text, models)):
                 continue
-            problem = f"no small copy of its model could be run to check which rows it reads ({reason})"
+            problem = NO_RUN.format(reason)
+            if not in_line:
+                left.append((change, problem))
+                continue
         if problem:
             raise CheckpointError(f"{table.key}: not resized: {problem}")
+    return left
+
+
+def is_plain(change: TableSize) -> bool:
+    """Returns whether a table holds the positions of a text, or a grid of patches in its rows."""
+    table = change.table
+    return not table.layout.axes or (
+        table.layout.grid is not None and table.patch is not None and not table.layout.dims
+    )
 
 
 def contradiction(before: Reading, after: Reading) -> str:
@@ -99,6 +117,18 @@ def contradiction(before: Reading, after: Reading) -> str:
         except NotTried as reason:
             return f"a small copy of the model runs at its own size, but not at the new one ({reason})"
     raise reasons[0] if reasons else NotTried("no model of transformers contains it")
+
+
+def reads(model: nn.Module, table: PositionTable) -> bool:
+    """Returns whether a small copy of a model on the meta device reads an image's cells as a table's layout says."""
+    value = table.cells[0].field.value
+    size = TableSize(table, table.layout, table.length)
+    for path, narrow in product(models_around(model, table.parameter), (True, False)):
+        try:
+            return not misreading(Reading(model, size, pair(value)), path, narrow=narrow)
+        except NotTried:
+            continue
+    return False
 
 
 @contextmanager
@@ -199,7 +229,7 @@ def wrong_grid(model: nn.Module, table: nn.Parameter, size: TableSize, image: Si
     """
     (height, width), (lines, columns) = size.table.patch or (1, 1), size.layout.grid or (1, 1)
     pixels, rows = image_gradients(model, table, image)
-    rows = size.layout.split(rows)[1]
+    rows = size.layout.split(size.layout.rows_in(rows))[1]
     if not rows.any(dim=1).all():
         return "the model does not read one row for each patch"
     patches = pixels[:, : lines * height, : columns * width].unfold(1, height, height).unfold(2, width, width)
@@ -224,7 +254,7 @@ def wrong_grid(model: nn.Module, table: nn.Parameter, size: TableSize, image: Si
 
 def image_gradients(model: nn.Module, table: nn.Parameter, size: Size) -> tuple[Tensor, Tensor]:
     """Returns the gradient of a run with respect to an image (C, height, width), summed over frames, and the gradient
-    with respect to a table (N, D)."""
+    with respect to a table."""
     failure = None
     for inputs in image_inputs(model, size):
         image = list(inputs.values())[-1].requires_grad_()
@@ -233,20 +263,31 @@ def image_gradients(model: nn.Module, table: nn.Parameter, size: Size) -> tuple[
         except Exception as error:
             failure = failure or error
             continue
-        return pixels.flatten(0, -4).sum(dim=0), rows.flatten(0, -2)
+        return pixels.flatten(0, -4).sum(dim=0), rows
     raise failure or NotTried("it takes no pixel_values")
 
 
 def gradients(model: nn.Module, inputs: Mapping[str, Any], *tensors: Tensor) -> tuple[Tensor, ...]:
     """Returns the gradients, with respect to these tensors, of a random linear function of all outputs of a model."""
-    total = torch.stack([(output * torch.randn_like(output)).sum() for output in floats_in(model(**inputs))]).sum()
-    return torch.autograd.grad(total, tensors, allow_unused=True, materialize_grads=True)
+    return torch.autograd.grad(random_total(model, inputs), tensors, allow_unused=True, materialize_grads=True)
 
 
-def small_copy(model: nn.Module, *, narrow: bool) -> nn.Module:
-    """Builds a model of the same class on the CPU with few layers and tokens and, if ``narrow``, few heads."""
+def random_total(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+    """Returns a random linear function of all outputs of a model."""
+    return torch.stack([(output * torch.randn_like(output)).sum() for output in floats_in(model(**inputs))]).sum()
+
+
+def small_copy(
+    model: nn.Module, *, narrow: bool, few_layers: bool = True, setting: tuple[ConfigField, Any] | None = None
+) -> nn.Module:
+    """Builds a model of the same class on the CPU with few tokens and, if asked for, few layers and few heads.
+
+    setting: a config field of the whole model, and another value of it.
+    """
     config: Any = copy.deepcopy(model.config)
-    make_small(config, narrow=narrow)
+    make_small(config, narrow=narrow, few_layers=few_layers)
+    if setting is not None:
+        set_in(config, *setting)
     kind: Any = type(model)
     with torch.device("meta"):
         sketch = kind(copy.deepcopy(config))
@@ -259,7 +300,18 @@ def small_copy(model: nn.Module, *, narrow: bool) -> nn.Module:
     return small
 
 
-def make_small(config: Any, *, narrow: bool) -> None:
+def set_in(config: Any, field: ConfigField, value: Any) -> None:
+    """Sets a field of the whole model's config in the config object of a part of the model."""
+    for start in range(len(field.path)):
+        section = config
+        for name in field.path[start:-1]:
+            section = getattr(section, name, None)
+        if hasattr(section, field.path[-1]):
+            setattr(section, field.path[-1], value)
+            return
+
+
+def make_small(config: Any, *, narrow: bool, few_layers: bool = True) -> None:
     """Shrinks a config object and its nested configs in place. Lengths and image sizes stay the same."""
     from transformers import PretrainedConfig
 
@@ -272,6 +324,8 @@ def make_small(config: Any, *, narrow: bool) -> None:
     for name, value in numbers:
         most = value
         if LAYERS.search(name) and value > FEW:
+            if not few_layers:
+                continue
             most = FEW
             for other, items in list(vars(config).items()):
                 if isinstance(items, list | tuple) and len(items) == value:  # a list with an item per layer
@@ -288,7 +342,7 @@ def make_small(config: Any, *, narrow: bool) -> None:
         config.mask_ratio = 0.0  # MAE's encoder drops most patches
     for inner in list(vars(config).values()):
         if isinstance(inner, PretrainedConfig):
-            make_small(inner, narrow=narrow)
+            make_small(inner, narrow=narrow, few_layers=few_layers)
 
 
 def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
@@ -317,7 +371,7 @@ def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
     """Yields arguments to try with a model: a text, if the model takes one, and last a random image or video."""
     accepted = signature(model.forward).parameters
     texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
-    name = next((name for name in ("pixel_values", "image", "images") if name in accepted), None)
+    name = next((name for name in ("pixel_values", "pixel_values_videos", "image", "images") if name in accepted), None)
     if name is not None:
         channels, frames = getattr(model.config, "num_channels", 3), getattr(model.config, "num_frames", None)
         for shape in ((1, channels),) if frames is None else ((1, frames, channels), (frames, channels)):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from posembed.cli.options import AS_JSON, parameter, parameters_of, sides, with_parameters
-from posembed.errors import ArgumentError
-from posembed.lab.advice.needs import Existing, Grid, Needs
+from posembed.lab.advice.needs import Needs
 from posembed.lab.runs.spec import options
 
 if TYPE_CHECKING:
@@ -28,13 +25,10 @@ def advise(*, table: int | None, runs: Path | None, as_json: bool, **given: Any)
 
     if given["length"] is None and given["grid"] is None and _someone_is_there():
         _ask(given, table)
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    for name in {"grid", "longest_grid"} & chosen.keys():
-        chosen[name] = sides(chosen[name], f"--{name.replace('_', '-')}", square=False)
-    if "longest" in chosen:
-        chosen["longest"] = _length(chosen["longest"])
-    chosen["checkpoint"] = _existing(given["checkpoint"], table, chosen.get("grid"))
-    advice = advice_for(runs=runs, **chosen)
+    for name in ("grid", "longest_grid"):
+        if given[name] is not None:
+            given[name] = sides(given[name], f"--{name.replace('_', '-')}", square=False)
+    advice = advice_for(runs=runs, table=table, **given)
     if as_json:
         print(json.dumps(advice.to_dict(), indent=2))
     else:
@@ -65,7 +59,7 @@ def print_advice(advice: Advice) -> None:
         console.print()
         console.print(Text(heading, style="bold"))
         for line in lines:
-            console.print(Padding(Text(line), (0, 0, 0, 2)))
+            console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
     console.print()
     print_tables(table_console(), [table_of_options(advice)])
 
@@ -108,35 +102,9 @@ def _ask(given: dict[str, Any], table: int | None) -> None:
             usual = {"length": None, "longest": str(given["length"]), "longest_grid": given["grid"], "checkpoint": ""}
             default, asked = usual.get(name, field.default), field.metadata["help"].rstrip(".")
             kind = int if field.type == "int" else str
-            given[name] = typer.prompt(asked, type=kind, default=default, show_default=default != "")
+            answer = typer.prompt(asked, type=kind, default=default, show_default=default != "")
+            given[name] = None if answer == "" else answer
     if not grid and given["encoder"] is None:
         given["encoder"] = typer.confirm("Does the model read in both directions, like BERT?", default=False)
     if not grid and given["far"] is None:
         given["far"] = typer.confirm("Must the model retrieve tokens from far back?", default=False)
-
-
-def _length(text: str) -> int | str:
-    if text.lower() == "none":
-        return "none"
-    if re.fullmatch(r"\d{1,12}", text) is None:
-        raise ArgumentError(f"--longest: expected a number of tokens, or none for no limit; got {text!r}")
-    return int(text)
-
-
-def _existing(checkpoint: str | None, table: int | None, grid: Grid | None) -> Existing | None:
-    if table is not None:
-        if checkpoint:
-            raise ArgumentError("give --checkpoint or --table, not both: posembed reads the length from a checkpoint")
-        if table < 1:
-            raise ArgumentError(f"--table: expected a number of positions of at least 1; got {table}")
-        return Existing(table, grid if grid is not None and math.prod(grid) == table else None)
-    if not checkpoint:
-        return None
-    from posembed.checkpoints.found import PositionTable
-    from posembed.checkpoints.inspect import inspect_checkpoint
-
-    for report in inspect_checkpoint(checkpoint).tables:
-        if isinstance(report.table, PositionTable) and report.table.kind == "learned":
-            findings = tuple(map(str, report.findings))
-            return Existing(report.table.length, report.table.layout.grid, checkpoint, findings)
-    return Existing(None, source=checkpoint)

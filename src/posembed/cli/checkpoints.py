@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from posembed.checkpoints.inspect import CheckpointReport
     from posembed.checkpoints.resize import Resize
+    from posembed.evaluation.plan import Plan
     from posembed.evaluation.results import Evaluation
 
 Checkpoint = Annotated[
@@ -27,6 +28,7 @@ Checkpoint = Annotated[
 PageFile = Annotated[
     Path | None, typer.Option(help="Also write an HTML page with figures to this file.", show_default=False, **PATH)
 ]
+RETRIEVAL = "Retrieval"
 LEFTOVER = "an unfinished copy or the earlier OUT, from a resize that was killed or still runs; check before removal"
 
 
@@ -48,21 +50,24 @@ def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = F
 
 def print_report(console: Console, report: CheckpointReport) -> None:
     """Prints, for each table, its findings and then its facts."""
-    from posembed.report.checkpoint import facts
+    from posembed.report.checkpoint import alike, facts, name_of, standing_out
 
     kind = f", {report.model_type}" if report.model_type else ""
     console.print(f"{report.source}{kind}: {report.parameters:,} parameters")
     if not report.tables:
         console.print(f"no position table was found: {report.why_none}")
-    for each in report.tables:
+    for group in alike(report.tables):
+        each = group[0]
         console.print()
-        console.print(each.table.key, style="bold")
+        console.print(name_of(group), style="bold")
         for finding in each.findings:
             console.print(f"  ! {finding}", style="yellow")
         if each.table.doubt:
             console.print(f"  ? {each.table.doubt}", style="yellow")
         for name, value in facts(each):
             console.print(f"  {name:<20}{value}")
+        if apart := standing_out(group):
+            console.print(f"  {'stands out':<20}{apart}")
 
 
 def evaluate(
@@ -71,15 +76,30 @@ def evaluate(
         typer.Argument(help="Folders or hub names of models of one kind, each with its tokenizer.", show_default=False),
     ],
     text: Annotated[
-        list[Path], typer.Option(help="A text file or a folder of text files; can be repeated.", show_default=False)
-    ],
+        list[Path] | None,
+        typer.Option(help="A text file or a folder of text files; can be repeated.", show_default=False, **PATH),
+    ] = None,
+    retrieval: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of --text: a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv), or a "
+            "generated task, passkey or needle.",
+            metavar="FOLDER|TASK",
+            show_default=False,
+        ),
+    ] = None,
     lengths: Annotated[
         str, typer.Option(help="Lengths in tokens, separated by commas.", metavar="N,N,...")
     ] = "256,512,1024,2048",
     texts: Annotated[
-        int, typer.Option(help="Maximum number of texts; the first that are long enough are used.", min=1)
-    ] = 100,
-    seed: Annotated[int, typer.Option(help="Seed for drawing the masked tokens of masked language models.")] = 0,
+        int | None,
+        typer.Option(
+            help="Maximum number of texts; the first that are long enough are used. For a generated task, the number "
+            "of documents. [dim]\\[default: 100][/dim]",
+            min=1,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed for masked tokens, or for a generated task.")] = 0,
     device: Annotated[
         str | None, typer.Option(help="The device that runs the models. Default: an accelerator if available.")
     ] = None,
@@ -87,27 +107,72 @@ def evaluate(
         Path, typer.Option(help="A file that keeps every measurement, so that none is repeated.", **PATH)
     ] = Path("runs/evaluations.jsonl"),
     report: PageFile = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the rows and the tokens to read, and measure nothing.")
+    ] = False,
+    split: Annotated[
+        str | None, typer.Option(help="The file in qrels. Default: test, or the only file.", rich_help_panel=RETRIEVAL)
+    ] = None,
+    ways: Annotated[
+        str | None,
+        typer.Option(
+            help="The baselines: truncate, late, context, max, mean. Default: all.",
+            metavar="NAME,NAME,...",
+            rich_help_panel=RETRIEVAL,
+        ),
+    ] = None,
+    chunk: Annotated[
+        int | None, typer.Option(help="Tokens per chunk. Default: the original length.", rich_help_panel=RETRIEVAL)
+    ] = None,
+    query_prompt: Annotated[
+        str | None,
+        typer.Option(
+            help='A text before each query, such as "query: ". Default: the model\'s.', rich_help_panel=RETRIEVAL
+        ),
+    ] = None,
+    document_prompt: Annotated[
+        str | None,
+        typer.Option(help="A text before each document. Default: the model's.", rich_help_panel=RETRIEVAL),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure models at several text lengths, compared with truncating and chunking at the original length."""
-    from posembed.cli.console import Bar
-    from posembed.evaluation.api import evaluate_checkpoints
+    """Measure models at several text lengths, compared with truncating and chunking at the original length.
 
+    With --text: perplexity, masked-token accuracy, or how well passages find their texts.
+    With --retrieval: how well queries find the documents of a collection.
+    """
+    from posembed.cli.console import Bar
+    from posembed.evaluation.api import plan_texts
+    from posembed.evaluation.retrieval import plan_retrieval
+
+    only_retrieval = {
+        "split": split,
+        "ways": None if ways is None else as_type("ways", ways, tuple[str, ...]),
+        "chunk": chunk,
+        "query_prompt": query_prompt,
+        "document_prompt": document_prompt,
+    }
+    given: dict[str, Any] = {name: value for name, value in only_retrieval.items() if value is not None}
+    given |= {} if texts is None else {"texts": texts}
+    if (text is None) == (retrieval is None):
+        raise ArgumentError("expected either --text or --retrieval; " + ("got both" if text else "got neither"))
+    if text is not None and given.keys() - {"texts"}:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given.keys() - {"texts"}))
+        raise ArgumentError(f"{named}: these options need --retrieval; leave them out with --text")
     if report is not None:
         from posembed.report.page import refuse_page
 
         refuse_page(report)
+    common: dict[str, Any] = {"lengths": as_type("lengths", lengths, tuple[int, ...]), "seed": seed, "device": device}
+    if text is not None:
+        plan = plan_texts(checkpoints, text, **common, **given, results=results)
+    else:
+        plan = plan_retrieval(checkpoints, retrieval or "", **common, **given, results=results)
+    if dry_run:
+        print_plan(plan, as_json)
+        return
     with Bar() as bar:
-        evaluation = evaluate_checkpoints(
-            checkpoints,
-            text,
-            lengths=as_type("lengths", lengths, tuple[int, ...]),
-            texts=texts,
-            seed=seed,
-            device=device,
-            results=results,
-            progress=bar.update,
-        )
+        evaluation = plan.run(bar.update)
     if as_json:
         print(json.dumps(evaluation.to_dict(), indent=2))
     else:
@@ -116,6 +181,17 @@ def evaluate(
         from posembed.report.evaluation import write_evaluation_page
 
         print(f"report: {write_evaluation_page(evaluation, report)}", file=sys.stderr if as_json else sys.stdout)
+
+
+def print_plan(plan: Plan, as_json: bool) -> None:
+    from posembed.cli.console import table_console
+    from posembed.report.evaluation import plan_table, plan_words
+    from posembed.report.terminal import print_tables
+
+    if as_json:
+        print(json.dumps(plan.to_dict(), indent=2))
+    else:
+        print_tables(table_console(), [plan_table(plan)], [*plan_words(plan), "Nothing was measured (--dry-run)."])
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
@@ -140,12 +216,21 @@ def resize(
     grid: Annotated[
         str | None, typer.Option(help="Images: the new grid of patches, HEIGHTxWIDTH, such as 24x24.", metavar="HxW")
     ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(help="Windowed attention: the new window in cells, 12 or HEIGHTxWIDTH.", metavar="SIZE"),
+    ] = None,
+    frames: Annotated[
+        int | None, typer.Option(help="Video and sound: the new number of frames, as in config.json.")
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(
             help="How new rows are computed. Text: tile (the default: it keeps every existing row, and in a sentence "
             "encoder linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, "
-            "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2."
+            "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2. "
+            "Differences on a grid: bicubic (the default), bilinear, geometric, extend. One axis of differences, "
+            "frames or coordinates: linear (the default), cubic."
         ),
     ] = None,
     table: Annotated[
@@ -188,6 +273,8 @@ def resize(
         length=length,
         image_size=None if image_size is None else sides(image_size, "--image-size"),
         grid=None if grid is None else sides(grid, "--grid"),
+        window=None if window is None else sides(window, "--window"),
+        frames=frames,
         method=method,
         table=table,
         overwrite=overwrite,
@@ -230,6 +317,8 @@ def print_resize(resized: Resize) -> None:
         print(f"{setting.file}: {'.'.join(setting.path)}: {before} -> {setting.after}")
     if resized.edit.target.note:
         print(resized.edit.target.note)
+    for check in resized.edit.checks:
+        print(check)
     for name in resized.left_out:
         print(f"{name}: left out, because it may hold the old table")
 

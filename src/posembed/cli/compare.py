@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,23 +18,31 @@ from posembed.lab.questions import QUESTIONS, Cost
 
 if TYPE_CHECKING:
     from posembed.comparison import Comparison, Prepared, PreparedCost
+    from posembed.lab.cost.plan import PlannedCost
     from posembed.lab.runs.sweep import PlannedRun
 
 app = typer.Typer(no_args_is_help=True, help="Compare position encodings by experiment, on your own data.")
 tasks = typer.Typer(no_args_is_help=True, help="How much does an encoding help on problems, texts and images?")
 
 
+DRY_RUN = parameter("dry_run", bool, "Print what would run, its sizes and estimated time, and stop.", default=False)
+
+
+def preset_of(question: Question) -> inspect.Parameter:
+    return parameter("preset", str, question.presets_help or "", shown=question.preset)
+
+
 def command_of(question: Question) -> Callable[..., None]:
     def command(*, dry_run: bool = False, as_json: bool, **chosen: Any) -> None:
-        from posembed.comparison import Prepared, prepare
+        from posembed.comparison import Prepared, PreparedCost, prepare
 
         prepared = prepare(question.name, chosen)
-        if dry_run and isinstance(prepared, Prepared):
-            runs = prepared.plan()
+        if dry_run:
+            planned = prepared.plan()
             if as_json:
-                print(json.dumps([run.to_dict() for run in runs]))
+                print(json.dumps([each.to_dict() for each in planned]))
             else:
-                print_plan(runs, prepared.task.description)
+                print_plan(planned, prepared.description, measured=isinstance(prepared, PreparedCost))
             return
         comparison = with_bar(prepared)
         if isinstance(prepared, Prepared) and not prepared.accelerator.is_main_process:
@@ -51,7 +60,8 @@ def command_of(question: Question) -> Callable[..., None]:
         parameters = trained_parameters(question)
     else:
         out = parameter("out", Path, "The folder for cost.json, which posembed report reads.", shown="runs/cost")
-        parameters = [*parameters_of(Cost.Settings), out]
+        encodings, *sizes = parameters_of(Cost.Settings)
+        parameters = [encodings, preset_of(question), out, DRY_RUN, *sizes]
     return with_parameters(command, [*parameters, AS_JSON])
 
 
@@ -63,32 +73,36 @@ def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect
     listed = [(question.compared, question.names_help, question.usual), *varied]
     return [
         *(parameter(name, tuple[str, ...], help, shown=",".join(values)) for name, help, values in listed),
-        *([parameter("preset", str, question.presets_help or "", shown=question.preset)] if has_presets else []),
+        *([preset_of(question)] if has_presets else []),
         *parameters_of(question.ReadingType, defaults={"reference": question.usual_reference}),
         *parameters_of(Conduct, defaults={"out": f"runs/{question.name}", "seeds": question.usual_seeds}),
-        parameter("dry_run", bool, "Print the runs, their sizes and estimated time, without training.", default=False),
+        DRY_RUN,
         *parameters_of(question.Spec, defaults=defaults, panels=panels),
     ]
 
 
-def print_plan(runs: Sequence[PlannedRun], description: str) -> None:
+def print_plan(planned: Sequence[PlannedRun] | Sequence[PlannedCost], description: str, *, measured: bool) -> None:
+    """Prints what would run and how long it takes. ``measured``: whether encodings are measured, not trained."""
     from posembed.cli.console import table_console
-    from posembed.report.page import table_of
+    from posembed.report.page import Column, table_of
     from posembed.report.terminal import print_tables
 
-    table = table_of(
-        runs,
-        description,
-        "",
-        ("parameters", lambda run: f"{run.parameters:,}"),
+    of_runs: tuple[Column, ...] = (
         ("of positions", lambda run: f"{run.position_parameters:,}"),
         ("steps", lambda run: f"{run.spec.steps:,}"),
-        ("time", lambda run: duration(run.seconds)),
-        first="run",
-        name=lambda run: run.spec.name,
     )
-    total = duration(sum(run.seconds for run in runs))
-    print_tables(table_console(), [table], [f"About {total} in total on this machine; nothing was trained."])
+    table = table_of(
+        planned,
+        description,
+        "",
+        ("parameters", lambda each: f"{each.parameters:,}"),
+        *(() if measured else of_runs),
+        ("time", lambda each: duration(each.seconds)),
+        first="encoding" if measured else "run",
+    )
+    total = duration(math.fsum(each.seconds for each in planned))
+    done = "measured" if measured else "trained"
+    print_tables(table_console(), [table], [f"About {total} in total on this machine; nothing was {done}."])
 
 
 def duration(seconds: float) -> str:
@@ -108,7 +122,7 @@ def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
             return prepared.run(bar.update)
     quiet = not prepared.accelerator.is_main_process
     try:
-        with RunsBar(prepared.specs, about=prepared.task.description, quiet=quiet) as watcher:
+        with RunsBar(prepared.specs, about=prepared.description, quiet=quiet) as watcher:
             return prepared.run(watcher)
     except KeyboardInterrupt:
         print(f"posembed: stopped; the same command continues from {prepared.folder.path}", file=sys.stderr)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import nn
 
 from posembed.checkpoints.rebuild import last_line
-from posembed.errors import ArgumentError, CheckpointError
-from posembed.evaluation.counts import Counts, Tick
+from posembed.errors import ArgumentError
 from posembed.evaluation.measures import MEASUREMENTS, Job
-from posembed.evaluation.results import Evaluation, ResultsFile, Row
+from posembed.evaluation.plan import Plan, PlannedRow, Progress, original
+from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
 from posembed.evaluation.texts import Sample, draw_sample, read_documents
 
 DEFAULT_LENGTHS = (256, 512, 1024, 2048)
 SHORTEST = 16  # tokens
-
-Progress = Callable[[str, int, int], None]
-"""A function of the name of the running checkpoint, the number of tokens done and the total number of tokens."""
 
 
 def evaluate_checkpoints(
@@ -72,12 +67,27 @@ def evaluate_checkpoints(
         >>> len(recall.values)
         10
     """
+    check_progress(progress)
+    plan = plan_texts(sources, text, lengths=lengths, texts=texts, seed=seed, device=device, results=results)
+    return plan.run(progress)
+
+
+def plan_texts(
+    sources: Sequence[str | Path],
+    text: str | Path | Sequence[str | Path],
+    *,
+    lengths: Sequence[int],
+    texts: int = 100,
+    seed: int = 0,
+    device: str | None = None,
+    results: str | Path | None = None,
+) -> Plan:
+    """Returns the plan of ``evaluate_checkpoints``, with its arguments and errors. Loads no weights."""
     lengths = checked_lengths(lengths)
     check(is_path(text) or is_list(text, is_path), "text", "the path of a file or a folder, or a list of paths", text)
     check(type(texts) is int and texts > 0, "texts", "a whole number of at least 1", texts)
     check(type(seed) is int and -(2**63) <= seed < 2**64, "seed", "a whole number that PyTorch takes as a seed", seed)
     check(results is None or is_path(results), "results", "the path of a file, or None", results)
-    check(callable(progress), "progress", "a function of a name, the tokens done and their total", progress)
     where, kept = device_named(device), ResultsFile(results)
     runnables = checked_runnables(sources)
     kind, measurement = runnables[0].kind, MEASUREMENTS[runnables[0].kind]
@@ -86,13 +96,12 @@ def evaluate_checkpoints(
     documents = read_documents(text)
     samples = {runnable.name: sample_for(runnable, documents, length=lengths[-1], most=texts) for runnable in runnables}
     setting = measurement.setting(lengths[0], seed)
-    plan = planned_rows(runnables, samples, lengths, setting)
-    run_missing(plan, kept, device=where, progress=progress)
-    rows = tuple(finished_row(row, samples[row.runnable.name], kept) for row in plan)
+    rows = planned_rows(runnables, samples, lengths, setting)
     measures = tuple(measure.name for measure in measurement.measures)
     number = len(samples[runnables[0].name].ids)
     how = f"{number:,} texts of {lengths[-1]:,} tokens; {measurement.note.format(setting)}."
-    return Evaluation(kind, measures, lengths, number, rows, (how, *notes_on(runnables, samples, rows, lengths)))
+    notes = (how, *notes_on(runnables, samples, rows, lengths))
+    return Plan(kind, measures, lengths, number, rows, notes, kept, where)
 
 
 def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path], *, length: int) -> None:
@@ -106,6 +115,10 @@ def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path
 def check(holds: bool, name: str, expected: str, given: object) -> None:
     if not holds:
         raise ArgumentError(f"{name}: expected {expected}; got {reprlib.repr(given)}")
+
+
+def check_progress(progress: Progress) -> None:
+    check(callable(progress), "progress", "a function of a name, the tokens done and their total", progress)
 
 
 def is_path(value: object) -> bool:
@@ -151,14 +164,6 @@ def sample_for(runnable: Runnable, documents: Sequence[str], *, length: int, mos
     return draw_sample(runnable.tokenizer(), documents, length=length, most=most, fewest=fewest, one_each=one_each)
 
 
-class PlannedRow(NamedTuple):
-    """A row before it is measured. jobs: the job for each length, or None if the checkpoint does not take it."""
-
-    runnable: Runnable
-    baseline: str
-    jobs: Mapping[int, Job | None]
-
-
 def planned_rows(
     runnables: Sequence[Runnable], samples: Mapping[str, Sample], lengths: Sequence[int], setting: int
 ) -> list[PlannedRow]:
@@ -173,65 +178,18 @@ def planned_rows(
     for runnable in runnables:
         longest = lengths[-1] if runnable.length is None else runnable.length
         jobs = {length: job(runnable, length, length, "chunked") if length <= longest else None for length in lengths}
-        rows.append(PlannedRow(runnable, "", jobs))
-    known = [(runnable.old_length, runnable) for runnable in runnables if runnable.old_length is not None]
-    if known:
-        # Among checkpoints with the same original length, prefer a checkpoint that was not lengthened.
-        old, oldest = min(known, key=lambda pair: (pair[0], pair[1].length or math.inf))
+        rows.append(PlannedRow(runnable, "", samples[runnable.name].sha256, jobs))
+    if known := original(runnables):
+        old, oldest = known
         if SHORTEST <= old < lengths[-1]:
             for name, fit in MEASUREMENTS[oldest.kind].baselines.items():
                 jobs = {length: job(oldest, length, old, fit) for length in lengths}
-                rows.append(PlannedRow(oldest, f"{name} at {old}", jobs))
+                rows.append(PlannedRow(oldest, f"{name} at {old}", samples[oldest.name].sha256, jobs))
     return rows
 
 
-def run_missing(plan: Sequence[PlannedRow], results: ResultsFile, *, device: torch.device, progress: Progress) -> None:
-    jobs = [job for row in plan for job in row.jobs.values() if job is not None]
-    missing = {job.key: job for job in jobs if job.key not in results}
-    total, done = sum(job.tokens for job in missing.values()), 0
-    if missing:
-        results.prepare()
-    # Grouped by checkpoint, so that each is loaded only once.
-    for runnable in dict.fromkeys(job.runnable for job in missing.values()):
-        model = runnable.model(device)
-
-        def tick(tokens: int, name: str = runnable.name) -> None:
-            nonlocal done
-            done += tokens
-            progress(name, done, total)
-
-        for key, job in missing.items():
-            if job.runnable is runnable:
-                counts = run_job(model, job, tick)
-                results.add(key, counts, checkpoint=runnable.name, length=job.length, chunk=job.chunk, fit=job.fit)
-        del model  # frees its memory before the next model is loaded
-
-
-def run_job(model: nn.Module, job: Job, tick: Tick) -> Counts:
-    try:
-        with torch.inference_mode():
-            counts = MEASUREMENTS[job.runnable.kind].count(model, job, tick)
-    except (RuntimeError, IndexError) as error:
-        why = f"cannot be run on {job.chunk} tokens at a time ({last_line(error)})"
-        raise CheckpointError(f"{job.runnable.name}: {why}; leave out that length") from error
-    return {
-        name: [number if math.isfinite(number) else None for number in numbers.tolist()]
-        for name, numbers in counts.items()
-    }
-
-
-def finished_row(planned: PlannedRow, sample: Sample, kept: ResultsFile) -> Row:
-    runnable = planned.runnable
-    counts = {length: None if job is None else kept[job.key] for length, job in planned.jobs.items()}
-    by_text = {
-        measure.name: {length: None if found is None else measure.by_text(found) for length, found in counts.items()}
-        for measure in MEASUREMENTS[runnable.kind].measures
-    }
-    return Row(runnable.name, planned.baseline, runnable.length, sample.sha256, by_text)
-
-
 def notes_on(
-    runnables: Sequence[Runnable], samples: Mapping[str, Sample], rows: Sequence[Row], lengths: Sequence[int]
+    runnables: Sequence[Runnable], samples: Mapping[str, Sample], rows: Sequence[PlannedRow], lengths: Sequence[int]
 ) -> Iterator[str]:
     for runnable in runnables:
         yield from runnable.notes_on(lengths)
@@ -239,7 +197,3 @@ def notes_on(
         yield "The tokenizers differ, and so do the texts: values of different checkpoints cannot be compared."
     if not any(row.baseline for row in rows):
         yield "There is no baseline, because no original length below these lengths is known."
-    for row in rows:
-        unknown = [length for length in lengths if None in [by_length[length] for by_length in row.by_text.values()]]
-        if missing := [str(length) for length in unknown if row.fits(length)]:
-            yield f"{row.checkpoint} has no values at {', '.join(missing)} tokens, because outputs are not finite."

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -24,6 +24,7 @@ from posembed.evaluation.counts import (
     masked_counts,
     retrieval_ranks,
 )
+from posembed.evaluation.ranking import RANKING_VALUES
 from posembed.evaluation.runnable import Kind, Runnable
 from posembed.evaluation.texts import Sample
 from posembed.statistics import Estimate, estimate, shares
@@ -56,6 +57,17 @@ class Job:
         """A hash of everything that the counts depend on."""
         parts = [VERSION, self.runnable.sha256, self.sample.sha256, self.setting, self.length, self.chunk, self.fit]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    @property
+    def at_once(self) -> int:
+        return self.chunk
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return {"length": self.length, "chunk": self.chunk, "fit": self.fit}
+
+    def count(self, model: nn.Module, tick: Tick) -> dict[str, Tensor]:
+        return MEASUREMENTS[self.runnable.kind].count(model, self, tick)
 
     @property
     def ids(self) -> Tensor:
@@ -145,6 +157,16 @@ def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Cou
     return by_text
 
 
+def by_query(name: str) -> Callable[[Counts], ByText]:
+    """Returns a ``by_text`` function for values that are counted for each query."""
+
+    def by_text(counted: Counts) -> ByText:
+        known = tuple(value for value in counted[name] if value is not None)
+        return known if len(known) == len(counted[name]) else None
+
+    return by_text
+
+
 MEASUREMENTS: dict[Kind, Measurement] = {
     "causal": Measurement(
         count=lambda model, job, tick: causal_counts(model, job.sample, length=job.chunk, last=job.setting, tick=tick),
@@ -186,4 +208,10 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         whole_texts=False,
     ),
 }
-MEASURES = {measure.name: measure for measurement in MEASUREMENTS.values() for measure in measurement.measures}
+RANKINGS = tuple(Measure(name, by_query(name)) for name in RANKING_VALUES)
+"""The measures of retrieval from a collection, with one value per query."""
+MEASURES = {
+    measure.name: measure
+    for measures in (*(measurement.measures for measurement in MEASUREMENTS.values()), RANKINGS)
+    for measure in measures
+}

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from posembed.errors import DataError
 from posembed.evaluation.counts import Counts
 from posembed.evaluation.measures import MEASURES, ByText
 from posembed.evaluation.runnable import Kind
 from posembed.statistics import Estimate
+
+Unit = Literal["text", "query"]
+UNITS: dict[Unit, str] = {"text": "texts", "query": "queries"}
+"""What has one value each, and its plural."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The rows of all checkpoints and baselines. texts: the number of texts. notes: remarks of a sentence or two."""
+    """The rows of all checkpoints and baselines.
+
+    texts: the number of values behind each mean. unit: what each of these values belongs to. notes: remarks of a
+    sentence or two.
+    """
 
     kind: Kind
     measures: tuple[str, ...]
@@ -65,6 +73,7 @@ class Evaluation:
     texts: int
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
+    unit: Unit = "text"
 
     @property
     def checkpoints(self) -> tuple[Row, ...]:
@@ -75,9 +84,11 @@ class Evaluation:
         """The row that the others are compared with: the chunked baseline, or else the first checkpoint."""
         return self.rows[-1] if self.rows[-1].baseline else self.rows[0]
 
-    def best(self, measure: str, length: int) -> Row | None:
+    def best(self, measure: str, length: int, rows: Sequence[Row] | None = None) -> Row | None:
+        """Returns the row with the best value among ``rows``; None means the checkpoints."""
         sign = 1 if MEASURES[measure].perplexity else -1
-        found = [(row, at.value) for row in self.checkpoints if (at := row.estimate(measure, length))]
+        among = self.checkpoints if rows is None else rows
+        found = [(row, at.value) for row in among if (at := row.estimate(measure, length))]
         return min(found, key=lambda pair: sign * pair[1], default=(None,))[0]
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,7 +100,8 @@ class Evaluation:
             }
             for row in self.rows
         ]
-        return {**vars(self), "reference": self.reference.name, "rows": rows}
+        plain = {name: value for name, value in vars(self).items() if name not in ("unit", "texts")}
+        return {**plain, UNITS[self.unit]: self.texts, "reference": self.reference.name, "rows": rows}
 
     def value(self, row: Row, measure: str, length: int) -> dict[str, Any] | None:
         def ends(found: Estimate) -> dict[str, float | None]:

@@ -83,6 +83,15 @@ class Runnable:
                     digest.update(block)
         return digest.hexdigest()
 
+    def prompt(self, *names: str) -> str:
+        """Returns the first of these prompts that the settings of a sentence encoder hold, or else its default."""
+        path = self.checkpoint.root / "config_sentence_transformers.json"
+        settings = read_json(path) if path.exists() else {}
+        prompts = settings.get("prompts")
+        known = prompts if isinstance(prompts, dict) else {}
+        found = [known[name] for name in (*names, settings.get("default_prompt_name")) if name in known]
+        return found[0] if found and isinstance(found[0], str) else ""
+
     def tokenizer(self) -> Any:
         from transformers import AutoTokenizer
 
@@ -128,7 +137,7 @@ def open_runnable(source: str | Path) -> Runnable:
     kind: Kind = "sentences" if sentences else language_model(source, config)
     fed, pooling = (fed_length(checkpoint), pooling_of(checkpoint)) if sentences else (None, None)
     found = find_tables(config, checkpoint.tensors)
-    rows = least(*(table.length for table in found.understood if table.layout.grid is None))
+    rows = least(*(table.length for table in found.understood if not table.layout.axes))
     claimed = getattr(found.config, "max_position_embeddings", None) if rows is None else rows
     old = least(length_before(checkpoint), claimed, fed)
     return Runnable(str(source), checkpoint, kind, rows, fed, old, window_of(config), pooling)

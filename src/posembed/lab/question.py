@@ -86,13 +86,13 @@ class Summary:
     """The name that the others are compared with."""
 
 
-def presets_of(*names: str) -> dict[str, dict[str, Any]]:
+def presets_of(*names: str, common: Mapping[str, Any] = PRESETS["common"]) -> dict[str, dict[str, Any]]:
     """Returns presets from presets.json: the common settings, overridden by the settings of each name in turn."""
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         for preset, settings in PRESETS.get(name, {}).items():
             known = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
-            found[preset] = found.get(preset, PRESETS["common"]) | known
+            found[preset] = found.get(preset, dict(common)) | known
     return found
 
 
@@ -106,6 +106,17 @@ class Question:
     """The name of the module in posembed.report.questions that writes its page."""
     group: str | None = None
     """The parent command: ``posembed compare GROUP NAME``."""
+    presets: Mapping[str, Mapping[str, Any]]
+    """Sets of default settings, by name. ``preset`` names the set to use by default."""
+    preset: str = "default"
+    presets_help: str | None = None
+
+    def preset_called(self, name: str | None) -> Mapping[str, Any]:
+        """Returns a preset's settings; None means the default. Raises ArgumentError for an unknown name."""
+        name = self.preset if name is None else name
+        if name not in self.presets:
+            raise unknown("preset", name, self.presets)
+        return self.presets[name]
 
     def shown(self, results: Sequence[RunResult[Any, Any]]) -> Sequence[RunResult[Any, Any]]:
         """Returns the runs whose tables and attention are shown."""
@@ -126,10 +137,6 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     varied_help: str = ""
     """Describes the option that lists the values of the second field in which runs differ, ``Spec.VARIED``."""
     usual_seeds: int = 1
-    presets: Mapping[str, Mapping[str, Any]]
-    """Sets of default settings, by name. ``preset`` names the set to use by default."""
-    preset: str = "default"
-    presets_help: str | None = None
     counts: tuple[str, ...] = ()
     """The names of this question's own settings that must be at least 1."""
 
@@ -145,10 +152,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the preset's settings, overridden by the given settings that are not None."""
-        name = self.preset if preset is None else preset
-        if name not in self.presets:
-            raise unknown("preset", name, self.presets)
-        return merged(self.presets[name], given)
+        return merged(self.preset_called(preset), given)
 
     def check(self, names: Sequence[str], seeds: int, reading: Reading) -> None:
         """Raises ArgumentError for an invalid name, number of seeds or reading. Called before the data is loaded."""

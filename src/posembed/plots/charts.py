@@ -211,8 +211,10 @@ def _apart(sizes: Sequence[int]) -> list[int]:
 def rows_sheet(
     names: Sequence[str], *, title: str, below: str, each: float = 30, top: float = 40, right: float = 16
 ) -> tuple[Figure, Axes]:
-    """Returns a figure with one row per name, from the top. Row i is at y = i and ``each`` high."""
-    left = max(map(len, names)) * LETTER + 14
+    """Returns a figure with one row per name, from the top. Row i is at y = i and ``each`` high. Names can have several
+    lines."""
+    left = max(len(line) for name in names for line in name.split("\n")) * LETTER + 14
+    each = max(each, 19 * max(name.count("\n") + 1 for name in names))
     figure, axes = sheet(each * len(names), title=title, below=below, left=left, right=right, top=top)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_yticks(range(len(names)), names, fontsize=TEXT, color=INK, parse_math=False)

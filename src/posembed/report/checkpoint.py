@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from posembed.checkpoints.found import PositionTable
@@ -11,7 +13,12 @@ from posembed.plots.source import Rows
 from posembed.report.page import Lines, Pairs, Part, Picture, Section, picture, render_page, write_page
 from posembed.report.words import capitalised
 from posembed.tables.health import describe_rows
+from posembed.tables.layout import Axis
 
+NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")  # of a layer, in a key
+FEWEST_ALIKE = 3  # tables among which one can stand out
+STANDS_OUT = 2.0  # times the scale of the middle table
+TINY = 1e-30
 KINDS = {"learned": "learned", "sinusoidal": "fixed sines and cosines"}
 # The title and the caption of each figure.
 WORDS = {
@@ -57,7 +64,10 @@ def facts(report: TableReport) -> list[tuple[str, str]]:
     table, learned, kind, length = report.table, report.learned, "not known", "not known"
     rows = [f"{table.rows} rows of {table.width}, {table.dtype}"]
     if isinstance(table, PositionTable):
-        kind, length, layout = KINDS[table.kind], f"{table.length} positions", table.layout
+        layout = table.layout
+        relative = any(axis.relative for axis in layout.axes)
+        kind = KINDS[table.kind] + ", relative" * relative
+        length = f"{table.length} positions"
         counts = {"reserved": layout.reserved, "prefix": layout.prefix, "tail": layout.tail}
         rows += [f"{number} {name}" for name, number in counts.items() if number]
         rows += [f"a grid of {layout.grid[0]} x {layout.grid[1]}"] if layout.grid else []
@@ -68,8 +78,11 @@ def facts(report: TableReport) -> list[tuple[str, str]]:
         ("shape", ", ".join(rows)),
         ("size", f"{report.parameters:,} parameters: {shares}"),
     ]
-    if table.field is not None:
-        lines.append(("config field", f"{table.field} = {table.field.value}"))
+    if isinstance(table, PositionTable) and table.layout.axes and not table.layout.grid:
+        lines[1:2] = [("axes", axes_in_words(table.layout.axes))]
+    fields = table.fields if isinstance(table, PositionTable) else filter(None, (table.field,))
+    if values := ", ".join(f"{field} = {field.value}" for field in fields):
+        lines.append(("config field", values))
     if report.dependents:
         more = f" and {len(report.dependents) - 3} more" if len(report.dependents) > 3 else ""
         lines.append(("also changes", ", ".join(report.dependents[:3]) + more))
@@ -90,6 +103,46 @@ def facts(report: TableReport) -> list[tuple[str, str]]:
     return lines
 
 
+def axes_in_words(axes: Sequence[Axis]) -> str:
+    """Returns the axes of a table with their sizes, such as "time 8, height 14, width 14"."""
+    sizes = ", ".join(f"{axis.name} {axis.size}" for axis in axes)
+    if not any(axis.relative for axis in axes):
+        return sizes
+    of = "differences" if all(axis.signed for axis in axes) else "distances"
+    return f"{sizes}: {' x '.join(str(axis.rows) for axis in axes)} {of}"
+
+
+def alike(reports: Iterable[TableReport]) -> list[list[TableReport]]:
+    """Groups the tables of layers that differ only in their values: equal names, apart from numbers, and layouts."""
+    groups: dict[tuple[object, ...], list[TableReport]] = {}
+    for report in reports:
+        table = report.table
+        layout = table.layout if isinstance(table, PositionTable) else None
+        findings = tuple(map(str, report.findings))
+        same = (NUMBER.sub("*", table.key), table.shape, layout, table.field, table.doubt, findings)
+        groups.setdefault(same, []).append(report)
+    return list(groups.values())
+
+
+def name_of(group: Sequence[TableReport]) -> str:
+    """Returns the key of a table, or of the tables of several layers: "layers.*.rel_pos_h (4 tables)"."""
+    keys = [report.table.key for report in group]
+    return keys[0] if len(keys) == 1 else f"{NUMBER.sub('*', keys[0])} ({len(keys)} tables)"
+
+
+def standing_out(group: Sequence[TableReport]) -> str:
+    """Returns which of several tables has values of another scale than the others, or ""."""
+    scales = [report.values.float().square().mean().sqrt().item() for report in group]
+    middle = sorted(scales)[len(scales) // 2]
+    ratios = [max(scale, TINY) / max(middle, TINY) for scale in scales]
+    if len(group) < FEWEST_ALIKE or not all(map(math.isfinite, scales)):
+        return ""
+    at = max(range(len(group)), key=lambda index: abs(math.log(ratios[index])))
+    if abs(math.log(ratios[at])) < math.log(STANDS_OUT):
+        return ""
+    return f"{group[at].table.key}: root mean square {scales[at]:.2g}, in the middle table {middle:.2g}"
+
+
 def write_checkpoint_page(report: CheckpointReport, path: str | Path) -> Path:
     """Writes a report of ``inspect_checkpoint`` as a self-contained HTML file. Raises the errors of ``write_page``."""
     return write_page(Path(path), render(report))
@@ -102,7 +155,7 @@ def render(report: CheckpointReport) -> str:
         title=f"What did the position tables of {name} learn?",
         about=f"{name}{kind}: {report.parameters:,} parameters; position tables: {len(report.tables)}.",
         answer=answer(report),
-        sections=[section_of(table, f"t{index}") for index, table in enumerate(report.tables)],
+        sections=[section_of(group, f"t{index}") for index, group in enumerate(alike(report.tables))],
     )
 
 
@@ -115,13 +168,16 @@ def shown_name(source: str) -> str:
 def answer(report: CheckpointReport) -> list[str]:
     if not report.tables:
         return [f"No position table was found: {report.why_none}."]
-    return [" ".join(sentences(table)) for table in report.tables]
+    return [" ".join(sentences(group[0], name_of(group))) for group in alike(report.tables)]
 
 
-def sentences(report: TableReport) -> Iterator[str]:
+def sentences(report: TableReport, name: str) -> Iterator[str]:
     table, learned = report.table, report.learned
-    holds = f"{table.length:,} positions" if isinstance(table, PositionTable) else f"{table.rows:,} rows"
-    yield f"{table.key}: {holds} of width {table.width:,}, {report.share_of_model:.1%} of the model."
+    holds = f"{table.rows:,} rows"
+    if isinstance(table, PositionTable):
+        relative = any(axis.relative for axis in table.layout.axes)
+        holds = f"{table.length:,} {'differences of positions' if relative else 'positions'}"
+    yield f"{name}: {holds} of width {table.width:,}, {report.share_of_model:.1%} of the model."
     for finding in report.findings:
         where = describe_rows(finding.rows) if len(finding.rows) < table.rows else "all rows"
         guess = " (perhaps)" if finding.what == "rarely trained" else ""
@@ -142,10 +198,14 @@ def sentences(report: TableReport) -> Iterator[str]:
         )
 
 
-def section_of(report: TableReport, name: str) -> Section:
+def section_of(group: Sequence[TableReport], name: str) -> Section:
+    """Returns the section of a table; of several tables that are alike, it shows the first."""
+    report = group[0]
     wrong = tuple(capitalised(text) for text in (*map(str, report.findings), report.table.doubt) if text)
     parts: list[Part] = [Lines(wrong)] if wrong else []
-    return Section(report.table.key, (*parts, Pairs(tuple(facts(report))), *pictures_of(report, name)))
+    apart = standing_out(group)
+    pairs = Pairs((*facts(report), *([("stands out", apart)] if apart else [])))
+    return Section(name_of(group), (*parts, pairs, *pictures_of(report, name)))
 
 
 def pictures_of(report: TableReport, name: str) -> Iterator[Picture]:
@@ -158,6 +218,7 @@ def pictures_of(report: TableReport, name: str) -> Iterator[Picture]:
     rows = layout.split(report.values)[1].double()[:MOST_ROWS]
     marked = [row for finding in report.findings if finding.what == "outlying" for row in finding.rows]
     after = len(report.values) - layout.front - len(rows)
-    for kind, figure in figures(Rows(rows, layout.front, layout.grid, after), marked):
+    flat = layout.shape if len(layout.shape) == 2 and len(rows) == math.prod(layout.shape) else None
+    for kind, figure in figures(Rows(rows, layout.front, flat, after), marked):
         title, caption = WORDS[kind]
         yield picture(figure, name=f"{name}-{kind}", described=f"{title}. {caption}", title=title, caption=caption)

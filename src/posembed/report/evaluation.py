@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from posembed.evaluation.measures import MEASURES, Measure, Verdict
-from posembed.evaluation.results import Evaluation, Row
+from posembed.evaluation.plan import Plan, PlannedRow
+from posembed.evaluation.results import UNITS, Evaluation, Row
 from posembed.evaluation.runnable import KINDS
-from posembed.plots.charts import Line, line_chart
-from posembed.report.page import Cell, Column, Lines, Section, Table, picture, render_page, table_of, write_page
-from posembed.report.words import by_outcome, capitalised, interval, number, signed
+from posembed.plots.charts import Line, dots_figure, line_chart
+from posembed.plots.style import shortened
+from posembed.report.page import (
+    Cell,
+    Column,
+    Lines,
+    Picture,
+    Section,
+    Table,
+    picture,
+    render_page,
+    table_of,
+    write_page,
+)
+from posembed.report.words import by_outcome, capitalised, interval, listed, number, signed
 from posembed.statistics import INTERVAL, Estimate
 
 MARKS: dict[Verdict, str] = {"better": "+", "worse": "-", "not significant": "="}
+FEW_BASELINES = 3
+"""With more baselines than this, one figure has only the best of them, and another has the differences of all."""
+NAMES = 220
+"""The largest width of names beside a figure, in points."""
 LOOKS: dict[Verdict, str] = {"better": "good", "worse": "bad", "not significant": "muted", "equal": "muted", "": ""}
 
 
@@ -54,16 +73,48 @@ def table(evaluation: Evaluation, measure: Measure) -> Table:
     return table_of(evaluation.rows, title, "", *columns, first="checkpoint")
 
 
+def plan_table(plan: Plan) -> Table:
+    """Returns the tokens that each row reads at each length, if nothing is kept."""
+
+    def at(length: int) -> Column:
+        def cell(row: PlannedRow) -> Cell:
+            job = row.jobs[length]
+            if job is None:
+                return Cell("too long", kind="muted")
+            return Cell(f"{job.tokens:,}", note="kept" if job.key in plan.kept else "")
+
+        return Cell(f"{length:,}", rank=plan.lengths[-1] - length), cell
+
+    return table_of(
+        plan.rows, "Tokens to read, by text length in tokens", "", *map(at, plan.lengths), first="checkpoint"
+    )
+
+
+def plan_words(plan: Plan) -> list[str]:
+    jobs, missing = len(plan.jobs), plan.missing
+    tokens = sum(job.tokens for job in missing.values())
+    return [
+        f"To measure: {', '.join(plan.measures)}. Rows and lengths that read the same tokens in the same way are "
+        f"measured once: {jobs} measurements in all, of which {jobs - len(missing)} are kept. "
+        f"{tokens:,} tokens remain to be read.",
+        *plan.notes,
+    ]
+
+
 def legend(evaluation: Evaluation) -> str:
     if evaluation.texts < 2:
-        return "With one text, there are no intervals, and any difference may be chance."
-    intervals = f"± gives half the width of the {INTERVAL} over texts; it is omitted if all texts have the same value."
+        return f"With one {evaluation.unit}, there are no intervals, and any difference may be chance."
+    units = UNITS[evaluation.unit]
+    intervals = (
+        f"± gives half the width of the {INTERVAL} over {units}; it is omitted if all {units} have the same value."
+    )
     if len(evaluation.rows) == 1:
         return intervals
     return (
         f"{intervals} Reference: {evaluation.reference.name}. Compared with the reference at the same length, paired "
-        "by text, + is significantly better, - is significantly worse, and = is not significant. The last column gives "
-        f"the difference from the reference at {evaluation.lengths[-1]:,} tokens (for perplexities, the ratio)."
+        f"by {evaluation.unit}, + is significantly better, - is significantly worse, and = is not significant. "
+        f"The last column gives the difference from the reference at {evaluation.lengths[-1]:,} tokens (for "
+        "perplexities, the ratio)."
     )
 
 
@@ -77,11 +128,11 @@ def answer(evaluation: Evaluation) -> list[str]:
     best = evaluation.best(measure.name, length)
     found = None if best is None else best.estimate(measure.name, length)
     if best is None or found is None:
-        return [f"No checkpoint has a value at {length:,} tokens."]
+        return [f"No checkpoint has a value at {length:,} tokens.", *best_of_all(evaluation, None)]
     ends = f"; {INTERVAL} {span(measure, found)}" if found.low is not None else ""
     sentences = [
         f"At {length:,} tokens, {best.name} has the best {measure.name}: {value(measure, found.value)} "
-        f"({evaluation.texts:,} texts{ends})."
+        f"({evaluation.texts:,} {UNITS[evaluation.unit]}{ends})."
     ]
     versus, theirs = best.versus(reference, measure.name, length), reference.estimate(measure.name, length)
     if reference is not best and versus is not None and theirs is not None:
@@ -89,10 +140,27 @@ def answer(evaluation: Evaluation) -> list[str]:
         ends = interval(versus, lambda end: difference(measure, end))
         paired = f"{best.name} ({by}{f'; paired {INTERVAL} {ends}' if ends else ''})"
         than = f"“{reference.name}” with {value(measure, theirs.value)}"
-        sentences += by_outcome(than, [(measure.verdict(versus), paired)])
+        sentences += by_outcome(than, [(measure.verdict(versus), paired)], evaluation.unit)
     rivals = [row for row in evaluation.checkpoints if row is not best]
     verdicts = [(measure.verdict(row.versus(best, measure.name, length)), row.name) for row in rivals]
-    return sentences + by_outcome(best.name, verdicts)
+    sentences += by_outcome(best.name, verdicts, evaluation.unit)
+    return sentences + best_of_all(evaluation, best)
+
+
+def best_of_all(evaluation: Evaluation, best: Row | None) -> list[str]:
+    """Returns sentences on the best row, if it is neither the best checkpoint nor the reference."""
+    measure, length, reference = MEASURES[evaluation.measures[0]], evaluation.lengths[-1], evaluation.reference
+    row = evaluation.best(measure.name, length, evaluation.rows)
+    found = None if row is None else row.estimate(measure.name, length)
+    if row is None or found is None or row is best or row is reference:
+        return []
+    sentences = [f"Of all rows, “{row.name}” has the best {measure.name}: {value(measure, found.value)}."]
+    others = [other for other in (best, reference) if other is not None and other is not row]
+    verdicts = {f"“{other.name}”": measure.verdict(row.versus(other, measure.name, length)) for other in others}
+    for verdict in dict.fromkeys(verdicts.values()):
+        names = [name for name, of_name in verdicts.items() if of_name == verdict]
+        sentences += by_outcome(listed(names), [(verdict, "It")], evaluation.unit)
+    return sentences
 
 
 def better(measure: Measure) -> str:
@@ -128,36 +196,74 @@ def write_evaluation_page(evaluation: Evaluation, path: str | Path) -> Path:
 
 
 def render(evaluation: Evaluation) -> str:
-    measure, sentences = evaluation.measures[0], " ".join(answer(evaluation))
+    measure, sentences, units = evaluation.measures[0], " ".join(answer(evaluation)), UNITS[evaluation.unit]
     curve = picture(
         length_figure(evaluation, measure),
         name="lengths",
         described=sentences,
-        caption=f"{capitalised(measure)} by text length in tokens. Shaded bands are {INTERVAL}s over texts. Rows with "
-        "overlapping intervals can still differ significantly, because they are measured on the same texts.",
+        caption=f"{capitalised(measure)} by text length in tokens. Shaded bands are {INTERVAL}s over {units}. Rows "
+        f"with overlapping intervals can still differ significantly, because they are measured on the same {units}.",
     )
     return render_page(
         title=f"How good is the model at {evaluation.lengths[-1]:,} tokens of text?",
-        about=f"{capitalised(KINDS[evaluation.kind])}, on {evaluation.texts:,} texts: "
+        about=f"{capitalised(KINDS[evaluation.kind])}, on {evaluation.texts:,} {UNITS[evaluation.unit]}: "
         f"{', '.join(row.name for row in evaluation.checkpoints)}.",
         answer=[sentences],
         sections=[
-            Section("", (curve,)),
+            Section("", (curve, *([differences(evaluation)] if many_baselines(evaluation) else []))),
             Section("The numbers", tuple(tables(evaluation)), says=legend(evaluation)),
             Section("How it was measured", (Lines(evaluation.notes),)),
         ],
     )
 
 
+def many_baselines(evaluation: Evaluation) -> bool:
+    return len(evaluation.rows) - len(evaluation.checkpoints) > FEW_BASELINES
+
+
+def rows_to_draw(evaluation: Evaluation, measure: str) -> list[Row]:
+    """Returns the rows of the figure by length: all, or else the checkpoints, the reference and the best row."""
+    if not many_baselines(evaluation):
+        return list(evaluation.rows)
+    best = evaluation.best(measure, evaluation.lengths[-1], evaluation.rows)
+    return [row for row in evaluation.rows if not row.baseline or row in (evaluation.reference, best)]
+
+
+def differences(evaluation: Evaluation) -> Picture:
+    """Returns a picture of the difference of every row from the reference at the longest length."""
+    measure, length, reference = MEASURES[evaluation.measures[0]], evaluation.lengths[-1], evaluation.reference
+    versus = {row.name: row.versus(reference, measure.name, length) for row in evaluation.rows if row is not reference}
+    known = [(row, found) for row in evaluation.rows if (found := versus.get(row.name)) is not None]
+    rows = [
+        (
+            "\n".join(shortened(name, NAMES) for name in (row.checkpoint, row.baseline) if name),
+            replace(found, values=()),
+            difference(measure, found.value),
+        )
+        for row, found in known
+    ]
+    what = f"{measure.name} at {length:,} tokens, minus that of “{reference.name}”"
+    figure = dots_figure(rows, title=what, below="difference", marked=0.0)
+    figure.axes[0].xaxis.set_major_locator(MaxNLocator(3))
+    return picture(
+        figure,
+        name="differences",
+        described=f"{what}: {'; '.join(f'{row.name}: {difference(measure, found.value)}' for row, found in known)}.",
+        caption=f"Every row at {length:,} tokens, compared with “{reference.name}”, the dotted line. Lines are paired "
+        f"{INTERVAL}s over {UNITS[evaluation.unit]}; a row whose line does not cross the dotted line differs "
+        "significantly. Of many rows, the best is partly the best by chance.",
+    )
+
+
 def length_figure(evaluation: Evaluation, measure: str) -> Figure:
-    lengths, perplexity = evaluation.lengths, MEASURES[measure].perplexity
+    lengths, perplexity, drawn = evaluation.lengths, MEASURES[measure].perplexity, rows_to_draw(evaluation, measure)
     lines = [
         Line.of(
             row.name,
             {length: row.estimate(measure, length) for length in lengths},
             end=None if row.fits(lengths[-1]) else row.length,
         )
-        for row in evaluation.rows
+        for row in drawn
     ]
     ends = [end for line in lines for at in line.points.values() for end in (at.low, at.value, at.high)]
     finite = [end for end in ends if end is not None and math.isfinite(end)]
@@ -168,6 +274,6 @@ def length_figure(evaluation: Evaluation, measure: str) -> Figure:
         below="tokens of text",
         ticks=lengths,
         logarithmic=(min(finite, default=1.0) / 1.05, max(finite, default=1.0) * 1.05) if perplexity else None,
-        baselines=[row.name for row in evaluation.rows if row.baseline],
+        baselines=[row.name for row in drawn if row.baseline],
         past_end="takes at most",
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from posembed.lab.runs.results import RunResult, seeds_of
 from posembed.statistics import INTERVAL, Estimate
-from posembed.words import listed, number
+from posembed.words import called, listed, number
 
 if TYPE_CHECKING:
     from posembed.lab.question import Row
@@ -18,7 +18,7 @@ OUTCOMES = {
     "better": ("is", "are", "significantly better than {}"),
     "worse": ("is", "are", "significantly worse than {}"),
     "not significant": ("is", "are", "not significantly different from {}"),
-    "equal": ("equals", "equal", "{} on every text"),
+    "equal": ("equals", "equal", "{} on every {unit}"),
     "unknown": ("has", "have", "no interval for the difference from {}"),
 }
 """For each outcome: the verb for one name, the verb for several names, and the rest of the sentence, which contains the
@@ -62,11 +62,6 @@ def up_to(largest: int | None, tested: Sequence[int]) -> str:
     return f"{largest:,}+" if largest == max(tested) else f"{largest:,}"
 
 
-def called(encoding: str) -> str:
-    """Returns an encoding's name for a sentence. "none" is quoted, because it would read as a word."""
-    return f"“{encoding}”" if encoding.partition("+")[0] == "none" else encoding
-
-
 def names_of(rows: Iterable[Row]) -> str:
     return listed([called(row.name) for row in rows])
 
@@ -87,8 +82,9 @@ def outcome(difference: Estimate | None, *, same: float = 0.0) -> str:
     return {None: "unknown", "below": "better", "above": "worse", "both": "not significant"}[side]
 
 
-def by_outcome(reference: str, found: Iterable[tuple[str, str]]) -> list[str]:
+def by_outcome(reference: str, found: Iterable[tuple[str, str]], unit: str = "text") -> list[str]:
     """Returns one sentence per outcome. ``found``: for each name, a key of OUTCOMES (or "") and the text to list.
+    ``unit``: what each value belongs to.
 
     >>> by_outcome("alibi", [("better", "rope"), ("better", "t5")])
     ['rope and t5 are significantly better than alibi.']
@@ -97,7 +93,7 @@ def by_outcome(reference: str, found: Iterable[tuple[str, str]]) -> list[str]:
     for outcome, (singular, plural, compared) in OUTCOMES.items():
         if texts := [text for each, text in known if each == outcome]:
             verb = plural if len(texts) > 1 else singular
-            sentences.append(f"{listed(texts)} {verb} {compared.format(reference)}.")
+            sentences.append(f"{listed(texts)} {verb} {compared.format(reference, unit=unit)}.")
     return sentences
 
 

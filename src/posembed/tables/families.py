@@ -38,13 +38,15 @@ class KnownTable:
 class Family:
     """The layouts and tables of one model type.
 
-    line: the layout of positions in a line. grid: the layout of image patches, without the grid's size.
+    line: the layout of positions in a line. grid: the layout of image patches, without the grid's size. differences:
+    the layout of relative positions, without their axes.
     after_padding: whether position 0 follows the row of the config's ``pad_token_id``, as in RoBERTa.
     tables: the tables of a family that transformers does not build.
     """
 
     line: TableLayout = TableLayout.BERT
     grid: TableLayout = TableLayout.BERT
+    differences: TableLayout = TableLayout.BERT
     after_padding: bool = False
     tables: tuple[KnownTable, ...] = ()
 
@@ -66,6 +68,8 @@ FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(("clip", "clip_vision_model", "vit"), Family(grid=TableLayout.VIT)),
     "deit": Family(grid=TableLayout.DEIT),
     **dict.fromkeys(("llama4", "llama4_vision_model"), Family(grid=TableLayout(tail=1))),
+    # Behind the differences: class token to patch, patch to class token, class token to itself.
+    **dict.fromkeys(("beit", "data2vec-vision"), Family(differences=TableLayout(tail=3))),
     "open_clip": Family(
         tables=(
             KnownTable(key="positional_embedding", fields=(OPEN_CLIP_TEXT,), default=77),

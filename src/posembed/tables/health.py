@@ -6,25 +6,26 @@ from a real table, all-MiniLM-L6-v2 (512 x 384), whose rows 0, 127, 510 and 511 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout, table_rows
+from posembed.tables.rare_rows import (
+    EVALUATE,
+    FEWEST_DIMENSIONS,
+    LOOKS_RARE,
+    WINDOW,
+    local_median,
+    norm_step,
+    rough_end,
+)
 from posembed.tables.similarity import neighbour_cosine
-
-WINDOW = 8
-"""The number of rows on either side that a row is compared with: few enough to follow a drift along the table."""
-
-FEWEST_DIMENSIONS = 32
-"""The fewest dimensions for calling a row outlying or never trained: with fewer, chance alone makes rows look alike
-(two random rows have cosines around 1/sqrt(32) = .18) and their norms differ."""
+from posembed.tables.sources import Table, table_in
 
 SIGMAS = 6
 """The number of standard deviations beyond which a value is not noise. Normal noise exceeds 6 twice in 10^9."""
@@ -46,37 +47,6 @@ FRESH = 4.0
 on average, and its mean over 16 neighbours exceeds 4 once in 10^7. MiniLM's lowest mean is 35; in a small language
 model the median was 8 after 100 steps of training, 43 after 600."""
 
-ROUGH = 1.5
-"""The smallest ratio of the roughness of rows at the end of a table to that of its smoothest part for which the rows
-look rarely trained. Few gradients leave rows noisy: in small language models, rows that under 6% of the texts reached
-had 2 to 3 times that roughness; rows that all texts reached had at most 1.1 times."""
-
-FEWEST_ROUGH = 4
-"""The fewest such rows, because the last row or two are often marked."""
-
-STEP = 0.08
-"""The smallest relative change of the norm from one row to the next that looks like the end of most training texts. In
-MiniLM it is .14 at row 128, where BERT's shorter texts ended; elsewhere it is at most .07."""
-
-STEP_WINDOW = 16
-"""The number of rows on either side whose median norms are compared for a step."""
-
-STEP_SIGMAS = 8
-"""The smallest step in standard deviations of such changes in the whole table."""
-
-STEP_ABRUPT = 0.7
-"""The smallest share of a step that must happen within four rows on either side. A drift has a quarter there."""
-
-STEP_ALONE = 0.6
-"""The largest ratio of the second largest change to the step. In MiniLM it is .49."""
-
-LARGEST_STEP = 2.0
-"""The largest ratio of the norms after a step to those before it. Lengthened tables have larger steps."""
-
-EVALUATE = "Evaluate the model on texts of this length before you rely on it, or train on more of them."
-LOOKS_RARE = "It looks as if few training texts were long enough to reach these rows, but other causes are possible."
-TRAINED_RARELY = "Few training texts were long enough to reach these rows, so they are noisier than the others."
-
 TOKEN_RATIO = 3.0
 """The largest ratio of the rows' norm to the tokens' norm. At 3, position makes up 9/10 of the variance of the sum."""
 
@@ -85,9 +55,6 @@ ROW_RATIO = 20.0
 
 SHOWN = 4
 """The largest number of rows whose values a figure lists."""
-
-RARE = 0.1
-"""A row is rarely trained if it is trained less than this many times as often as the row that is trained most."""
 
 UNTRAINED = "Train the table, or check whether its key was found when the checkpoint was loaded."
 UNREACHED = (
@@ -133,21 +100,22 @@ def describe_rows(rows: tuple[int, ...]) -> str:
 
 
 def check_table(
-    table: Tensor,
+    table: Table,
     *,
-    layout: TableLayout = TableLayout(),  # noqa: B008  (frozen)
+    layout: TableLayout | None = None,
     token_norm: float | None = None,
 ) -> tuple[Finding, ...]:
     """Lists a table's problems, the worst first. The list for a sound table is empty.
 
     Args:
-        table: (N, D), (1, N, D) or (N, 1, D), floating.
+        table: a floating tensor or array (N, D), (1, N, D) or (N, 1, D), or a module that is or holds one table.
         layout: the roles of its rows. Only rows of positions are judged, but all rows are checked for NaN and infinity.
+            None means the layout of the layer; without one, all rows are positions.
         token_norm: the mean norm of the token rows that the table is added to, times the model's own factor if it has
             one (sqrt(D) in the original Transformer). None skips the check of scale.
 
     Raises:
-        ArgumentError: a table, layout or norm that cannot be used.
+        ArgumentError: a table, layout or norm that cannot be used, such as a model of transformers or a path.
 
     Examples:
         >>> import torch
@@ -160,7 +128,8 @@ def check_table(
     """
     if token_norm is not None and not token_norm > 0:
         raise ArgumentError(f"token_norm is the mean norm of the token rows, above 0; got {token_norm}")
-    return tuple(_findings(table_rows(table).detach().to("cpu", torch.float64), layout, token_norm))
+    values, own = table_in(table)
+    return tuple(_findings(table_rows(values).detach().to("cpu", torch.float64), layout or own, token_norm))
 
 
 def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> Iterator[Finding]:
@@ -223,7 +192,7 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
             "Marked positions: the first row often marks the start, others mark where training sequences ended.",
             "This is not a fault, but tiling repeats the marks and interpolation blurs them: evaluate a resized table.",
         )
-    if layout.grid is None and not repeated.any():
+    if not layout.axes and not repeated.any():
         yield from _of_rare(rows[~fresh], places[~fresh])
     if token_norm is not None:
         yield from _of_scale(rows, places, token_norm)
@@ -241,15 +210,15 @@ def _of_rare(rows: Tensor, places: Tensor) -> Iterator[Finding]:
         yield Finding("rarely trained", tuple(places[start:].tolist()), figure, LOOKS_RARE, EVALUATE)
 
 
-def check_scale(tokens: Tensor, table: Tensor | nn.Module, *, layout: TableLayout | None = None) -> tuple[Finding, ...]:
+def check_scale(tokens: Tensor, table: Table, *, layout: TableLayout | None = None) -> tuple[Finding, ...]:
     """Compares the scales of tokens and of the rows added to them. Returns one finding if either drowns the other.
 
     A table of zeros, which a model fills by training, gives no finding.
 
     Args:
         tokens: embedded tokens (..., D), floating, at the scale at which the rows are added to them.
-        table: the rows (N, D), or a layer that has them: one of posembed's, or an nn.Embedding.
-        layout: the roles of the rows. None means the layer's layout; without one, all rows are positions.
+        table: as in ``check_table``.
+        layout: as in ``check_table``.
 
     Raises:
         ArgumentError: tokens and rows of different widths, or a layer without rows.
@@ -261,14 +230,8 @@ def check_scale(tokens: Tensor, table: Tensor | nn.Module, *, layout: TableLayou
         >>> finding.remedy
         "Start from rows of the tokens' scale (std=1), or from tokens of the rows' scale (std=0.02)."
     """
-    rows: Tensor | None = table if isinstance(table, Tensor) else None
-    if isinstance(table, nn.Module):
-        of_encoding: Any = getattr(table, "table", None)
-        rows = getattr(table, "weight", None) if of_encoding is None else of_encoding()
-        layout = getattr(table, "layout", None) if layout is None else layout
-    if rows is None:
-        raise ArgumentError(f"expected a table (N, D) or a layer that has one; got {type(table).__name__}")
-    rows, layout = table_rows(rows).detach().to("cpu", torch.float64), layout or TableLayout()
+    values, own = table_in(table)
+    rows, layout = table_rows(values).detach().to("cpu", torch.float64), layout or own
     if not tokens.is_floating_point() or tokens.shape[-1] != rows.shape[1]:
         raise ArgumentError(
             f"tokens must be floats (..., D={rows.shape[1]}); got {tuple(tokens.shape)} of {tokens.dtype}"
@@ -358,73 +321,6 @@ def outlying_rows(rows: Tensor) -> Tensor:
     return (change.abs() > _limit(change, NORM_CHANGE)) | (drop > _limit(drop, least_drop))
 
 
-def rough_end(rows: Tensor) -> tuple[int, float]:
-    """Returns the first of the rows (N, D) at the end of a table that look rarely trained because they are rough, and
-    their median roughness relative to the table's smoothest part. Returns (N, 1.0) if none do.
-
-    The roughness of a row is the norm of its second difference. Trained rows follow smooth curves; the noise of a few
-    gradients does not. A row must be rough both in itself and relative to the norms around it, because both may drift.
-    """
-    n, dim = rows.shape
-    if n < 4 * WINDOW or dim < FEWEST_DIMENSIONS:
-        return n, 1.0
-    rough = roughness(rows)
-    times = torch.minimum(_over_least(rough), _over_least(rough / local_median(rows.norm(dim=1))))
-    # The medians of 5 rows, so that a single marked row is not enough.
-    medians = F.pad(times[None], (2, 2), mode="replicate")[0].unfold(0, 5, 1).median(dim=1).values
-    calm = (medians <= ROUGH).nonzero()[:, 0]
-    start = int(calm[-1]) + 1 if len(calm) else n
-    return (start, times[start:].median().item()) if n - start > FEWEST_ROUGH else (n, 1.0)
-
-
-def _over_least(values: Tensor) -> Tensor:
-    """Divides values by the smallest of their local medians. Returns ones if that is 0."""
-    least = local_median(values).min()
-    return values / least if least > 0 else torch.ones_like(values)
-
-
-def roughness(rows: Tensor) -> Tensor:
-    """Returns the norm of the second difference of rows (N, D) around each row, (N,), N >= 3. The first and the last
-    row have that of their neighbours."""
-    return F.pad((rows[2:] - 2 * rows[1:-1] + rows[:-2]).norm(dim=1)[None], (1, 1), mode="replicate")[0]
-
-
-def norm_step(rows: Tensor) -> tuple[int, float]:
-    """Returns the first of the rows (N, D) after the largest step of the norms, and the relative change. Returns
-    (N, 0.0) if no step stands out.
-
-    Texts that were truncated at a length train the rows below it more than the rows above it.
-    """
-    n, dim = rows.shape
-    if n < 6 * STEP_WINDOW or dim < FEWEST_DIMENSIONS:
-        return n, 0.0
-    norms = rows.norm(dim=1).log()
-    change = _changes(norms, STEP_WINDOW)
-    largest = int(change.abs().argmax())
-    step, row = change[largest].abs().item(), largest + STEP_WINDOW
-    near = _changes(norms, 4)[max(row - 8, 0) - 4 : row + 8 - 4].abs().max().item()
-    others = change.abs()[(torch.arange(len(change)) - largest).abs() >= 2 * STEP_WINDOW]
-    deviation = 1.4826 * change.abs().median().item()
-    stands_out = step > max(math.log1p(STEP), STEP_SIGMAS * deviation, others.max().item() / STEP_ALONE)
-    if not stands_out or near < STEP_ABRUPT * step or step > math.log(LARGEST_STEP):
-        return n, 0.0
-    # The medians find the step only roughly. It is where two constants fit the norms around it best.
-    around = norms[largest : largest + 2 * STEP_WINDOW]
-    errors = [
-        sum((part - part.median()).abs().sum().item() for part in (around[:cut], around[cut:]))
-        for cut in range(WINDOW, 2 * STEP_WINDOW - WINDOW)
-    ]
-    start = largest + WINDOW + min(range(len(errors)), key=errors.__getitem__)
-    return start, math.expm1(change[largest].item())
-
-
-def _changes(values: Tensor, window: int) -> Tensor:
-    """Returns the differences of the medians of ``window`` values after and before each place: entry i is the change at
-    place i + window."""
-    medians = values.unfold(0, window, 1).median(dim=1).values
-    return medians[window:] - medians[:-window]
-
-
 def norm_over_median(rows: Tensor) -> Tensor:
     """Returns each row's norm as a multiple of the median around it. Needs N > 2 WINDOW and no dead rows."""
     norms = rows.norm(dim=1)
@@ -435,13 +331,6 @@ def nearer_cosine(rows: Tensor) -> Tensor:
     """Returns each row's cosine to the more similar of its neighbours. The first and last row have only one."""
     cosine = neighbour_cosine(rows)
     return torch.maximum(F.pad(cosine, (1, 0), value=-1), F.pad(cosine, (0, 1), value=-1))
-
-
-def local_median(values: Tensor) -> Tensor:
-    """Returns the median of the 2 WINDOW + 1 values around each value, within the table: (N,), N > 2 WINDOW."""
-    n = len(values)
-    medians = values.unfold(0, 2 * WINDOW + 1, 1).median(dim=1).values
-    return medians[(torch.arange(n) - WINDOW).clamp(0, n - 2 * WINDOW - 1)]
 
 
 def _runs(flags: Tensor, shortest: int) -> Tensor:

@@ -4,10 +4,27 @@
 
 Position 0 is row 0 in BERT and row ``pad_token_id + 1`` in RoBERTa; a ViT's table starts with the class token's
 row and continues as a grid.
+
+The positions of a table lie along axes. A text has one axis, an image has height and width, a video also has time, and
+a spectrogram has frequency and time. An axis of n cells has n rows, or 2 n - 1 rows if each row stands for a
+difference of two positions. The last axis changes fastest:
+
+    text            no axes: one axis of any length     BERT (512, D)
+    image           height, width                       ViT (1, 1 + 14 * 14, D), SAM (1, 64, 64, D)
+    video           time, height, width                 ViViT (1, 1 + 16 * 14 * 14, D)
+    sound           frequency, time                     AST (1, 2 + 12 * 101, D)
+    differences     height, width, both relative        Swin (13 * 13, H), BEiT (27 * 27 + 3, H)
+    one axis        height, relative                    SAM's rel_pos_h (127, D / H)
+
+A tensor may store these rows in other ways: with the axes apart, or behind the heads. ``TableLayout.dims`` names the
+dimensions of the tensor that enumerate the positions; ``rows_in`` turns any such tensor into rows (N, D), and
+``stored`` turns rows back into the tensor. All other code reads rows (N, D).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from numbers import Integral
 from typing import ClassVar
@@ -21,6 +38,51 @@ PADDING = -1
 """The position of a padding token. A table with a pad row reads that row for it; other tables reject it."""
 
 
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a table's positions.
+
+    Args:
+        name: "height" and "width" (image), "time" (video), "frequency" and "time" (sound), or any other name.
+        size: the number n of cells along the axis.
+        relative: whether the rows are the 2 n - 1 differences -(n - 1) .. n - 1 of two cells, instead of the n cells.
+        signed: False if relative rows are the n distances 0 .. n - 1 of two cells instead, as in LeViT.
+
+    Raises:
+        ArgumentError: a size below 1.
+
+    Examples:
+        >>> from posembed import Axis
+        >>> Axis("height", 14).rows, Axis("height", 14, relative=True).rows
+        (14, 27)
+    """
+
+    name: str
+    size: int
+    relative: bool = False
+    signed: bool = True
+
+    def __post_init__(self) -> None:
+        if not _is_side(self.size):
+            raise ArgumentError(f"the size of an axis is a whole number of at least 1; {self.name} got {self.size!r}")
+
+    @property
+    def rows(self) -> int:
+        """The number of rows along the axis: n, or 2 n - 1 differences."""
+        return 2 * self.size - 1 if self.relative and self.signed else self.size
+
+    def __str__(self) -> str:
+        of = f"of {self.name}"
+        return (
+            f"{self.rows} {'differences' if self.signed else 'distances'} {of}"
+            if self.relative
+            else f"{self.size} {of}"
+        )
+
+
+IMAGE_AXES = ("height", "width")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableLayout:
     """The roles of the rows of a table (N, D). By default row i is position i.
@@ -32,20 +94,28 @@ class TableLayout:
         grid: (height, width) if the positions are the cells of a grid, row by row; None for a sequence and for a
             grid of unknown size.
         tail: the number of rows of special tokens after the positions.
+        axes: the axes of the positions, the last one changing fastest; () for a sequence of any length. A grid is
+            the axes height and width, so give one of both.
+        dims: the dimensions of the stored tensor that enumerate the positions: one for all axes, or one for each. ()
+            for tables (N, D), (1, N, D) and (N, 1, D).
 
-    "Length" always means the number of positions that the table holds.
+    "Length" always means the number of positions that the table holds. On relative axes, these are differences.
 
     Raises:
-        ArgumentError: numbers that no table can have, or a pad_row that is not reserved.
+        ArgumentError: numbers that no table can have, a pad_row that is not reserved, a grid that disagrees with the
+            axes, or axes apart beside rows of special tokens.
 
     Examples:
         >>> import torch
-        >>> from posembed import TableLayout
+        >>> from posembed import Axis, TableLayout
         >>> layout = TableLayout.roberta(pad_id=1)
         >>> layout.length(514)  # 514 rows hold 512 positions
         512
         >>> layout.rows_of(torch.tensor([0, 1, 2])).tolist()
         [2, 3, 4]
+        >>> window = (Axis("height", 7, relative=True), Axis("width", 7, relative=True))
+        >>> TableLayout(axes=window).length(169)  # a Swin Transformer's differences in a window of 7 x 7
+        169
     """
 
     reserved: int = 0
@@ -53,6 +123,8 @@ class TableLayout:
     prefix: int = 0
     grid: tuple[int, int] | None = None
     tail: int = 0
+    axes: tuple[Axis, ...] = ()
+    dims: tuple[int, ...] = ()
 
     BERT: ClassVar[TableLayout]
     GPT2: ClassVar[TableLayout]
@@ -76,6 +148,22 @@ class TableLayout:
             )
         if self.grid is not None and (len(self.grid) != 2 or not all(map(_is_side, self.grid))):
             raise ArgumentError(f"grid must be (height, width), each at least 1; got {self.grid}")
+        self._match_grid_and_axes()
+        if len(self.dims) > 1 and (len(self.dims) != len(self.axes) or self.front or self.tail):
+            raise ArgumentError(
+                f"dims gives one dimension for each axis, without rows of special tokens; got dims={self.dims} for "
+                f"{len(self.axes)} axes and {self.front + self.tail} other rows"
+            )
+
+    def _match_grid_and_axes(self) -> None:
+        """Gives a grid its axes, and the axes height and width their grid."""
+        if self.grid is not None and not self.axes:
+            object.__setattr__(self, "axes", tuple(map(Axis, IMAGE_AXES, self.grid)))
+        image = tuple(axis.name for axis in self.axes) == IMAGE_AXES and not any(axis.relative for axis in self.axes)
+        grid = tuple(axis.size for axis in self.axes) if image else None
+        if self.grid is not None and tuple(self.grid) != grid:
+            raise ArgumentError(f"grid={self.grid} is not the axes {self.axes}; pass one of both")
+        object.__setattr__(self, "grid", grid)
 
     @classmethod
     def roberta(cls, pad_id: int = 1) -> TableLayout:
@@ -86,11 +174,24 @@ class TableLayout:
 
     def on_grid(self, height: int, width: int) -> TableLayout:
         """Returns the same layout with this grid."""
-        return replace(self, grid=(height, width))
+        return replace(self, grid=(height, width), axes=())
+
+    def resized(self, sizes: Mapping[str, int]) -> TableLayout:
+        """Returns the same layout with other sizes of the axes with these names.
+
+        Raises:
+            ArgumentError: a name that no axis has.
+        """
+        names = [axis.name for axis in self.axes]
+        if unknown := [name for name in sizes if name not in names]:
+            raise ArgumentError(f"expected sizes of the axes {', '.join(names) or '(none)'}; got {', '.join(unknown)}")
+        axes = tuple(replace(axis, size=sizes.get(axis.name, axis.size)) for axis in self.axes)
+        return replace(self, axes=axes, grid=None)
 
     def __str__(self) -> str:
         """Formats the constructor call, leaving out default values."""
-        given = ((f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default)
+        shown = [f for f in fields(self) if not (f.name == "axes" and self.grid)]
+        given = ((f.name, getattr(self, f.name)) for f in shown if getattr(self, f.name) != f.default)
         return f"TableLayout({', '.join(f'{name}={value}' for name, value in given)})"
 
     @property
@@ -98,12 +199,38 @@ class TableLayout:
         """The number of rows before position 0, which is also the row number of position 0."""
         return self.reserved + self.prefix
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of rows along each axis; () for a sequence of any length."""
+        return tuple(axis.rows for axis in self.axes)
+
+    def rows_in(self, tensor: Tensor) -> Tensor:
+        """Returns the rows (N, D) of a stored table. D is the product of all dimensions other than ``dims``."""
+        if not self.dims:
+            return table_rows(tensor)
+        count = len(self.dims)
+        rows = tensor.movedim(self.dims, tuple(range(count)))
+        return rows.reshape(math.prod(rows.shape[:count]), math.prod(rows.shape[count:]))
+
+    def stored(self, rows: Tensor, like: Tensor) -> Tensor:
+        """Returns rows (N, D) as the tensor that stores them: the inverse of ``rows_in``.
+
+        like: a tensor of the same table at any size. It gives the dimensions that do not enumerate positions.
+        """
+        if not self.dims:
+            return as_table(rows, like)
+        count = len(self.dims)
+        others = like.movedim(self.dims, tuple(range(count))).shape[count:]
+        cells = rows.reshape(*(self.shape if count > 1 else rows.shape[:1]), *others)
+        return cells.movedim(tuple(range(count)), self.dims).contiguous()
+
     def rows(self, length: int) -> int:
         """Returns the number of rows that a table needs to hold this many positions."""
-        if self.grid is not None and length != self.grid[0] * self.grid[1]:
+        if self.axes and length != (cells := math.prod(self.shape)):
+            held = f"a grid of {self.grid[0]} x {self.grid[1]}" if self.grid else " x ".join(map(str, self.axes))
             raise ArgumentError(
-                f"a grid of {self.grid[0]} x {self.grid[1]} holds {self.grid[0] * self.grid[1]} positions; "
-                f"got a length of {length}. Pass the grid that belongs to this table"
+                f"{held} holds {cells} positions; got a length of {length}. Pass the "
+                f"{'grid' if self.grid else 'axes'} that {'belongs' if self.grid else 'belong'} to this table"
             )
         return self.front + length + self.tail
 

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.tables.health import EVALUATE, RARE, TRAINED_RARELY, Finding
+from posembed.tables.health import Finding
 from posembed.tables.layout import table_rows
+from posembed.tables.rare_rows import EVALUATE, RARE, TRAINED_RARELY
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.spectrum import Spectrum
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.tables.layout import TableLayout, as_table, table_rows
-from posembed.tables.resize_methods import GRID_METHODS, TEXT_METHODS
+from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout, table_rows
+from posembed.tables.resize_methods import GRID, TEXT, Kernels, groups, kernels_of
 
-DEFAULT_TEXT_METHOD = "tile"
+DEFAULT_TEXT_METHOD = TEXT.default
 WHY_TEXT_METHOD = "it keeps every existing row, and in a sentence encoder linear interpolation was worse at all lengths"
 """Measured by benchmarks/resize_quality.py, where random rows did equally well. In Longformer, which was lengthened
 and then fine-tuned, random rows were far worse than tiling (arXiv:2004.05150)."""
-DEFAULT_GRID_METHOD = "bicubic-antialias"
+DEFAULT_GRID_METHOD = GRID.default
 
 Method = Callable[[Tensor, Any], Tensor]
 
@@ -26,6 +26,7 @@ def resize_table(
     *,
     length: int | None = None,
     grid: tuple[int, int] | None = None,
+    sizes: Mapping[str, int] | None = None,
     method: str | Method | None = None,
     layout: TableLayout = TableLayout(),  # noqa: B008  (frozen)
 ) -> Tensor:
@@ -35,17 +36,21 @@ def resize_table(
     (float64 for a float64 table) and rounded once. The result is differentiable in ``table``.
 
     Args:
-        table: (N, D), (1, N, D) or (N, 1, D), floating.
+        table: (N, D), (1, N, D) or (N, 1, D), floating; or of any shape whose positions ``layout.dims`` names.
         length: the new number of positions, for positions in a line.
         grid: the new (height, width), for a layout with a grid.
-        method: a name in ``TEXT_METHODS`` (default "tile", which truncates if the table gets shorter) or in
-            ``GRID_METHODS`` (default "bicubic-antialias"); or a function from (rows (n, D), length) to
+        sizes: the new sizes of some or all axes by name, for a layout with axes. A relative axis of size n has the
+            2 n - 1 differences of n cells.
+        method: a name in ``TEXT_METHODS`` (default "tile", which truncates if the table gets shorter), in
+            ``GRID_METHODS`` (default "bicubic-antialias"), for a relative height and width in
+            ``DIFFERENCE_GRID_METHODS`` (default "bicubic"), for any other single axis in ``LINE_METHODS`` or
+            ``DIFFERENCE_METHODS`` (default "linear"); or a function from (rows (n, D), length) to
             (length, D), or from (rows (h, w, D), grid) to (height, width, D), such as
             ``partial(hierarchical, alpha=0.3)``.
-        layout: the roles of the rows of ``table``, with its current grid.
+        layout: the roles of the rows of ``table``, with its current grid or axes.
 
     Returns:
-        A new tensor with the table's axes, dtype and device: (M, D), (1, M, D) or (M, 1, D). If the size
+        A new tensor with the table's dimensions, dtype and device: (M, D), (1, M, D) or (M, 1, D). If the size
         does not change, any method returns a copy.
 
     Raises:
@@ -53,47 +58,104 @@ def resize_table(
 
     Examples:
         >>> import torch
-        >>> from posembed import TableLayout, resize_table
+        >>> from posembed import Axis, TableLayout, resize_table
         >>> table = torch.randn(512, 64)
         >>> resize_table(table, length=2048).shape
         torch.Size([2048, 64])
         >>> image_table = torch.randn(1, 197, 64)  # a class token and 14 x 14 patches
         >>> resize_table(image_table, grid=(24, 24), layout=TableLayout.VIT.on_grid(14, 14)).shape
         torch.Size([1, 577, 64])
+        >>> window = TableLayout(axes=(Axis("height", 7, relative=True), Axis("width", 7, relative=True)))
+        >>> resize_table(torch.randn(169, 4), sizes={"height": 12, "width": 12}, layout=window).shape
+        torch.Size([529, 4])
     """
-    rows = table_rows(table)
-    if (length is None) == (grid is None):
-        raise ArgumentError("pass exactly one of length=... (positions in a line) and grid=(height, width) (images)")
+    rows = layout.rows_in(table)
+    if sum(size is not None for size in (length, grid, sizes)) != 1:
+        raise ArgumentError(
+            "pass exactly one of length=... (positions in a line), grid=(height, width) (images) and sizes={axis: "
+            "size, ...}"
+        )
     front, positions, tail = layout.split(rows)
-    size: Any
-    shape: tuple[int, ...]
-    if grid is None:
-        if layout.grid is not None:
-            raise ArgumentError(
-                f"the positions of this table are a grid of {layout.grid[0]} x {layout.grid[1]}; got length={length}. "
-                "Pass grid=(height, width)"
+    new = new_layout(layout, len(positions), length=length, grid=grid, sizes=sizes)
+    wide = rows.dtype == torch.float64
+    cells = (positions if wide else positions.to(torch.float32)).unflatten(0, layout.shape or (len(positions),))
+    used = False
+    for group in groups(layout.axes) or [slice(0, 1)]:
+        kernels = kernels_of(layout.axes[group])
+        here: tuple[Any, ...] = new.shape[group] or (length,)
+        names_it = method in kernels.methods or callable(method)
+        used |= names_it
+        if cells.shape[group] != here:
+            if method is not None and not names_it:
+                raise unknown_method(method, kernels)
+            resize: Any = method if callable(method) else kernels.methods[method or kernels.default]
+            cells = along(cells, group, resize, here)
+    if method is not None and not used:
+        raise unknown_method(method, kernels)
+    positions = cells.flatten(0, -2).to(rows.dtype)
+    return new.stored(torch.cat([front, positions, tail]), like=table)
+
+
+def new_layout(
+    layout: TableLayout,
+    cells: int,
+    *,
+    length: int | None,
+    grid: tuple[int, int] | None,
+    sizes: Mapping[str, int] | None,
+) -> TableLayout:
+    """Returns the layout of a table at a new size, which is one of length, grid and sizes. cells: its positions now.
+
+    Raises:
+        ArgumentError: a size that does not fit the layout.
+    """
+    if length is not None:
+        if layout.axes:
+            held = (
+                f"a grid of {layout.grid[0]} x {layout.grid[1]}" if layout.grid else " x ".join(map(str, layout.axes))
             )
+            remedy = "grid=(height, width)" if layout.grid else "sizes={axis: size, ...}"
+            raise ArgumentError(f"the positions of this table are {held}; got length={length}. Pass {remedy}")
         if not isinstance(length, int) or length < 1:
             raise ArgumentError(f"length must be a whole number from 1; got {length!r}")
-        resize = _find(method, TEXT_METHODS, DEFAULT_TEXT_METHOD, "positions in a line")
-        size, shape = length, (length, rows.shape[1])
-    else:
-        if layout.grid is None:
-            raise ArgumentError(
-                f"the layout does not give the grid of this table's {len(positions)} positions; pass a layout with the "
-                "current grid, such as layout=TableLayout.VIT.on_grid(height, width)"
-            )
+        return layout
+    if not layout.axes:
+        raise ArgumentError(
+            f"the layout does not give the grid of this table's {cells} positions; pass a layout with the "
+            "current grid, such as layout=TableLayout.VIT.on_grid(height, width)"
+        )
+    if grid is not None:
         if not (isinstance(grid, Sequence) and [isinstance(side, int) and side > 0 for side in grid] == [True, True]):
             raise ArgumentError(f"grid must be (height, width), whole numbers from 1; got {grid!r}")
-        resize = _find(method, GRID_METHODS, DEFAULT_GRID_METHOD, "a grid")
-        size, shape = tuple(grid), (*grid, rows.shape[1])
-        positions = positions.unflatten(0, layout.grid)
-    if positions.shape != shape:
-        positions = resize(positions if rows.dtype == torch.float64 else positions.to(torch.float32), size)
-    if positions.shape != shape:
-        raise ArgumentError(f"the method must return rows of shape {shape}; got {tuple(positions.shape)}")
-    new = torch.cat([front, positions.flatten(0, -2).to(rows.dtype), tail])
-    return as_table(new, table)
+        sizes = dict(zip(IMAGE_AXES, grid, strict=True))
+    if not isinstance(sizes, Mapping) or not all(isinstance(size, int) and size > 0 for size in sizes.values()):
+        raise ArgumentError(f"sizes must map names of axes to whole numbers from 1; got {sizes!r}")
+    return layout.resized(sizes)
+
+
+def changed_axes(old: TableLayout, new: TableLayout) -> tuple[Axis, ...]:
+    """Returns the first axes of a layout that are resized together and have another size in the new layout."""
+    changed = (group for group in groups(old.axes) if old.shape[group] != new.shape[group])
+    return old.axes[next(changed, slice(0, 0))]
+
+
+def along(cells: Tensor, group: slice, resize: Method, size: tuple[int, ...]) -> Tensor:
+    """Resizes one or two axes of cells (..., D), the dimensions in ``group``; all other dimensions are columns."""
+    dims, front = list(range(group.start, group.stop)), list(range(group.stop - group.start))
+    moved = cells.movedim(dims, front)
+    shape, columns = (*size, *moved.shape[len(size) :]), moved.flatten(len(size))
+    if not columns.shape[-1]:  # a table for each of 0 layers
+        return moved.new_empty(shape).movedim(front, dims)
+    resized = resize(columns, size[0] if len(size) == 1 else size)
+    if resized.shape != (*size, columns.shape[-1]):
+        expected = (*size, columns.shape[-1])
+        raise ArgumentError(f"the method must return rows of shape {expected}; got {tuple(resized.shape)}")
+    return resized.reshape(shape).movedim(front, dims)
+
+
+def unknown_method(method: object, kernels: Kernels) -> ArgumentError:
+    choices = ", ".join(kernels.methods)
+    return ArgumentError(f"no method for {kernels.what} is called {method!r}; choose one of {choices}")
 
 
 def leading_rows_kept(old: Tensor, new: Tensor) -> int:
@@ -120,13 +182,3 @@ def leading_rows_kept(old: Tensor, new: Tensor) -> int:
     shared = min(len(old_bytes), len(new_bytes))
     same = (old_bytes[:shared] == new_bytes[:shared]).all(dim=1)
     return int(same.long().cumprod(0).sum())
-
-
-def _find(method: str | Method | None, methods: Mapping[str, Method], default: str, kind: str) -> Method:
-    if callable(method):
-        return method
-    if method is None:
-        return methods[default]
-    if method not in methods:
-        raise ArgumentError(f"no method for {kind} is called {method!r}; choose one of {', '.join(methods)}")
-    return methods[method]

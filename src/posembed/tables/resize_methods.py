@@ -1,14 +1,18 @@
 """Methods that resize a table, each a pure function, as published or as in other libraries.
 
 A method for positions in a line takes rows (N, D) of a floating dtype and a length, and returns (length, D). A method
-for a grid takes rows (H, W, D) and (new H, new W), and returns (new H, new W, D); neither grid need be square. The
+for a grid takes rows (H, W, D) and (new H, new W), and returns (new H, new W, D); neither grid need be square. On
+relative axes the rows are the 2 n - 1 differences of n cells, and so are the sizes that a method takes and returns. The
 result has the dtype of the given rows, which stay unchanged. ``posembed.resize_table`` first removes reserved, prefix
 and tail rows, and adds them again at the end.
+
+``kernels_of`` gives the methods for axes of each kind, and ``groups`` says which axes are resized together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -16,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+from posembed.tables.layout import IMAGE_AXES, Axis
 
 TextMethod = Callable[[Tensor, int], Tensor]
 GridMethod = Callable[[Tensor, tuple[int, int]], Tensor]
@@ -122,18 +127,20 @@ def mean_row(rows: Tensor, length: int) -> Tensor:
     return torch.cat([rows[:length], new])
 
 
-def interpolate_grid(rows: Tensor, grid: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
-    """Interpolates with mode "bicubic" or "bilinear" and aligned pixel edges (align_corners False).
+def interpolate_grid(
+    rows: Tensor, grid: tuple[int, int], *, mode: str, antialias: bool, align_corners: bool = False
+) -> Tensor:
+    """Interpolates with mode "bicubic" or "bilinear" and aligned pixel edges, or aligned corners.
 
     antialias widens the kernel if the grid shrinks. For bicubic it also changes the result if the grid grows:
     PyTorch's cubic constant is -.75 without it and -.5 with it.
     """
     if grid[1] == 1 != grid[0]:
         # With antialias and an output of width 1, PyTorch (2.13, CPU) repeats its first row; height 1 is correct.
-        turned = interpolate_grid(rows.transpose(0, 1), (1, grid[0]), mode=mode, antialias=antialias)
-        return turned.transpose(0, 1)
+        how = {"mode": mode, "antialias": antialias, "align_corners": align_corners}
+        return interpolate_grid(rows.transpose(0, 1), (1, grid[0]), **how).transpose(0, 1)  # type: ignore[arg-type]
     picture = rows.permute(2, 0, 1)[None]
-    resized = F.interpolate(picture, size=grid, mode=mode, align_corners=False, antialias=antialias)
+    resized = F.interpolate(picture, size=grid, mode=mode, align_corners=align_corners, antialias=antialias)
     return resized[0].permute(1, 2, 0)
 
 
@@ -146,6 +153,51 @@ def dinov2_grid(rows: Tensor, grid: tuple[int, int], *, offset: float = 0.1) -> 
     factors = tuple((new + offset) / old for new, old in zip(grid, rows.shape[:2], strict=True))
     resized = F.interpolate(rows.permute(2, 0, 1)[None], scale_factor=factors, mode="bicubic", align_corners=False)
     return resized[0].permute(1, 2, 0)
+
+
+def nearest(rows: Tensor, length: int) -> Tensor:
+    """Copies the nearest row: new row k is row floor(k N / length) (TimeSformer's own code, for more frames)."""
+    return rows[torch.arange(length, device=rows.device) * len(rows) // length]
+
+
+def extend(rows: Tensor, length: int) -> Tensor:
+    """Keeps the row of every difference. A new, larger difference gets the row of the largest old one of its sign.
+
+    A model that limits differences to the largest one it knows gives the same answers with the extended table.
+    """
+    beyond = (length - len(rows)) // 2
+    return rows[(torch.arange(length, device=rows.device) - beyond).clamp(0, len(rows) - 1)]
+
+
+def geometric(rows: Tensor, length: int) -> Tensor:
+    """Interpolates linearly, with old rows spaced geometrically: near differences stay apart, far ones are stretched.
+
+    Old difference k lies at 1 + q + ... + q^(k-1), with the q from 1.01 to 1.5 that puts the largest old difference on
+    the largest new one (BEiT's run_class_finetuning.py; ``timm.layers.resize_rel_pos_bias_table``, which interpolates
+    linearly, where BEiT's code is cubic).
+    """
+    old, new = len(rows) // 2, length // 2
+    low, high = 1.01, 1.5
+    while high - low > 1e-6:
+        ratio = (low + high) / 2
+        low, high = (low, ratio) if (1 - ratio**old) / (1 - ratio) > new else (ratio, high)
+    side = torch.cumsum(ratio ** torch.arange(old, dtype=torch.float64), 0)
+    at = torch.cat([-side.flip(0), torch.zeros(1, dtype=torch.float64), side])
+    wanted = torch.arange(-new, new + 1, dtype=torch.float64)
+    if not old:
+        return rows.expand(length, -1).clone()
+    left = (torch.searchsorted(at, wanted, right=True) - 1).clamp(0, len(rows) - 2)
+    weight = ((wanted - at[left]) / (at[left + 1] - at[left])).clamp(0, 1).to(rows)
+    left = left.to(rows.device)
+    return torch.lerp(rows[left], rows[left + 1], weight[:, None])
+
+
+def along_both(rows: Tensor, grid: tuple[int, int], *, method: TextMethod) -> Tensor:
+    """Applies a method for a line along the height of rows (H, W, D), then along their width."""
+    for axis, size in enumerate(grid):
+        line = rows.movedim(axis, 0)
+        rows = method(line.flatten(1), size).unflatten(1, line.shape[1:]).movedim(0, axis)
+    return rows
 
 
 TEXT_METHODS: Mapping[str, TextMethod] = {
@@ -172,11 +224,93 @@ GRID_METHODS: Mapping[str, GridMethod] = {
     "bicubic-antialias": partial(interpolate_grid, mode="bicubic", antialias=True),
     "bilinear": partial(interpolate_grid, mode="bilinear", antialias=False),
     "bilinear-antialias": partial(interpolate_grid, mode="bilinear", antialias=True),
+    "bilinear-corners": partial(interpolate_grid, mode="bilinear", antialias=False, align_corners=True),
+    "nearest": partial(along_both, method=nearest),
     "dinov2": dinov2_grid,
-    # The same methods under common names: timm and OpenCLIP, transformers' ViT, SigLIP 2.
+    # The same methods under common names: timm and OpenCLIP, transformers' ViT, SigLIP 2, Qwen3-VL.
     "timm": partial(interpolate_grid, mode="bicubic", antialias=True),
     "open-clip": partial(interpolate_grid, mode="bicubic", antialias=True),
     "vit": partial(interpolate_grid, mode="bicubic", antialias=False),
     "siglip2": partial(interpolate_grid, mode="bilinear", antialias=True),
+    "qwen3-vl": partial(interpolate_grid, mode="bilinear", antialias=False, align_corners=True),
 }
 """The names that ``method=`` accepts for positions on a grid."""
+
+LINE_METHODS: Mapping[str, TextMethod] = {
+    "linear": partial(interpolate, mode="linear", align_corners=False),
+    "linear-corners": partial(interpolate, mode="linear", align_corners=True),
+    "cubic": partial(interpolate, mode="cubic", align_corners=False),
+    "cubic-corners": partial(interpolate, mode="cubic", align_corners=True),
+    "nearest": nearest,
+    "truncate": truncate,
+    "tile": tile,
+}
+"""The names that ``method=`` accepts for one axis of images, frames, frequencies or coordinates."""
+
+DIFFERENCE_METHODS: Mapping[str, TextMethod] = {
+    "linear": partial(interpolate, mode="linear", align_corners=False),
+    "cubic": partial(interpolate, mode="cubic", align_corners=False),
+    "geometric": geometric,
+    "extend": extend,
+    # SAM's ``get_rel_pos``.
+    "sam": partial(interpolate, mode="linear", align_corners=False),
+}
+"""The names that ``method=`` accepts for one relative axis."""
+
+DIFFERENCE_GRID_METHODS: Mapping[str, GridMethod] = {
+    "bicubic": partial(interpolate_grid, mode="bicubic", antialias=False),
+    "bicubic-antialias": partial(interpolate_grid, mode="bicubic", antialias=True),
+    "bilinear": partial(interpolate_grid, mode="bilinear", antialias=False),
+    "geometric": partial(along_both, method=geometric),
+    "extend": partial(along_both, method=extend),
+    # The same methods under common names: Swin's authors and timm's ``resize_rel_pos_bias_table_simple``, timm's
+    # ``resize_rel_pos_bias_table``, transformers' BEiT.
+    "swin": partial(interpolate_grid, mode="bicubic", antialias=False),
+    "timm": partial(along_both, method=geometric),
+    "beit": partial(interpolate_grid, mode="bilinear", antialias=False),
+}
+"""The names that ``method=`` accepts for a relative height and width."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The methods for axes of one kind. default: the method's name if none is given. what: the axes, for messages."""
+
+    methods: Mapping[str, TextMethod] | Mapping[str, GridMethod]
+    default: str
+    what: str
+
+
+TEXT = Kernels(TEXT_METHODS, "tile", "positions in a line")
+GRID = Kernels(GRID_METHODS, "bicubic-antialias", "a grid")
+LINE = Kernels(LINE_METHODS, "linear", "one axis")
+DIFFERENCES = Kernels(DIFFERENCE_METHODS, "linear", "differences along one axis")
+DIFFERENCE_GRID = Kernels(DIFFERENCE_GRID_METHODS, "bicubic", "differences on a grid")
+DISTANCES = Kernels(LINE_METHODS, "linear", "distances along one axis")
+DISTANCE_GRID = Kernels(GRID_METHODS, "bicubic-antialias", "distances on a grid")
+TOGETHER = (IMAGE_AXES, ("frequency", "time"))
+
+
+def groups(axes: Sequence[Axis]) -> list[slice]:
+    """Returns the runs of axes that one method resizes together: height and width, frequency and time, or one axis."""
+    found: list[slice] = []
+    start = 0
+    while start < len(axes):
+        pair = axes[start : start + 2]
+        both = (
+            tuple(axis.name for axis in pair) in TOGETHER and len({(axis.relative, axis.signed) for axis in pair}) == 1
+        )
+        found.append(slice(start, start + 1 + both))
+        start += 1 + both
+    return found
+
+
+def kernels_of(axes: Sequence[Axis]) -> Kernels:
+    """Returns the methods for axes that are resized together; for (), those for text."""
+    if not axes:
+        return TEXT
+    if axes[0].relative and not axes[0].signed:
+        return DISTANCES if len(axes) == 1 else DISTANCE_GRID
+    if axes[0].relative:
+        return DIFFERENCES if len(axes) == 1 else DIFFERENCE_GRID
+    return LINE if len(axes) == 1 else GRID

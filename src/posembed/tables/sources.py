@@ -27,12 +27,20 @@ def position_rows(source: Table) -> Tensor:
     Raises:
         ArgumentError: anything else, such as a path or a model of transformers: ``posembed.plots`` reads those.
     """
+    return split(*table_in(source))
+
+
+def table_in(source: Table) -> tuple[Tensor, TableLayout]:
+    """Returns a table and its layout; without a layer that has one, all rows are positions. Raises
+    ``position_rows``'s errors."""
     if isinstance(source, nn.Module) and models_in(source) and not learned_tables(source):
         raise ArgumentError(f"expected {KINDS}; got a model of transformers. Pass its table: {FROM_A_MODEL}")
     if not isinstance(source, Tensor | np.ndarray | nn.Module):
         raise ArgumentError(f"expected {KINDS}; got {type(source).__name__}. Pass rows: {FROM_A_MODEL}")
     table, layout = of_module(source) if isinstance(source, nn.Module) else (as_tensor(source), TableLayout())
-    return split(table, layout)
+    if table.is_meta:
+        raise ArgumentError("expected a table with values; got one on the meta device. Load its weights first")
+    return table, layout
 
 
 def split(table: Tensor, layout: TableLayout) -> Tensor:

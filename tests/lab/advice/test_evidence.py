@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -74,8 +75,8 @@ def test_differences_are_paired() -> None:
     assert not differ(perplexity(5.0, 6.0), perplexity(5.0, 6.0))
     assert differ(perplexity(5.0), perplexity(5.2))
     assert not differ(perplexity(5.0), perplexity(5.1))
-    assert MEASURES["passkey"].differ(Estimate(50.0, values=(50.0,)), Estimate(54.0, values=(54.0,)))
-    assert not MEASURES["passkey"].differ(Estimate(50.0, values=(50.0,)), Estimate(52.0, values=(52.0,)))
+    assert MEASURES["accuracy"].differ(Estimate(50.0, values=(50.0,)), Estimate(56.0, values=(56.0,)))
+    assert not MEASURES["accuracy"].differ(Estimate(50.0, values=(50.0,)), Estimate(54.0, values=(54.0,)))
 
 
 def test_a_run_folder_is_ones_own(tmp_path: Path) -> None:
@@ -100,3 +101,12 @@ def test_a_folder_that_is_none_or_of_another_question(tmp_path: Path) -> None:
     (folder.path / "settings.json").write_text(json.dumps({"question": "tasks"}))
     with pytest.raises(RunFolderError, match="holds runs of posembed compare tasks"):
         study_of_folder(folder.path)
+
+
+def test_an_interval_of_percentages_ends_at_0_and_100() -> None:
+    for study in published_studies():
+        for row in study.rows:
+            for value in filter(None, row.by_length.values()):
+                found = [float(each) for each in re.findall(r"[\d.]+", study.measure.written(value))]
+                assert len(found) == (1 if row.seeds == 1 else 3)
+                assert not study.measure.percent or all(0 <= each <= 100 for each in found)

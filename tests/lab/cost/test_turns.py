@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posembed.lab.cost.instruments import FEWEST_ROUNDS, fit_exponent, ratio, take_turns
+from posembed.lab.cost.instruments import (
+    FEWEST_ROUNDS,
+    LONGEST_TO_TIME,
+    STEPS_TO_TIME,
+    fit_exponent,
+    ratio,
+    take_turns,
+    time_batch,
+)
 from posembed.statistics import estimate_median
 
 
@@ -40,3 +49,24 @@ def test_the_exponent_of_a_power_is_found(power: float, factor: float, points: i
 def test_no_exponent_of_few_points_or_of_nothing() -> None:
     assert fit_exponent([1, 2], [1, 2]) is None
     assert fit_exponent([1, 2, 3], [1, 0, 1]) is None
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 5, 32, 100])
+@pytest.mark.parametrize("per_row", [1e-6, 3e-3, 0.2, 0.6, 30.0])
+def test_the_time_of_a_batch_is_estimated_from_as_few_rows_as_needed(batch: int, per_row: float) -> None:
+    """The first call takes 100 times as long; a call now and then is disturbed."""
+    calls: list[tuple[int, int, float]] = []
+
+    def timed(step: int, rows: int) -> float:
+        seconds = per_row * rows * (100 if not calls else 1)
+        calls.append((step, rows, seconds))
+        return seconds * (20 if step == 2 else 1)
+
+    assert time_batch(timed, batch) == pytest.approx(per_row * batch)
+    rows = [each for _, each, _ in calls]
+    assert rows == sorted(rows)
+    assert rows[-1] <= batch
+    assert rows[-1] == batch or per_row * rows[-1] >= LONGEST_TO_TIME / 4
+    # At most one more step than fits into the time, unless a single row takes longer.
+    assert sum(seconds for *_, seconds in calls[1:]) < 4 * LONGEST_TO_TIME or set(rows) == {1}
+    assert len(calls) <= STEPS_TO_TIME + 5

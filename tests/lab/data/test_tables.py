@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -189,6 +190,7 @@ def test_pairs_are_read_and_truncated_as_in_bert() -> None:
 # --- GLUE --------------------------------------------------------------------------------------------------------
 
 TEXTS = {"sst2": None, "qnli": ('what is "3?', "it is 3"), "qqp": ("how 3?", "why 3?"), "mnli": ("premise 3", "so 3")}
+TEXTS["mnli-mismatched"] = TEXTS["mnli"]
 
 
 @pytest.mark.parametrize("name", SENTENCES)
@@ -197,7 +199,7 @@ def test_the_files_of_glue(name: str, tmp_path: Path) -> None:
     pairs = "segments" if tables.paired(name) else None
     there = load_labelled(f"{name}:{tmp_path}", pairs=pairs)
     assert (len(there.train), len(there.held_out)) == (12, 6)
-    assert len(there.labels) == (3 if name == "mnli" else 2)
+    assert len(there.labels) == (3 if name.startswith("mnli") else 2)
     example = there.train[3]
     assert (example.text, example.second) == (TEXTS[name] or ("a film 3 ", None))
     assert example.label == SENTENCES[name][1](3)[-1]
@@ -232,15 +234,27 @@ class Split(list[dict[str, object]]):
         return dict.fromkeys(self[0]) | {"label": SimpleNamespace(names=["no", "yes"])}
 
 
-def test_a_name_alone_is_the_hub_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str) -> dict[str, Split]:
-        assert name == "nyu-mll/glue:mnli"
+@pytest.mark.parametrize(("name", "split"), [("mnli", "matched"), ("mnli-mismatched", "mismatched")])
+def test_a_name_alone_is_the_hub_s(name: str, split: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's data set of MNLI has two development sets, and test sets without labels."""
+
+    def load(path: str, config: str | None) -> dict[str, Split]:
+        assert (path, config) == ("nyu-mll/glue", "mnli")
         return {
             part: Split({"premise": f"{part} {i}", "hypothesis": "so", "label": i % 2, "idx": i} for i in range(8))
-            for part in ("train", "validation_matched")
+            for part in ("train", "validation_matched", "validation_mismatched", "test_matched", "test_mismatched")
         }
 
-    monkeypatch.setattr(tables, "load_hugging_face", load)
-    there = load_labelled("mnli", pairs="segments")
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
+    there = load_labelled(name, pairs="segments")
     assert (there.train[1].text, there.train[1].second, there.train[1].label) == ("train 1", "so", "yes")
-    assert "its own train and validation_matched splits" in there.description
+    assert {example.text.split()[0] for example in there.held_out} == {f"validation_{split}"}
+    assert f"its own train and validation_{split} splits" in there.description
+
+
+def test_a_split_that_the_hub_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Split([{"premise": "a", "hypothesis": "b", "label": 0}])
+    one = SimpleNamespace(load_dataset=lambda path, config: {"train": rows, "validation_matched": rows})
+    monkeypatch.setitem(sys.modules, "datasets", one)
+    with pytest.raises(DataError, match="has no split named validation_mismatched, only train, validation_matched"):
+        load_labelled("mnli-mismatched")

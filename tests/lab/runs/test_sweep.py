@@ -3,17 +3,22 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 from asked import runs_of, summarise
 from posembed import ArgumentError, RunFolderError
+from posembed.lab.data.text import Corpus
+from posembed.lab.model import PositionedModel
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
+from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec, Watcher
 from posembed.lab.runs.sweep import plan, sweep
@@ -135,3 +140,36 @@ def test_a_plan_counts_parameters_exactly_and_guesses_a_time(
     plain = planned[2].parameters
     assert [run.parameters - plain for run in planned[:2]] == [256, spec.ring * 16]
     assert all(run.seconds > 0 for run in planned)
+
+
+@pytest.fixture
+def in_bf16() -> Iterator[Accelerator]:
+    """An accelerator in bf16. Accelerators share a state, which is restored."""
+    shared = AcceleratorState._shared_state
+    before = dict(shared)
+    shared.clear()
+    yield make_accelerator("bf16", "cpu")
+    shared.clear()
+    shared.update(before)
+
+
+def test_a_plan_times_steps_in_the_precision_of_training(
+    spec: LengthSpec, corpus: Corpus, in_bf16: Accelerator, tmp_path: Path
+) -> None:
+    seen: set[torch.dtype] = set()
+
+    class Watched(LanguageModelling):
+        def build(self, spec: LengthSpec) -> PositionedModel:
+            model = super().build(spec)
+            for layer in model.modules():
+                if isinstance(layer, torch.nn.Linear):
+                    layer.register_forward_hook(lambda layer, inputs, output: seen.add(output.dtype))
+            return model
+
+    spec = dataclasses.replace(spec, encoding="rope", precision="bf16", steps=4)
+    task = LanguageModelling(corpus)
+    (fresh,) = sweep([spec], task, RunFolder(tmp_path / "a", LengthSpec), in_bf16)
+    plan([spec], Watched(corpus), in_bf16)
+    assert seen == {torch.bfloat16}
+    (after,) = sweep([spec], task, RunFolder(tmp_path / "b", LengthSpec), in_bf16)
+    assert numbers([after]) == numbers([fresh])

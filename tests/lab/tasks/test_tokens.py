@@ -148,16 +148,18 @@ def test_labels_that_mark_no_entities(tmp_path: Path, tag_spec: TagSpec, acceler
 
 def test_a_batch_is_question_and_context_with_the_answer_s_place(spans: Answering, span_spec: SpanSpec) -> None:
     model = spans.build(span_spec)
-    ids, lengths, segments, places = spans.draw(span_spec, model, 2)
+    ids, lengths, segments, several, places = spans.draw(span_spec, model, 2)
     separator = spans.vocabulary - 1
-    chosen = spans.chosen(span_spec, 2, spans.fitting(spans.train, spans.train_labels, span_spec))
+    examples = spans.examples(span_spec)
+    chosen = examples.rows[spans.chosen(span_spec, 2, torch.arange(len(examples)))]
+    assert not several.any()
     for row, at in enumerate(chosen.tolist()):
         before = int((segments[row] == 0).sum())
         assert ids[row, before - 1] == separator
         assert ids[row, lengths[row] - 1] == separator
         assert (places[row] - before).tolist() == spans.train_labels[at].tolist()
     halves = [spans.draw(span_spec, model, 2, rows) for rows in (slice(0, 4), slice(4, 8))]
-    for whole, *parts in zip((ids, lengths, segments, places), *halves, strict=True):
+    for whole, *parts in zip((ids, lengths, segments, several, places), *halves, strict=True):
         assert torch.equal(torch.cat(parts), whole)
 
 
@@ -192,10 +194,9 @@ def test_answers_past_the_training_length(spans: Answering, span_spec: SpanSpec,
     before = spans.train.first.lengths().max().item() + 2
     last = spans.held_out_labels[:, 1]
     short = dataclasses.replace(span_spec, train_length=int(before + last.max()))
-    fitting = spans.fitting(spans.train, spans.train_labels, short)
-    assert 0 < len(fitting) < len(spans.train_labels)
+    assert 0 < len(spans.examples(short)) < len(spans.train_labels)
     model = spans.build(short)
-    *_, segments, places = spans.draw(short, model, 0)
+    *_, segments, _, places = spans.draw(short, model, 0)
     assert (places[:, 1] < segments.size(1) - 1).all()
     assert spans.measure(short, model.eval(), accelerator).truncated == int((last == last.max()).sum())
     with pytest.raises(DataError, match="no training answer is within the first 5 tokens"):
@@ -207,9 +208,11 @@ def test_the_best_span_is_the_best_of_all() -> None:
     logits = torch.randn(30, 9, 2, dtype=torch.float64)
     logits[::2, 0] = logits[::2, -1] = -torch.inf
     for longest in (1, 3, 20):
-        for row, (first, last) in zip(logits, best_spans(logits, longest).tolist(), strict=True):
+        for row, score, (first, last) in zip(
+            logits, *map(torch.Tensor.tolist, best_spans(logits, longest)), strict=True
+        ):
             all_ = {(a, b): float(row[a, 0] + row[b, 1]) for a in range(9) for b in range(a, min(a + longest, 9))}
-            assert all_[first, last] == max(all_.values())
+            assert all_[first, last] == score == max(all_.values())
 
 
 # --- both --------------------------------------------------------------------------------------------------------

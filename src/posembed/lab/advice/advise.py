@@ -16,7 +16,9 @@ from typing import Any
 from posembed.lab.advice.caveats import caveats
 from posembed.lab.advice.choose import Evidence, Option
 from posembed.lab.advice.evidence import Study, published_studies, study_of_folder
-from posembed.lab.advice.needs import Needs, needs_of
+from posembed.lab.advice.given import needs_of
+from posembed.lab.advice.needs import Needs
+from posembed.lab.runs.spec import as_type
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,11 +59,14 @@ def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
 
     Args:
         runs: a run folder of ``posembed compare lengths``, used as evidence in place of the published measurements.
-        chosen: the fields of ``Needs``: ``length`` or ``grid``, ``longest`` ("none" for no limit), ``longest_grid``,
-            ``width``, ``heads``, ``vocabulary``, ``far``, ``encoder``, ``max_parameters``, ``checkpoint``.
+        chosen: the options of ``posembed advise``: ``length`` in tokens, or ``grid`` as (height, width) in patches;
+            ``longest`` ("none" for no limit), ``longest_grid``, ``width``, ``heads``, ``vocabulary``, ``far``,
+            ``encoder``, ``max_parameters``, ``checkpoint`` (a folder, a file or a hub name), ``table``.
 
     Raises:
-        ArgumentError: the needs contradict each other, no encoding meets them, or the folder has no finished run.
+        ArgumentError: a value that cannot be used; the needs contradict each other, or no encoding meets them; or the
+            folder has no finished run.
+        CheckpointError: the checkpoint cannot be read.
         RunFolderError: the folder is not a run folder of ``posembed compare lengths``, or is damaged.
 
     Examples:
@@ -69,7 +74,7 @@ def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
         >>> advise(length=512, longest=4096, far=True).recommendation
         'alibi'
     """
-    own = [] if runs is None else [study_of_folder(Path(runs))]
+    own = [] if runs is None else [study_of_folder(as_type("runs", runs, Path))]
     return recommend(needs_of(**chosen), [*own, *published_studies()])
 
 

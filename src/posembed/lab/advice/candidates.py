@@ -12,6 +12,7 @@ from posembed.errors import ArgumentError, PositionError
 from posembed.lab.advice.needs import Needs
 from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, Use, names_for, split_name
+from posembed.torch_internals import without_memory
 
 ALSO: dict[Use, tuple[str, ...]] = {"decoder": ("rope+window", "alibi+window")}
 """Names with a suffix that are measured too."""
@@ -60,7 +61,7 @@ def candidate(name: str, use: Use, sizes: Sizes) -> Candidate:
     base, suffixes = split_name(name, use)
     title = ENCODINGS[base].line + (" (under a causal window)" if suffixes else "")
     try:
-        with torch.device("meta"):  # nothing is allocated
+        with without_memory():
             encoding = encoding_by_name(name, sizes)
     except ArgumentError as error:
         return Candidate(name, title, problem=str(error))

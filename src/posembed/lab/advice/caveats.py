@@ -10,7 +10,7 @@ RESIZED_TO = 8
 """Longformer (arXiv:2004.05150) tiles a table to 8 times its length."""
 FINE_TUNED_TO = 32
 """YaRN's paper (arXiv:2309.00071) fine-tunes to 32 times the training length."""
-MATTERS_MORE = "data and tuning matter more than this choice"
+MATTERS_MORE = "within the training length, data and tuning matter more than this choice"
 
 
 def caveats(chosen: Option, evidence: Evidence) -> list[str]:
@@ -37,7 +37,10 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
         if needs.stretch > RESIZED_TO:
             notes.append(f"{needs.stretch:.0f} times the table's length is more than the {RESIZED_TO} of Longformer")
     elif chosen.name != "keep" and held.length is None:
-        notes.append("only if the checkpoint has RoPE: ALiBi and relative biases have nothing to scale")
+        notes.append(
+            "this assumes that the checkpoint has RoPE; sinusoids, ALiBi and relative biases have nothing to scale: "
+            "evaluate such a checkpoint at the longer length as it is"
+        )
     elif chosen.name != "keep":
         notes.append(
             f"the checkpoint's table ends at {held.reach}, so this means training from scratch; the alternative is to "
@@ -67,6 +70,9 @@ def of_encoding(chosen: Option, evidence: Evidence) -> list[str]:
 def of_study(chosen: Option, evidence: Evidence) -> list[str]:
     """Returns what the measurements do not show."""
     needs, study, notes = evidence.needs, evidence.study, []
+    notes += [
+        f"no encoding of {own.source} meets these needs: published measurements decide" for own in evidence.unused
+    ]
     if needs.factor > study.farthest:
         wanted = "for any length" if needs.factor == math.inf else f"for {needs.factor:.0f} times"
         notes.append(f"it was measured up to {study.farthest:g} times the training length, and you ask {wanted}")
@@ -74,6 +80,9 @@ def of_study(chosen: Option, evidence: Evidence) -> list[str]:
         notes.append("this was measured in decoders: no study of encoders goes past its training length")
     if needs.far and chosen.found is None:
         notes.append("whether it retrieves far tokens was not measured")
+    elif needs.far and evidence.passkey is not None:
+        measured, known = len(evidence.passkey.rows), len(evidence.known)
+        notes.append(f"passkeys were measured for {measured} of {known} encodings: others may find far tokens too")
     if study.kind == "perplexity" and not needs.far and not needs.fixed:
         notes.append("low perplexity does not show that far tokens are found; if you need them, ask with --far")
     if chosen.needed is not None and len(chosen.needed.values) == 1:

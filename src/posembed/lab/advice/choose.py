@@ -11,11 +11,16 @@ from posembed.lab.advice.candidates import Candidate, candidates
 from posembed.lab.advice.evidence import Study
 from posembed.lab.advice.guides import guides_say
 from posembed.lab.advice.needs import Needs
+from posembed.nn.encodings import Use
 from posembed.statistics import Estimate
-from posembed.words import listed
+from posembed.words import called, listed
 
-MOST_USED = ("rope", "learned", "learned-2d", "sinusoidal", "t5", "alibi")
-"""The encodings in general use, most used first (docs/who-uses-what.md)."""
+MOST_USED: dict[Use, tuple[str, ...]] = {
+    "decoder": ("rope", "learned", "sinusoidal", "alibi", "rope+window", "rope-yarn", "rope-llama3", "t5"),
+    "encoder": ("learned", "sinusoidal", "rope", "t5"),
+    "images": ("learned-2d", "sinusoidal-2d"),
+}
+"""The encodings of the known models of each kind, most used first (docs/who-uses-what.md; a test compares them)."""
 FOUND = 90.0
 """Far tokens are retrieved if at least this percentage of passkeys is found."""
 
@@ -51,11 +56,18 @@ class Evidence:
         # No study of encoders goes past the training length. There, the study of decoders decides.
         kind = "images" if needs.use == "images" else "accuracy" if needs.encoder and needs.fixed else "perplexity"
         able = {each.name for each in self.known if limit(each, needs) is None}
+        for study in studies:
+            if study.own and study.kind != kind:
+                what = {"images": "images"}.get(kind, "encoders that classify texts of their training length")
+                raise ArgumentError(
+                    f"{study.source} has perplexities of texts, which say nothing on {what}; leave it out"
+                )
         self.study = next(
             study
             for study in studies
             if study.kind == kind and (not study.own or able & {row.encoding for row in study.rows})
         )
+        self.unused = [study for study in studies if study.own and study is not self.study]
         self.passkey = next((s for s in studies if s.kind == "passkey"), None) if needs.use == "decoder" else None
         self.length = self.study.length_for(needs.factor)
 
@@ -97,47 +109,60 @@ class Evidence:
         first, value = min(measured, key=lambda pair: self.order(pair[0]))
         measure = self.study.measure
         equals = [each for each, its in measured if each is first or not measure.differ(its, value)]
-        chosen = min(equals, key=lambda each: (rank(each.name), each.parameters, self.order(each)))
+        used = MOST_USED[self.needs.use]
+        places = {name: place for place, name in enumerate(used)}
+        chosen = min(equals, key=lambda each: (places.get(each.name, len(used)), each.parameters, self.order(each)))
         superlative = "highest" if measure.percent else "lowest"
         reasons = []
-        which = "meet your needs" if chosen.cannot is None else "find the most passkeys"
+        which = "meet your needs" if chosen.cannot is None else "meet your other needs"
+        if chosen.cannot is not None and chosen.found is not None:
+            which = "find the most passkeys"
         among = f"the {superlative} of the encodings that {which}"
         says = self.study.says(chosen.name, chosen.needed or value, self.length)
-        known = "" if chosen is first else f" is {measure.written(value)}, with {first.name}"
+        known = "" if chosen is first else f" is {measure.written(value)}, with {called(first.name)}"
         reasons.append(f"{says}{', ' if chosen is first else '; '}{among}{known}")
-        if others := [each for each in equals if each is not chosen]:
-            why = "is the most used" if rank(chosen.name) < len(MOST_USED) else "has the fewest parameters"
-            names = listed([f"{each.name} with {measure.written(each.needed)}" for each in others if each.needed])
+        if others := sorted((each for each in equals if each is not chosen), key=self.order):
+            why = "is the most used" if chosen.name in used else "has the fewest parameters"
+            names = listed(
+                [f"{called(each.name)} with {measure.written(each.needed)}" for each in others if each.needed]
+            )
             alike = "do not differ significantly" if len(value.values) > 1 else "one run each does not tell apart"
             reasons.append(f"of the encodings that {alike}, it {why}; there is also {names}")
         if self.needs.far and chosen.found is not None and self.passkey is not None:
             at = self.passkey.measure.at.format(self.passkey.length_for(self.needs.factor))
-            lead = "it retrieves" if chosen.cannot is None else "none of these retrieves"
+            lead = "it retrieves" if chosen.cannot is None else "no encoding whose passkeys were measured retrieves"
             reasons.append(
-                f"{lead} far tokens: trained on {self.passkey.train_length:,} characters, {chosen.name} finds "
+                f"{lead} far tokens: trained on {self.passkey.train_length:,} characters, {called(chosen.name)} finds "
                 f"{chosen.found.value:.0f}% of the passkeys {at}"
             )
         return chosen, reasons
 
     def finding_most(self) -> list[tuple[Option, Estimate]]:
-        """Returns the options that find the most passkeys, of those that meet all other needs."""
+        """Returns the options that find the most passkeys, of those that meet all other needs; if no passkeys were
+        measured for these, all of them."""
         others = [self.option(each) for each in self.known if limit(each, self.needs) is None]
         measured = [(each, each.needed) for each in others if each.needed is not None]
+        if not measured and self.needs.checkpoint is not None and self.needs.use != "decoder":
+            raise ArgumentError(
+                "the checkpoint has no learned table to resize, and RoPE can only be scaled in decoders here; evaluate "
+                "the checkpoint at the longer length as it is, or leave it out to see what else there is"
+            )
         if not measured:
             reasons = listed(sorted({limit(each, self.needs) or "it was not measured" for each in self.known}), "or")
             raise ArgumentError(f"no encoding meets these needs ({reasons}); change one of them")
-        most = max(each.found.value if each.found else 0.0 for each, _ in measured)
-        return [(each, its) for each, its in measured if (each.found.value if each.found else 0.0) == most]
+        most = max((each.found.value for each, _ in measured if each.found), default=None)
+        return [(each, its) for each, its in measured if most is None or (each.found and each.found.value == most)]
 
     def departure(self, name: str) -> list[str]:
         """Returns a sentence if guides recommend something else, with what we measured for that."""
-        said = guides_say(self.needs)
-        if said is None or name in said[0] or self.needs.checkpoint is not None:
+        said, held = guides_say(self.needs), self.needs.checkpoint
+        if said is None or name in said[0] or name in ("keep", "resize") or (held is not None and held.length is None):
             return []
         values = {other: self.study.value(other, self.length) for other in said[0]}
         measured = listed([f"{other} {self.study.measure.written(value)}" for other, value in values.items() if value])
         here = f"; measured here: {measured}" if measured else "; none of them has a position there"
-        return [f"this departs from the usual guides, which recommend {said[1]}{here}"]
+        departs = "this adds a window to what" if name.removesuffix("+window") in said[0] else "this departs from what"
+        return [f"{departs} guides recommend: {said[1]}{here}"]
 
 
 def limit(each: Candidate, needs: Needs) -> str | None:
@@ -153,10 +178,15 @@ def limit(each: Candidate, needs: Needs) -> str | None:
         and each.ends is not None,
         "a window hides tokens, and within the training length it gains nothing": needs.fixed
         and each.window is not None,
-        f"its {each.parameters:,} parameters are more than you can afford": needs.max_parameters is not None
-        and each.parameters > needs.max_parameters,
     }
-    return next((reason for reason, holds in rules.items() if holds), None)
+    return next((reason for reason, holds in rules.items() if holds), None) or beyond(each.parameters, needs)
+
+
+def beyond(parameters: int, needs: Needs) -> str | None:
+    """Returns the reason against so many new parameters; None if the user can afford them."""
+    if needs.max_parameters is None or parameters <= needs.max_parameters:
+        return None
+    return f"its {parameters:,} parameters are more than you can afford"
 
 
 def of_checkpoint(needs: Needs) -> list[Option]:
@@ -165,17 +195,13 @@ def of_checkpoint(needs: Needs) -> list[Option]:
     if held is None:
         return []
     if held.length is None:
-        keep = None if needs.fixed else f"past {needs.length:,} tokens it meets untrained positions and gets worse"
+        keep = None if needs.fixed else f"it was not trained on positions past {needs.length:,}"
         resize: str | None = "it has no learned table"
     else:
         keep = None if needs.inside_table else f"its table ends at {held.reach}"
-        resize = "every table has a last row" if needs.longest is None else None
+        resize = "every table has a last row" if needs.longest is None else beyond(needs.table, needs)
     kept, size = (held.length or 0) * needs.width, needs.table if needs.has_table else 0
     return [
         Option("keep", "the checkpoint's positions as they are", kept, needs.share(kept), keep),
         Option("resize", f"the checkpoint's table, resized to {needs.reach}", size, needs.share(size), resize),
     ]
-
-
-def rank(name: str) -> int:
-    return MOST_USED.index(name) if name in MOST_USED else len(MOST_USED)

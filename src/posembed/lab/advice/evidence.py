@@ -11,23 +11,25 @@ from typing import TYPE_CHECKING
 
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.statistics import Estimate, estimate
+from posembed.words import called
 
 if TYPE_CHECKING:
     from posembed.nn.encodings import Use
 
 PUBLISHED = Path(__file__).with_name("evidence.json")
 """Copied by benchmarks/evidence.py from the page that benchmarks/every_encoding.py writes."""
-CHANCE = 0.03
-"""Single runs that differ by at most 3% in perplexity, or by 3 points, count as equal: perplexities of the same
-encoding vary by about 1.5% between seeds (docs/lengths.md)."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What a study measures. name: with an article, for sentences. at: how to state a length or size."""
+    """What a study measures. name: with an article, for sentences. at: how to state a length or size.
+
+    chance: single runs that differ by at most this share, or this share of 100 points, count as equal.
+    """
 
     name: str
     at: str
+    chance: float
     percent: bool = False
     """Whether it is a percentage, of which more is better; otherwise it is a perplexity, of which less is better."""
 
@@ -37,10 +39,10 @@ class Measure:
 
     def written(self, value: Estimate) -> str:
         """Formats a value with its interval: "5.18 (5.07 to 5.30)", "68.1% (63.2 to 72.0)"."""
-        digits, unit = (1, "%") if self.percent else (2, "")
-        known = (
-            "" if value.low is None or value.high is None else f" ({value.low:.{digits}f} to {value.high:.{digits}f})"
-        )
+        digits, unit, most = (1, "%", 100.0) if self.percent else (2, "", math.inf)
+        known = ""
+        if value.low is not None and value.high is not None:
+            known = f" ({max(value.low, 0.0):.{digits}f} to {min(value.high, most):.{digits}f})"
         return f"{value.value:.{digits}f}{unit}{known}"
 
     def cost(self, value: Estimate) -> float:
@@ -49,19 +51,21 @@ class Measure:
 
     def differ(self, a: Estimate, b: Estimate) -> bool:
         """Returns whether the 95% interval of the difference, paired by seed, excludes zero. Single runs differ if the
-        difference is more than ``CHANCE``."""
+        difference is more than ``chance``."""
         change = (lambda value: value / 100) if self.percent else math.log
         if len(a.values) != len(b.values) or len(a.values) < 2:
-            return abs(change(a.value) - change(b.value)) > CHANCE
+            return abs(change(a.value) - change(b.value)) > self.chance
         differences = [change(one) - change(other) for one, other in zip(a.values, b.values, strict=True)]
         return any(differences) and estimate(differences).side_of(0) != "both"
 
 
 MEASURES = {
-    "perplexity": Measure("a perplexity", "at {:,} tokens"),
-    "passkey": Measure("a share of passkeys found", "in texts of {:,} characters", percent=True),
-    "accuracy": Measure("an accuracy in classifying texts", "at {:,} tokens", percent=True),
-    "images": Measure("an accuracy in recognizing digits", "on images of {0} x {0} pixels", percent=True),
+    # Perplexities of one encoding vary by about 1.5% between seeds (docs/lengths.md). Accuracies in classifying texts
+    # have a standard deviation of 2 points (docs/tasks-text-images.md), and in recognizing digits one of 1 to 14.
+    "perplexity": Measure("a perplexity", "at {:,} tokens", 0.03),
+    "passkey": Measure("a share of passkeys found", "in texts of {:,} characters", 0.05, percent=True),
+    "accuracy": Measure("an accuracy in classifying texts", "at {:,} tokens", 0.05, percent=True),
+    "images": Measure("an accuracy in recognizing digits", "on images of {0} x {0} pixels", 0.05, percent=True),
 }
 
 
@@ -117,7 +121,10 @@ class Study:
         return None if row is None else row.by_length.get(length)
 
     def says(self, encoding: str, value: Estimate, length: int) -> str:
-        return f"{encoding} has {self.measure.name} of {self.measure.written(value)} {self.measure.at.format(length)}"
+        """Returns a sentence on a value and on the size in training."""
+        at = self.measure.at.format
+        trained = "as in training" if length == self.train_length else f"trained {at(self.train_length)}"
+        return f"{called(encoding)} has {self.measure.name} of {self.measure.written(value)} {at(length)}, {trained}"
 
 
 def published_studies() -> list[Study]:

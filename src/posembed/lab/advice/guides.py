@@ -15,7 +15,11 @@ def guides_say(needs: Needs) -> tuple[tuple[str, ...], str] | None:
     if needs.grid is not None:
         return None
     if needs.longest is None or needs.longest > USUAL_LENGTH:
-        return ("alibi", "fire", "rope-longrope"), f"ALiBi, FIRE or LongRoPE above {USUAL_LENGTH:,} tokens"
+        return (
+            "alibi",
+            "fire",
+            "rope-longrope",
+        ), f"ALiBi, FIRE or LongRoPE above {USUAL_LENGTH:,} tokens or without a limit"
     if not needs.fixed:
         return ("rope", "alibi", "rope-yarn"), "RoPE, ALiBi or YaRN if an input is ever longer than in training"
     share = needs.share(needs.table)

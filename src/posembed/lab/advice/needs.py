@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-from posembed.calls import unknown
 from posembed.errors import ArgumentError
-from posembed.lab.runs.spec import default_window, option, options, require_divisible
+from posembed.lab.runs.spec import default_window, option, require_divisible
 
 if TYPE_CHECKING:
     from posembed.nn.encodings import Use
@@ -19,6 +18,17 @@ LAYERS = 12
 Grid = tuple[int, int]
 """(height, width) in patches."""
 
+MOST = 10**12
+BOUNDS = {
+    "length": (1, MOST),
+    "longest": (1, MOST),
+    "width": (1, 2**20),
+    "heads": (1, 2**20),
+    "vocabulary": (0, MOST),
+    "max_parameters": (0, math.inf),
+}
+"""The smallest and the largest value of each number. PyTorch cannot count the entries of much larger tables."""
+
 
 @dataclass(frozen=True)
 class Existing:
@@ -27,6 +37,7 @@ class Existing:
     length: int | None
     """The number of usable positions in its learned table; None without a table (RoPE, ALiBi, relative biases)."""
     grid: Grid | None = None
+    width: int | None = None
     source: str = ""
     findings: tuple[str, ...] = ()
     """Problems that an inspection found in the table."""
@@ -57,43 +68,46 @@ class Needs:
     checkpoint: Existing | None = option("An existing checkpoint: a folder, a file or a hub name.", default=None)
 
     def __post_init__(self) -> None:
-        sizes = {"the training length": self.length, "the width": self.width}
-        sizes |= {} if self.heads is None else {"the heads": self.heads}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ArgumentError(f"{name} must be at least 1, got {size}")
-        if self.vocabulary < 0:
-            raise ArgumentError(f"the vocabulary cannot be negative, got {self.vocabulary}")
-        if self.max_parameters is not None and self.max_parameters < 0:
-            raise ArgumentError(f"the most position parameters cannot be negative, got {self.max_parameters}")
+        held = self.checkpoint
+        if self.grid is not None:
+            self._check_grids(self.grid)
+        elif self.longest_grid is not None:
+            raise ArgumentError("a longest grid needs the training grid; give both grids, or a sequence")
+        elif held is not None and held.grid is not None:
+            raise ArgumentError(f"the checkpoint's positions are a grid of {held.reach}; give your own grid")
+        for name, (least, most) in BOUNDS.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                limits = f"{least} to {most:,}" if most < math.inf else f"{least} on"
+                raise ArgumentError(f"{name.replace('_', ' ')}: expected a whole number from {limits}; got {value:,}")
         require_divisible(self.width, self.attention_heads)
         if self.longest is not None and self.longest < self.length:
             raise ArgumentError(
                 f"the longest length, {self.longest:,}, is below the training length of {self.length:,}; "
                 "give the longest that you will ever need, training included"
             )
-        held = self.checkpoint
-        if self.encoder and self.grid is not None:
+        if held is not None and held.width not in (None, self.width):
+            raise ArgumentError(
+                f"the checkpoint's table has a width of {held.width}, not {self.width}; leave out --width"
+            )
+
+    def _check_grids(self, grid: Grid) -> None:
+        longest, held = self.longest_grid or grid, self.checkpoint
+        if self.encoder:
             raise ArgumentError("encoder is for texts: image models always read in both directions; leave it out")
-        if self.grid is None:
-            if self.longest_grid is not None:
-                raise ArgumentError("a longest grid needs the training grid; give both grids, or a sequence")
-            if held is not None and held.grid is not None:
-                raise ArgumentError(f"the checkpoint's positions are a grid of {held.reach}; give your own grid")
-            return
-        longest = self.longest_grid or self.grid
-        lengths = {"training length": (self.grid, self.length), "longest length": (longest, self.longest)}
-        for name, (grid, length) in lengths.items():
-            if min(grid) < 1 or math.prod(grid) != length:
+        if min(*grid, *longest) < 1:
+            raise ArgumentError(f"a grid has at least 1 x 1 patches; got {shown(min(grid, longest))}")
+        if longest[0] < grid[0] or longest[1] < grid[1]:
+            raise ArgumentError(
+                f"the longest grid, {shown(longest)}, is smaller in one direction than the training grid, {shown(grid)}"
+            )
+        lengths = {"training length": (grid, self.length), "longest length": (longest, self.longest)}
+        for name, (sides, length) in lengths.items():
+            if math.prod(sides) != length:
                 raise ArgumentError(
-                    f"a grid of {shown(grid)} has {math.prod(grid):,} patches, and the {name} is "
+                    f"a grid of {shown(sides)} has {math.prod(sides):,} patches, and the {name} is "
                     f"{'without limit' if length is None else f'{length:,}'}; do not count special tokens"
                 )
-        if longest[0] < self.grid[0] or longest[1] < self.grid[1]:
-            raise ArgumentError(
-                f"the longest grid, {shown(longest)}, is smaller in one direction than the training grid, "
-                f"{shown(self.grid)}"
-            )
         if held is not None and held.length is not None and held.grid is None:
             raise ArgumentError(f"the checkpoint's table is a sequence of {held.reach} positions; leave out the grid")
 
@@ -172,27 +186,3 @@ class Needs:
 
 def shown(grid: tuple[int, ...]) -> str:
     return " x ".join(map(str, grid))
-
-
-def needs_of(
-    *,
-    length: int | None = None,
-    longest: int | Literal["none"] | None = None,
-    grid: Grid | None = None,
-    longest_grid: Grid | None = None,
-    **others: Any,
-) -> Needs:
-    """Returns the needs. By default the longest length is the training length. For images, the lengths are the sizes
-    of the grids and the vocabulary is 0. ``longest="none"`` means no limit."""
-    known = options(Needs)
-    if wrong := [name for name in others if name not in known]:
-        raise unknown("need", wrong[0], known)
-    if grid is not None:
-        length = math.prod(grid) if length is None else length
-        others = {"vocabulary": 0, **others}
-    if length is None:
-        raise ArgumentError("give --length, the tokens per training sequence, or --grid for images")
-    if longest is None:
-        longest = length if grid is None else math.prod(longest_grid or grid)
-    end = None if longest == "none" else longest
-    return Needs(length=length, longest=end, grid=grid, longest_grid=longest_grid, **others)

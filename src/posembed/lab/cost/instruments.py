@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_leaves
 from posembed.statistics import Estimate, estimate_median
 
 FEWEST_ROUNDS = 7  # six rounds are the fewest whose extremes give a 95% interval of the median
+STEPS_TO_TIME, LONGEST_TO_TIME = 9, 2.0
+"""``time_batch`` times this many steps, but no more after this many seconds."""
 
 Step = Callable[[], object]
 
@@ -45,14 +47,36 @@ def take_turns(
     rounds = 0
     while rounds < fewest or time.perf_counter() - started < seconds:
         for name in list(steps) if rounds % 2 == 0 else list(steps)[::-1]:
-            _wait()
-            before = time.perf_counter()
-            steps[name]()
-            _wait()
-            times[name].append(time.perf_counter() - before)
+            times[name].append(seconds_of(steps[name]))
         rounds += 1
         on_round(min(rounds / fewest, (time.perf_counter() - started) / max(seconds, 1e-9), 1.0))
     return {name: estimate_median(values) for name, values in times.items()}
+
+
+def seconds_of(step: Step) -> float:
+    """Runs a step once and returns how long it took, with the work of a GPU."""
+    _wait()
+    before = time.perf_counter()
+    step()
+    _wait()
+    return time.perf_counter() - before
+
+
+def time_batch(timed: Callable[[int, int], float], batch: int) -> float:
+    """Estimates the seconds of one step on ``batch`` rows, from a few steps. ``timed`` runs a step, given its number
+    and its rows, and returns its seconds.
+
+    Starts with one row. If a step takes long, does not try the whole batch, which may take minutes or not fit into
+    memory, but assumes that the time grows with the number of rows.
+    """
+    rows = 1
+    timed(0, rows)  # the first call also does one-time setup
+    while (seconds := timed(0, rows)) < LONGEST_TO_TIME / 4 and rows < batch:
+        rows = min(4 * rows, batch)
+    times = [seconds]
+    while sum(times) < LONGEST_TO_TIME and len(times) < STEPS_TO_TIME:
+        times.append(timed(len(times), rows))
+    return statistics.median(times) * batch / rows
 
 
 def _wait() -> None:

@@ -27,6 +27,8 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 """A function of the name of the current part, the amount done and the total amount."""
 
 PLAIN = "attention without position"
+SHARES = {False: 1 / 3, True: 2 / 3}
+"""The share of the time to spend on the forward pass alone, and on forward and backward together."""
 
 GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=2)
 """The first shape of the growth measurement: one sequence, and the fewest heads that every encoding accepts."""
@@ -77,6 +79,10 @@ def encoding_of(settings: CostSettings, name: str, shape: Shape | None = None) -
     )
 
 
+def parameter_count(encoding: PositionEncoding) -> int:
+    return sum(parameter.numel() for parameter in encoding.parameters())
+
+
 def measure_cost(settings: CostSettings, progress: Progress = lambda what, done, total: None) -> CostResult:
     """Measures time, memory and growth of every encoding. Raises ArgumentError for invalid settings."""
     settings = checked(settings)
@@ -98,7 +104,7 @@ def measure_cost(settings: CostSettings, progress: Progress = lambda what, done,
 
     def row(name: str) -> CostRow:
         encoding = build(name)
-        count = sum(parameter.numel() for parameter in encoding.parameters())
+        count = parameter_count(encoding)
         alone, attention = passes[f"alone {name}"], passes[f"with {name}"]
         forward, backward = (
             peak_bytes(Places(build(name), shape, training=training, device=device)) for training in (False, True)
@@ -131,7 +137,12 @@ def measure_cost(settings: CostSettings, progress: Progress = lambda what, done,
 
 
 def _turns(settings: CostSettings, *, training: bool, progress: Callable[[float], None]) -> dict[str, Estimate]:
-    """Times each encoding alone and with attention, and attention without position, in the same rounds."""
+    steps = steps_of(settings, training=training)
+    return take_turns(steps, seconds=settings.seconds * SHARES[training], on_round=progress)
+
+
+def steps_of(settings: CostSettings, *, training: bool) -> dict[str, Step]:
+    """Returns the steps of a round: attention without position, and each encoding alone and with attention."""
     torch.manual_seed(0)
     device, shape = torch.device(settings.device), settings.shape
     layer = Attention(dim=settings.width, heads=settings.heads, dropout=0.0)
@@ -140,8 +151,7 @@ def _turns(settings: CostSettings, *, training: bool, progress: Callable[[float]
         encoding = encoding_of(settings, name)
         steps[f"alone {name}"] = Places(encoding, shape, training=training, device=device)
         steps[f"with {name}"] = AttentionWith(encoding, layer, shape, training=training, device=device)
-    seconds = settings.seconds * (2 / 3 if training else 1 / 3)
-    return take_turns(steps, seconds=seconds, on_round=progress)
+    return steps
 
 
 # --- growth with length ------------------------------------------------------------------------------------------

@@ -137,6 +137,10 @@ class CostResult:
     environment: dict[str, str]
 
 
+def sizes_in_words(settings: CostSettings) -> str:
+    return f"batch {settings.batch:,}, length {settings.length:,}, width {settings.width:,}, heads {settings.heads:,}"
+
+
 def prepare(folder: Path, settings: CostSettings) -> None:
     """Creates the folder. Raises RunFolderError if it holds other results or cannot be written."""
     claim(folder, {"question": "cost", **dataclasses.asdict(settings)})

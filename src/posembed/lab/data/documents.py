@@ -89,9 +89,10 @@ def read_text(path: Path) -> bytes:
     return text
 
 
-def load_hugging_face(name: str) -> dict[str, Any]:
-    """Loads the dataset NAME[:CONFIG]. Returns its rows by split: "train", then its own held-out split if it has one.
-    Raises DataError for a dataset that cannot be loaded, or has no split named train."""
+def load_hugging_face(name: str, *, held_out: str | None = None) -> dict[str, Any]:
+    """Loads the dataset NAME[:CONFIG]. Returns its rows by split: "train", then its own held-out split if it has one:
+    ``held_out``, or one with a usual name. Raises DataError for a dataset that cannot be loaded, or that lacks the
+    split named train or ``held_out``."""
     try:
         import datasets
     except ImportError:
@@ -103,9 +104,11 @@ def load_hugging_face(name: str) -> dict[str, Any]:
         parts = datasets.load_dataset(path, config or None)
     except Exception as error:  # its network stack and readers raise many types of errors
         raise DataError(f"the dataset {name} cannot be loaded: {error}") from error
-    if "train" not in parts:
-        raise DataError(f"the dataset {name} has no split named train, only {', '.join(parts)}")
-    own = [part for part in ("validation", "validation_matched", "test") if part in parts]
+    for wanted in ("train", held_out):
+        if wanted is not None and wanted not in parts:
+            raise DataError(f"the dataset {name} has no split named {wanted}, only {', '.join(parts)}")
+    usual = ("validation", "validation_matched", "test") if held_out is None else (held_out,)
+    own = [part for part in usual if part in parts]
     return {part: parts[part] for part in ("train", *own[:1])}
 
 

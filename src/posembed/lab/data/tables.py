@@ -60,6 +60,8 @@ class Named:
     """The training file and the held-out file."""
     columns: tuple[str, ...] = ()
     local: tuple[str, ...] = ()
+    held_out: str | None = None
+    """The name of the hub's held-out split, if it is not the usual one."""
 
 
 NAMED = {
@@ -69,6 +71,13 @@ NAMED = {
         ("train.tsv", "dev_matched.tsv"),
         ("premise", "hypothesis", "label"),
         ("sentence1", "sentence2", "gold_label"),
+    ),
+    "mnli-mismatched": Named(
+        "nyu-mll/glue:mnli",
+        ("train.tsv", "dev_mismatched.tsv"),
+        ("premise", "hypothesis", "label"),
+        ("sentence1", "sentence2", "gold_label"),
+        held_out="validation_mismatched",
     ),
     "qnli": Named("nyu-mll/glue:qnli", ("train.tsv", "dev.tsv"), ("question", "sentence", "label")),
     "qqp": Named(
@@ -117,7 +126,7 @@ def read_tables(
         raise DataError(f"{data} has a held-out part of its own; leave out --test-data")
     if data.startswith("hf:"):
         name = data.removeprefix("hf:")
-        splits = load_hugging_face(name)
+        splits = load_hugging_face(name, held_out=None if known is None else known[0].held_out)
         tables = [
             Table(f"{name} ({part})", enumerate(rows, start=1), list(rows.features), rows.features)
             for part, rows in splits.items()

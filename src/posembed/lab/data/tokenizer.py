@@ -178,9 +178,10 @@ class Pairs:
     """Whether only the second text is truncated, unless the first takes more than half of the tokens. By default,
     tokens are removed from the longer text, as in BERT's code for pairs of sentences."""
 
-    def parts(self, limit: int, rows: Tensor | slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Returns how many tokens (B,) of the first texts and of the second fit into ``limit`` with two separators."""
-        first, second = self.first.lengths()[rows], self.second.lengths()[rows]
+    def parts(self, limit: int, rows: Tensor | slice = slice(None), starts: Tensor | int = 0) -> tuple[Tensor, Tensor]:
+        """Returns how many tokens (B,) of the first texts and of the second fit into ``limit`` with two separators.
+        starts: the first token (B,) to read of each second text."""
+        first, second = self.first.lengths()[rows], self.second.lengths()[rows] - starts
         room, half = limit - 2, (limit - 2) // 2
         if self.keep_first:
             first = first.clamp(max=half)
@@ -192,20 +193,50 @@ class Pairs:
         """Returns the numbers of tokens (N,) of the pairs, with their separators."""
         return self.first.lengths() + self.second.lengths() + 2
 
-    def batch(self, rows: Tensor, limit: int) -> tuple[Tensor, Tensor, Tensor]:
+    def batch(self, rows: Tensor, limit: int, starts: Tensor | int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Returns int64 ids (B, L), padded with 0, lengths (B,), and segments (B, L): 0 for the first text and its
-        separator, 1 for the second text, its separator and padding."""
-        sizes = self.parts(limit, rows)
+        separator, 1 for the second text, its separator and padding. starts: as in ``parts``."""
+        sizes = self.parts(limit, rows, starts)
         end = torch.tensor([self.separator])
         texts = [
             torch.cat((self.first.ids[start:][:first].long(), end, self.second.ids[at:][:second].long(), end))
             for start, first, at, second in zip(
-                self.first.bounds[rows], sizes[0], self.second.bounds[rows], sizes[1], strict=True
+                self.first.bounds[rows], sizes[0], self.second.bounds[rows] + starts, sizes[1], strict=True
             )
         ]
         ids = pad_sequence(texts, batch_first=True)
         segments = torch.arange(ids.size(1)) > sizes[0].unsqueeze(1)
         return ids, sizes[0] + sizes[1] + 2, segments.long()
+
+    def windows(self, limit: int, stride: int | None) -> Windows:
+        """Returns the windows in which a model that reads ``limit`` tokens reads all pairs, in order, for pairs that
+        keep the first text: each window has the first text and a part of the second. A part starts ``stride`` tokens
+        after the one before it, as with BERT's ``doc_stride``, or at its end if it has fewer tokens. The last part ends
+        with the text. None truncates each pair to its first window."""
+        first, _ = self.parts(limit)
+        room = limit - 2 - first
+        step = room if stride is None else room.clamp(max=stride)
+        further = -((room - self.second.lengths()).clamp(max=0) // step)
+        counts = 1 + (torch.zeros_like(further) if stride is None else further)
+        rows = torch.arange(len(counts)).repeat_interleave(counts)
+        before = (counts.cumsum(0) - counts)[rows]
+        return Windows(rows, (torch.arange(len(rows)) - before) * step[rows], counts[rows] > 1)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Parts of pairs of texts, all (W,): the index of each part's pair, its first token in the second text, and whether
+    the pair has several parts."""
+
+    rows: Tensor
+    starts: Tensor
+    several: Tensor
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, some: Tensor) -> Windows:
+        return Windows(self.rows[some], self.starts[some], self.several[some])
 
 
 def encode(tokenizer: Bytes | Loaded, texts: Sequence[str]) -> Texts:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from posembed.errors import RunFolderError
 from posembed.lab.cost.results import CostSettings
-from posembed.lab.question import Question
+from posembed.lab.question import Question, presets_of
 from posembed.lab.questions.amounts import DataEfficiency
 from posembed.lab.questions.by_task import ByTask
 from posembed.lab.questions.classification import Images, Text
@@ -26,6 +26,10 @@ class Cost(Question):
     name = page = "cost"
     asks = "What does each encoding cost in parameters, time and memory, and how does the cost grow with length?"
     Settings = CostSettings
+    presets = presets_of("cost", common={})
+    presets_help = (
+        "default, documents (the sizes of the table that guides copy) or documents-quarter (a quarter of every size)."
+    )
 
 
 EVERY: list[Question] = [

@@ -34,8 +34,8 @@ class TextSpec(TrainingSpec):
     Measured = Classified
 
     data: str = option(
-        "stdlib (classify source by package), a .csv, .tsv or .jsonl file, hf:NAME, or sst2, mnli, qnli or qqp, on the "
-        "hub or in a folder of GLUE's files (mnli:FOLDER).",
+        "stdlib (classify source by package), a .csv, .tsv or .jsonl file, hf:NAME, or sst2, mnli, mnli-mismatched, "
+        "qnli or qqp, on the hub or in a folder of GLUE's files (mnli:FOLDER).",
         compare=False,
     )
     data_sha256: str

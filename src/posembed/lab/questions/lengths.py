@@ -203,6 +203,11 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
                 "search_budget must be at least 3, for the three starting points of the search; got "
                 f"{chosen['search_budget']}"
             )
+        if chosen.get("search_budget") is not None and chosen.get("rope_factors"):
+            raise ArgumentError(
+                "search_budget is the number of losses of the search for rope-longrope's factors, which rope_factors "
+                "replaces; give one of them"
+            )
         with_length_counts(chosen)
         if chosen.get("model") is not None:
             from posembed.lab.tasks.inside import load_inside

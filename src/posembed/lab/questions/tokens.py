@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -54,10 +55,11 @@ class Answered:
     """The sums of the F1 scores of the answers."""
     questions: tuple[int, ...]
     truncated: int
-    """The number of questions whose answers are all past the training length."""
+    """The number of questions whose answer the model does not see: it is past the training length, or in no window as a
+    whole. If a question has several answers, the one that ends first counts, here and in the loss."""
     loss: float
-    """Mean cross-entropy of the start and the end, in nats, over the answers within the training length. If a question
-    has several answers, the one that ends first counts."""
+    """Mean cross-entropy of the start and the end, in nats, over the answers that the model sees and all windows of
+    contexts with several windows."""
 
     def scores(self) -> Scores:
         return {"F1": Correct(self.f1, self.questions), "exact match": Correct(self.exact, self.questions)}
@@ -107,7 +109,15 @@ class SpanSpec(TokenSpec):
         compare=False,
     )
     train_length: int = option(
-        "Tokens per question and context, with two separators; longer contexts are truncated.", MODEL
+        "Tokens per question and context, with two separators; longer contexts are truncated, or read in windows if "
+        "--stride is given.",
+        MODEL,
+    )
+    stride: int | None = option(
+        "Tokens from the start of a window to that of the next, in contexts that are too long (BERT's doc_stride). 0 "
+        "truncates them.",
+        MODEL,
+        default=None,
     )
 
 
@@ -138,8 +148,10 @@ class TokenSummary(Summary):
     labels: dict[str, int]
     """The number of held-out words with each label; empty for questions."""
     truncated: int
-    """The number of held-out words or answers past the training length."""
+    """The number of held-out words or answers that the models do not see as a whole."""
     rows: tuple[TokenRow, ...]
+    stride: int | None = None
+    """The tokens between the starts of the windows of a long context; None if it is truncated."""
 
 
 MeasuredTokensT = TypeVar("MeasuredTokensT", Tagged, Answered)
@@ -222,8 +234,12 @@ class Spans(TrainedQuestion[SpanSpec, Answered, TokenSummary]):
         from posembed.lab.tasks.tokens import Answering
 
         require_room(chosen["train_length"], 2)
+        if (chosen.get("stride") or 0) < 0:
+            raise ArgumentError(f"stride must be at least 1, or 0 to truncate long contexts; got {chosen['stride']}")
+        chosen["stride"] = chosen.get("stride") or None  # one spelling of truncation, so that a folder continues
         task = Answering(load_answered(chosen["data"], test_data=chosen.get("test_data")), chosen["tokenizer"])
         return task, {"data_sha256": task.sha256}
 
     def summary(self, runs: Sequence[BySeed[Answered]], spec: SpanSpec, reading: Compared) -> TokenSummary:
-        return summarised(runs, lambda m: {"questions": sum(m.questions), "documents": len(m.questions)})
+        found = summarised(runs, lambda m: {"questions": sum(m.questions), "documents": len(m.questions)})
+        return dataclasses.replace(found, stride=spec.stride)

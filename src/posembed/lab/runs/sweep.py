@@ -4,7 +4,6 @@ and logs them to TensorBoard or Weights & Biases."""
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,17 +11,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from posembed.calls import unknown
 from posembed.errors import ArgumentError, RunFolderError
+from posembed.lab.cost.instruments import seconds_of, time_batch
+from posembed.lab.model import PositionedModel
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec, Watcher
-from posembed.lab.runs.train import Progress, check, learning_rate, make_optimizer, run
+from posembed.lab.runs.train import Progress, check, learning_rate, make_optimizer, run, take_step
 from posembed.lab.tasks.task import Task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-STEPS_TO_TIME = 4
 INSTALLED_BY = {"tensorboard": "pip install 'posembed[track]'", "wandb": "pip install wandb"}
 
 
@@ -104,34 +106,52 @@ class PlannedRun:
     position_parameters: int
     seconds: float
 
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the run's name, steps, parameters and time as plain values."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "spec"}
-        return {"run": self.spec.name, "steps": self.spec.steps, **values}
+        return {"run": self.name, "steps": self.spec.steps, **values}
 
 
 def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[PlannedRun]:
     """Returns the planned run of each spec. Specs that differ only in their seed are timed once, over a few steps.
-    Raises ArgumentError or DataError for a spec that cannot run."""
+    Every process calls this. Raises ArgumentError or DataError for a spec that cannot run."""
     for spec in specs:
         check(spec, task, accelerator.num_processes)
     planned: dict[SpecT, PlannedRun] = {}
     for spec in dict.fromkeys(dataclasses.replace(spec, seed=0) for spec in specs):
         model = task.build(spec).to(accelerator.device)
-        optimizer = make_optimizer(spec, model)
-        times = []
-        for step in range(STEPS_TO_TIME):
-            started = time.perf_counter()
-            loss = task.loss(model, *(tensor.to(accelerator.device) for tensor in task.draw(spec, model, step)))
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            loss.item()  # waits for a GPU
-            times.append(time.perf_counter() - started)
+        try:
+            seconds = _seconds_per_step(spec, task, accelerator, model)
+        finally:
+            accelerator.free_memory()
         # A forward pass takes about a third of a step.
         steps = spec.steps + task.tokens_measured(spec) / (spec.batch * spec.train_length) / 3
-        planned[spec] = PlannedRun(spec, *model.sizes(), seconds=min(times) * steps)
+        planned[spec] = PlannedRun(spec, *model.sizes(), seconds=seconds * steps)
     return [dataclasses.replace(planned[dataclasses.replace(spec, seed=0)], spec=spec) for spec in specs]
+
+
+def _seconds_per_step(
+    spec: SpecT, task: Task[SpecT, MeasuredT], accelerator: Accelerator, model: PositionedModel
+) -> float:
+    """Times steps as training takes them."""
+    share = spec.batch // accelerator.num_processes
+    first = accelerator.process_index * share
+    model.train()
+    wrapped, optimizer = accelerator.prepare(model, make_optimizer(spec, model))
+
+    def timed(step: int, rows: int) -> float:
+        def take() -> None:
+            batch = [t.to(accelerator.device) for t in task.draw(spec, model, step, slice(first, first + rows))]
+            take_step(spec, task, accelerator, wrapped, optimizer, batch)
+
+        taken = torch.tensor(seconds_of(take), device=accelerator.device)
+        return accelerator.reduce(taken, "mean").item()  # so that all processes decide alike
+
+    return time_batch(timed, share)
 
 
 # --- trackers ----------------------------------------------------------------------------------------------------

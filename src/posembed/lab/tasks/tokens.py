@@ -15,7 +15,7 @@ from posembed.errors import DataError
 from posembed.lab.data import answered as answers
 from posembed.lab.data.answered import AnsweredQuestions, Asked
 from posembed.lab.data.tagged import Sentence, TaggedSentences, entities
-from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, encode, joined_ids, read_tokenizer
+from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, Windows, encode, joined_ids, read_tokenizer
 from posembed.lab.model import PositionedModel
 from posembed.lab.questions.tokens import Answered, SpanSpec, Tagged, TagSpec
 from posembed.lab.tasks.classification import TEXTS_AT_ONCE, Classification
@@ -159,6 +159,7 @@ class Answering(Classification[SpanSpec, Answered]):
         self.held_out, self.held_out_labels, self.offsets = _with_answers(chosen, data.held_out, first)
         self.asked = data.held_out
         self.documents = numbered(a.document for a in data.held_out)
+        self.known_examples: dict[tuple[int, int | None], Windows] = {}
         self.longest_answer = int(self.train_labels.diff(dim=1).max()) + 1
         self.sha256 = hashlib.sha256((data.sha256 + chosen.sha256).encode()).hexdigest()
         lengths = self.train.lengths()
@@ -169,20 +170,26 @@ class Answering(Classification[SpanSpec, Answered]):
         )
 
     def check(self, spec: SpanSpec) -> None:
-        if not len(self.fitting(self.train, self.train_labels, spec)):
-            raise DataError(
-                f"no training answer is within the first {spec.train_length:,} tokens; use a larger --train-length"
-            )
-        if not len(self.fitting(self.held_out, self.held_out_labels, spec)):
-            raise DataError(
-                f"no held-out answer is within the first {spec.train_length:,} tokens; use a larger --train-length"
-            )
+        for side, pairs, labels in (
+            ("training", self.train, self.train_labels),
+            ("held-out", self.held_out, self.held_out_labels),
+        ):
+            windows = pairs.windows(spec.train_length, spec.stride)
+            if not answered(pairs, windows, labels, spec).any():
+                where = f"is within the first {spec.train_length:,} tokens"
+                if spec.stride is not None:
+                    where = f"fits into a window of {spec.train_length:,} tokens"
+                raise DataError(f"no {side} answer {where}; use a larger --train-length")
 
-    @staticmethod
-    def fitting(pairs: Pairs, labels: Tensor, spec: SpanSpec) -> Tensor:
-        """Returns the indices of the examples whose answer is not truncated."""
-        _, kept = pairs.parts(spec.train_length)
-        return (labels[:, 1] < kept).nonzero().squeeze(1)
+    def examples(self, spec: SpanSpec) -> Windows:
+        """Returns the windows to train on: those with the whole answer, and all others of contexts that do not fit into
+        one window."""
+        sizes = spec.train_length, spec.stride
+        if sizes not in self.known_examples:  # they take as long as a training step of a small model
+            windows = self.train.windows(*sizes)
+            wanted = answered(self.train, windows, self.train_labels, spec) | windows.several
+            self.known_examples = {sizes: windows[wanted]}
+        return self.known_examples[sizes]
 
     def encoding(self, spec: SpanSpec) -> PositionEncoding:
         return build_encoding(spec, causal=False)
@@ -191,47 +198,74 @@ class Answering(Classification[SpanSpec, Answered]):
         return nn.Embedding(self.vocabulary, spec.width)
 
     def draw(self, spec: SpanSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Returns token ids (B, L), lengths (B,), segments (B, L), and the places (B, 2) of the answers' first and last
-        tokens."""
-        chosen = self.chosen(spec, step, self.fitting(self.train, self.train_labels, spec))
-        ids, lengths, segments = self.train.batch(chosen, spec.train_length)
-        places = self.train_labels[chosen] + (segments == 0).sum(dim=1, keepdim=True)
-        return ids[rows], lengths[rows], segments[rows], places[rows]
+        """Returns token ids (B, L), lengths (B,), segments (B, L), whether a window is one of several (B,), and the
+        places (B, 2) of the answers' first and last tokens. In a window without the answer, both are the place of the
+        first separator."""
+        examples = self.examples(spec)
+        chosen = examples[self.chosen(spec, step, torch.arange(len(examples)))]
+        ids, lengths, segments = self.train.batch(chosen.rows, spec.train_length, chosen.starts)
+        places = places_of(self.train, chosen, self.train_labels, spec)
+        return ids[rows], lengths[rows], segments[rows], chosen.several[rows], places[rows]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        ids, lengths, segments, places = batch
-        logits = of_context(model(ids, lengths, segments).float(), lengths, segments)
+        ids, lengths, segments, several, places = batch
+        logits = allowed(model(ids, lengths, segments).float(), lengths, segments, several)
         return F.cross_entropy(logits.mT.flatten(0, 1), places.flatten())
 
     @torch.no_grad()
     def measure(self, spec: SpanSpec, model: PositionedModel, accelerator: Accelerator) -> Answered:
-        order = self.held_out.lengths().argsort(stable=True)  # batches hold similar lengths
-        fits = torch.zeros(len(order), dtype=torch.bool)
-        fits[self.fitting(self.held_out, self.held_out_labels, spec)] = True
-        given, loss = [""] * len(order), 0.0
+        windows = self.held_out.windows(spec.train_length, spec.stride)
+        known = answered(self.held_out, windows, self.held_out_labels, spec)
+        order = (self.held_out.lengths()[windows.rows] - windows.starts).argsort(
+            stable=True
+        )  # similar lengths together
+        best, given = torch.full((len(self.asked),), -torch.inf, dtype=torch.float64), [""] * len(self.asked)
+        loss = 0.0
         for some in order.split(TEXTS_AT_ONCE):
-            ids, lengths, segments = self.held_out.batch(some, spec.train_length)
+            read = windows[some]
+            ids, lengths, segments = self.held_out.batch(read.rows, spec.train_length, read.starts)
             logits = model(*(tensor.to(accelerator.device) for tensor in (ids, lengths, segments))).double().cpu()
-            logits = of_context(logits, lengths, segments)
-            before = (segments == 0).sum(dim=1, keepdim=True)
-            within = fits[some]
-            places = (self.held_out_labels[some] + before)[within]
-            loss += F.cross_entropy(logits[within].mT.flatten(0, 1), places.flatten(), reduction="sum").item()
-            spans = best_spans(logits, self.longest_answer) - before
-            for row, (first, last) in zip(some.tolist(), spans.tolist(), strict=True):
-                at = self.offsets[row]
-                given[row] = self.asked[row].context[at[first][0] : at[last][1]]
+            counted = known[some] | read.several
+            places = places_of(self.held_out, read, self.held_out_labels, spec)[counted]
+            of_loss = allowed(logits, lengths, segments, read.several)[counted]
+            loss += F.cross_entropy(of_loss.mT.flatten(0, 1), places.flatten(), reduction="sum").item()
+            scores, spans = best_spans(of_context(logits, lengths, segments), self.longest_answer)
+            spans += read.starts.unsqueeze(1) - (segments == 0).sum(dim=1, keepdim=True)
+            for row, score, (first, last) in zip(read.rows.tolist(), scores, spans.tolist(), strict=True):
+                if score > best[row]:
+                    at = self.offsets[row]
+                    best[row], given[row] = score, self.asked[row].context[at[first][0] : at[last][1]]
         references = [[text for text, _ in asked.answers] for asked in self.asked]
+        seen = torch.zeros(len(self.asked), dtype=torch.bool)
+        seen[windows.rows[known]] = True
         return Answered(
             exact=tuple(summed(map(int, map(answers.exact_match, given, references)), self.documents)),
             f1=tuple(summed(map(answers.f1_score, given, references), self.documents)),
             questions=tuple(summed([1] * len(given), self.documents)),
-            truncated=int((~fits).sum()),
-            loss=loss / (2 * int(fits.sum())),
+            truncated=int((~seen).sum()),
+            loss=loss / (2 * int((known | windows.several).sum())),
         )
 
     def tokens_measured(self, spec: SpanSpec) -> int:
-        return int(self.held_out.lengths().clamp(max=spec.train_length).sum())
+        windows = self.held_out.windows(spec.train_length, spec.stride)
+        first, second = self.held_out.parts(spec.train_length, windows.rows, windows.starts)
+        return int((first + second + 2).sum())
+
+
+def answered(pairs: Pairs, windows: Windows, labels: Tensor, spec: SpanSpec) -> Tensor:
+    """Returns whether each window (W,) contains the whole answer, whose first and last tokens in each context are
+    ``labels`` (N, 2)."""
+    _, read = pairs.parts(spec.train_length, windows.rows, windows.starts)
+    first, last = (labels[windows.rows] - windows.starts.unsqueeze(1)).unbind(dim=1)
+    return (first >= 0) & (last < read)
+
+
+def places_of(pairs: Pairs, windows: Windows, labels: Tensor, spec: SpanSpec) -> Tensor:
+    """Returns the places (W, 2) of the answers' first and last tokens among the tokens of each window; the place of the
+    first separator for both if the window does not contain the whole answer."""
+    separator = pairs.parts(spec.train_length, windows.rows, windows.starts)[0].unsqueeze(1)
+    places = labels[windows.rows] - windows.starts.unsqueeze(1) + separator + 1
+    return places.where(answered(pairs, windows, labels, spec).unsqueeze(1), separator)
 
 
 def of_context(logits: Tensor, lengths: Tensor, segments: Tensor) -> Tensor:
@@ -241,9 +275,17 @@ def of_context(logits: Tensor, lengths: Tensor, segments: Tensor) -> Tensor:
     return logits.masked_fill(outside.unsqueeze(2), -torch.inf)
 
 
-def best_spans(logits: Tensor, longest: int) -> Tensor:
-    """Returns the first and last tokens (B, 2) of the spans with the highest sum of their start's and end's logits, of
-    logits (B, L, 2), among the spans of 1 to ``longest`` tokens."""
+def allowed(logits: Tensor, lengths: Tensor, segments: Tensor, several: Tensor) -> Tensor:
+    """Returns logits (B, L, 2) as ``of_context``, but the first separator keeps its own in windows that are one of
+    ``several`` (B,): it says that the answer is not in this window. BERT uses its class token for this."""
+    first = (segments == 0).sum(dim=1, keepdim=True) - 1
+    says_none = several.unsqueeze(1) & (torch.arange(segments.size(1), device=segments.device) == first)
+    return logits.where(says_none.unsqueeze(2), of_context(logits, lengths, segments))
+
+
+def best_spans(logits: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+    """Returns the scores (B,), and the first and last tokens (B, 2), of the spans with the highest sum of their start's
+    and end's logits, of logits (B, L, 2), among the spans of 1 to ``longest`` tokens."""
     starts, ends = logits.unbind(dim=2)
     best = torch.full((len(logits),), -torch.inf, dtype=logits.dtype)
     spans = torch.zeros(len(logits), 2, dtype=torch.int64)
@@ -252,7 +294,7 @@ def best_spans(logits: Tensor, longest: int) -> Tensor:
         better = score > best
         best = torch.where(better, score, best)
         spans[better] = torch.stack((first, first + more), dim=1)[better]
-    return spans
+    return best, spans
 
 
 def _with_answers(

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from posembed.lab.cost.results import CostResult, CostRow, Passes, load
+from posembed.lab.cost.results import CostResult, CostRow, Passes, load, sizes_in_words
 from posembed.lab.cost.sizes import KNOWN, Size
 from posembed.plots.canvas import key_above
 from posembed.plots.charts import Line, draw_interval, line_chart, rows_sheet
@@ -58,9 +58,9 @@ class CostPage:
         if result.settings.device == "cpu":
             machine = f"{environment['processor']} (threads: {environment['threads']})"
         return (
-            f"Measured on {machine}, at {sizes_in_words(result)}: each encoding in turn, alone and in an attention "
-            f"layer. Values are medians, with {INTERVAL}s, of {len(rounds.forward.values)} rounds forward and "
-            f"{len(rounds.backward.values)} rounds forward and backward."
+            f"Measured on {machine}, at {sizes_in_words(result.settings)}: each encoding in turn, alone and in an "
+            f"attention layer. Values are medians, with {INTERVAL}s, of {len(rounds.forward.values)} rounds forward "
+            f"and {len(rounds.backward.values)} rounds forward and backward."
         )
 
     def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
@@ -113,8 +113,8 @@ def _time(result: CostResult) -> str:
         return ""
     shares = _with_numbers(rows, lambda row: percent(row.alone_share.backward.value))
     return (
-        f"In training, relative to an attention layer of {layer} ms ({sizes_in_words(result)}), the encoding alone "
-        f"takes {shares}."
+        f"In training, relative to an attention layer of {layer} ms ({sizes_in_words(result.settings)}), the encoding "
+        f"alone takes {shares}."
     )
 
 
@@ -245,11 +245,6 @@ def in_bytes(size: float) -> str:
     return f"{size:,.1f} GiB"
 
 
-def sizes_in_words(result: CostResult) -> str:
-    settings = result.settings
-    return f"batch {settings.batch:,}, length {settings.length:,}, width {settings.width:,}, heads {settings.heads:,}"
-
-
 def cheapest_first(result: CostResult) -> list[CostRow]:
     return sorted(result.rows, key=lambda row: row.alone_share.backward.value)
 
@@ -282,7 +277,7 @@ def _tables_of_encodings(result: CostResult) -> Iterator[Table]:
     yield _of_rows(
         result,
         "Time of the encoding alone",
-        f"At {sizes_in_words(result)}, compared with an attention layer without position: "
+        f"At {sizes_in_words(result.settings)}, compared with an attention layer without position: "
         f"{milliseconds(plain.forward.value)} ms forward, {milliseconds(plain.backward.value)} ms with backward. The "
         f"last column is relative to the attention of a whole model (layers: {settings.layers:,}): an encoding at the "
         "input or as a bias is computed once for all layers.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from posembed.lab.questions.tokens import TagSpec, TokenRow, TokenSpec, TokenSummary
+from posembed.lab.questions.tokens import SpanSpec, TagSpec, TokenRow, TokenSpec, TokenSummary
 from posembed.lab.runs.results import RunResult
 from posembed.report.page import Cell, Column, Picture, Table, table_of
 from posembed.report.questions import FAILED, QuestionPage, estimate_cell, trained_table, values_table
@@ -41,7 +41,7 @@ class TokenPage(QuestionPage[TokenSummary]):
         )
         return (
             f"Each run trains a small Transformer encoder ({model_size(spec)}) to {task} ({spec.data}): "
-            f"{spec.steps:,} steps, {spec.batch} {unit} per batch, truncated to {spec.train_length:,} tokens."
+            f"{spec.steps:,} steps, {spec.batch} {read_as(spec, unit)}."
             + (
                 f" The model is tested on {tested} of {summary.counts['documents']:,} held-out documents."
                 if tested
@@ -121,6 +121,17 @@ class TokenPage(QuestionPage[TokenSummary]):
         return [values_table("Held-out part", "", results, read, write=str)]
 
 
+def read_as(spec: TokenSpec, unit: str) -> str:
+    """Returns how many tokens of an example a model reads, and how it reads longer ones."""
+    stride = spec.stride if isinstance(spec, SpanSpec) else None
+    if stride is None:
+        return f"{unit} per batch, truncated to {spec.train_length:,} tokens"
+    return (
+        f"windows of at most {spec.train_length:,} tokens per batch, which start {stride:,} tokens apart in contexts "
+        "that do not fit into one"
+    )
+
+
 def best_first(summary: TokenSummary) -> list[TokenRow]:
     """Sorts by the main score; failed rows come last."""
     return sorted(summary.rows, key=lambda row: -row.score.value if row.score else 1.0)
@@ -147,10 +158,10 @@ def truncated(summary: TokenSummary) -> str:
         return ""
     if summary.labels:
         return f"{summary.truncated:,} of these words are past the training length and count as wrong."
-    return (
-        f"For {summary.truncated:,} of these questions, the model does not see the answer, which is past the training "
-        "length."
-    )
+    where = "past the training length; --stride makes it read on"
+    if summary.stride is not None:
+        where = f"in none of the windows that start {summary.stride:,} tokens apart; a smaller --stride may help"
+    return f"For {summary.truncated:,} of these questions, the model does not see the answer, which is {where}."
 
 
 PAGE = TokenPage()

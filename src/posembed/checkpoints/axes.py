@@ -1,0 +1,188 @@
+"""Explains the shapes of a table by axes: how many cells along which, and how many rows beside them.
+
+A tensor's shape is known before and after each config field was doubled. Each field stands for one or two axes
+(``ROLES``), and gives their sizes by n = (value - kernel) // stride + 1. An axis has n rows, or 2 n - 1 if it is
+relative. The axes of all fields explain a shape if
+
+    rows = (product of the rows along each axis) + other rows
+
+before and after each doubling, with the same number of other rows. Among several explanations, the one with the fewest
+other rows counts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TypeAlias
+
+from posembed.checkpoints.found import Cells, Config, ConfigField, Size, pair, section
+from posembed.checkpoints.rebuild import AREA, Shape
+from posembed.tables.layout import IMAGE_AXES, Axis
+
+ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, the last one changing fastest
+OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
+OF_BIAS = re.compile(r"bias(es)?(_|\b)")
+STRIDES = tuple(2**power for power in range(8))  # of stages that halve an image, or of whole pixels
+WINDOWED = re.compile(r"window")  # fields that count cells and not pixels
+TUBELET = ("tubelet_size", "temporal_patch_size")
+
+Response: TypeAlias = tuple[ConfigField, Shape, Shape]  # a field, and a shape before and after it was doubled
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a config field measures. field: a pattern of its name. axes: the axes that it gives the size of.
+
+    in_patches: whether the field has this role only in a config with a patch_size.
+    """
+
+    field: re.Pattern[str]
+    axes: tuple[str, ...]
+    in_patches: bool = False
+
+
+ROLES = (
+    Role(re.compile(r"^(pretrain_)?(image_size|img_size|input_size)$"), IMAGE_AXES),
+    Role(AREA, IMAGE_AXES, in_patches=True),
+    Role(re.compile(r"^window_size$|background_size$"), IMAGE_AXES),
+    Role(re.compile(r"^num_frames$|^num_image_with_embedding$"), ("time",)),
+    Role(re.compile(r"^max_length$"), ("time",), in_patches=True),
+    Role(re.compile(r"^num_mel_bins$"), ("frequency",)),
+    Role(re.compile(r"^max_2d_position_embeddings$"), ("coordinate",)),
+    Role(re.compile(r"^position_embedding_size$"), ("coordinate",), in_patches=True),
+)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The axes of a table with the fields that give their sizes, the dimensions that hold them, and other rows."""
+
+    axes: tuple[Axis, ...]
+    cells: tuple[Cells, ...]
+    dims: tuple[int, ...]
+    others: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """The axes of one field in one dimension, and what a shape leaves for other axes (a factor) and other rows."""
+
+    axes: tuple[Axis, ...]
+    cells: tuple[Cells, ...]
+    factor: int
+    others: int
+
+    @property
+    def rows(self) -> int:
+        return math.prod(axis.rows for axis in self.axes)
+
+
+def role_of(field: ConfigField, around: Config) -> Role | None:
+    """Returns what a field measures, or None if it is the length of a text or unknown. around: its section."""
+    in_patches = pair(around.get("patch_size")) is not None
+    fitting = (role for role in ROLES if role.field.search(field.path[-1]) and in_patches >= role.in_patches)
+    return next(fitting, None)
+
+
+def explain(name: str, responses: Sequence[Response], config: Config) -> Explanation | str:
+    """Returns the axes of a tensor, or why they are unknown. name: its name. config: the config with all defaults."""
+    before, after = responses[0][1:]
+    if any(len(old) != len(new) for _, old, new in responses):
+        return "the number of its dimensions changes"
+    choices: dict[int, list[list[Part]]] = {}  # for each dimension that changes: the axes that each field may give it
+    for field, old, new in responses:
+        around = section(config, field.path[:-1])
+        role = role_of(field, around)
+        if role is None:
+            return f"it is unknown what {field} measures"
+        changed = [dim for dim, size in enumerate(old) if new[dim] != size]
+        apart = len(changed) == len(role.axes) > 1
+        for at, dim in enumerate(changed):
+            names = (role.axes[at],) if apart else role.axes
+            choices.setdefault(dim, []).append(list(parts(name, field, names, around, (old[dim], new[dim]))))
+    dims = tuple(sorted(choices))
+    found = [consistent(choices[dim]) for dim in dims]
+    if not all(found):
+        return f"no axes of {' and '.join(str(field) for field, *_ in responses)} explain its shape, {before}"
+    others = sum(chosen[0].others for chosen in found)
+    if len(dims) > 1 and others:
+        return f"its axes lie apart, with {others} other rows"
+    axes, cells = zip(*(each for chosen in found for each in in_order(chosen)), strict=True)
+    one_table = len(dims) == 1 and len(before) <= 3 and before[-1] == after[-1]
+    in_rows = one_table and math.prod(before[:-1]) == before[dims[0]]
+    return Explanation(axes, cells, () if in_rows else dims, others)
+
+
+def in_order(chosen: Sequence[Part]) -> list[tuple[Axis, Cells]]:
+    """Returns the axes of one dimension, the last one changing fastest: time is first in a video, last in a sound."""
+    pairs = [each for part in chosen for each in zip(part.axes, part.cells, strict=True)]
+    return sorted(pairs, key=lambda each: ORDER.index(each[0].name) if each[0].name in ORDER else 0)
+
+
+def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config, rows: Size) -> Iterator[Part]:
+    """Yields the axes of a field that fit the rows before and after it was doubled."""
+    single = (names[1 if OF_WIDTH.search(name) else 0],) if len(names) == 2 else names
+    doubled = scaled(field)
+    for chosen in dict.fromkeys((names, single)):
+        for cells in cells_of(field, chosen, around):
+            sizes = [each.count(field.value) for each in cells]
+            after = [each.count(doubled) for each in cells]
+            if min(sizes) < 1 or sizes == after:
+                continue
+            for kind in ({"relative": True, "signed": False} if OF_BIAS.search(name) else {}, {"relative": True}):
+                axes = tuple(Axis(axis, size, **kind) for axis, size in zip(chosen, sizes, strict=True))
+                here = math.prod(axis.rows for axis in axes)
+                there = math.prod(replace(axis, size=size).rows for axis, size in zip(axes, after, strict=True))
+                factor, rest = divmod(rows[1] - rows[0], there - here)
+                if factor >= 1 and not rest and (others := rows[0] - factor * here) >= 0:
+                    yield Part(axes, cells, factor, others)
+
+
+def consistent(choices: Sequence[Sequence[Part]]) -> tuple[Part, ...]:
+    """Returns one choice for each field of a dimension, so that each field's factor is what the other axes have; () if
+    there is none."""
+    fitting = []
+    for chosen in product(*choices):
+        all_rows = math.prod(part.rows for part in chosen)
+        if all(part.factor * part.rows == all_rows and part.others == chosen[0].others for part in chosen):
+            fitting.append(chosen)
+    return min(fitting, key=lambda chosen: chosen[0].others, default=())
+
+
+def scaled(field: ConfigField) -> int | Size:
+    """Returns the value that a rebuild tries: twice the field's, or four times the number of cells of a square."""
+    factor = 4 if AREA.search(field.path[-1]) else 2
+    return factor * field.value if isinstance(field.value, int) else (factor * field.value[0], factor * field.value[1])
+
+
+def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iterator[tuple[Cells, ...]]:
+    """Yields the ways in which a field may give the sizes of its axes, the most usual first."""
+    sides = [IMAGE_AXES.index(axis) if axis in IMAGE_AXES else 0 for axis in names]
+    if AREA.search(field.path[-1]):
+        side = math.isqrt(field.value) if isinstance(field.value, int) else 0
+        if side and side * side == field.value:
+            yield tuple(Cells(field, side=0, area=True) for _ in names)
+        return
+    tubes = [around.get(name) for name in TUBELET]
+    patch = pair(around.get("patch_size")) or next(
+        (pair(tube[1:]) for tube in tubes if isinstance(tube, list | tuple)), None
+    )
+    if names == ("time",) or names == ("frequency",):
+        steps = [tube[0] if isinstance(tube, list | tuple) else tube for tube in tubes if tube]
+        stride = around.get(f"{names[0]}_stride")
+        ways = [(step, step) for step in steps if type(step) is int]
+        ways += [(patch[0], stride)] if patch and type(stride) is int else []
+        for kernel, step in (*ways, (1, 1)):
+            yield (Cells(field, 0, kernel, step),)
+        return
+    if names[0] not in IMAGE_AXES or WINDOWED.search(field.path[-1]):
+        yield tuple(Cells(field, side) for side in sides)
+        return
+    if patch:
+        yield tuple(Cells(field, side, patch[side], patch[side]) for side in sides)
+    for stride in STRIDES:
+        yield tuple(Cells(field, side, 1, stride) for side in sides)  # a side that is no multiple is rounded up

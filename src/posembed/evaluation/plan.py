@@ -1,0 +1,173 @@
+"""The plan of an evaluation: its rows, and the jobs behind them. Runs the jobs that are not in the results file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from posembed.checkpoints.rebuild import last_line
+from posembed.errors import CheckpointError
+from posembed.evaluation.counts import Counts, Tick
+from posembed.evaluation.measures import MEASURES
+from posembed.evaluation.results import UNITS, Evaluation, ResultsFile, Row, Unit
+from posembed.evaluation.runnable import Kind, Runnable
+
+Progress = Callable[[str, int, int], None]
+"""A function of the name of the running checkpoint, the number of tokens done and the total number of tokens."""
+
+
+class AnyJob(Protocol):
+    """One run of a checkpoint over texts.
+
+    key: a hash of everything that the counts depend on. tokens: the number of tokens to read. at_once: the number of
+    tokens per run of the model. about: fields for human readers of the results file.
+    """
+
+    @property
+    def runnable(self) -> Runnable: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def at_once(self) -> int: ...
+    @property
+    def about(self) -> Mapping[str, Any]: ...
+
+    def count(self, model: nn.Module, tick: Tick) -> Mapping[str, Tensor]: ...
+
+
+class PlannedRow(NamedTuple):
+    """A row before it is measured.
+
+    jobs: the job for each length, or None if the checkpoint does not take it. texts: a hash of the texts.
+    counts: the start of the names of the counts that are the row's, among those of a job.
+    """
+
+    runnable: Runnable
+    baseline: str
+    texts: str
+    jobs: Mapping[int, AnyJob | None]
+    counts: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.runnable.name}, {self.baseline}" if self.baseline else self.runnable.name
+
+    def finished(self, kept: ResultsFile, measures: Sequence[str]) -> Row:
+        of_row = {length: None if job is None else self.own(kept[job.key]) for length, job in self.jobs.items()}
+        by_text = {
+            measure: {
+                length: None if found is None else MEASURES[measure].by_text(found) for length, found in of_row.items()
+            }
+            for measure in measures
+        }
+        return Row(self.runnable.name, self.baseline, self.runnable.length, self.texts, by_text)
+
+    def own(self, counts: Counts) -> Counts:
+        found = {name: values for name, values in counts.items() if name.startswith(self.counts)}
+        return {name.removeprefix(self.counts): values for name, values in found.items()}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An evaluation before it is run: its rows, and what ``Evaluation`` says about them.
+
+    number: the number of texts or queries. notes: remarks that do not depend on the results.
+    """
+
+    kind: Kind
+    measures: tuple[str, ...]
+    lengths: tuple[int, ...]
+    number: int
+    rows: Sequence[PlannedRow]
+    notes: tuple[str, ...]
+    kept: ResultsFile
+    device: torch.device
+    unit: Unit = "text"
+
+    @property
+    def jobs(self) -> dict[str, AnyJob]:
+        """All jobs by key. Rows and lengths that read the same tokens in the same way share a job."""
+        return {job.key: job for row in self.rows for job in row.jobs.values() if job is not None}
+
+    @property
+    def missing(self) -> dict[str, AnyJob]:
+        return {key: job for key, job in self.jobs.items() if key not in self.kept}
+
+    def run(self, progress: Progress = lambda name, done, total: None) -> Evaluation:
+        """Runs the missing jobs, and returns the values of all rows. progress: a function called after each batch."""
+        run_jobs(self.missing, self.kept, device=self.device, progress=progress)
+        rows = tuple(row.finished(self.kept, self.measures) for row in self.rows)
+        notes = (*self.notes, *missing_values(rows, self.lengths))
+        return Evaluation(self.kind, self.measures, self.lengths, self.number, rows, notes, self.unit)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON: the tokens to read for each row and length, and the number of jobs."""
+        rows = [
+            {
+                "checkpoint": row.runnable.name,
+                "baseline": row.baseline,
+                "tokens": {length: None if job is None else job.tokens for length, job in row.jobs.items()},
+            }
+            for row in self.rows
+        ]
+        return {
+            **{name: getattr(self, name) for name in ("kind", "measures", "lengths")},
+            **{UNITS[self.unit]: self.number, "notes": self.notes, "rows": rows},
+            **{"jobs": len(self.jobs), "kept": len(self.jobs) - len(self.missing)},
+            "tokens_to_read": sum(job.tokens for job in self.missing.values()),
+        }
+
+
+def run_jobs(missing: Mapping[str, AnyJob], results: ResultsFile, *, device: torch.device, progress: Progress) -> None:
+    total, done = sum(job.tokens for job in missing.values()), 0
+    if missing:
+        results.prepare()
+    # Grouped by checkpoint, so that each is loaded only once.
+    for runnable in dict.fromkeys(job.runnable for job in missing.values()):
+        model = runnable.model(device)
+
+        def tick(tokens: int, name: str = runnable.name) -> None:
+            nonlocal done
+            done += tokens
+            progress(name, done, total)
+
+        for key, job in missing.items():
+            if job.runnable is runnable:
+                results.add(key, run_job(model, job, tick), checkpoint=runnable.name, **job.about)
+        del model  # frees its memory before the next model is loaded
+
+
+def run_job(model: nn.Module, job: AnyJob, tick: Tick) -> Counts:
+    try:
+        with torch.inference_mode():
+            counts = job.count(model, tick)
+    except (RuntimeError, IndexError) as error:
+        why = f"cannot be run on {job.at_once} tokens at a time ({last_line(error)})"
+        raise CheckpointError(f"{job.runnable.name}: {why}; leave out that length") from error
+    return {
+        name: [number if math.isfinite(number) else None for number in numbers.tolist()]
+        for name, numbers in counts.items()
+    }
+
+
+def original(runnables: Sequence[Runnable]) -> tuple[int, Runnable] | None:
+    """Returns the shortest original length of the checkpoints, and the checkpoint that has it; None if none is known.
+
+    Among checkpoints with the same original length, prefers one that was not lengthened.
+    """
+    known = [(runnable.old_length, runnable) for runnable in runnables if runnable.old_length is not None]
+    return min(known, key=lambda pair: (pair[0], pair[1].length or math.inf), default=None)
+
+
+def missing_values(rows: Sequence[Row], lengths: Sequence[int]) -> Iterator[str]:
+    for row in rows:
+        unknown = [length for length in lengths if None in [by_length[length] for by_length in row.by_text.values()]]
+        if missing := [str(length) for length in unknown if row.fits(length)]:
+            yield f"{row.checkpoint} has no values at {', '.join(missing)} tokens, because outputs are not finite."

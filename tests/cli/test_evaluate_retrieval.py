@@ -1,0 +1,66 @@
+"""posembed evaluate --retrieval: tables, the plan, JSON, the page, and options that do not fit together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evaluated_models import save_encoder, write_collection, write_texts
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    save_encoder(Path("model"))
+    write_collection(Path("beir"))
+    return ["evaluate", "model", "--retrieval", "beir", "--lengths", "32,128", "--device", "cpu"]
+
+
+def test_retrieval(posembed, words: list[str]) -> None:
+    planned = posembed("", *words, "--dry-run")
+    assert planned.code == 0
+    assert "Tokens to read, by text length" in planned.out
+    assert "of which 0 are kept" in " ".join(planned.out.split())
+    assert "Nothing was measured (--dry-run)." in planned.out
+    assert not Path("runs").exists()
+    done = posembed("", *words, "--report", "page.html")
+    assert done.code == 0
+    for title in ("NDCG@10 by text length", "Recall@1 by text length", "Recall@10 by text length"):
+        assert title in done.out
+    assert "Reference: model, chunks of 64, mean." in " ".join(done.out.split())
+    assert "paired by query" in " ".join(done.out.split())
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "on 12 queries" in page
+    planned = json.loads(posembed("", *words, "--dry-run", "--json").out)
+    assert (planned["jobs"], planned["kept"], planned["tokens_to_read"], planned["queries"]) == (3, 3, 0, 12)
+    printed = json.loads(posembed("", *words, "--json").out)
+    assert printed["queries"] == 12
+    assert printed["rows"][-1]["baseline"] == "chunks of 64, mean"
+    assert printed["rows"][0]["values"]["NDCG@10"]["128"] is None
+
+
+def test_the_plan_of_texts(posembed, words: list[str]) -> None:
+    text = str(write_texts(Path("text")))
+    planned = json.loads(posembed("evaluate", "model", "--text", text, *words[4:], "--dry-run", "--json").out)
+    assert (planned["texts"], planned["kept"]) == (12, 0)
+    assert planned["tokens_to_read"] > 0
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "expected either --text or --retrieval; got neither"),
+        (["--text", "a", "--retrieval", "b"], "got both"),
+        (["--text", "a", "--split", "dev", "--query-prompt", "query: "], "--query-prompt, --split: these options need"),
+        (["--retrieval", "no"], "no: expected a folder with corpus.jsonl, queries.jsonl"),
+        (["--retrieval", "passkey", "--split", "dev"], "split: a generated task has no splits"),
+        (["--retrieval", "passkey", "--ways", "best"], "ways: expected a list of different names among"),
+    ],
+)
+def test_options_that_do_not_fit(posembed, words: list[str], options: list[str], message: str) -> None:
+    done = posembed("evaluate", "model", *options)
+    assert (done.code, done.out) == (1, "")
+    assert message in done.err

@@ -1,0 +1,149 @@
+"""Folders in BEIR's layout: the same collection however it is written, and errors that name the file and the line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from evaluated_models import write_collection
+from posembed.errors import DataError
+from posembed.evaluation.collection import read_collection
+
+QUERY_WITHOUT_TEXT = '{"_id": "q77", "text": " "}'
+HEADER = "query-id\tcorpus-id\tscore\n"
+
+
+def rewrite(change: Callable[[bytes], bytes], *names: str) -> Callable[[Path], None]:
+    def rewritten(folder: Path) -> None:
+        for name in names or ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
+            (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+    return rewritten
+
+
+def zipped(folder: Path) -> None:
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
+        (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
+        (folder / name).unlink()
+
+
+def other_columns(folder: Path) -> None:
+    lines = [line.split("\t") for line in (folder / "qrels/test.tsv").read_text().splitlines()]
+    (folder / "qrels/test.tsv").write_text("".join(f"{d}\t{s}\t{q}\n" for q, d, s in lines))
+
+
+def whole_numbers(folder: Path) -> None:
+    path = folder / "qrels/test.tsv"
+    path.write_text(path.read_text().replace("\t1\n", "\t1.0\n"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        rewrite(lambda content: b"\xef\xbb\xbf" + content),
+        rewrite(lambda content: content.replace(b"\n", b"\r\n")),
+        rewrite(lambda content: content + b"\n  \n"),
+        rewrite(lambda content: content.replace(HEADER.encode(), b""), "qrels/test.tsv"),
+        rewrite(lambda content: content.rstrip(), "qrels/test.tsv"),
+        zipped,
+        other_columns,
+        whole_numbers,
+        lambda folder: (folder / "qrels/test.tsv").rename(folder / "qrels/dev.tsv"),
+    ],
+)
+def test_the_same_collection_in_other_forms(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    expected = read_collection(write_collection(tmp_path / "plain"))
+    change(write_collection(tmp_path / "other"))
+    assert read_collection(tmp_path / "other") == expected
+    assert len(expected.documents) == len(expected.queries) == 12
+    assert expected.judged["q3"] == {"d3": 1}
+
+
+def test_titles_and_other_scripts(tmp_path: Path) -> None:
+    folder = write_collection(tmp_path / "folder", documents=1)
+    text = "naïve \u2028 日本語 text"
+    line = {"_id": "ü", "title": "Title", "text": text}
+    (folder / "corpus.jsonl").write_text(json.dumps(line, ensure_ascii=False), encoding="utf-8")
+    (folder / "qrels/test.tsv").write_text("q0\tü\t2\n", encoding="utf-8")
+    found = read_collection(folder)
+    assert found.documents == {"ü": f"Title {text}"}
+    assert found.judged == {"q0": {"ü": 2}}
+
+
+def add(name: str, line: str) -> Callable[[Path], None]:
+    def added(folder: Path) -> None:
+        with (folder / name).open("a") as file:
+            file.write(f"{line}\n")
+
+    return added
+
+
+def write(name: str, content: str | bytes) -> Callable[[Path], object]:
+    encoded = content if isinstance(content, bytes) else content.encode()
+    return lambda folder: (folder / name).write_bytes(encoded)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "corpus.jsonl").unlink(), "corpus.jsonl is missing, and the folder holds qrels and"),
+        (lambda folder: (folder / "qrels/test.tsv").unlink(), r"there is no qrels/\*.tsv"),
+        (add("corpus.jsonl", '{"id": "d99", "contents": "x"}'), "line 13: .* got the fields 'id' and 'contents'"),
+        (add("corpus.jsonl", "{"), "line 13: expected a JSON object"),
+        (add("corpus.jsonl", "[]"), r"line 13: .* got '\[\]'"),
+        (add("corpus.jsonl", '{"_id": "d1", "text": "again"}'), "line 13: the id 'd1' occurs twice"),
+        (add("corpus.jsonl", '{"_id": "d99", "text": null}'), "to be strings"),
+        (write("corpus.jsonl", ""), "the file is empty"),
+        (write("queries.jsonl", b"\xff\xfe"), "not UTF-8"),
+        (lambda folder: (folder / "queries.jsonl").rename(folder / "queries.jsonl.gz"), "cannot be read"),
+        (add("qrels/test.tsv", "q1 0 d1 1"), "line 14: expected three columns separated by tabs"),
+        (add("qrels/test.tsv", "q1\td1\tyes"), "line 14: .* got 'q1.*yes'"),
+        (add("qrels/test.tsv", "q1\td1\t2"), "line 14: 'q1' and 'd1' have two grades"),
+        (write("qrels/test.tsv", HEADER), "it holds no judgement"),
+        (add("qrels/test.tsv", "q77\td1\t1"), "the query 'q77' is not in queries.jsonl"),
+        (write("qrels/test.tsv", "q1\t1\t1\nq2\t2\t1\n"), r"2 documents are \('1' and '2'\) not in corpus.jsonl"),
+        (
+            lambda folder: (
+                add("qrels/test.tsv", "q77\td1\t1")(folder) or add("queries.jsonl", QUERY_WITHOUT_TEXT)(folder)
+            ),
+            "the query 'q77' is without text",
+        ),
+        (
+            lambda folder: (
+                (folder / "qrels/test.tsv").replace(folder / "qrels/a.tsv") and add("qrels/b.tsv", "")(folder)
+            ),
+            "expected one of the files in .*: a, b; no split was named",
+        ),
+    ],
+)
+def test_errors_say_what_is_wrong(tmp_path: Path, change: Callable[[Path], object], message: str) -> None:
+    change(write_collection(tmp_path / "folder"))
+    with pytest.raises(DataError, match=message):
+        read_collection(tmp_path / "folder")
+
+
+def test_what_is_not_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "scifact.zip").write_bytes(b"PK")
+    with pytest.raises(DataError, match="found a file; unpack"):
+        read_collection(tmp_path / "scifact.zip")
+    with pytest.raises(DataError, match="found nothing there"):
+        read_collection(tmp_path / "none")
+    with pytest.raises(DataError, match="got 'dev'"):
+        read_collection(write_collection(tmp_path / "folder"), "dev")
+
+
+def test_notes_count_what_is_left_out(tmp_path: Path) -> None:
+    folder = write_collection(tmp_path / "folder")
+    add("queries.jsonl", '{"_id": "extra", "text": "w1"}')(folder)
+    add("corpus.jsonl", '{"_id": "empty", "text": ""}')(folder)
+    add("corpus.jsonl", '{"_id": "q1", "text": "w1 w2"}')(folder)
+    add("qrels/test.tsv", "q0\tgone\t1")(folder)
+    found = read_collection(folder)
+    assert "extra" not in found.queries
+    notes = " ".join(found.notes)
+    for words in ("1 of 13 queries have no", "lacks 1 judged document.", "1 document without text", "(queries: 1)"):
+        assert words in notes

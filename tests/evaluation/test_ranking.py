@@ -1,0 +1,69 @@
+"""Rankings against a plain oracle in float64: one loop over the documents, with trec_eval's order of equal scores."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from posembed.evaluation.ranking import best_of_each, ndcg, ranking_values, recall, top
+
+
+def order_of(scores: dict[str, float]) -> list[str]:
+    """By falling score; among equal scores, the last id first."""
+    return sorted(sorted(scores, reverse=True), key=lambda name: -scores[name])
+
+
+def oracle(ranked: list[str], judged: dict[str, int], depth: int) -> tuple[float, float]:
+    gained = ideal = 0.0
+    for place in range(min(depth, len(ranked))):
+        gained += max(judged.get(ranked[place], 0), 0) / math.log(place + 2, 2)
+    for place, grade in enumerate(sorted(judged.values())[::-1][:depth]):
+        ideal += max(grade, 0) / math.log(place + 2, 2)
+    relevant = [name for name in judged if judged[name] >= 1]
+    hits = sum(name in ranked[:depth] for name in relevant)
+    return gained / ideal if ideal else 0.0, hits / len(relevant) if relevant else 0.0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_values_are_those_of_the_oracle(seed: int) -> None:
+    draw = random.Random(seed)
+    names = sorted({f"d{draw.randrange(99)}" for _ in range(draw.choice([1, 4, 30]))}, reverse=True)
+    for _ in range(20):
+        # Few different scores, so that many are equal; grades from -1 to 3, also of a document outside the corpus.
+        scores = {name: draw.choice([0.1, 0.25, 0.5, 0.9]) for name in names}
+        judged = {name: draw.choice([-1, 0, 0, 1, 2, 3]) for name in draw.sample(names, k=draw.randint(0, len(names)))}
+        judged["elsewhere"] = draw.choice([0, 1, 2])
+        (columns,) = top(torch.tensor([[scores[name] for name in names]]))
+        ranked = [names[column] for column in columns]
+        assert ranked == order_of(scores)[:10]
+        for depth in (1, 3, 10):
+            expected = oracle(ranked, judged, depth)
+            assert (ndcg(ranked, judged, depth), recall(ranked, judged, depth)) == pytest.approx(expected, abs=1e-15)
+        assert ranking_values(ranked, judged)["NDCG@10"] == ndcg(ranked, judged)
+
+
+def test_the_ideal_order_has_1_and_no_other_order_has_more() -> None:
+    judged = {"a": 3, "b": 1, "c": 2, "d": 0}
+    assert ndcg(["a", "c", "b", "d"], judged) == 1
+    assert all(ndcg(random.Random(i).sample("abcd", k=4), judged) <= 1 for i in range(20))
+    assert ranking_values([], judged) == dict.fromkeys(ranking_values([], judged), 0)
+    assert ranking_values(["a"], {"a": 0})["NDCG@10"] == 0
+
+
+def test_documents_without_a_score_are_not_ranked() -> None:
+    scores = torch.tensor([[-math.inf, 0.5, -math.inf, -1.0], [-math.inf] * 4])
+    assert top(scores) == [[1, 3], []]
+
+
+def test_the_score_of_a_document_is_that_of_its_best_vector() -> None:
+    scores: Tensor = torch.randn(3, 7)
+    owners = torch.tensor([0, 0, 0, 2, 4, 4, 4])
+    best = best_of_each(scores, owners, 5)
+    for document in range(5):
+        own = scores[:, owners == document]
+        expected = own.amax(dim=1) if own.shape[1] else torch.full((3,), -math.inf)
+        assert torch.equal(best[:, document], expected)
