@@ -38,7 +38,57 @@ def test_a_part_that_automodel_does_not_know_is_built_from_the_file_of_its_confi
     model = part_of_a_model(family, IMAGE)
     source = saved(model, tmp_path / "source")
     (report,) = posembed.inspect_checkpoint(source).tables
-    assert report.table.found_by == "config" and not report.table.doubt
+    assert (report.table.found_by, report.table.doubt) == ("config", "")
     posembed.resize_checkpoint(source, tmp_path / "out", image_size=48)
     new = reloaded(model, tmp_path / "out")
     assert new(pixel_values=torch.randn(1, 3, 48, 48)).last_hidden_state.isfinite().all()
+
+
+PACKED = {**IMAGE, "hidden_size": 48, "num_hidden_layers": 2}
+GRIDS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "kimi_k25_vision": (
+        {"pos_emb_height": 4, "pos_emb_width": 4},
+        {"grid": (6, 6)},
+        {"pos_emb_height": 6, "pos_emb_width": 6},
+    ),
+    "muse_glimmer_vision": (
+        {"pos_emb_height": 4, "pos_emb_width": 4},
+        {"grid": (6, 6)},
+        {"pos_emb_height": 6, "pos_emb_width": 6},
+    ),
+    "inkling2_vision": (
+        {"posemb_grid_size": 4, "projection_hidden_dim": 8, "text_hidden_size": 8},
+        {"grid": (6, 6)},
+        {"posemb_grid_size": 6},
+    ),
+    "molmo2_vision": (
+        {"num_position_embeddings": 16, "image_size": [32, 32]},
+        {"grid": (6, 6)},
+        {"num_position_embeddings": 36},
+    ),
+    "hunyuan_vl_vision": ({"max_image_size": 32}, {"image_size": 48}, {"max_image_size": 48}),
+    "glm4v_vision": ({"depth": 1, "num_heads": 2, "out_hidden_size": 16}, {"image_size": 48}, {"image_size": 48}),
+    "paddleocr_vl_vision": ({}, {"image_size": 48}, {"image_size": 48}),
+    "minicpmv4_6_vision": ({"insert_layer_id": 0}, {"image_size": 64}, {"image_size": 64}),
+}
+
+
+@pytest.mark.parametrize("family", GRIDS)
+def test_a_grid_is_resized_by_its_own_fields_and_equals_the_table_resized_alone(family: str, tmp_path: Path) -> None:
+    """Models that take patches cut out beforehand run in the proof; the class row before HunYuan's cells is copied."""
+    settings, size, fields = GRIDS[family]
+    model = part_of_a_model(family, PACKED | settings)
+    source = saved(model, tmp_path / "source")
+    edit = posembed.resize_checkpoint(source, tmp_path / "out", **size).edit
+    assert {str(field): value for field, value in edit.fields.items()} == fields
+    (change,) = edit.tables
+    (target,) = edit.target.changes
+    layout = target.table.layout
+    side = target.layout.axes[0].size
+    assert [axis.name for axis in layout.axes] == ["height", "width"]
+    assert layout.prefix == (family == "hunyuan_vl_vision")
+    alone = posembed.resize_table(change.before, sizes={"height": side, "width": side}, layout=layout)
+    new = reloaded(model, tmp_path / "out")
+    assert torch.equal(new.get_parameter(target.table.parameter), alone)
+    assert torch.equal(layout.rows_in(alone)[: layout.prefix], layout.rows_in(change.before)[: layout.prefix])
+    assert all(getattr(new.config, name) == value for name, value in fields.items())

@@ -27,7 +27,7 @@ ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, t
 OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
 OF_BIAS = re.compile(r"bias(es)?(_|\b)")
 STRIDES = tuple(2**power for power in range(8))  # of stages that halve an image, or of whole pixels
-WINDOWED = re.compile(r"window")  # fields that count cells and not pixels
+IN_CELLS = re.compile(r"window|pos_?emb")  # fields that count cells and not pixels
 TUBELET = ("tubelet_size", "temporal_patch_size")
 
 Response: TypeAlias = tuple[ConfigField, Shape, Shape]  # a field, and a shape before and after it was doubled
@@ -46,7 +46,10 @@ class Role:
 
 
 ROLES = (
-    Role(re.compile(r"^(pretrain_)?(image_size|img_size|input_size)$"), IMAGE_AXES),
+    Role(re.compile(r"^(pretrain_|max_)?(image_size|img_size|input_size)$"), IMAGE_AXES),
+    Role(re.compile(r"^posemb_grid_size$"), IMAGE_AXES, in_patches=True),
+    Role(re.compile(r"^pos_emb_height$"), ("height",), in_patches=True),
+    Role(re.compile(r"^pos_emb_width$"), ("width",), in_patches=True),
     Role(AREA, IMAGE_AXES, in_patches=True),
     Role(re.compile(r"^window_size$|background_size$"), IMAGE_AXES),
     Role(re.compile(r"^num_frames$|^num_image_with_embedding$"), ("time",)),
@@ -179,7 +182,7 @@ def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iter
         for kernel, step in (*ways, (1, 1)):
             yield (Cells(field, 0, kernel, step),)
         return
-    if names[0] not in IMAGE_AXES or WINDOWED.search(field.path[-1]):
+    if names[0] not in IMAGE_AXES or IN_CELLS.search(field.path[-1]):
         yield tuple(Cells(field, side) for side in sides)
         return
     if patch:

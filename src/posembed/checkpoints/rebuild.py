@@ -98,7 +98,7 @@ def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
 def class_of(config: Any) -> Any:
     """Returns the model class of a config object of transformers, or None if there is none.
 
-    It is the class that the config names, the one that AutoModel builds or, for parts of a model that AutoModel does not
+    It is the class that the config names, the one that AutoModel builds or, for parts of models that AutoModel does not
     know, the first model in the file beside the config's own.
     """
     import transformers

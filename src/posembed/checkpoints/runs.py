@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from itertools import product
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.found import ConfigField, PositionTable, TableSize, pair
+from posembed.checkpoints.found import ConfigField, PositionTable, Size, TableSize, pair
 from posembed.checkpoints.rebuild import last_line, models_around, takes_text
 from posembed.checkpoints.trial import (
     MOST_CELLS,
@@ -42,6 +42,7 @@ from posembed.tables.resize_methods import kernels_of
 FEW_CELLS = (12, 16)  # cells along an axis of a copy whose true size would take too long
 SAME = 1e-5  # relative differences below this are rounding
 BLOCK = 2  # the side of a block of patches, in models that merge patches
+IMAGE_SIZES = ("pretrain_image_size", "max_img_size", "max_image_size", "image_size", "img_size", "input_size")
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 SMOOTH = 3  # waves of random tables
 
@@ -79,16 +80,13 @@ def copies(
     models: Sequence[nn.Module], target: Target, table: PositionTable, *, narrow: bool, few_layers: bool
 ) -> list[nn.Module]:
     """Builds small copies of the old and the new model. Images of many cells are made smaller in both."""
-    values: tuple[Any, ...] = (None, None)
-    field = target.field
-    if field is not None and max(change.length for change in target.changes) > MOST_CELLS:
-        values = smaller(table, field)
+    many = max(change.length for change in target.changes) > MOST_CELLS
+    settings = [given for field in target.values if many and (given := smaller(table, field))]
     with undisturbed():
         try:
             made = []
-            for model, value in zip(models, values, strict=True):
-                setting = None if field is None or value is None else (field, value)
-                made.append(small_copy(model, narrow=narrow, few_layers=few_layers, setting=setting))
+            for model, given in zip(models, zip(*settings, strict=True) if settings else ((), ()), strict=True):
+                made.append(small_copy(model, narrow=narrow, few_layers=few_layers, settings=given))
             return made
         except NotTried:
             raise
@@ -96,11 +94,26 @@ def copies(
             raise NotTried(f"{type(models[0]).__name__}: {last_line(error)}") from error
 
 
-def smaller(table: PositionTable, field: ConfigField) -> tuple[Any, ...]:
-    """Returns two values of a field that give few cells."""
+def smaller(table: PositionTable, field: ConfigField) -> list[tuple[ConfigField, Any]]:
+    """Returns a field twice, with two values that give few cells."""
     cells = [each for each in table.cells if each.field == field]
     values = [[each.value(few) for each in cells] for few in FEW_CELLS]
-    return tuple(sides[0] if isinstance(field.value, int) else sides for sides in values)
+    return [(field, sides[0] if isinstance(field.value, int) else sides) for sides in values if sides]
+
+
+def reads_cells(model: nn.Module, table: PositionTable) -> bool:
+    """Returns whether a small copy of a model on the meta device reads the cells that a table's layout says."""
+    size, field = TableSize(table, table.layout, table.length), table.cells[0].field
+    value = field.value if isinstance(field.value, int) else list(field.value)
+    target = Target((size,), (size.length, size.length), value, on=field)
+    for path, narrow in product(models_around(model, table.parameter), (True, False)):
+        part = model.get_submodule(path)
+        try:
+            copy, _ = copies((part, part), target, table, narrow=narrow, few_layers=True)
+            return not unread(copy, {table.parameter.removeprefix(f"{path}.".removeprefix(".")): size})
+        except NotTried:
+            continue
+    return False
 
 
 def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
@@ -169,8 +182,8 @@ def wrong_rows(table: PositionTable, gradient: Tensor, projected: Sequence[Tenso
 def shows_order(cells: Tensor, projected: Sequence[Tensor]) -> bool:
     """Returns whether the gradients at the cells (N, D) are those at the output of a layer, cell by cell."""
     for output in projected:
-        flat = output.flatten(2).transpose(1, 2) if output.dim() > 3 else output  # (B, N, D)
-        if flat.shape[-2:] != cells.shape:
+        flat = output.flatten(2).transpose(1, 2) if output.dim() > 3 else output  # (B, N, D), or (N, 1, D)
+        if flat.shape[-1] != cells.shape[1] or flat.numel() % cells.numel():
             continue
         here = flat.reshape(-1, *cells.shape).sum(dim=0)
         some = torch.linspace(0, len(cells) - 1, min(len(cells), MOST_CELLS)).long()
@@ -187,23 +200,18 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     accepted, config = signature(model.forward).parameters, cast(Any, model.config)
     area, side = getattr(config, "num_patches", None), getattr(config, "patch_size", None)
     if {"pixel_values", "spatial_shapes"} <= set(accepted) and type(area) is int and type(side) is int:
-        grid, channels = math.isqrt(area), getattr(config, "num_channels", 3)
+        edge, channels = math.isqrt(area), getattr(config, "num_channels", 3)
         texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
         mask = {name: torch.ones(1, area) for name in ("pixel_attention_mask", "attention_mask") if name in accepted}
         yield {
             **texts,
             **dict(list(mask.items())[:1]),
             "pixel_values": torch.randn(1, area, channels * side * side),
-            "spatial_shapes": torch.tensor([[grid, grid]]),
+            "spatial_shapes": torch.tensor([[edge, edge]]),
         }
-    if {"hidden_states", "grid_thw"} <= set(accepted) and type(side) is int:
-        height = math.isqrt(getattr(config, "num_position_embeddings", 0) or 0)
-        columns = getattr(config, "in_channels", 3) * getattr(config, "temporal_patch_size", 1) * side * side
-        if height:
-            yield {
-                "hidden_states": torch.randn(height * height, columns),
-                "grid_thw": torch.tensor([[1, height, height]]),
-            }
+    grid = grid_of(config) if type(side) is int else None
+    if grid is not None:
+        yield from packed_patches(accepted, config, grid, side)
     if "input_values" in accepted and type(getattr(config, "num_mel_bins", None)) is int:
         yield {"input_values": torch.randn(1, config.max_length, config.num_mel_bins)}
     largest = getattr(config, "max_2d_position_embeddings", None)
@@ -212,9 +220,49 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
         corner = torch.linspace(0, largest - 1, SHORT_TEXT).long()
         box = torch.stack([torch.zeros_like(corner), torch.zeros_like(corner), corner, corner], dim=-1)
         yield {**inputs, "bbox": box[None]}
-    for name in ("pretrain_image_size", "image_size", "img_size", "input_size"):
+    for name in IMAGE_SIZES:
         if (size := pair(getattr(config, name, None))) is not None:
             yield from image_inputs(model, size)
+    if grid is not None and "pixel_values" in accepted:  # patches without a grid
+        yield {"pixel_values": torch.randn(1, math.prod(grid), getattr(config, "num_channels", 3) * side * side)}
+
+
+def grid_of(config: Any) -> Size | None:
+    """Returns the grid of patches (height, width) that a config's learned positions stand for."""
+    for name in ("num_patches", "num_position_embeddings"):
+        if type(area := getattr(config, name, None)) is int and area:
+            return math.isqrt(area), math.isqrt(area)
+    if sides := pair(getattr(config, "posemb_grid_size", None)):
+        return sides
+    if sides := pair([getattr(config, f"pos_emb_{side}", None) for side in ("height", "width")]):
+        return sides
+    patch = pair(getattr(config, "patch_size", None))
+    sizes = (pair(getattr(config, name, None)) for name in IMAGE_SIZES)
+    size = next(filter(None, sizes), None)
+    return None if patch is None or size is None else (size[0] // patch[0], size[1] // patch[1])
+
+
+def packed_patches(accepted: Collection[str], config: Any, grid: Size, side: int) -> Iterator[dict[str, Any]]:
+    """Yields the patches of an image, cut out beforehand, with its grid, in the forms that models take."""
+    name = "hidden_states" if "hidden_states" in accepted else "pixel_values"
+    if name not in accepted:
+        return
+    cells = math.prod(grid)
+    channels = next((getattr(config, each) for each in ("num_channels", "in_channels") if hasattr(config, each)), 3)
+    frames = next(
+        (getattr(config, each) for each in ("temporal_patch_size", "patch_temporal") if hasattr(config, each)), 1
+    )
+    merged = getattr(config, "spatial_merge_size", 1)
+    for sizes in ("grid_thw", "image_grid_thw"):
+        if sizes in accepted:
+            here = torch.tensor([[1, *grid]])
+            yield {name: torch.randn(cells, channels * frames * side * side), sizes: here}
+            for lead in ((cells,), (1, cells)):
+                yield {name: torch.randn(*lead, channels, side, side), sizes: here}
+            blocks, block = cells // merged**2, merged * side
+            yield {name: torch.randn(blocks, block, block, channels), sizes: here // torch.tensor([1, merged, merged])}
+    if "target_sizes" in accepted:
+        yield {name: torch.randn(1, channels, side, cells * side), "target_sizes": torch.tensor([grid])}
 
 
 @dataclass(frozen=True)
@@ -281,15 +329,22 @@ def difference(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], 
         if name in held:
             sizes = {axis.name: axis.size for axis in change.layout.axes}
             into[name].copy_(resize_table(held[name], sizes=sizes, layout=change.table.layout, method=method))
+    failure: Exception | None = None
     for inputs in inputs_of(new):
         asks = "interpolate_pos_encoding" in signature(old.forward).parameters
         answers = []
-        for model, more in ((old, {"interpolate_pos_encoding": True} if asks else {}), (new, {})):
-            torch.default_generator.manual_seed(0)  # some models shuffle their patches
-            answers.append(first_of(model(**inputs, **more)))
+        try:
+            for model, more in ((old, {"interpolate_pos_encoding": True} if asks else {}), (new, {})):
+                torch.default_generator.manual_seed(0)  # some models shuffle their patches
+                answers.append(first_of(model(**inputs, **more)))
+        except Exception as error:  # these inputs are in another form, or of a size that the model does not read
+            failure = failure or error
+            continue
         own, ours = answers
         if own.shape == ours.shape:
             return float((own - ours).norm() / own.norm())
+    if failure is not None:
+        raise failure
     return None
 
 
