@@ -92,3 +92,27 @@ def test_a_grid_is_resized_by_its_own_fields_and_equals_the_table_resized_alone(
     assert torch.equal(new.get_parameter(target.table.parameter), alone)
     assert torch.equal(layout.rows_in(alone)[: layout.prefix], layout.rows_in(change.before)[: layout.prefix])
     assert all(getattr(new.config, name) == value for name, value in fields.items())
+
+
+def test_the_sides_of_stages_are_rounded_down_stage_by_stage(tmp_path: Path) -> None:
+    """PVT's last stage has floor(80 / 32) = 2 cells a side, and a class row before them, which is copied."""
+    settings = {
+        "image_size": 64, "depths": [1, 1, 1, 1], "hidden_sizes": [32, 32, 64, 64], "num_attention_heads": [1, 1, 2, 2],
+        "sequence_reduction_ratios": [2, 1, 1, 1],
+    }  # fmt: skip
+    source = saved(model := part_of_a_model("pvt", settings), tmp_path / "source")
+    edit = posembed.resize_checkpoint(source, tmp_path / "out", image_size=80).edit
+    grids = [(change.layout.prefix, change.layout.grid) for change in edit.target.changes]
+    assert grids == [(0, (20, 20)), (0, (10, 10)), (0, (5, 5)), (1, (2, 2))]
+    new = reloaded(model, tmp_path / "out")
+    assert new(pixel_values=torch.randn(1, 3, 80, 80)).last_hidden_state.isfinite().all()
+
+
+def test_a_row_that_is_added_to_every_cell_is_copied(tmp_path: Path) -> None:
+    """ViTPose adds row 0 to all cells, and its patches reach two pixels beyond the image."""
+    source = saved(model := part_of_a_model("vitpose_backbone", {**IMAGE, "image_size": [48, 32]}), tmp_path / "source")
+    (change,) = posembed.resize_checkpoint(source, tmp_path / "out", image_size=(64, 48)).edit.tables
+    assert change.after.shape[1] == 1 + 8 * 6
+    assert torch.equal(change.before[:, 0], change.after[:, 0])
+    new = reloaded(model, tmp_path / "out")
+    assert new(pixel_values=torch.randn(1, 3, 64, 48)).feature_maps[0].isfinite().all()

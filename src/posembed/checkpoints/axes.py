@@ -187,5 +187,6 @@ def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iter
         return
     if patch:
         yield tuple(Cells(field, side, patch[side], patch[side]) for side in sides)
-    for stride in STRIDES:
-        yield tuple(Cells(field, side, 1, stride) for side in sides)  # a side that is no multiple is rounded up
+    staged = isinstance(around.get("patch_sizes"), list | tuple)  # patches of each stage, without padding
+    for stride in STRIDES:  # a side that is no multiple is rounded up, or down without padding
+        yield tuple(Cells(field, side, stride if staged else 1, stride) for side in sides)

@@ -32,6 +32,7 @@ OTHER_SIZES = re.compile(
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
 OTHER_AXES = re.compile(r"^(window_size|num_mel_bins|num_image_with_embedding)$")
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
+WHOLE = ("Model", "Transformer", "Backbone")  # the last words in the names of whole models
 # The limits for a config. The deepest published models have 1,000 layers of about 20 modules.
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 
@@ -118,7 +119,7 @@ def class_of(config: Any) -> Any:
         return None
     own = [each for each in held.values() if is_model(each) and each.config_class is type(config)]
     own = [each for each in own if not each.__name__.endswith("PreTrainedModel")]
-    return min(own, key=lambda each: (each.__name__ != name, not each.__name__.endswith("Model")), default=None)
+    return min(own, key=lambda each: (each.__name__ != name, not each.__name__.endswith(WHOLE)), default=None)
 
 
 def is_model(kind: Any) -> bool:

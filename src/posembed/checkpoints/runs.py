@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from posembed.checkpoints.choose import Target
+from posembed.checkpoints.choose import WINDOWED, Target
 from posembed.checkpoints.found import ConfigField, PositionTable, Size, TableSize, pair
 from posembed.checkpoints.rebuild import last_line, models_around, takes_text
 from posembed.checkpoints.trial import (
@@ -166,6 +166,8 @@ def wrong_rows(table: PositionTable, gradient: Tensor, projected: Sequence[Tenso
         return ""  # nothing to read, or one bias for all scores, which changes no attention
     if layout.axes[0].name == "coordinate":
         return "" if used[-1] else "the largest coordinate does not read the last row"
+    if len(layout.axes) == 1 and in_window(table) and is_around_zero(used):
+        return ""  # of a window that is larger than the map, no two cells are farthest apart
     if not used.all():
         return f"the model reads {int(used.sum())} of its {len(cells)} rows"
     apart = len(layout.axes) == 1 or len(layout.dims) > 1  # no order to be shown
@@ -177,6 +179,16 @@ def wrong_rows(table: PositionTable, gradient: Tensor, projected: Sequence[Tenso
         merged.append(grid.transpose(1, 2).flatten(0, 3))
     in_order = any(shows_order(each, projected) for each in merged)
     return "" if in_order else "the cells of its input do not read its rows in order"
+
+
+def in_window(table: PositionTable) -> bool:
+    return all(WINDOWED.search(cells.field.path[-1]) for cells in table.cells)
+
+
+def is_around_zero(used: Tensor) -> bool:
+    """Returns whether the rows used of differences along one axis are neighbours of each other and of no difference."""
+    rows = used.nonzero().flatten()
+    return bool(used[len(used) // 2]) and len(rows) == int(rows[-1] - rows[0]) + 1
 
 
 def shows_order(cells: Tensor, projected: Sequence[Tensor]) -> bool:
@@ -209,8 +221,8 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
             "pixel_values": torch.randn(1, area, channels * side * side),
             "spatial_shapes": torch.tensor([[edge, edge]]),
         }
-    grid = grid_of(config) if type(side) is int else None
-    if grid is not None:
+    grid = grid_of(config)
+    if grid is not None and type(side) is int:
         yield from packed_patches(accepted, config, grid, side)
     if "input_values" in accepted and type(getattr(config, "num_mel_bins", None)) is int:
         yield {"input_values": torch.randn(1, config.max_length, config.num_mel_bins)}
@@ -223,7 +235,7 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     for name in IMAGE_SIZES:
         if (size := pair(getattr(config, name, None))) is not None:
             yield from image_inputs(model, size)
-    if grid is not None and "pixel_values" in accepted:  # patches without a grid
+    if grid is not None and type(side) is int and "pixel_values" in accepted:  # patches without a grid
         yield {"pixel_values": torch.randn(1, math.prod(grid), getattr(config, "num_channels", 3) * side * side)}
 
 

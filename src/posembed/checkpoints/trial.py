@@ -251,8 +251,11 @@ def wrong_grid(model: nn.Module, table: nn.Parameter, size: TableSize, image: Si
         error = (expected - patches[some]).abs().max() / patches[some].abs().max()
         if torch.equal(likeness.argmax(dim=1), some) or error < TOLERANCE:
             return ""
-    if not any(isinstance(projection, nn.Conv2d) for projection in projections):
+    convolutions = [projection for projection in projections if isinstance(projection, nn.Conv2d)]
+    if not convolutions:
         raise NotTried("it has no convolution of patches")
+    if any(any(convolution.padding) for convolution in convolutions):
+        raise NotTried("its patches reach beyond the image")
     return f"the patches of an image do not read the cells of a {lines} x {columns} grid, row by row"
 
 
