@@ -263,3 +263,12 @@ def test_layers_that_share_a_shape_are_shown_together(tmp_path: Path) -> None:
     assert "layer.2." in standing_out(group)
     assert ("axes", "height 4, width 4: 7 x 7 differences") in facts(group[0])
     assert ("kind", "learned, relative") in facts(group[0])
+
+
+def test_a_window_larger_than_the_map_is_padded_and_not_refused(tmp_path: Path) -> None:
+    """No two cells of SAM's 8 x 8 map are 11 apart, but a window of 12 x 12 works."""
+    source = saved(model := tiny_model("sam", SAM), tmp_path / "source")
+    edit = posembed.resize_checkpoint(source, tmp_path / "out", window=12).edit
+    assert {tuple(change.after.shape) for change in edit.tables} == {(23, 16)}
+    content = {"pixel_values": torch.randn(1, 3, 64, 64), "input_points": torch.zeros(1, 1, 1, 2)}
+    assert reloaded(model, tmp_path / "out")(**content).pred_masks.isfinite().all()

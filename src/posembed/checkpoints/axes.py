@@ -28,7 +28,7 @@ OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
 OF_BIAS = re.compile(r"bias(es)?(_|\b)")
 SIDE = re.compile(r"left|right")
 STRIDES = tuple(2**power for power in range(8))  # of stages that halve an image, or of whole pixels
-WINDOWED = re.compile(r"window")  # fields that count cells and not pixels
+IN_CELLS = re.compile(r"window|pos_?emb")  # fields that count cells and not pixels
 TUBELET = ("tubelet_size", "temporal_patch_size")
 
 Response: TypeAlias = tuple[ConfigField, Shape, Shape]  # a field, and a shape before and after it was doubled
@@ -47,7 +47,10 @@ class Role:
 
 
 ROLES = (
-    Role(re.compile(r"^(pretrain_)?(image_size|img_size|input_size)$"), IMAGE_AXES),
+    Role(re.compile(r"^(pretrain_|max_)?(image_size|img_size|input_size)$"), IMAGE_AXES),
+    Role(re.compile(r"^posemb_grid_size$"), IMAGE_AXES, in_patches=True),
+    Role(re.compile(r"^pos_emb_height$"), ("height",), in_patches=True),
+    Role(re.compile(r"^pos_emb_width$"), ("width",), in_patches=True),
     Role(AREA, IMAGE_AXES, in_patches=True),
     Role(re.compile(r"^window_size$|background_size$"), IMAGE_AXES),
     Role(re.compile(r"^num_frames$|^num_image_with_embedding$"), ("time",)),
@@ -205,10 +208,11 @@ def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iter
         for kernel, step in (*ways, (1, 1)):
             yield (Cells(field, 0, kernel, step),)
         return
-    if names[0] not in IMAGE_AXES or WINDOWED.search(field.path[-1]):
+    if names[0] not in IMAGE_AXES or IN_CELLS.search(field.path[-1]):
         yield tuple(Cells(field, side) for side in sides)
         return
     if patch:
         yield tuple(Cells(field, side, patch[side], patch[side]) for side in sides)
-    for stride in STRIDES:
-        yield tuple(Cells(field, side, 1, stride) for side in sides)  # a side that is no multiple is rounded up
+    staged = isinstance(around.get("patch_sizes"), list | tuple)  # patches of each stage, without padding
+    for stride in STRIDES:  # a side that is no multiple is rounded up, or down without padding
+        yield tuple(Cells(field, side, stride if staged else 1, stride) for side in sides)

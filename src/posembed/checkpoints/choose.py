@@ -29,7 +29,7 @@ class Target:
     length: the usable length before and after.
     value: the field's new value, as JSON; None if there is no field, or if its value does not determine the rows.
     image_size: for grids, the image size in pixels before and after. note: a remark for the user.
-    on: the field that changes, if the tables have several.
+    on: the field that changes, if the tables have several. more: other fields that change with it, and their values.
     """
 
     changes: tuple[TableSize, ...]
@@ -38,6 +38,7 @@ class Target:
     image_size: tuple[Size, Size] | None = None
     note: str = ""
     on: ConfigField | None = None
+    more: tuple[tuple[ConfigField, int | list[int]], ...] = ()
 
     @property
     def table(self) -> PositionTable:
@@ -51,6 +52,12 @@ class Target:
     def limited(self) -> TableSize | None:
         """The first table of limited differences, if there is one."""
         return next((change for change in self.changes if are_sides(change.layout.axes)), None)
+
+    @property
+    def values(self) -> dict[ConfigField, int | list[int]]:
+        """The config fields that change, with their new values."""
+        first = {} if self.field is None or self.value is None else {self.field: self.value}
+        return {**first, **dict(self.more)}
 
     @property
     def is_text(self) -> bool:
@@ -78,7 +85,7 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
     changes = tuple(TableSize(table, table.layout, table.length + length - old) for table in tables)
     value = first.field.value + length - old if first.field and isinstance(first.field.value, int) else None
     if first.field is not None and value is not None:
-        changes += tuple(table.sized(first.field, value) for table in limited)
+        changes += tuple(table.sized({first.field: value}) for table in limited)
     note = ""
     if first.found_by == "name" and first.layout == TableLayout():
         note = (
@@ -96,7 +103,7 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
     first = next((table for table in tables if table.layout.grid), tables[0])
     tables, patch = [first, *(table for table in tables if table is not first)], first.patch
     sides = [axis.size for axis in first.layout.axes if axis.name in IMAGE_AXES]
-    old_grid, field = (sides[0], sides[-1]), IMAGE.fields(first)[0]
+    old_grid, (field, *others) = (sides[0], sides[-1]), IMAGE.fields(first)
     if grid is None:
         if patch is None or image_size is None:
             raise ArgumentError(f"the patch size of {first.key} in pixels is unknown; pass --grid (grid=...)")
@@ -106,6 +113,7 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
     if grid == old_grid:
         raise ArgumentError(f"{first.key} already holds a grid of {grid[0]} x {grid[1]}; pass another size")
     value, note, sizes = None, "", None
+    more: tuple[tuple[ConfigField, int | list[int]], ...] = ()
     if patch is not None:
         field_value = None if field is None else field.value
         old_size = pair(field_value) or (old_grid[0] * patch[0], old_grid[1] * patch[1])
@@ -115,12 +123,14 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         unseen = max(height % patch[0], width % patch[1])
         note = f"{height} x {width} pixels are not whole patches: the last {unseen} are not seen" if unseen else ""
     elif first.cells and field is not None:
-        value = as_value(first, field, dict(zip(IMAGE_AXES, grid, strict=True)))
+        named = dict(zip(IMAGE_AXES, grid, strict=True))
+        value = as_value(first, field, named)
+        more = tuple((other, as_value(first, other, named)) for other in filter(None, others))
     changes = tuple(
-        table.sized(field, pair(value) or 0) if table.cells and field is not None else on_grid(table, grid)
+        table.sized({field: value, **dict(more)}) if table.cells and field is not None else on_grid(table, grid)
         for table in tables
     )
-    return Target(changes, (math.prod(first.layout.shape), changes[0].length), value, sizes, note, field)
+    return Target(changes, (math.prod(first.layout.shape), changes[0].length), value, sizes, note, field, more)
 
 
 def on_grid(table: PositionTable, grid: Size) -> TableSize:
@@ -156,7 +166,7 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
         value = sides[0] if sides[0] == sides[1] and isinstance(field.value, int) else list(sides)
     if pair(value) == pair(field.value):
         raise ArgumentError(f"{first.key} already has {field}={field.value}; pass another {option.what}")
-    changes = tuple(table.sized(field, pair(value) or 0) for table in tables)
+    changes = tuple(table.sized({field: value}) for table in tables)
     if any(min(axis.size for axis in change.layout.axes) < 1 for change in changes):
         raise ArgumentError(f"{first.key}: {field}={value} leaves no cell; pass a larger {option.what}")
     return Target(changes, (first.length, changes[0].length), value, on=field)
@@ -231,9 +241,9 @@ def choose(found: Found, key: str | None, option: Option) -> list[PositionTable]
 
 def only_candidates(found: Found, option: Option) -> list[FoundTable]:
     candidates = [table for table in found.understood if option.fields(table) and table.found_by != "name"]
-    fields = list(dict.fromkeys(f for table in candidates if table.kind == "learned" for f in option.fields(table)))
-    fields = fields or list(dict.fromkeys(f for table in candidates for f in option.fields(table)))
-    texts = [field for field in fields if field and field.path[-1] in TEXT_LENGTH]
+    learned = [table for table in candidates if table.kind == "learned"]
+    fields = list(dict.fromkeys(tuple(option.fields(table)) for table in learned or candidates))
+    texts = [each for each in fields if each[0] and each[0].path[-1] in TEXT_LENGTH]
     if len(fields) > 1 and len(texts) == 1:
         fields = [texts[0]]
     if found.tables and all(table.fixed for table in found.tables):
@@ -248,7 +258,7 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
     if len(fields) > 1:
         keys = ", ".join(table.key for table in candidates)
         raise CheckpointError(f"several tables could be meant; choose one with --table (table=...): {keys}")
-    return [table for table in candidates if fields[0] in option.fields(table)]
+    return [table for table in candidates if set(fields[0]) & set(option.fields(table))]
 
 
 def companions(found: Found, table: FoundTable, option: Option | None = None) -> list[FoundTable]:

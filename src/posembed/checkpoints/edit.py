@@ -6,8 +6,8 @@ transformers supports the model, it is rebuilt from the new config, and the plan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from inspect import signature
 from numbers import Integral
 from typing import Any
@@ -63,7 +63,7 @@ class Edit:
     their length (ids, masks). config: the complete new config; None without a config.
     sides: "encoder", "decoder" or both: the sides of the model that the tables belong to. It is always both if only one
         side takes text.
-    repeated: config fields that repeat the field of the tables, and change with it.
+    fields: the config fields that change, with their new values.
     checks: what runs of small copies of the model showed, in sentences.
     """
 
@@ -72,7 +72,7 @@ class Edit:
     others: tuple[TensorChange, ...]
     config: dict[str, Any] | None
     sides: frozenset[str] = BOTH
-    repeated: tuple[ConfigField, ...] = ()
+    fields: Mapping[ConfigField, Any] = field(default_factory=dict)
     checks: tuple[str, ...] = ()
 
     @property
@@ -108,10 +108,12 @@ def plan_edit(
     found = found or find_tables(config, tensors)
     target = target_of(found, table, length=length, image_size=image_size, grid=grid, window=window, frames=frames)
     refuse_second_copies(tensors, found, target)
-    new_config = None if config is None else changed_config(config, found, target)
+    fields = target.values | dict.fromkeys(repeated(found, target), target.value)
+    new_config = None if config is None else changed_config(config, found, target, fields)
     tables = tuple(changed_table(tensors, change, method) for change in target.changes)
     if found.model is None or new_config is None:
-        return Edit(target, tables, tuple(buffers_without_model(tensors, found, target)), new_config)
+        others = tuple(buffers_without_model(tensors, found, target))
+        return Edit(target, tables, others, new_config, fields=fields)
     try:
         new_model = build_on_meta(config_object(new_config))
     except CheckpointError as error:
@@ -129,7 +131,7 @@ def plan_edit(
     if {"input_ids", "decoder_input_ids"} <= set(signature(new_model.forward).parameters):
         paths = (change.table.parameter.split(".") for change in target.changes)
         sides = frozenset().union(*(BOTH.intersection(path) or BOTH for path in paths))
-    return Edit(target, tables, (*buffers, *removed), new_config, sides, tuple(repeated(found, target)), checks)
+    return Edit(target, tables, (*buffers, *removed), new_config, sides, fields, checks)
 
 
 def proofs(old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None) -> Iterator[str]:
@@ -252,27 +254,27 @@ def kept(table: PositionTable, change: TableSize, old: Tensor, new: Tensor) -> i
     return leading_rows_kept(before, after) if before.numel() else 0
 
 
-def changed_config(config: Config, found: Found, target: Target) -> dict[str, Any]:
+def changed_config(config: Config, found: Found, target: Target, fields: Mapping[ConfigField, Any]) -> dict[str, Any]:
     if target.field is None or target.value is None:
         unknown = f"config.json: no single field gives the {target.table.rows} rows of {target.table.key}"
         raise CheckpointError(f"{unknown}; pass the weights file without its config, and change the config yourself")
-    changed = with_field(config, found.config, target.field.path, target.value)
-    for field in repeated(found, target):
-        changed = with_field(changed, found.config, field.path, target.value)
+    changed = dict(config)
+    for each, value in fields.items():
+        changed = with_field(changed, found.config, each.path, value)
     return changed
 
 
 def repeated(found: Found, target: Target) -> list[ConfigField]:
     """Returns the fields that repeat the image size in other sections of the config: no tensor depends on them."""
-    field = target.field
-    if target.image_size is None or field is None or found.config is None:
+    first = target.field
+    if target.image_size is None or first is None or found.config is None:
         return []
     return [
         other
         for other in size_fields(found.config.to_dict())
-        if other.path[-1] == field.path[-1]
-        and other.value == field.value
-        and other.path != field.path
+        if other.path[-1] == first.path[-1]
+        and other.value == first.value
+        and other.path != first.path
         and other not in found.responding
     ]
 
@@ -295,7 +297,7 @@ def changed_buffers(
         if (shape := changed.pop(table.key, tuple(table.before.shape))) != planned:
             built = f"the model with {target.field}={target.value} has {shape}"
             raise CheckpointError(f"{table.key}: not resized to {planned}: {built}")
-    known = [key for field, keys in found.buffers.items() for key in keys if field == target.field]
+    known = [key for each, keys in found.buffers.items() for key in keys if each in target.values]
     for key, shape in changed.items():
         old = values_of(tensors[key])
         new, how = resized_buffer(old, shape) if key in known else None, SAME_PATTERN

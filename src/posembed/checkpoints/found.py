@@ -136,10 +136,16 @@ class PositionTable(FoundTable):
         """The config fields that give its size."""
         return tuple(dict.fromkeys(cells.field for cells in self.cells)) or tuple(filter(None, (self.field,)))
 
-    def sized(self, field: ConfigField, value: int | Size) -> TableSize:
-        """Returns the size of the table for another value of one of its config fields."""
+    def as_it_is(self) -> TableSize:
+        """Returns the present size of the table."""
+        return TableSize(self, self.layout, self.length)
+
+    def sized(self, values: Mapping[ConfigField, Any]) -> TableSize:
+        """Returns the size of the table for other values of some of its config fields."""
         pairs = zip(self.layout.axes, self.cells, strict=True)
-        sizes = {axis.name: cells.count(value) for axis, cells in pairs if cells.field == field}
+        sizes = {
+            axis.name: cells.count(pair(values[cells.field]) or 0) for axis, cells in pairs if cells.field in values
+        }
         layout = self.layout.resized(sizes)
         return TableSize(self, layout, math.prod(layout.shape))
 

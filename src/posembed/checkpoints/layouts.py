@@ -27,7 +27,8 @@ from posembed.checkpoints.found import (
     section,
 )
 from posembed.checkpoints.rebuild import BUCKETS, size_fields
-from posembed.checkpoints.trial import reads
+from posembed.checkpoints.runs import reads_cells
+from posembed.checkpoints.trial import LARGEST_GRID, reads
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout
@@ -110,13 +111,18 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
         return (0, others) if family.grid.tail else (others, 0)
     if others == tokens + behind:
         return tokens, behind
-    cells = " x ".join(map(str, found.axes))
+    cells = " x ".join(str(axis.size) for axis in found.axes)
     if tokens == 0 and others <= MOST_OTHERS:
         for prefix, tail in ((others, 0), (0, others)):
             layout = TableLayout(prefix=prefix, tail=tail, axes=found.axes, dims=found.dims)
-            if reads(model, table.read_by(layout, cells=found.cells)):
+            here = table.read_by(layout, cells=found.cells)
+            if (here.length <= LARGEST_GRID and reads(model, here)) or reads_cells(model, here):
                 return prefix, tail
-    return f"it has {others} rows besides its {cells} cells, but {tokens} class tokens"
+    rows, count = (
+        ("1 row" if others == 1 else f"{others} rows"),
+        ("1 class token" if tokens == 1 else f"{tokens} class tokens"),
+    )
+    return f"it has {rows} besides its {cells} cells, but the model has {count}, and no run shows what they are"
 
 
 def line_layout(

@@ -133,11 +133,11 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
         copy_numbers(module, new.get_submodule(path), model.get_submodule(path))
         if hasattr(module, "config"):
             copy_numbers(module.config, new.get_submodule(path).config, model.get_submodule(path).config)
-    for field in filter(None, (edit.target.field, *edit.repeated)):
+    for field, value in edit.fields.items():
         section = model.config  # a section may not belong to any module
         for name in field.path[:-1]:
             section = getattr(section, name)
-        setattr(section, field.path[-1], edit.target.value)
+        setattr(section, field.path[-1], value)
     generation = getattr(model, "generation_config", None)
     writes = edit.target.is_text and "decoder" in edit.sides
     if writes and generation is not None and generation.max_length == edit.target.length[0]:

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from inspect import signature
 from itertools import count
 from typing import Any
@@ -32,6 +33,7 @@ AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
 OTHER_AXES = re.compile(r"^(window_size|num_mel_bins|num_image_with_embedding|bias_max_distance)$")
 BUCKETS = re.compile(r"^(relative_attention_)?num_buckets$")  # of distances
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
+WHOLE = ("Model", "Transformer", "Backbone")  # the last words in the names of whole models
 # The limits for a config. The deepest published models have 1,000 layers of about 20 modules.
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 
@@ -84,13 +86,7 @@ def with_floats(value: Any) -> Any:
 
 def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
     """Builds the model of a config object on the meta device. With ``buffers``, its buffers are on the CPU."""
-    import transformers
-
-    name = (getattr(config, "architectures", None) or [None])[0]
-    kind = getattr(transformers, str(name), None)
-    if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
-        kind = transformers.MODEL_MAPPING.get(type(config), None)
-        kind = kind[0] if isinstance(kind, tuple | list) else kind
+    kind = class_of(config)
     if kind is None:
         raise CheckpointError(f"config.json: transformers has no model for {type(config).__name__}")
     try:
@@ -99,6 +95,38 @@ def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
     except Exception as error:
         why = f"transformers cannot build {kind.__name__} from it ({last_line(error)})"
         raise CheckpointError(f"config.json: {why}") from error
+
+
+def class_of(config: Any) -> Any:
+    """Returns the model class of a config object of transformers, or None if there is none.
+
+    It is the class that the config names, the one that AutoModel builds or, for parts of models that AutoModel does not
+    know, the first model in the file beside the config's own.
+    """
+    import transformers
+
+    name = str((getattr(config, "architectures", None) or [None])[0])
+    if is_model(kind := getattr(transformers, name, None)):
+        return kind
+    kind = transformers.MODEL_MAPPING.get(type(config), None)
+    kind = kind[0] if isinstance(kind, tuple | list) else kind
+    path = type(config).__module__
+    if kind is not None or not path.startswith("transformers.models."):
+        return kind
+    try:
+        with quiet():
+            held = vars(import_module(path.replace("configuration_", "modeling_")))
+    except ImportError:  # of a package that the model needs
+        return None
+    own = [each for each in held.values() if is_model(each) and each.config_class is type(config)]
+    own = [each for each in own if not each.__name__.endswith("PreTrainedModel")]
+    return min(own, key=lambda each: (each.__name__ != name, not each.__name__.endswith(WHOLE)), default=None)
+
+
+def is_model(kind: Any) -> bool:
+    from transformers import PreTrainedModel
+
+    return isinstance(kind, type) and issubclass(kind, PreTrainedModel)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from itertools import product
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from posembed.checkpoints.choose import Target
-from posembed.checkpoints.found import ConfigField, PositionTable, TableSize, pair
+from posembed.checkpoints.choose import WINDOWED, Target
+from posembed.checkpoints.found import ConfigField, PositionTable, Size, TableSize, pair
 from posembed.checkpoints.rebuild import last_line, models_around, takes_text
 from posembed.checkpoints.trial import (
     LONGEST_TEXT,
@@ -43,6 +43,7 @@ from posembed.tables.resize_methods import kernels_of
 FEW_CELLS = (12, 16)  # cells along an axis of a copy whose true size would take too long
 SAME = 1e-5  # relative differences below this are rounding
 BLOCK = 2  # the side of a block of patches, in models that merge patches
+IMAGE_SIZES = ("pretrain_image_size", "max_img_size", "max_image_size", "image_size", "img_size", "input_size")
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 SMOOTH = 3  # waves of random tables
 FRAME_WIDTHS = ("feature_projection_input_dim", "input_dim", "input_size", "hidden_size")  # fields, of a sound's frames
@@ -66,14 +67,14 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
             reasons.append(NotTried("its layer is not among the few of a small copy"))
             continue
         try:
-            found = unread(old, {name: change.table.layout for name, change in tables.items()})
+            found = unread(old, {name: change.table.as_it_is() for name, change in tables.items()})
         except TooLarge:
             raise
         except NotTried as reason:
             reasons.append(reason)
             continue
         try:
-            return found or unread(new, {name: change.layout for name, change in tables.items()})
+            return found or unread(new, tables)
         except NotTried as reason:
             return f"a small copy of the model runs at its own size, but not at the new one ({reason})"
     raise reasons[0] if reasons else NotTried("no model of transformers contains it")
@@ -83,16 +84,13 @@ def copies(
     models: Sequence[nn.Module], target: Target, table: PositionTable, *, narrow: bool, few_layers: bool
 ) -> list[nn.Module]:
     """Builds small copies of the old and the new model. Images of many cells are made smaller in both."""
-    values: tuple[Any, ...] = (None, None)
-    field = target.field
-    if field is not None and max(change.length for change in target.changes) > MOST_CELLS:
-        values = smaller(table, field)
+    many = max(change.length for change in target.changes) > MOST_CELLS
+    settings = [given for field in target.values if many and (given := smaller(table, field))]
     with undisturbed():
         try:
             made = []
-            for model, value in zip(models, values, strict=True):
-                setting = None if field is None or value is None else (field, value)
-                made.append(small_copy(model, narrow=narrow, few_layers=few_layers, setting=setting))
+            for model, given in zip(models, zip(*settings, strict=True) if settings else ((), ()), strict=True):
+                made.append(small_copy(model, narrow=narrow, few_layers=few_layers, settings=given))
             return made
         except NotTried:
             raise
@@ -100,14 +98,29 @@ def copies(
             raise NotTried(f"{type(models[0]).__name__}: {last_line(error)}") from error
 
 
-def smaller(table: PositionTable, field: ConfigField) -> tuple[Any, ...]:
-    """Returns two values of a field that give few cells."""
+def smaller(table: PositionTable, field: ConfigField) -> list[tuple[ConfigField, Any]]:
+    """Returns a field twice, with two values that give few cells."""
     cells = [each for each in table.cells if each.field == field]
     values = [[each.value(few) for each in cells] for few in FEW_CELLS]
-    return tuple(sides[0] if isinstance(field.value, int) else sides for sides in values)
+    return [(field, sides[0] if isinstance(field.value, int) else sides) for sides in values if sides]
 
 
-def unread(model: nn.Module, tables: Mapping[str, TableLayout]) -> str:
+def reads_cells(model: nn.Module, table: PositionTable) -> bool:
+    """Returns whether a small copy of a model on the meta device reads the cells that a table's layout says."""
+    size, field = table.as_it_is(), table.cells[0].field
+    value = field.value if isinstance(field.value, int) else list(field.value)
+    target = Target((size,), (size.length, size.length), value, on=field)
+    for path, narrow in product(models_around(model, table.parameter), (True, False)):
+        part = model.get_submodule(path)
+        try:
+            copy, _ = copies((part, part), target, table, narrow=narrow, few_layers=True)
+            return not unread(copy, {table.parameter.removeprefix(f"{path}.".removeprefix(".")): size})
+        except NotTried:
+            continue
+    return False
+
+
+def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
     """Runs a copy. Returns an objection if it does not read every row of its tables, or "". Raises NotTried."""
     held = {name: parameter for name, parameter in model.named_parameters() if name in tables}
     for parameter in held.values():
@@ -147,8 +160,9 @@ def gradients_and_cells(
     return found[: len(tensors)], found[len(tensors) :]
 
 
-def wrong_rows(layout: TableLayout, gradient: Tensor, projected: Sequence[Tensor]) -> str:
+def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -> str:
     """Returns an objection if a gradient shows that a model does not read every row of a table in its order, or ""."""
+    layout = size.layout
     rows = layout.rows_in(gradient)
     cells = rows[layout.front : len(rows) - layout.tail]
     used = cells.any(dim=1)
@@ -158,6 +172,8 @@ def wrong_rows(layout: TableLayout, gradient: Tensor, projected: Sequence[Tensor
         return "" if used[layout.axes[0].size] else "it does not read the row of difference 0 where that row should be"
     if layout.axes[0].name == "coordinate":
         return "" if used[-1] else "the largest coordinate does not read the last row"
+    if len(layout.axes) == 1 and in_window(size.table) and is_around_zero(used):
+        return ""  # of a window that is larger than the map, no two cells are farthest apart
     if not used.all():
         return f"the model reads {int(used.sum())} of its {len(cells)} rows"
     apart = len(layout.axes) == 1 or len(layout.dims) > 1  # no order to be shown
@@ -171,11 +187,21 @@ def wrong_rows(layout: TableLayout, gradient: Tensor, projected: Sequence[Tensor
     return "" if in_order else "the cells of its input do not read its rows in order"
 
 
+def in_window(table: PositionTable) -> bool:
+    return all(WINDOWED.search(cells.field.path[-1]) for cells in table.cells)
+
+
+def is_around_zero(used: Tensor) -> bool:
+    """Returns whether the rows used of differences along one axis are neighbours of each other and of no difference."""
+    rows = used.nonzero().flatten()
+    return bool(used[len(used) // 2]) and len(rows) == int(rows[-1] - rows[0]) + 1
+
+
 def shows_order(cells: Tensor, projected: Sequence[Tensor]) -> bool:
     """Returns whether the gradients at the cells (N, D) are those at the output of a layer, cell by cell."""
     for output in projected:
-        flat = output.flatten(2).transpose(1, 2) if output.dim() > 3 else output  # (B, N, D)
-        if flat.shape[-2:] != cells.shape:
+        flat = output.flatten(2).transpose(1, 2) if output.dim() > 3 else output  # (B, N, D), or (N, 1, D)
+        if flat.shape[-1] != cells.shape[1] or flat.numel() % cells.numel():
             continue
         here = flat.reshape(-1, *cells.shape).sum(dim=0)
         some = torch.linspace(0, len(cells) - 1, min(len(cells), MOST_CELLS)).long()
@@ -192,23 +218,18 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     accepted, config = signature(model.forward).parameters, cast(Any, model.config)
     area, side = getattr(config, "num_patches", None), getattr(config, "patch_size", None)
     if {"pixel_values", "spatial_shapes"} <= set(accepted) and type(area) is int and type(side) is int:
-        grid, channels = math.isqrt(area), getattr(config, "num_channels", 3)
+        edge, channels = math.isqrt(area), getattr(config, "num_channels", 3)
         texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
         mask = {name: torch.ones(1, area) for name in ("pixel_attention_mask", "attention_mask") if name in accepted}
         yield {
             **texts,
             **dict(list(mask.items())[:1]),
             "pixel_values": torch.randn(1, area, channels * side * side),
-            "spatial_shapes": torch.tensor([[grid, grid]]),
+            "spatial_shapes": torch.tensor([[edge, edge]]),
         }
-    if {"hidden_states", "grid_thw"} <= set(accepted) and type(side) is int:
-        height = math.isqrt(getattr(config, "num_position_embeddings", 0) or 0)
-        columns = getattr(config, "in_channels", 3) * getattr(config, "temporal_patch_size", 1) * side * side
-        if height:
-            yield {
-                "hidden_states": torch.randn(height * height, columns),
-                "grid_thw": torch.tensor([[1, height, height]]),
-            }
+    grid = grid_of(config)
+    if grid is not None and type(side) is int:
+        yield from packed_patches(accepted, config, grid, side)
     if "input_values" in accepted and type(getattr(config, "num_mel_bins", None)) is int:
         yield {"input_values": torch.randn(1, config.max_length, config.num_mel_bins)}
     largest = getattr(config, "max_2d_position_embeddings", None)
@@ -220,9 +241,49 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     if not any(each in accepted for each in ("pixel_values", "bbox", "input_values")):
         yield from line_inputs(model, SHORT_SOUND)
         yield from line_inputs(model, SHORT_TEXT)
-    for name in ("pretrain_image_size", "image_size", "img_size", "input_size"):
+    for name in IMAGE_SIZES:
         if (size := pair(getattr(config, name, None))) is not None:
             yield from image_inputs(model, size)
+    if grid is not None and type(side) is int and "pixel_values" in accepted:  # patches without a grid
+        yield {"pixel_values": torch.randn(1, math.prod(grid), getattr(config, "num_channels", 3) * side * side)}
+
+
+def grid_of(config: Any) -> Size | None:
+    """Returns the grid of patches (height, width) that a config's learned positions stand for."""
+    for name in ("num_patches", "num_position_embeddings"):
+        if type(area := getattr(config, name, None)) is int and area:
+            return math.isqrt(area), math.isqrt(area)
+    if sides := pair(getattr(config, "posemb_grid_size", None)):
+        return sides
+    if sides := pair([getattr(config, f"pos_emb_{side}", None) for side in ("height", "width")]):
+        return sides
+    patch = pair(getattr(config, "patch_size", None))
+    sizes = (pair(getattr(config, name, None)) for name in IMAGE_SIZES)
+    size = next(filter(None, sizes), None)
+    return None if patch is None or size is None else (size[0] // patch[0], size[1] // patch[1])
+
+
+def packed_patches(accepted: Collection[str], config: Any, grid: Size, side: int) -> Iterator[dict[str, Any]]:
+    """Yields the patches of an image, cut out beforehand, with its grid, in the forms that models take."""
+    name = "hidden_states" if "hidden_states" in accepted else "pixel_values"
+    if name not in accepted:
+        return
+    cells = math.prod(grid)
+    channels = next((getattr(config, each) for each in ("num_channels", "in_channels") if hasattr(config, each)), 3)
+    frames = next(
+        (getattr(config, each) for each in ("temporal_patch_size", "patch_temporal") if hasattr(config, each)), 1
+    )
+    merged = getattr(config, "spatial_merge_size", 1)
+    for sizes in ("grid_thw", "image_grid_thw"):
+        if sizes in accepted:
+            here = torch.tensor([[1, *grid]])
+            yield {name: torch.randn(cells, channels * frames * side * side), sizes: here}
+            for lead in ((cells,), (1, cells)):
+                yield {name: torch.randn(*lead, channels, side, side), sizes: here}
+            blocks, block = cells // merged**2, merged * side
+            yield {name: torch.randn(blocks, block, block, channels), sizes: here // torch.tensor([1, merged, merged])}
+    if "target_sizes" in accepted:
+        yield {name: torch.randn(1, channels, side, cells * side), "target_sizes": torch.tensor([grid])}
 
 
 def line_inputs(model: nn.Module, tokens: int) -> Iterator[dict[str, Any]]:
@@ -353,14 +414,21 @@ def fill(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], method
 def difference(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], method: str | None) -> float | None:
     """Resizes the tables of the old copy into the new one, and returns how far their answers are apart."""
     fill(old, new, tables, method)
+    failure: Exception | None = None
     for inputs in inputs_of(new):
         asks = "interpolate_pos_encoding" in signature(old.forward).parameters
         answers = []
-        for model, more in ((old, {"interpolate_pos_encoding": True} if asks else {}), (new, {})):
-            answers.append(seeded(model, {**inputs, **more}))
+        try:
+            for model, more in ((old, {"interpolate_pos_encoding": True} if asks else {}), (new, {})):
+                answers.append(seeded(model, {**inputs, **more}))
+        except Exception as error:  # these inputs are in another form, or of a size that the model does not read
+            failure = failure or error
+            continue
         own, ours = answers
         if own.shape == ours.shape:
             return float((own - ours).norm() / own.norm())
+    if failure is not None:
+        raise failure
     return None
 
 

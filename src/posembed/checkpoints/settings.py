@@ -48,9 +48,9 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     target = edit.target
     settings = list(config_settings(checkpoint, target))
     settings += [
-        Setting(checkpoint.config_name, field.path, field.value, target.value)
-        for field in edit.repeated
-        if checkpoint.config is not None
+        Setting(checkpoint.config_name, field.path, field.value, value)
+        for field, value in edit.fields.items()
+        if checkpoint.config is not None and field != target.field
     ]
     if target.image_size is not None:
         settings += image_settings(checkpoint, *target.image_size, target.length)

@@ -30,6 +30,7 @@ from posembed.tables.resize import resize_table
 LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
 SHORT_TEXTS = (16, 64, 512)  # in tokens; some models accept only lengths that are a multiple of some number
 MOST_CELLS = 1024  # the maximum number of grid cells to compare with all patches
+LARGEST_GRID = 10_000  # the maximum number of grid cells to try; larger grids are tried in copies with few cells
 TOLERANCE = 1e-4
 HEADS = re.compile(r"heads$|^n_head$")
 FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
@@ -94,10 +95,13 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
 
 
 def is_plain(change: TableSize) -> bool:
-    """Returns whether a table holds the positions of a text, or a grid of patches in its rows."""
+    """Returns whether a table holds the positions of a text, or a grid of patches in its rows that is not too large."""
     table = change.table
     return not table.layout.axes or (
-        table.layout.grid is not None and table.patch is not None and not table.layout.dims
+        table.layout.grid is not None
+        and table.patch is not None
+        and not table.layout.dims
+        and max(table.length, change.length) <= LARGEST_GRID
     )
 
 
@@ -254,8 +258,11 @@ def wrong_grid(model: nn.Module, table: nn.Parameter, size: TableSize, image: Si
         error = (expected - patches[some]).abs().max() / patches[some].abs().max()
         if torch.equal(likeness.argmax(dim=1), some) or error < TOLERANCE:
             return ""
-    if not any(isinstance(projection, nn.Conv2d) for projection in projections):
+    convolutions = [projection for projection in projections if isinstance(projection, nn.Conv2d)]
+    if not convolutions:
         raise NotTried("it has no convolution of patches")
+    if any(any(convolution.padding) for convolution in convolutions):
+        raise NotTried("its patches reach beyond the image")
     return f"the patches of an image do not read the cells of a {lines} x {columns} grid, row by row"
 
 
@@ -285,16 +292,16 @@ def random_total(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
 
 
 def small_copy(
-    model: nn.Module, *, narrow: bool, few_layers: bool = True, setting: tuple[ConfigField, Any] | None = None
+    model: nn.Module, *, narrow: bool, few_layers: bool = True, settings: Sequence[tuple[ConfigField, Any]] = ()
 ) -> nn.Module:
     """Builds a model of the same class on the CPU with few tokens and, if asked for, few layers and few heads.
 
-    setting: a config field of the whole model, and another value of it.
+    settings: config fields of the whole model, and other values of them.
     """
     config: Any = copy.deepcopy(model.config)
     make_small(config, narrow=narrow, few_layers=few_layers)
-    if setting is not None:
-        set_in(config, *setting)
+    for field, value in settings:
+        set_in(config, field, value)
     kind: Any = type(model)
     with torch.device("meta"):
         sketch = kind(copy.deepcopy(config))
