@@ -265,7 +265,7 @@ def test_layers_that_share_a_shape_are_shown_together(tmp_path: Path) -> None:
     assert ("kind", "learned, relative") in facts(group[0])
 
 
-@pytest.mark.parametrize(("old", "stages", "window"), [(5, 3, 12), (8, 2, 20)])
+@pytest.mark.parametrize(("old", "stages", "window"), [(7, 4, 24), (8, 2, 20)])
 def test_a_window_must_fit_into_every_stage_at_the_true_size(
     old: int, stages: int, window: int, tmp_path: Path
 ) -> None:
@@ -320,7 +320,7 @@ def test_answers_are_called_the_same_only_if_the_tables_decide_them(
 
 def test_biases_of_a_single_head_are_resized(tmp_path: Path) -> None:
     settings = {
-        "image_size": 64, "patch_size": 16, "hidden_sizes": [8, 8, 8], "num_attention_heads": [1, 1, 1],
+        "image_size": 64, "patch_size": 16, "hidden_sizes": [16, 24, 32], "num_attention_heads": [1, 2, 3],
         "depths": [1, 1, 1], "key_dim": [8, 8, 8],
     }  # fmt: skip
     edit = posembed.resize_model_(tiny_model("levit", settings), image_size=128)
