@@ -37,6 +37,7 @@ bench: .venv/dev
 	$(BIN)/python benchmarks/learned_layer.py
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/attention.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/by_distance.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/lab.py --command
 	$(BIN)/python benchmarks/many_documents.py

@@ -27,6 +27,23 @@ def test_transforms_are_active() -> None:
     assert seen == [False, True, True]
 
 
+def test_holds_several_gradients() -> None:
+    seen = []
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda gradient: seen.append(torch_internals.holds_several_gradients(gradient)))
+    torch.autograd.grad(y, x, torch.ones(2), retain_graph=True)
+    torch.autograd.grad(y, x, torch.eye(2), is_grads_batched=True)
+    assert seen == [False, True]
+
+
+def test_softmax_gradient() -> None:
+    scores = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    weights, gradient = scores.softmax(-1), torch.randn(3, 5, dtype=torch.float64)
+    found = torch_internals.softmax_gradient(gradient, weights.detach())
+    torch.testing.assert_close(found, torch.autograd.grad(weights, scores, gradient)[0])
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit")  # by which PyTorch loads its own forward mode
 def test_forward_mode_is_active() -> None:
     assert not torch_internals.forward_mode_is_active()

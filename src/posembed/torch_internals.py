@@ -22,6 +22,11 @@ def transforms_are_active() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
+def holds_several_gradients(gradient: Tensor) -> bool:
+    """Returns whether a backward pass computes several gradients at once (``is_grads_batched``) and this is one."""
+    return torch._C._functorch.is_legacy_batchedtensor(gradient)
+
+
 def forward_mode_is_active() -> bool:
     """Returns whether forward-mode derivatives (torch.autograd.forward_ad) are being computed."""
     return forward_ad._current_level >= 0
@@ -68,6 +73,11 @@ def linear_of_one_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor 
     if not plain:
         return None
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+def softmax_gradient(gradient: Tensor, weights: Tensor) -> Tensor:
+    """Returns the gradient of the scores (..., N), given the gradient of weights = softmax(scores), in one pass."""
+    return torch._softmax_backward_data(gradient, weights, -1, weights.dtype)
 
 
 def runs_forward_alone(module: nn.Module) -> bool:

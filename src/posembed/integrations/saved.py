@@ -96,17 +96,26 @@ def described(value: Any) -> Description | None:
             held = getattr(value, f"initial_{argument}", inspect.Parameter.empty)
         if held is inspect.Parameter.empty or (argument, held) == ("init", "given"):
             continue
-        if is_dataclass(held) or isinstance(held, PositionEncoding):
-            held = described(held)
-            if held is None:
-                return None
-        arguments[argument] = list(held) if isinstance(held, tuple) else held
+        parts = [_described(part) for part in held] if isinstance(held, tuple) else [_described(held)]
+        if _UNKNOWN in parts:
+            return None
+        arguments[argument] = parts if isinstance(held, tuple) else parts[0]
     description: Description = {"class": name, "arguments": arguments}
     if isinstance(value, PositionEncoding):
         description |= {"window": value.window, "log_length": value.log_length}
         if repr(rebuilt(description)) != repr(value).replace("init='given'", "init='normal'"):
             return None
     return description
+
+
+_UNKNOWN: Description = {}
+
+
+def _described(value: Any) -> Any:
+    """Returns an argument as JSON: a description of an encoding or a dataclass, _UNKNOWN if it has none."""
+    if is_dataclass(value) or isinstance(value, PositionEncoding):
+        return described(value) or _UNKNOWN
+    return value
 
 
 def encoding_of(
@@ -161,4 +170,4 @@ def rebuilt(description: Mapping[str, Any]) -> Any:
 def _tuples(value: Any) -> Any:
     if isinstance(value, Mapping):
         return rebuilt(value)
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

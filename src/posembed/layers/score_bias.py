@@ -65,11 +65,27 @@ class ScoreBias(PositionEncoding):
     ) -> Float[Tensor, "... H Lq Lk"]:
         """Returns the dense bias, float32: (H, Lq, Lk) for positions (L,), or (B, H, Lq, Lk) for positions (B, L)."""
         q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
+        diagonals = self.diagonals(q_positions, k_positions)
+        if diagonals is not None:  # row i of the bias has the Lk values from index Lq - 1 - i on
+            return diagonals.unfold(-1, k_positions.size(-1), 1).flip(-2)
         head = torch.arange(self.heads, device=q_positions.device).view(-1, 1, 1)
         formula = self.formula(q_positions.device)
-        if self.of_distance_alone and _are_consecutive(q_positions) and _are_consecutive(k_positions):
-            return _along_diagonals(formula, head.squeeze(-1), q_positions, k_positions)
         return formula(head, q_positions[..., None, :, None], k_positions[..., None, None, :])
+
+    def diagonals(
+        self, q_positions: Integer[Tensor, "... Lq"], k_positions: Integer[Tensor, "... Lk"]
+    ) -> Float[Tensor, "H M"] | None:
+        """Returns the values of the dense bias, float32 (H, M), one for each of its M = Lq + Lk - 1 diagonals.
+
+        They lead from the last query and first key to the first query and last key. None means that a diagonal may
+        have several values: the formula does not depend on the distance alone, or positions are not consecutive.
+        """
+        if not (self.of_distance_alone and _are_consecutive(q_positions) and _are_consecutive(k_positions)):
+            return None
+        device = q_positions.device
+        descending = torch.arange(len(q_positions) - 1, -len(k_positions), -1, device=device)
+        head = torch.arange(self.heads, device=device).unsqueeze(-1)
+        return self.formula(device)(head, q_positions[0] + descending, k_positions[0])
 
     def score_mod(self, q_positions: Tensor, k_positions: Tensor) -> ScoreMod:
         q_positions, k_positions = (
@@ -121,13 +137,3 @@ def _are_consecutive(position_ids: Tensor) -> bool:
         return bool((position_ids.diff() == 1).all())
     except RuntimeError:  # vmap has no values to look at
         return False
-
-
-def _along_diagonals(formula: Formula, head: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-    """Returns the bias (H, Lq, Lk) of consecutive positions, computing each of the Lq + Lk - 1 distances once."""
-    q_length, k_length = len(q_positions), len(k_positions)
-    # Distances from the last query and first key down to the first query and last key. Row i of the bias has the
-    # k_length entries from index q_length - 1 - i on.
-    descending = torch.arange(q_length - 1, -k_length, -1, device=q_positions.device)
-    by_distance = formula(head, q_positions[0] + descending, k_positions[0])
-    return by_distance.unfold(-1, k_length, 1).flip(-2)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.layers.base import PositionEncoding, ScoreMod
+from posembed.nn.toeplitz import ToeplitzBias, attend_in_blocks
 
 # Measured on two CPU cores, forward and backward: up to about 8 windows a dense (L, L) mask costs less (2.6 times
 # less at L = 4 w); beyond that, blocks cost less (5 times less at L = 32 w).
@@ -29,7 +30,7 @@ class FlexBias(NamedTuple):
     """The BlockMask of the tokens that each token sees. None means all tokens."""
 
 
-Bias = Tensor | FlexBias
+Bias = Tensor | FlexBias | ToeplitzBias
 """The bias on the scores: floats, -inf where a token is hidden; or booleans, True where a token is visible. Tensors
 broadcast to (B, H, Lq, Lk)."""
 
@@ -44,6 +45,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, 
         causal: without a bias, True lets token i see only the tokens up to i (Lq = Lk).
         window: without a bias, token i of a causal text sees i - window + 1 .. i. None means all tokens up to i.
     """
+    if isinstance(bias, ToeplitzBias):
+        return attend_in_blocks(q, k, v, bias)
     grouped = q.size(1) != k.size(1)
     if isinstance(bias, FlexBias):
         return compiled("flex_attention")(

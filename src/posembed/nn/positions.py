@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from posembed.calls import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
-from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, FlexBias, attend, causal_mask, flex_bias, scale_by_log_length
+from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, attend, causal_mask, flex_bias, scale_by_log_length
 from posembed.nn.cache import KeyValueCache
+from posembed.nn.toeplitz import diagonals_if_faster, toeplitz_bias
 from posembed.positions.checks import (
     check_cu_seqlens,
     check_image_tokens,
@@ -230,23 +231,20 @@ class Positions(ChecksCalls):
 
     def _bias_in(self, here: PositionEncoding, head_dim: int, *, dense: bool = False) -> Bias | None:
         """Returns the bias of ``here``, the encoding in one layer: the shared bias, if all layers have it."""
-        if here is self.encoding and self._shared is not None and not (dense and isinstance(self._shared[0], FlexBias)):
-            return self._shared[0]
+        if here is self.encoding and self._shared is not None:
+            bias = self._shared[0]
+            if bias is None or isinstance(bias, Tensor) or not dense:
+                return bias
         return self._bias_of(here, head_dim, dense)
 
     def _bias_of(self, encoding: PositionEncoding, head_dim: int, dense: bool) -> Bias | None:
-        unpadded = self._whole or self.texts is not None
-        if (
-            unpadded
-            and self.q_positions is self.k_positions
-            and self.q_positions.is_cuda
-            and head_dim >= SMALLEST_FLEX_HEAD
-            and not dense
-        ):
+        unpadded = (self._whole or self.texts is not None) and self.q_positions is self.k_positions
+        if unpadded and self.q_positions.is_cuda and head_dim >= SMALLEST_FLEX_HEAD and not dense:
             flex = flex_bias(encoding, self.q_positions, causal=self.causal, texts=self.texts)
             if flex is not None:
                 return flex
-        scores = encoding.at_scores(self.q_positions, self.k_positions)
+        diagonals = diagonals_if_faster(encoding, self.q_positions) if unpadded and self._whole and not dense else None
+        scores = encoding.at_scores(self.q_positions, self.k_positions) if diagonals is None else diagonals
         visible = self._visible if self._alone is None else self._seen(self.q_positions.size(-1))
         if scores is None:
             return visible
@@ -256,6 +254,8 @@ class Positions(ChecksCalls):
                 f"{self.q_positions.device}: move the encoding to their device, or let offloading load the model as a "
                 'whole (accelerate: preload_module_classes=["Decoder"])'
             )
+        if diagonals is not None:
+            return toeplitz_bias(diagonals, causal=self.causal, window=self.encoding.window)
         if self.is_causal:
             visible = causal_mask(scores.size(-1), self.encoding.window, scores.device)
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))

@@ -34,11 +34,13 @@ def take_turns(
     seconds: float,
     fewest: int = FEWEST_ROUNDS,
     on_round: Callable[[float], None] = lambda done: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Estimate]:
     """Times each step once per round, until ``seconds`` have passed and ``fewest`` rounds are done.
 
     Every other round runs in reverse order, so that no step always follows the same step. ``on_round`` is called
-    after each round with the share of the work done, from 0 to 1. Returns the median time of each step in seconds.
+    after each round with the share of the work done, from 0 to 1. Returns the median time of each step in seconds of
+    ``clock``; ``time.process_time`` leaves out the time that other programs take.
     """
     for step in steps.values():
         step()  # the first call also does one-time setup, so it is not timed
@@ -47,19 +49,19 @@ def take_turns(
     rounds = 0
     while rounds < fewest or time.perf_counter() - started < seconds:
         for name in list(steps) if rounds % 2 == 0 else list(steps)[::-1]:
-            times[name].append(seconds_of(steps[name]))
+            times[name].append(seconds_of(steps[name], clock))
         rounds += 1
         on_round(min(rounds / fewest, (time.perf_counter() - started) / max(seconds, 1e-9), 1.0))
     return {name: estimate_median(values) for name, values in times.items()}
 
 
-def seconds_of(step: Step) -> float:
+def seconds_of(step: Step, clock: Callable[[], float] = time.perf_counter) -> float:
     """Runs a step once and returns how long it took, with the work of a GPU."""
     _wait()
-    before = time.perf_counter()
+    before = clock()
     step()
     _wait()
-    return time.perf_counter() - before
+    return clock() - before
 
 
 def time_batch(timed: Callable[[int, int], float], batch: int) -> float:

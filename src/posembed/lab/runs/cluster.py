@@ -62,7 +62,7 @@ def sweep_on_ray(
         "continues from them"
     )
     with last_words(words), connected(address) as ray:
-        folder.prepare(specs[0])
+        folder.prepare(*specs)
         gpus = 1 if device in (None, "cuda") and ray.cluster_resources().get("GPU") else 0
         remote_run = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus, max_retries=RETRIES)(run_there)
         board = ray.remote(num_cpus=0, max_restarts=-1)(Noticeboard).remote()

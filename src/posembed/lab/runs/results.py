@@ -15,7 +15,8 @@ from typing import Any, Generic, Union, get_args, get_origin, get_type_hints
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, remove_leftovers, write_text
-from posembed.lab.runs.spec import MeasuredT, SpecT, take_options
+from posembed.lab.runs.spec import DRAWS, MeasuredT, SpecT, take_options
+from posembed.words import listed
 
 NORMS_AT_START = 10
 """The number of first steps whose gradient norms are all kept."""
@@ -44,6 +45,13 @@ class RunResult(Generic[SpecT, MeasuredT]):
     gradient_norms: tuple[tuple[int, float], ...] = ()
     """Pairs (step, norm of the whole gradient before clipping) for the first ten steps and the steps of ``losses``.
     Empty in results of earlier versions."""
+    draws: int = DRAWS
+    """The version of the random draws that it was trained with; 1 in results that do not record it."""
+
+    @property
+    def shares_batches(self) -> bool:
+        """Whether an earlier version trained it, which drew the same batches for all seeds."""
+        return self.draws < self.spec.oldest_draws
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
@@ -78,7 +86,7 @@ def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT, Any]:
             values[name] = restored(hint, values[name])
     for name in CURVES & values.keys():
         values[name] = tuple((int(step), float(value)) for step, value in values[name])
-    return RunResult(**values)
+    return RunResult(**{"draws": 1} | values)
 
 
 def restored(kind: Any, value: Any) -> Any:
@@ -131,14 +139,27 @@ class RunFolder(Generic[SpecT]):
         """Returns the path of a run's file in ``folder``, which is a key of ``FILES``."""
         return self.path / folder / f"{spec.key()}.{FILES[folder]}"
 
-    def prepare(self, spec: SpecT) -> None:
-        """Creates the folder, or checks that its runs have the settings of ``spec``. Raises the errors of ``claim``."""
-        claim(self.path, spec.shared_settings(), ignore=spec.labels(), folders=FILES)
+    def prepare(self, *specs: SpecT) -> None:
+        """Creates the folder, or checks that its runs can be compared with those of ``specs``: they have the same
+        settings, and seeds other than 0 did not share their batches. Raises the errors of ``claim``, and RunFolderError
+        for shared batches."""
+        claim(self.path, specs[0].shared_settings(), ignore=specs[0].labels(), folders=FILES)
+        if any(spec.seed for spec in specs):
+            self._refuse_shared_batches()
         for file in self._result_files():  # a run that was killed as it finished may leave its checkpoint
             with suppress(OSError):
                 (self.path / "checkpoints" / f"{file.stem}.pt").unlink()
         if self.asked is not None:
             write_text(self.reading_file, json.dumps(dataclasses.asdict(self.asked)) + "\n")
+
+    def _refuse_shared_batches(self) -> None:
+        shared = [result for result in self.results() if result.shares_batches]
+        if shared:
+            raise RunFolderError(
+                f"{self.path} holds runs ({seeds_of(shared)}) of an earlier version, which drew the same batches for "
+                "all seeds; they cannot be compared with new runs. Use another --out. To keep the runs with seed 0, "
+                "copy the folder, delete */*-seed-[1-9]* in the copy, and continue there. Nothing was changed"
+            )
 
     def _result_files(self) -> list[Path]:
         return sorted((self.path / "results").glob("[!.]*.json"))
@@ -180,6 +201,12 @@ class RunFolder(Generic[SpecT]):
         write_text(self.file("results", result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
         with suppress(OSError):
             self.file("checkpoints", result.spec).unlink()
+
+
+def seeds_of(results: Iterable[RunResult[Any, Any]]) -> str:
+    """Returns the seeds of runs in words, such as "seeds 1 and 2"."""
+    seeds = sorted({result.spec.seed for result in results})
+    return f"seed{'s' * (len(seeds) > 1)} {listed([str(seed) for seed in seeds])}"
 
 
 def claim(

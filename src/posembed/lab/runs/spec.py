@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, 
 from posembed.errors import ArgumentError
 
 MODEL, TRAINING = "Model", "Training"
+DRAWS = 2
+"""The version of the random draws, which results and checkpoints record. In version 1, all seeds of a question on text
+or images drew the same batches."""
 
 if TYPE_CHECKING:
     from posembed.lab.runs.results import RunResult
@@ -95,6 +98,8 @@ class TrainingSpec:
     values. Like names, they are texts."""
     Measured: ClassVar[type[Any]]
     """The class of the measurements: a frozen dataclass of plain values, which a results file can hold."""
+    SEEDS_DIFFER_SINCE: ClassVar[int] = 2
+    """The first version of the draws in which seeds draw different batches."""
 
     question: str
     encoding: str = ""
@@ -147,6 +152,11 @@ class TrainingSpec:
     def name(self) -> str:
         """The run's name within its folder, such as "rope, seed 0"."""
         return f"{self.compared}, {self.case}"
+
+    @property
+    def oldest_draws(self) -> int:
+        """The oldest version of the draws in which this run drew the batches of its own seed. Seed 0 always did."""
+        return self.SEEDS_DIFFER_SINCE if self.seed else 1
 
     def key(self) -> str:
         """Returns a short file name that is unique to this spec."""

@@ -55,7 +55,7 @@ def sweep(
     for spec in specs:
         check(spec, task, accelerator.num_processes)
     if main:
-        folder.prepare(specs[0])
+        folder.prepare(*specs)
     accelerator.wait_for_everyone()
     return completed(specs, folder, observer, train, keep=main)
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from posembed.errors import RunFolderError
 from posembed.files import written_whole
+from posembed.lab.runs.spec import DRAWS
 
 SNAPSHOTS = 12
 
@@ -33,24 +34,36 @@ class State:
 
 def save_checkpoint(path: Path, model: nn.Module, optimizer: Any, state: State) -> None:
     """Writes a checkpoint. If the process is killed while writing, the previous checkpoint remains."""
-    contents = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": vars(state)}
+    contents = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": vars(state), "draws": DRAWS}
     with written_whole(path) as temporary:
         torch.save(contents, temporary)
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Restores the model, the optimizer and the state from the checkpoint, if it exists."""
+def load_checkpoint(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: State, *, oldest_draws: int = 1
+) -> None:
+    """Restores the model, the optimizer and the state from the checkpoint, if it exists.
+
+    Raises RunFolderError for a damaged file, or one that an earlier version wrote with draws before ``oldest_draws``.
+    """
     try:
         contents = torch.load(path, map_location="cpu", weights_only=True)
-        model.load_state_dict(contents["model"])
-        optimizer.load_state_dict(contents["optimizer"])
-        vars(state).update(contents["state"])
+        earlier = contents.get("draws", 1) < oldest_draws
+        if not earlier:
+            model.load_state_dict(contents["model"])
+            optimizer.load_state_dict(contents["optimizer"])
+            vars(state).update(contents["state"])
     except FileNotFoundError:  # also if another process has finished this run and removed it
         return
     except Exception as error:  # torch.load raises many types for damaged files
         raise RunFolderError(
             f"the checkpoint {path} cannot be read ({error}); delete it, and its run starts again"
         ) from error
+    if earlier:
+        raise RunFolderError(
+            f"an earlier version, which drew the same batches for all seeds, wrote the checkpoint {path}; delete it, "
+            "and its run starts again"
+        )
 
 
 def snapshot_steps(steps: int) -> tuple[int, ...]:

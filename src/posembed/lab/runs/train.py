@@ -177,7 +177,7 @@ def _train(
     optimizer = make_optimizer(spec, model)
     if folder is not None:
         initial = dict(state.tables)  # a checkpoint of an earlier version lacks them
-        load_checkpoint(folder.file("checkpoints", spec), model, optimizer, state)
+        load_checkpoint(folder.file("checkpoints", spec), model, optimizer, state, oldest_draws=spec.oldest_draws)
         state.tables = initial | state.tables
     model.train()
     wrapped, optimizer = accelerator.prepare(model, optimizer)

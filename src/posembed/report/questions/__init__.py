@@ -22,7 +22,7 @@ from posembed.plots.style import styles
 from posembed.report.evidence import run_evidence, training_section
 from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
 from posembed.report.page import Cell, Column, Picture, Section, Table, render_page, table_of, write_page
-from posembed.report.words import PAIRED, certainty, interval, number
+from posembed.report.words import PAIRED, certainty, earlier_draws, interval, number
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class QuestionPage(ABC, Generic[SummaryT]):
         return render_page(
             title=question.asks,
             about=self.about(results[0].spec, summary),
-            answer=self.answer(summary),
+            answer=[*self.answer(summary), *earlier_draws(results)],
             sections=[
                 Section("", tuple(self.figures(summary))),
                 Section("The numbers", tuple(tables)),
