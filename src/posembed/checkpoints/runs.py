@@ -118,7 +118,8 @@ def copies(
     """Builds small copies of the old and the new model. Images of many cells are made smaller in both."""
     values: tuple[Any, ...] = (None, None)
     field = target.field
-    if field is not None and max(change.length for change in target.changes) > MOST_CELLS:
+    cells = max(change.length for change in target.changes)
+    if field is not None and cells > MOST_CELLS and not WINDOWED.search(field.path[-1]):
         values = smaller(table, field)
     with undisturbed():
         try:
