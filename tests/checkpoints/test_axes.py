@@ -272,3 +272,71 @@ def test_a_window_larger_than_the_map_is_padded_and_not_refused(tmp_path: Path) 
     assert {tuple(change.after.shape) for change in edit.tables} == {(23, 16)}
     content = {"pixel_values": torch.randn(1, 3, 64, 64), "input_points": torch.zeros(1, 1, 1, 2)}
     assert reloaded(model, tmp_path / "out")(**content).pred_masks.isfinite().all()
+
+
+@pytest.mark.parametrize(("old", "stages", "window"), [(7, 4, 24), (8, 2, 20)])
+def test_a_window_must_fit_into_every_stage_at_the_true_size(
+    old: int, stages: int, window: int, tmp_path: Path
+) -> None:
+    """Small copies have fewer stages and smaller windows, and do not show that the last stage has no such map."""
+    settings = {"image_size": old * 4 * 2 ** (stages - 1), "patch_size": 4, "embed_dim": 8, "window_size": old}
+    model = tiny_model("swin", {**settings, "depths": [1] * stages, "num_heads": [1] * stages})
+    source = saved(model, tmp_path / "source")
+    with pytest.raises(CheckpointError, match=r"not at the new one .*first set a larger image_size"):
+        posembed.resize_checkpoint(source, tmp_path / "out", window=window)
+    posembed.resize_checkpoint(source, tmp_path / "out", window=old - 1)
+    with torch.no_grad():
+        assert first_output(reloaded(model, tmp_path / "out"), image(settings["image_size"])).isfinite().all()
+
+
+@pytest.mark.parametrize(("old", "new"), [(32, (32, 48)), ([32, 48], (48, 48))])
+def test_differences_of_a_grid_that_is_not_square_are_refused(old: Any, new: Any, tmp_path: Path) -> None:
+    """transformers' BEiT does not read its own table there: it exchanges height and width."""
+    model = tiny_model("beit", {**IMAGE, "image_size": old, "use_relative_position_bias": True})
+    with pytest.raises(CheckpointError, match="in which order the model reads"):
+        posembed.resize_checkpoint(saved(model, tmp_path / "source"), tmp_path / "out", image_size=new)
+
+
+@pytest.mark.parametrize(("method", "how"), [("sam", {"bicubic-antialias", "sam"}), ("vit", {"vit", "linear"})])
+def test_a_method_applies_to_the_tables_that_have_it(method: str, how: set[str], tmp_path: Path) -> None:
+    source = saved(tiny_model("sam", SAM), tmp_path / "source")
+    edit = posembed.resize_checkpoint(source, tmp_path / "out", image_size=96, method=method, dry_run=True).edit
+    assert {change.how for change in edit.tables} == how
+    with pytest.raises(posembed.ArgumentError, match="no method for a grid is called 'none'"):
+        posembed.resize_checkpoint(source, tmp_path / "out", image_size=96, method="none", dry_run=True)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "size"),
+    [
+        ("timesformer", CASES["timesformer"].settings, {"frames": 6}),  # its layers split cells by its own frames
+        ("layoutlmv3", CASES["layoutlmv3"].settings, {"image_size": 48}),  # a text alone reads no patch
+        (
+            "beit",  # bicubic for its cells, bilinear for its differences
+            {**IMAGE, "use_relative_position_bias": True, "use_absolute_position_embeddings": True},
+            {"image_size": 48},
+        ),
+    ],
+)
+def test_answers_are_called_the_same_only_if_the_tables_decide_them(
+    family: str, settings: dict[str, Any], size: dict[str, Any], tmp_path: Path
+) -> None:
+    source = saved(tiny_model(family, settings), tmp_path / "source")
+    edit = posembed.resize_checkpoint(source, tmp_path / "out", **size, dry_run=True).edit
+    assert not any("the same answers" in check for check in edit.checks)
+    assert family == "beit" or not any("interpolates itself" in check for check in edit.checks)
+
+
+def test_biases_of_a_single_head_are_resized(tmp_path: Path) -> None:
+    settings = {
+        "image_size": 64, "patch_size": 16, "hidden_sizes": [16, 24, 32], "num_attention_heads": [1, 2, 3],
+        "depths": [1, 1, 1], "key_dim": [8, 8, 8],
+    }  # fmt: skip
+    edit = posembed.resize_model_(tiny_model("levit", settings), image_size=128)
+    assert all(change.after.shape[1] == 4 * change.before.shape[1] for change in edit.tables)
+
+
+def test_a_size_without_a_cell_says_what_to_pass() -> None:
+    model = tiny_model("vivit", {**IMAGE, "num_frames": 4, "tubelet_size": [2, 8, 8]})
+    with pytest.raises(posembed.ArgumentError, match="leaves no cell; pass a larger number of frames"):
+        posembed.resize_model_(model, frames=1)

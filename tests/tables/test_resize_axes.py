@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from posembed import ArgumentError, Axis, TableLayout, resize_table
+from posembed import ArgumentError, Axis, TableLayout, leading_rows_kept, resize_table
 from posembed.tables.resize_methods import (
     DIFFERENCE_GRID_METHODS,
     DIFFERENCE_METHODS,
@@ -210,3 +212,48 @@ def test_a_grid_and_its_axes_are_one_layout() -> None:
     assert grid.resized({"width": 9}) == grid.on_grid(3, 9)
     assert str(grid) == "TableLayout(prefix=1, grid=(3, 4))"
     assert TableLayout(axes=WINDOW).grid is None
+
+
+def test_a_table_with_its_axes_exchanged_is_refused() -> None:
+    layout = TableLayout(grid=(4, 6), dims=(1, 2))
+    with pytest.raises(ArgumentError, match=r"sizes \(4, 6\); got \(6, 4\)"):
+        resize_table(torch.randn(1, 6, 4, 8), grid=(8, 12), layout=layout)
+
+
+def test_lists_and_whole_numbers_of_other_libraries_give_equal_layouts() -> None:
+    axes = [Axis("height", np.int64(3), relative=True), Axis("width", 4, relative=True)]
+    layout = TableLayout(axes=axes, dims=[1])
+    same = TableLayout(axes=(Axis("height", 3, relative=True), Axis("width", 4, relative=True)), dims=(1,))
+    assert {layout: str(layout)} == {same: str(same)}
+    table = torch.randn(2, 35)
+    new = resize_table(table, sizes={"height": np.int64(5)}, layout=layout)
+    assert torch.equal(new, resize_table(table, sizes={"height": 5}, layout=same))
+
+
+FRAMES = (Axis("time", 3),)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Axis(3, 3),
+        lambda: Axis("time", 3, signed=False),
+        lambda: TableLayout(axes=Axis("time", 3)),
+        lambda: TableLayout(axes=("time",)),
+        lambda: TableLayout(axes=(Axis("time", 3), Axis("time", 4))),
+        lambda: TableLayout(axes=(Axis("height", 3), Axis("width", 4)), dims=(1, 1)),
+        lambda: resize_table(torch.randn(3, 2), sizes={"time": 4}, layout=TableLayout(axes=FRAMES, dims=(2,))),
+        lambda: resize_table(torch.ones(2, 3).long(), sizes={"time": 4}, layout=TableLayout(axes=FRAMES, dims=(1,))),
+        lambda: resize_table(torch.randn(3, 2), sizes={"time": True}, layout=TableLayout(axes=FRAMES)),
+        lambda: resize_table(torch.randn(3, 2), length=4, method=["tile"]),
+        lambda: resize_table(torch.randn(3, 2), length=4, method=lambda rows, length: None),
+    ],
+)
+def test_a_layout_or_a_size_that_means_nothing_is_refused(call: Callable[[], object]) -> None:
+    with pytest.raises(ArgumentError, match="got"):
+        call()
+
+
+def test_leading_rows_of_one_number_are_counted_at_any_stride() -> None:
+    biases = torch.randn(1, 16)  # one head
+    assert leading_rows_kept(biases.T, torch.cat([biases.T[:5], torch.randn(4, 1)])) == 5

@@ -166,9 +166,9 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
         value = sides[0] if sides[0] == sides[1] and isinstance(field.value, int) else list(sides)
     if pair(value) == pair(field.value):
         raise ArgumentError(f"{first.key} already has {field}={field.value}; pass another {option.what}")
-    changes = tuple(table.sized({field: value}) for table in tables)
-    if any(min(axis.size for axis in change.layout.axes) < 1 for change in changes):
+    if any(each.count(pair(value) or 0) < 1 for table in tables for each in table.cells if each.field == field):
         raise ArgumentError(f"{first.key}: {field}={value} leaves no cell; pass a larger {option.what}")
+    changes = tuple(table.sized({field: value}) for table in tables)
     return Target(changes, (first.length, changes[0].length), value, on=field)
 
 
@@ -250,7 +250,12 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
         more = f" (and {len(found.tables) - 1} more like it)" if len(found.tables) > 1 else ""
         raise CheckpointError(f"nothing to resize: {found.tables[0].key}{more}: {found.tables[0].doubt}")
     if not fields:
-        others = (other.flags for table in found.understood for other in OPTIONS if other.fields(table))
+        others = (
+            f"{other.flags} with --table {table.key}" if other.flags == option.flags else other.flags
+            for table in found.understood
+            for other in OPTIONS
+            if other.fields(table)
+        )
         remedies = list(dict.fromkeys(others))
         remedy = f". To resize these, pass {', or '.join(remedies)}" if remedies else ""
         why = f"no table of {option.kind} is understood well enough to be resized; {listing(found)}"

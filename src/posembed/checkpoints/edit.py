@@ -25,7 +25,7 @@ from posembed.checkpoints.trial import NO_RUN, NotTried, refuse_misread
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.layout import are_sides
-from posembed.tables.resize import changed_axes, leading_rows_kept, resize_table
+from posembed.tables.resize import changed_axes, leading_rows_kept, resize_table, takes
 from posembed.tables.resize_methods import TEXT, kernels_of
 
 BOTH = frozenset({"encoder", "decoder"})
@@ -110,7 +110,14 @@ def plan_edit(
     refuse_second_copies(tensors, found, target)
     fields = target.values | dict.fromkeys(repeated(found, target), target.value)
     new_config = None if config is None else changed_config(config, found, target, fields)
-    tables = tuple(changed_table(tensors, change, method) for change in target.changes)
+    # A method applies to the tables that have it; in SAM, cells and differences have other methods.
+    some = any(takes(change.table.layout, change.layout, method) for change in target.changes)
+    tables = tuple(
+        changed_table(
+            tensors, change, method if not some or takes(change.table.layout, change.layout, method) else None
+        )
+        for change in target.changes
+    )
     if found.model is None or new_config is None:
         others = tuple(buffers_without_model(tensors, found, target))
         return Edit(target, tables, others, new_config, fields=fields)
@@ -119,8 +126,8 @@ def plan_edit(
     except CheckpointError as error:
         if not isinstance(target.value, list):
             raise
-        pixels = "x".join(map(str, target.value))
-        unbuilt = f"its model cannot be built for {pixels} pixels; it may take only square images"
+        given = "x".join(map(str, target.value))
+        unbuilt = f"its model cannot be built with {target.field}={given}; it may take square images only"
         raise CheckpointError(f"{target.table.key}: {unbuilt} ({error})") from error
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
     checks = tuple(proofs(found.model, new_model, target, method))

@@ -24,6 +24,7 @@ from posembed.checkpoints.found import ConfigField, PositionTable, Size, TableSi
 from posembed.checkpoints.rebuild import last_line, models_around, takes_text
 from posembed.checkpoints.trial import (
     LONGEST_TEXT,
+    LOUDER,
     MOST_CELLS,
     SHORT_TEXT,
     TOLERANCE,
@@ -37,7 +38,7 @@ from posembed.checkpoints.trial import (
 )
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout, are_sides
-from posembed.tables.resize import changed_axes, resize_table
+from posembed.tables.resize import changed_axes, resize_table, takes
 from posembed.tables.resize_methods import kernels_of
 
 FEW_CELLS = (12, 16)  # cells along an axis of a copy whose true size would take too long
@@ -54,6 +55,18 @@ KEEPING = ("extend", "zeros")  # methods that keep the answers of models with li
 def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes: Sequence[TableSize]) -> str:
     """Returns the reason to refuse the resize of tables along axes, or "". Raises NotTried if no copy could be run."""
     first, reasons = changes[0].table, []
+    windowed = target.field is not None and WINDOWED.search(target.field.path[-1])
+    remedy = "; if the window is larger than its smallest map, first set a larger image_size in config.json" * bool(
+        windowed
+    )
+    for change in changes:
+        for layout in (change.table.layout, change.layout):
+            if len(layout.axes) == 2 and layout.axes[0].relative and len(set(layout.shape)) > 1:
+                return (
+                    f"no run shows in which order the model reads the differences of a grid of "
+                    f"{' x '.join(str(axis.size) for axis in layout.axes)} (transformers' BEiT exchanges height and "
+                    "width); pass a square size"
+                )
     for path, narrow, few_layers in product(models_around(old_model, first.parameter), (True, False), (True, False)):
         models = [model.get_submodule(path) for model in (old_model, new_model)]
         tables = {change.table.parameter.removeprefix(f"{path}.".removeprefix(".")): change for change in changes}
@@ -74,17 +87,42 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
             reasons.append(reason)
             continue
         try:
-            return found or unread(new, tables)
+            if problem := found or unread(new, tables):
+                return problem
         except NotTried as reason:
-            return f"a small copy of the model runs at its own size, but not at the new one ({reason})"
+            return f"a small copy of the model runs at its own size, but not at the new one ({reason}){remedy}"
+        problem = fails_whole(*models)
+        return problem and problem + remedy
     raise reasons[0] if reasons else NotTried("no model of transformers contains it")
+
+
+def fails_whole(old_model: nn.Module, new_model: nn.Module) -> str:
+    """Runs the whole models on the meta device, which computes only shapes: a copy of few layers may lack the stage in
+    which a new window does not fit. Returns an objection if only the old model runs, or ""."""
+    failures = []
+    for model in (old_model, new_model):
+        failure: Exception | None = None
+        with undisturbed(), torch.no_grad(), torch.device("meta"):
+            for inputs in inputs_of(model):
+                try:
+                    model(**inputs)
+                    failure = None
+                    break
+                except Exception as error:  # each model raises its own errors
+                    failure = error
+        failures.append(failure)
+    before, after = failures
+    if before is not None or after is None:
+        return ""
+    return f"the model runs at its own size, but not at the new one ({type(new_model).__name__}: {last_line(after)})"
 
 
 def copies(
     models: Sequence[nn.Module], target: Target, table: PositionTable, *, narrow: bool, few_layers: bool
 ) -> list[nn.Module]:
     """Builds small copies of the old and the new model. Images of many cells are made smaller in both."""
-    many = max(change.length for change in target.changes) > MOST_CELLS
+    windowed = target.field is not None and WINDOWED.search(target.field.path[-1])
+    many = max(change.length for change in target.changes) > MOST_CELLS and not windowed
     settings = [given for field in target.values if many and (given := smaller(table, field))]
     with undisturbed():
         try:
@@ -319,7 +357,7 @@ def same_answers(old_model: nn.Module, new_model: nn.Module, target: Target, fir
         with undisturbed(), torch.no_grad():
             try:
                 old, new = (small_copy(model, narrow=narrow) for model in models)
-                pair_up(old, new, limited)
+                pair_up(old, new, limited, waves=SMOOTH)
             except Exception as error:
                 failure = failure or error
                 continue
@@ -330,7 +368,7 @@ def same_answers(old_model: nn.Module, new_model: nn.Module, target: Target, fir
                     failure = failure or error
                     continue
                 for method in KEEPING:
-                    fill(old, new, limited, method)
+                    fill(new, resized(old, limited, method))
                     given = seeded(new, inputs)
                     if given.shape == wanted.shape and (given - wanted).norm() < SAME * wanted.norm():
                         return method
@@ -378,7 +416,10 @@ def own_reading(old_model: nn.Module, new_model: nn.Module, target: Target, meth
             try:
                 old, new = copies(models, target, table, narrow=True, few_layers=True)
                 with torch.no_grad():
-                    pair_up(old, new, tables)
+                    pair_up(old, new, tables, waves=0, loud=True)
+                    if (difference(old, new, tables, method) or 0) > SAME:
+                        return None  # it depends on the size beyond its tables, so its answers compare nothing
+                    pair_up(old, new, tables, waves=SMOOTH)
                     apart = difference(old, new, tables, method)
                     if apart is None:
                         return None
@@ -390,42 +431,57 @@ def own_reading(old_model: nn.Module, new_model: nn.Module, target: Target, meth
     return None
 
 
-def pair_up(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize]) -> None:
-    """Gives both copies the same weights, and the old one smooth tables."""
+def pair_up(
+    old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], *, waves: float, loud: bool = False
+) -> None:
+    """Gives both copies the same weights, and the old one smooth tables. Without waves, all their cells are equal."""
     into = dict(new.named_parameters())
     for name, parameter in old.named_parameters():
         if name in tables:
             layout = tables[name].table.layout
-            parameter.copy_(layout.stored(smooth(layout, parameter), like=parameter))
+            parameter.copy_(layout.stored(smooth(layout, parameter, waves=waves), like=parameter))
         else:
             shared = tuple(map(slice, map(min, parameter.shape, into[name].shape)))
-            into[name][shared] = parameter[shared]
+            # Initial weights are so small that biases of attention would not change an answer.
+            into[name][shared] = parameter.mul_(LOUDER if loud and parameter.dim() > 1 else 1)[shared]
 
 
-def fill(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], method: str | None) -> None:
-    """Resizes the tables of the old copy into the new one."""
-    into, held = dict(new.named_parameters()), dict(old.named_parameters())
+def resized(old: nn.Module, tables: Mapping[str, TableSize], method: str | None) -> dict[str, Tensor]:
+    """Returns the tables of an old copy, resized with the method, or with their defaults where it is not for them."""
+    held, found = dict(old.named_parameters()), {}
     for name, change in tables.items():
         if name in held:
             sizes = {axis.name: axis.size for axis in change.layout.axes}
-            into[name].copy_(resize_table(held[name], sizes=sizes, layout=change.table.layout, method=method))
+            named = method if takes(change.table.layout, change.layout, method) else None
+            found[name] = resize_table(held[name], sizes=sizes, layout=change.table.layout, method=named)
+    return found
+
+
+def fill(new: nn.Module, tables: Mapping[str, Tensor], scale: float = 1) -> None:
+    """Copies tables into a copy of the new model."""
+    into = dict(new.named_parameters())
+    for name, rows in tables.items():
+        into[name].copy_(scale * rows)
 
 
 def difference(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], method: str | None) -> float | None:
-    """Resizes the tables of the old copy into the new one, and returns how far their answers are apart."""
-    fill(old, new, tables, method)
+    """Resizes the tables of the old copy into the new one, and returns how far their answers are apart. Returns None if
+    no answer depends on the tables, such as one to a text alone."""
+    rows = resized(old, tables, method)
+    asks = "interpolate_pos_encoding" in signature(old.forward).parameters
     failure: Exception | None = None
     for inputs in inputs_of(new):
-        asks = "interpolate_pos_encoding" in signature(old.forward).parameters
         answers = []
         try:
-            for model, more in ((old, {"interpolate_pos_encoding": True} if asks else {}), (new, {})):
-                answers.append(seeded(model, {**inputs, **more}))
+            own = seeded(old, {**inputs, **({"interpolate_pos_encoding": True} if asks else {})})
+            for scale in (0, 1):
+                fill(new, rows, scale)
+                answers.append(seeded(new, inputs))
         except Exception as error:  # these inputs are in another form, or of a size that the model does not read
             failure = failure or error
             continue
-        own, ours = answers
-        if own.shape == ours.shape:
+        without, ours = answers
+        if own.shape == ours.shape and not torch.equal(without, ours):
             return float((own - ours).norm() / own.norm())
     if failure is not None:
         raise failure
@@ -445,12 +501,12 @@ def first_of(outputs: Any) -> Tensor:
     return outputs if isinstance(outputs, Tensor) else next(v for v in outputs.values() if isinstance(v, Tensor))
 
 
-def smooth(layout: TableLayout, like: Tensor) -> Tensor:
+def smooth(layout: TableLayout, like: Tensor, *, waves: float = SMOOTH) -> Tensor:
     """Returns random rows (N, D) that change slowly along each axis, for a table in this layout."""
     rows = layout.rows_in(torch.zeros_like(like))
     front, _, tail = layout.split(rows)
     total = torch.zeros(*layout.shape, rows.shape[1])
     for dim, size in enumerate(layout.shape):
-        waves = torch.sin(torch.arange(size)[:, None] / max(size, 1) * SMOOTH + 6 * torch.rand(rows.shape[1]))
-        total += waves.reshape(*(size if at == dim else 1 for at in range(len(layout.shape))), -1)
+        along = torch.sin(torch.arange(size)[:, None] / max(size, 1) * waves + 6 * torch.rand(rows.shape[1]))
+        total += along.reshape(*(size if at == dim else 1 for at in range(len(layout.shape))), -1)
     return torch.cat([torch.randn_like(front), total.flatten(0, -2), torch.randn_like(tail)])

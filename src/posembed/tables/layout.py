@@ -54,7 +54,7 @@ class Axis:
         signed: False if relative rows are the n distances 0 .. n - 1 of two cells instead, as in LeViT.
 
     Raises:
-        ArgumentError: a size below 1.
+        ArgumentError: a name that is no text, a size below 1, or cells that are not signed.
 
     Examples:
         >>> from posembed import Axis
@@ -70,6 +70,13 @@ class Axis:
     def __post_init__(self) -> None:
         if not _is_side(self.size):
             raise ArgumentError(f"the size of an axis is a whole number of at least 1; {self.name} got {self.size!r}")
+        if not isinstance(self.name, str) or not self.name:
+            raise ArgumentError(f'the name of an axis is a text such as "height"; got {self.name!r}')
+        if not (self.relative or self.signed):
+            raise ArgumentError(
+                f"signed=False needs relative=True, for distances of cells; {self.name} got relative=False"
+            )
+        object.__setattr__(self, "size", int(self.size))
 
     @property
     def rows(self) -> int:
@@ -108,8 +115,8 @@ class TableLayout:
     "Length" always means the number of positions that the table holds. On relative axes, these are differences.
 
     Raises:
-        ArgumentError: numbers that no table can have, a pad_row that is not reserved, a grid that disagrees with the
-            axes, or axes apart beside rows of special tokens.
+        ArgumentError: numbers that no table can have, a pad_row that is not reserved, axes or dims that are none or
+            occur twice, a grid that disagrees with the axes, or axes apart beside rows of special tokens.
 
     Examples:
         >>> import torch
@@ -154,12 +161,24 @@ class TableLayout:
             )
         if self.grid is not None and (len(self.grid) != 2 or not all(map(_is_side, self.grid))):
             raise ArgumentError(f"grid must be (height, width), each at least 1; got {self.grid}")
+        self._check_axes_and_dims()
         self._match_grid_and_axes()
         if len(self.dims) > 1 and (len(self.dims) != len(self.axes) or self.front or self.tail):
             raise ArgumentError(
                 f"dims gives one dimension for each axis, without rows of special tokens; got dims={self.dims} for "
                 f"{len(self.axes)} axes and {self.front + self.tail} other rows"
             )
+
+    def _check_axes_and_dims(self) -> None:
+        """Makes axes and dims tuples, so that equal layouts are equal and hashable."""
+        for name, kind, example in (("axes", Axis, '(Axis("time", 8),)'), ("dims", Integral, "(1, 2)")):
+            given = getattr(self, name)
+            if not isinstance(given, tuple | list) or not all(isinstance(each, kind) for each in given):
+                raise ArgumentError(f"{name} is a tuple such as {example}; got {given!r}")
+            object.__setattr__(self, name, tuple(given))
+        for name, values in (("axes", [axis.name for axis in self.axes]), ("dims", self.dims)):
+            if len(set(values)) < len(values):
+                raise ArgumentError(f"each of the {name} occurs once; got {', '.join(map(str, values))}")
 
     def _match_grid_and_axes(self) -> None:
         """Gives a grid its axes, and the axes height and width their grid."""
@@ -212,10 +231,20 @@ class TableLayout:
         return (sum(rows),) if are_sides(self.axes) else rows
 
     def rows_in(self, tensor: Tensor) -> Tensor:
-        """Returns the rows (N, D) of a stored table. D is the product of all dimensions other than ``dims``."""
+        """Returns the rows (N, D) of a stored table. D is the product of all dimensions other than ``dims``.
+
+        Raises:
+            ArgumentError: a tensor that is not floating, or has no such dimensions.
+        """
         if not self.dims:
             return table_rows(tensor)
         count = len(self.dims)
+        lowest, highest = min(self.dims), max(self.dims)
+        if not tensor.is_floating_point() or lowest < -tensor.dim() or highest >= tensor.dim():
+            raise ArgumentError(
+                f"the positions of this layout lie in dimensions {self.dims} of a floating tensor; got {tensor.dtype} "
+                f"of shape {tuple(tensor.shape)}"
+            )
         rows = tensor.movedim(self.dims, tuple(range(count)))
         return rows.reshape(math.prod(rows.shape[:count]), math.prod(rows.shape[count:]))
 

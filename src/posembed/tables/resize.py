@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -70,11 +71,16 @@ def resize_table(
         torch.Size([529, 4])
     """
     rows = layout.rows_in(table)
+    if not isinstance(method, str | None) and not callable(method):
+        raise ArgumentError(f"method must be a name or a function; got {method!r}")
     if sum(size is not None for size in (length, grid, sizes)) != 1:
         raise ArgumentError(
             "pass exactly one of length=... (positions in a line), grid=(height, width) (images) and sizes={axis: "
             "size, ...}"
         )
+    apart = tuple(table.shape[dim] for dim in layout.dims)
+    if len(apart) > 1 and apart != layout.shape:
+        raise ArgumentError(f"dimensions {layout.dims} must have the axes' sizes {layout.shape}; got {apart}")
     front, positions, tail = layout.split(rows)
     new = new_layout(layout, len(positions), length=length, grid=grid, sizes=sizes)
     wide = rows.dtype == torch.float64
@@ -119,7 +125,7 @@ def new_layout(
             )
             remedy = "grid=(height, width)" if layout.grid else "sizes={axis: size, ...}"
             raise ArgumentError(f"the positions of this table are {held}; got length={length}. Pass {remedy}")
-        if not isinstance(length, int) or length < 1:
+        if not is_count(length):
             raise ArgumentError(f"length must be a whole number from 1; got {length!r}")
         return layout
     if not layout.axes:
@@ -128,18 +134,27 @@ def new_layout(
             "current grid, such as layout=TableLayout.VIT.on_grid(height, width)"
         )
     if grid is not None:
-        if not (isinstance(grid, Sequence) and [isinstance(side, int) and side > 0 for side in grid] == [True, True]):
+        if not (isinstance(grid, Sequence) and [is_count(side) for side in grid] == [True, True]):
             raise ArgumentError(f"grid must be (height, width), whole numbers from 1; got {grid!r}")
         sizes = dict(zip(IMAGE_AXES, grid, strict=True))
-    if not isinstance(sizes, Mapping) or not all(isinstance(size, int) and size > 0 for size in sizes.values()):
+    if not isinstance(sizes, Mapping) or not all(map(is_count, sizes.values())):
         raise ArgumentError(f"sizes must map names of axes to whole numbers from 1; got {sizes!r}")
     return layout.resized(sizes)
+
+
+def is_count(number: object) -> bool:
+    return isinstance(number, Integral) and not isinstance(number, bool) and int(number) >= 1
 
 
 def changed_axes(old: TableLayout, new: TableLayout) -> tuple[Axis, ...]:
     """Returns the first axes of a layout that are resized together and have another size in the new layout."""
     changed = (group for group in groups(old.axes) if old.axes[group] != new.axes[group])
     return old.axes[next(changed, slice(0, 0))]
+
+
+def takes(old: TableLayout, new: TableLayout, method: str | None) -> bool:
+    """Returns whether a method has this name for a table that changes from one layout to another."""
+    return method in kernels_of(changed_axes(old, new)).methods
 
 
 def along(cells: Tensor, group: slice, resize: Method, size: tuple[int, ...]) -> Tensor:
@@ -149,10 +164,10 @@ def along(cells: Tensor, group: slice, resize: Method, size: tuple[int, ...]) ->
     shape, columns = (*size, *moved.shape[len(size) :]), moved.flatten(len(size))
     if not columns.shape[-1]:  # a table for each of 0 layers
         return moved.new_empty(shape).movedim(front, dims)
-    resized = resize(columns, size[0] if len(size) == 1 else size)
-    if resized.shape != (*size, columns.shape[-1]):
-        expected = (*size, columns.shape[-1])
-        raise ArgumentError(f"the method must return rows of shape {expected}; got {tuple(resized.shape)}")
+    resized, expected = resize(columns, size[0] if len(size) == 1 else size), (*size, columns.shape[-1])
+    if not isinstance(resized, Tensor) or resized.shape != expected:
+        given = tuple(resized.shape) if isinstance(resized, Tensor) else type(resized).__name__
+        raise ArgumentError(f"the method must return rows of shape {expected}; got {given}")
     return resized.reshape(shape).movedim(front, dims)
 
 
@@ -191,7 +206,9 @@ def leading_rows_kept(old: Tensor, new: Tensor) -> int:
             "two tables of one width and dtype can be compared bit for bit; "
             f"got {old.dtype} of shape {tuple(old.shape)} and {new.dtype} of shape {tuple(new.shape)}"
         )
-    old_bytes, new_bytes = (table_rows(table).detach().contiguous().view(torch.uint8) for table in (old, new))
+    # Rows of one number count as contiguous at any stride, but only a copy can be viewed as bytes.
+    copies = (table_rows(table).detach().clone(memory_format=torch.contiguous_format) for table in (old, new))
+    old_bytes, new_bytes = (rows.view(torch.uint8) for rows in copies)
     shared = min(len(old_bytes), len(new_bytes))
     same = (old_bytes[:shared] == new_bytes[:shared]).all(dim=1)
     return int(same.long().cumprod(0).sum())
