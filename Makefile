@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest/bin
-# A worker a core; `make test TESTS=tests/layers` for some of them in this process.
-TESTS ?= --numprocesses auto --dist worksteal
+# A worker a core, and one that computes while others wait; `make test TESTS=tests/layers` for some of them in this process.
+TESTS ?= --numprocesses $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)") --dist worksteal
 
 .PHONY: demo test test-oldest check docs bench bench-length clean
 
@@ -57,13 +57,14 @@ bench-length: .venv/dev
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@ .venv/base
 
+# Python compiles what the tests import; pip would compile everything that it installs.
 # Peers of our tests: timm asks for torchvision, which its code for position tables does without, and what
 # x-transformers asks for would bring more than its encodings need.
 PEERS := timm x-transformers loguru einops einx torch-einops-utils frozendict
 
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs,hf,datasets,ray]'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps $(PEERS)
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,docs,hf,datasets,ray]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --no-deps $(PEERS)
 	@touch $@ .venv/base .venv/docs
 
 # Made anew when a version changes: what an older file had installed must not stay.

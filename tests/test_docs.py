@@ -9,7 +9,6 @@ import importlib
 import inspect
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from fresh_process import run_fresh
 from run_page import WITH_OUTPUTS
 from timm_peer import vision_transformer
 
@@ -85,9 +85,8 @@ def test_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) ->
     if code:
         if page.name == "transformers.md":
             pytest.importorskip("transformers", minversion="5")
-        command = [sys.executable, "-W", "error", "-c", "\n".join(code)]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        status, printed = run_fresh("\n".join(code), tmp_path)
+        assert status == 0, printed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -68,7 +68,7 @@ def test_a_sweep_trains_each_run_once_and_reports_them(
     specs: list[DataSpec], corpus: Corpus, accelerator: Accelerator, tmp_path
 ) -> None:
     task = TrainingOnLess(corpus)
-    specs = [dataclasses.replace(s, steps=2, warmup=1) for s in specs]
+    specs = [dataclasses.replace(s, steps=2, warmup=1) for s in specs if s.seed == 0]
     planned = plan(specs[:6], task, accelerator)
     assert [run.spec for run in planned] == specs[:6]
     folder: RunFolder[DataSpec] = RunFolder(tmp_path, DataSpec)
@@ -82,7 +82,7 @@ def test_a_sweep_trains_each_run_once_and_reports_them(
     summary = QUESTIONS["data-efficiency"].summarise(results)
     tokens = len(corpus.train)
     assert summary.amounts == {"300": 300, "1/4": round(tokens / 4), "1": tokens}
-    assert [row.succeeded for row in summary.rows] == [6, 6]
+    assert [row.succeeded for row in summary.rows] == [3, 3]
     shown = Comparison(QUESTIONS["data-efficiency"], tmp_path, results, summary).learned_tables()
     assert list(shown) == ["learned"]
     assert {run.spec.amount for run in QUESTIONS["data-efficiency"].shown(results)} == {"1"}
