@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest/bin
-# A worker a core, and one that computes while others wait; `make test TESTS=tests/layers` for some of them in this process.
-TESTS ?= --numprocesses $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)") --dist worksteal
+# A worker a core; `make test TESTS=tests/layers` for some of them in this process.
+TESTS ?= --numprocesses auto --dist worksteal
 
 .PHONY: demo test test-oldest check docs bench bench-length clean
 
@@ -23,7 +23,7 @@ check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest --whole $(TESTS)
 
 # The documentation site. A warning is an error. The tests build it too.
 docs: .venv/docs

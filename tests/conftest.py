@@ -29,6 +29,7 @@ def one_thread() -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shapes", action="store_true", help="check the shapes in signatures at every call")
+    parser.addoption("--whole", action="store_true", help="train the examples for all their steps, not for a tenth")
 
 
 def pytest_configure(config: pytest.Config) -> None:
