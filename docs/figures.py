@@ -1,4 +1,4 @@
-"""Draws the pictures of plots.md again: runs its code from top to bottom, and saves the figure of each block.
+"""Draws the pictures of plots.md and index.md again: runs their code from top to bottom, and saves the figure of each block.
 
     python docs/figures.py
 
@@ -51,4 +51,5 @@ def save(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw(DOCS / "plots.md")
+    for name in ("index.md", "plots.md"):
+        draw(DOCS / name)

@@ -114,7 +114,7 @@ class RowRow(Row):
     neighbour_increase_by_position: ByPosition
     attention_by_position: ByPosition
     early_minus_late: dict[str, Estimate | None]
-    """By name of a value, its difference between the first and the last band, paired by seed."""
+    """The difference between the first and the last band, paired by seed, by name of the value."""
 
 
 @dataclass(frozen=True, kw_only=True)
