@@ -1,4 +1,4 @@
-"""Draws the pictures of plots.md and index.md again: runs their code from top to bottom, and saves the figure of each block.
+"""Draws the pictures of index.md and plots.md again: runs their code from top to bottom, and saves each block's figure.
 
     python docs/figures.py
 
