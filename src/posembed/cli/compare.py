@@ -109,7 +109,7 @@ def duration(seconds: float) -> str:
     """Formats a duration for people: 40 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
 
 
 def with_bar(prepared: Prepared | PreparedCost) -> Comparison:

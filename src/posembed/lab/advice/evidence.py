@@ -134,7 +134,7 @@ def published_studies() -> list[Study]:
 
 def study_of_folder(folder: Path) -> Study:
     """Reads the runs of ``posembed compare lengths --out FOLDER``. Raises RunFolderError if the folder holds anything
-    else, and ArgumentError if no run is finished."""
+    else, or runs whose seeds share batches, and ArgumentError if no run is finished."""
     from posembed.lab.questions.lengths import Lengths
     from posembed.lab.runs.results import RunFolder, read_settings
 
@@ -144,7 +144,9 @@ def study_of_folder(folder: Path) -> Study:
         raise RunFolderError(
             f"{folder} holds runs of posembed compare {question}; advice needs runs of posembed compare lengths"
         )
-    results = RunFolder(folder, lengths.Spec).results()
+    runs = RunFolder(folder, lengths.Spec)
+    runs.refuse_shared_batches()
+    results = runs.results()
     if not any(result.measurements for result in results):
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
     summary = lengths.summarise(results)
