@@ -126,6 +126,7 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         named = dict(zip(IMAGE_AXES, grid, strict=True))
         value = as_value(first, field, named)
         more = tuple((other, as_value(first, other, named)) for other in filter(None, others))
+    refuse_no_cell(tables, {} if field is None else {field: value, **dict(more)}, "size")
     changes = tuple(
         table.sized({field: value, **dict(more)}) if table.cells and field is not None else on_grid(table, grid)
         for table in tables
@@ -166,10 +167,17 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
         value = sides[0] if sides[0] == sides[1] and isinstance(field.value, int) else list(sides)
     if pair(value) == pair(field.value):
         raise ArgumentError(f"{first.key} already has {field}={field.value}; pass another {option.what}")
-    if any(each.count(pair(value) or 0) < 1 for table in tables for each in table.cells if each.field == field):
-        raise ArgumentError(f"{first.key}: {field}={value} leaves no cell; pass a larger {option.what}")
+    refuse_no_cell(tables, {field: value}, option.what)
     changes = tuple(table.sized({field: value}) for table in tables)
     return Target(changes, (first.length, changes[0].length), value, on=field)
+
+
+def refuse_no_cell(tables: Sequence[PositionTable], values: Mapping[ConfigField, Any], what: str) -> None:
+    """Refuses values of config fields that leave no cell of a table, such as the last stage of a small image."""
+    for table in tables:
+        for field in (each.field for each in table.cells if each.field in values):
+            if min(each.count(pair(values[field]) or 0) for each in table.cells if each.field == field) < 1:
+                raise ArgumentError(f"{table.key}: {field}={values[field]} leaves no cell; pass a larger {what}")
 
 
 def two_sides(option: str, value: Any) -> Size | None:

@@ -20,7 +20,7 @@ from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_
 from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
 from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, size_fields, with_field
-from posembed.checkpoints.runs import SAME, own_reading, refused, same_answers
+from posembed.checkpoints.runs import SAME, kept_answers, own_reading, refused
 from posembed.checkpoints.trial import NO_RUN, NotTried, refuse_misread
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
@@ -170,15 +170,23 @@ def limits_kept(
 ) -> str:
     """Returns what small copies showed about limited differences. Refuses a table whose rows mean something else."""
     try:
-        same = same_answers(old_model, new_model, target, table)
+        answers = kept_answers(old_model, new_model, target, table, method)
     except NotTried as reason:
         raise CheckpointError(f"{table.table.key}: not resized: {NO_RUN.format(reason)}") from reason
-    if not same:
+    if not answers.keeping:
         other = "a small copy gives other answers at the new size, whether new rows repeat the outermost rows or are 0"
         raise CheckpointError(f"{table.table.key}: not resized: {other}, so its rows are not differences from a limit")
-    if same == (method or kernels_of(table.layout.axes).default):
-        return "A small copy of the model gives the same answers at the old and at the new size, for the same input."
-    return f"The answers change, also for short inputs; --method {same} (method={same!r}) keeps them."
+    remedy = f"--method {answers.keeping} (method={answers.keeping!r}) keeps them"
+    if not answers.within:
+        return f"The answers change, also for short inputs; {remedy}."
+    if table.length < table.table.length:
+        return (
+            "A small copy of the model gives the same answers at the old and at the new size, for an input within the "
+            "new limits. Longer inputs may get other answers."
+        )
+    if not answers.beyond:
+        return f"The answers change for inputs with differences beyond the old limits; {remedy}."
+    return "A small copy of the model gives the same answers at the old and at the new size, for the same input."
 
 
 def target_of(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from itertools import product
 from typing import Any, cast
@@ -49,6 +49,7 @@ NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 SMOOTH = 3  # waves of random tables
 FRAME_WIDTHS = ("feature_projection_input_dim", "input_dim", "input_size", "hidden_size")  # fields, of a sound's frames
 SHORT_SOUND = 64  # frames, which a model may merge to fewer
+MERGED = 8  # frames that a model may merge to one
 KEEPING = ("extend", "zeros")  # methods that keep the answers of models with limited differences
 
 
@@ -57,7 +58,7 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
     first, reasons = changes[0].table, []
     windowed = target.field is not None and WINDOWED.search(target.field.path[-1])
     remedy = "; if the window is larger than its smallest map, first set a larger image_size in config.json" * bool(
-        windowed
+        windowed and target.limited is None
     )
     for change in changes:
         for layout in (change.table.layout, change.layout):
@@ -122,7 +123,8 @@ def copies(
 ) -> list[nn.Module]:
     """Builds small copies of the old and the new model. Images of many cells are made smaller in both."""
     windowed = target.field is not None and WINDOWED.search(target.field.path[-1])
-    many = max(change.length for change in target.changes) > MOST_CELLS and not windowed
+    whole = windowed or target.limited is not None  # a limit may not be smaller than a sound's chunks
+    many = max(change.length for change in target.changes) > MOST_CELLS and not whole
     settings = [given for field in target.values if many and (given := smaller(table, field))]
     with undisturbed():
         try:
@@ -218,8 +220,11 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
     if apart or any(axis.relative for axis in layout.axes):
         return ""
     merged = [cells]
-    if layout.grid and len(cells) % (BLOCK * BLOCK) == 0:  # Qwen's patches come in blocks, which it merges
-        grid = cells.unflatten(0, (math.isqrt(len(cells)) // BLOCK, BLOCK, -1, BLOCK))
+    side = math.isqrt(len(cells))  # of a copy with few cells
+    sides = layout.grid if layout.grid and math.prod(layout.grid) == len(cells) else (side, side)
+    if layout.grid and math.prod(sides) == len(cells) and not any(side % BLOCK for side in sides):
+        height, width = (side // BLOCK for side in sides)  # Qwen's patches come in blocks, which it merges
+        grid = cells.unflatten(0, (height, BLOCK, width, BLOCK))
         merged.append(grid.transpose(1, 2).flatten(0, 3))
     in_order = any(shows_order(each, projected) for each in merged)
     return "" if in_order else "the cells of its input do not read its rows in order"
@@ -268,8 +273,9 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     grid = grid_of(config)
     if grid is not None and type(side) is int:
         yield from packed_patches(accepted, config, grid, side)
-    if "input_values" in accepted and type(getattr(config, "num_mel_bins", None)) is int:
-        yield {"input_values": torch.randn(1, config.max_length, config.num_mel_bins)}
+    bins, frames = (getattr(config, name, None) for name in ("num_mel_bins", "max_length"))
+    if "input_values" in accepted and type(bins) is int and type(frames) is int:
+        yield {"input_values": torch.randn(1, frames, bins)}
     largest = getattr(config, "max_2d_position_embeddings", None)
     if "bbox" in accepted and type(largest) is int:
         inputs = text_inputs(model, SHORT_TEXT)
@@ -277,8 +283,8 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
         box = torch.stack([torch.zeros_like(corner), torch.zeros_like(corner), corner, corner], dim=-1)
         yield {**inputs, "bbox": box[None]}
     if not any(each in accepted for each in ("pixel_values", "bbox", "input_values")):
-        yield from line_inputs(model, SHORT_SOUND)
-        yield from line_inputs(model, SHORT_TEXT)
+        for tokens in (SHORT_SOUND, SHORT_TEXT, 2):
+            yield from line_inputs(model, tokens)
     for name in IMAGE_SIZES:
         if (size := pair(getattr(config, name, None))) is not None:
             yield from image_inputs(model, size)
@@ -337,43 +343,81 @@ def line_inputs(model: nn.Module, tokens: int) -> Iterator[dict[str, Any]]:
                 yield {name: torch.randn(1, tokens, width), **masks}
 
 
-def same_answers(old_model: nn.Module, new_model: nn.Module, target: Target, first: TableSize) -> str:
-    """Returns the method for limited differences with which a resized copy gives the same answers as the old one.
+@dataclass(frozen=True)
+class KeptAnswers:
+    """What resized copies of a model with limited differences answer, compared with the old ones.
 
-    Both copies have the same weights, and tables of differences that are smooth and random. A table that grows is read
-    by an input with differences beyond its limits, and a table that shrinks by one without. Returns "" if no method
-    gives the same answers, which shows that the rows mean something else. Raises NotTried if no copy could be run.
+    keeping: a method for limited differences with which larger limits change no answer; "" if there is none, which
+    shows that the rows mean something else. within, beyond: whether the resize that was asked for keeps the answer to
+    an input within all limits, and to one with differences beyond the smaller limits.
     """
-    reaches = [max(axis.size for axis in layout.axes) for layout in (first.table.layout, first.layout)]
-    lengths = (2 * reaches[0], SHORT_TEXT) if reaches[1] > reaches[0] else (reaches[1], min(SHORT_TEXT, reaches[1]))
+
+    keeping: str
+    within: bool
+    beyond: bool
+
+
+def kept_answers(
+    old_model: nn.Module, new_model: nn.Module, target: Target, first: TableSize, method: str | None
+) -> KeptAnswers:
+    """Compares copies with the same weights, and tables of differences that are smooth and random.
+
+    Limits that shrink are checked as limits that grow from the new size to the old one. Raises NotTried if no copy
+    could be run.
+    """
+    grows = first.length > first.table.length
+    limits = [axis.size for axis in (first.table.layout if grows else first.layout).axes]
+    texts = [size for each in target.changes if not each.layout.axes for size in (each.length, each.table.length)]
+    longest = min([LONGEST_TEXT, *texts])
+    long = [min(factor * max(limits), longest) for factor in (2 * MERGED, 2)]
+    short = [min(*limits, longest)]
     failure: Exception | None = None
     for path, narrow in product(models_around(old_model, first.table.parameter), (True, False)):
-        limited = {
-            each.table.parameter.removeprefix(f"{path}.".removeprefix(".")): each
-            for each in target.changes
-            if each.layout.axes
-        }
         models = [model.get_submodule(path) for model in (old_model, new_model)]
+        tables = {each.table.parameter.removeprefix(f"{path}.".removeprefix(".")): each for each in target.changes}
+        limited = {name: each for name, each in tables.items() if each.layout.axes}
         with undisturbed(), torch.no_grad():
             try:
                 old, new = (small_copy(model, narrow=narrow) for model in models)
+                small, large, grown = (old, new, limited) if grows else (new, old, backwards(limited))
+                pair_up(small, large, grown, waves=SMOOTH)
+                inputs, wanted = answered(small, long)
+                keeping = (each for each in KEEPING if keeps(large, resized(small, grown, each), inputs, wanted))
+                if not (found := next(keeping, "")):
+                    return KeptAnswers("", False, False)
                 pair_up(old, new, limited, waves=SMOOTH)
+                rows = resized(old, tables, method)
+                within, beyond = (keeps(new, rows, *answered(old, lengths)) for lengths in (short, long))
+                return KeptAnswers(found, within, beyond)
             except Exception as error:
                 failure = failure or error
-                continue
-            for inputs in (each for length in lengths for each in line_inputs(old, min(length, LONGEST_TEXT))):
-                try:
-                    wanted = seeded(old, inputs)
-                except Exception as error:
-                    failure = failure or error
-                    continue
-                for method in KEEPING:
-                    fill(new, resized(old, limited, method))
-                    given = seeded(new, inputs)
-                    if given.shape == wanted.shape and (given - wanted).norm() < SAME * wanted.norm():
-                        return method
-                return ""
     raise NotTried(f"{type(old_model).__name__}: {last_line(failure)}" if failure else "no known model contains it")
+
+
+def backwards(tables: Mapping[str, TableSize]) -> dict[str, TableSize]:
+    """Returns the sizes of tables that change from their new layouts to their old ones."""
+    return {
+        name: TableSize(replace(each.table, layout=each.layout), each.table.layout, each.table.length)
+        for name, each in tables.items()
+    }
+
+
+def answered(model: nn.Module, lengths: Sequence[int]) -> tuple[dict[str, Any], Tensor]:
+    """Returns the first input of one of these lengths that a model can read, and its answer."""
+    failure: Exception | None = None
+    for inputs in (each for length in lengths for each in line_inputs(model, length)):
+        try:
+            return inputs, seeded(model, inputs)
+        except Exception as error:
+            failure = failure or error
+    raise failure or NotTried("it takes no input that is known")
+
+
+def keeps(model: nn.Module, tables: Mapping[str, Tensor], inputs: Mapping[str, Any], wanted: Tensor) -> bool:
+    """Returns whether a copy with these tables gives the wanted answer."""
+    fill(model, tables)
+    given = seeded(model, inputs)
+    return given.shape == wanted.shape and bool((given - wanted).norm() < SAME * wanted.norm())
 
 
 def seeded(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
@@ -451,9 +495,10 @@ def resized(old: nn.Module, tables: Mapping[str, TableSize], method: str | None)
     held, found = dict(old.named_parameters()), {}
     for name, change in tables.items():
         if name in held:
-            sizes = {axis.name: axis.size for axis in change.layout.axes}
+            sizes = {axis.name: axis.size for axis in change.layout.axes} or None
+            length = None if sizes else change.length
             named = method if takes(change.table.layout, change.layout, method) else None
-            found[name] = resize_table(held[name], sizes=sizes, layout=change.table.layout, method=named)
+            found[name] = resize_table(held[name], sizes=sizes, length=length, layout=change.table.layout, method=named)
     return found
 
 

@@ -25,6 +25,7 @@ from posembed.checkpoints.choose import Target
 from posembed.checkpoints.found import ConfigField, PositionTable, Size, TableSize, pair
 from posembed.checkpoints.rebuild import LAYERS, last_line, models_around, quiet, takes_text
 from posembed.errors import CheckpointError
+from posembed.tables.layout import TableLayout
 from posembed.tables.resize import resize_table
 
 LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
@@ -258,12 +259,37 @@ def wrong_grid(model: nn.Module, table: nn.Parameter, size: TableSize, image: Si
         error = (expected - patches[some]).abs().max() / patches[some].abs().max()
         if torch.equal(likeness.argmax(dim=1), some) or error < TOLERANCE:
             return ""
+        if isinstance(projection, nn.Conv2d) and is_read_behind(projection, model, table, size.layout, image):
+            return ""
     convolutions = [projection for projection in projections if isinstance(projection, nn.Conv2d)]
     if not convolutions:
         raise NotTried("it has no convolution of patches")
     if any(any(convolution.padding) for convolution in convolutions):
         raise NotTried("its patches reach beyond the image")
     return f"the patches of an image do not read the cells of a {lines} x {columns} grid, row by row"
+
+
+def is_read_behind(
+    projection: nn.Conv2d, model: nn.Module, table: nn.Parameter, layout: TableLayout, image: Size
+) -> bool:
+    """Returns whether the gradient at each output of a convolution of patches is most similar to that at its own row.
+
+    A norm between both changes the pixels' gradients so much that small patches look alike.
+    """
+    found: list[Tensor] = []
+    hook = projection.register_forward_hook(lambda _layer, _inputs, output: found.append(output))
+    try:
+        inputs = next(image_inputs(model, image))
+        total = random_total(model, inputs)
+    except Exception:  # another form of image
+        return False
+    finally:
+        hook.remove()
+    rows, cells = torch.autograd.grad(total, (table, found[0]), allow_unused=True, materialize_grads=True)
+    own, here = layout.split(layout.rows_in(rows))[1], cells.sum(dim=0).flatten(1).T
+    return own.shape == here.shape and torch.equal(
+        (normalize(own) @ normalize(here).T).argmax(dim=1), torch.arange(len(own))
+    )
 
 
 def image_gradients(model: nn.Module, table: nn.Parameter, size: Size) -> tuple[Tensor, Tensor]:
