@@ -176,6 +176,24 @@ def test_a_method_that_changes_answers_says_which_keeps_them(case: Case, model: 
     assert any("--method extend" in check for check in edit.checks)
 
 
+def test_the_default_method_is_the_one_that_keeps_the_answers() -> None:
+    """Beyond its window, VITS adds nothing, so new rows are 0."""
+    sizes = {"hidden_size": 16, "flow_size": 16, "ffn_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    voice = {
+        "spectrogram_bins": 9, "depth_separable_channels": 2, "duration_predictor_filter_channels": 16,
+        "prior_encoder_num_flows": 1, "prior_encoder_num_wavenet_layers": 1, "posterior_encoder_num_wavenet_layers": 1,
+        "upsample_initial_channel": 16, "upsample_rates": [2, 2], "upsample_kernel_sizes": [4, 4],
+        "resblock_kernel_sizes": [3], "resblock_dilation_sizes": [[1, 3]],
+    }  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.VitsModel(transformers.VitsConfig(vocab_size=60, **sizes, **voice)).eval()
+    given = {**ids(), "padding_mask": torch.ones(1, LONG, 1)}
+    before = answer(model.text_encoder, given)
+    edit = posembed.resize_model_(model, window=7)
+    assert {change.how for change in edit.tables} == {"zeros"}
+    torch.testing.assert_close(answer(model.text_encoder, given), before, rtol=1e-4, atol=1e-5)
+
+
 def test_smaller_limits_keep_the_rows_of_each_difference_and_the_answers_within(case: Case, model: nn.Module) -> None:
     """A side that has fewer differences than the new limit of the other one stays as it is."""
     within = {name: None if value is None else value[:, : case.fewer] for name, value in case.inputs().items()}

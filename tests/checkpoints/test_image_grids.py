@@ -109,7 +109,7 @@ def test_the_sides_of_stages_are_rounded_down_stage_by_stage(tmp_path: Path) -> 
 
 
 def test_patches_behind_a_norm_are_compared_behind_their_convolution() -> None:
-    """Among many small patches, a norm makes the gradients of the pixels look alike; a stage without a cell is named."""
+    """A norm makes the gradients of many small patches look alike. A stage without a cell is named."""
     settings = {
         "image_size": 64, "depths": [1, 1, 1, 1], "hidden_sizes": [32, 32, 64, 64], "num_attention_heads": [1, 1, 2, 2],
         "sequence_reduction_ratios": [2, 1, 1, 1],

@@ -18,6 +18,7 @@ from posembed.tables.layout import IMAGE_AXES, SIDES, TableLayout, are_sides
 # The fields of the text length, for models that also have tables for other lengths (2-D boxes, episodes).
 TEXT_LENGTH = ("max_position_embeddings", "n_positions")
 NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|ep_len|2d|box|grid|window|mel|patches")
+WINDOWED = re.compile(r"^window_size$")
 MOST_POSITIONS = 10_000_000
 
 
@@ -52,6 +53,11 @@ class Target:
     def limited(self) -> TableSize | None:
         """The first table of limited differences, if there is one."""
         return next((change for change in self.changes if are_sides(change.layout.axes)), None)
+
+    @property
+    def of_window(self) -> bool:
+        """Whether the field is the size of a window on a map."""
+        return self.field is not None and self.limited is None and bool(WINDOWED.search(self.field.path[-1]))
 
     @property
     def values(self) -> dict[ConfigField, int | list[int]]:
@@ -219,7 +225,6 @@ class Option:
         return list(dict.fromkeys(fields))
 
 
-WINDOWED = re.compile(r"^window_size$")
 TEXT_AXES = SIDES[:1]  # of limited differences; the positions of a text have no axes
 TEXT = Option("--length (length=...)", "length", "positions in a line", TEXT_AXES)
 IMAGE = Option("--image-size or --grid (image_size=..., grid=...)", "size", "a grid of patches", IMAGE_AXES)
