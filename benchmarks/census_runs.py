@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.found import pair
-from posembed.checkpoints.inputs import image_inputs, text_inputs
+from posembed.checkpoints.inputs import image_inputs, inputs_of, text_inputs
 from posembed.checkpoints.rebuild import models_around
 
 LONGEST_TEXT = 1024  # in tokens
@@ -56,7 +56,7 @@ def new_inputs(built: Any, options: Mapping[str, Any]) -> list[dict[str, Any]]:
     if length:
         found += sound_inputs(built, length)
     if "length" in options:
-        return found
+        return [*found, *inputs_of(built)]
     size = options.get("image_size")
     if "grid" in options:
         size = [side * cells for side, cells in zip(patch_of(config), options["grid"], strict=True)]

@@ -166,9 +166,11 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
     if not cells.shape[1] or (len(cells) == 1 and layout.axes[0].relative):
         return ""  # nothing to read, or one bias for all scores, which changes no attention
     if are_sides(layout.axes):
+        if not used.any():
+            return "the model reads none of its rows, so no run can check a resize: another setting turns them off"
         return "" if used[layout.axes[0].size] else "it does not read the row of difference 0 where that row should be"
-    if layout.axes[0].name == "coordinate":
-        return "" if used[-1] else "the largest coordinate does not read the last row"
+    if (name := layout.axes[0].name) in ("coordinate", "number"):
+        return "" if used[-1] else f"the largest {name} does not read the last row"
     if len(layout.axes) == 1 and in_window(size.table) and is_around_zero(used):
         return ""  # of a window that is larger than the map, no two cells are farthest apart
     if not used.all():

@@ -306,6 +306,7 @@ class Kernels:
 TEXT = Kernels(TEXT_METHODS, "tile", "positions in a line")
 GRID = Kernels(GRID_METHODS, "bicubic-antialias", "a grid")
 LINE = Kernels(LINE_METHODS, "linear", "one axis")
+NUMBERS = Kernels(LINE_METHODS, "tile", "numbers that come with the input")
 DIFFERENCES = Kernels(DIFFERENCE_METHODS, "linear", "differences along one axis")
 DIFFERENCE_GRID = Kernels(DIFFERENCE_GRID_METHODS, "bicubic", "differences on a grid")
 DISTANCES = Kernels(LINE_METHODS, "linear", "distances along one axis")
@@ -338,4 +339,6 @@ def kernels_of(axes: Sequence[Axis]) -> Kernels:
         return DISTANCES if len(axes) == 1 else DISTANCE_GRID
     if axes[0].relative:
         return DIFFERENCES if len(axes) == 1 else DIFFERENCE_GRID
+    if axes[0].name == "number":
+        return NUMBERS
     return LINE if len(axes) == 1 else GRID
