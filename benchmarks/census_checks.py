@@ -33,7 +33,10 @@ OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"bucket|bins", ("buckets",)),
     (r"", ("length", "frames", "grid")),
 )  # fmt: skip
-OTHER_OPTION = re.compile(r"its positions are not|no option|takes 1 to|expected \(height")  # a refusal of an option alone
+ANY = ("image_size", "grid", "window", "frames", "length")
+OTHER_OPTION = re.compile(
+    r"its positions are not|no option|takes 1 to|expected \(height"
+)  # a refusal of an option alone
 # Fields of numbers that come with an input: the answers to old inputs stay the same.
 NUMBERED = re.compile(r"seq_len|max_num_patches|position_embedding_size|max_ep_len|rel_extent|distance|max_pos_emb")
 TEXT = re.compile(
@@ -175,7 +178,7 @@ def attempts(model: Model, path: Path_, name: str, scale: float, listed: Any) ->
         if grid or side * side == length:
             yield {"grid": tuple(int(scale * each) for each in (grid or (side, side)))}
         return
-    value, options = model.sizes[path], options_for(path)
+    value, options = model.sizes[path], (*options_for(path), *(each for each in ANY if each not in options_for(path)))
     if any(axis["name"] == "time" for axis in layout.get("axes") or ()) and options[0] == "length":
         options = ("frames", *options)
     for option in options:

@@ -182,7 +182,8 @@ def class_of(config: Any) -> Any:
         if isinstance(each, type) and issubclass(each, PreTrainedModel) and each.config_class is type(config)
         and not each.__name__.endswith("PreTrainedModel")
     ]  # fmt: skip
-    return next((each for each in own if each.__name__.endswith("Model")), own[0] if own else None)
+    whole = (each for end in ("Model", "Generation") for each in own if each.__name__.endswith(end))
+    return next(whole, own[0] if own else None)
 
 
 def shrink(config: Any, level: int) -> None:
@@ -280,12 +281,17 @@ def smallest(name: str, kind: Any, published: Any) -> Model:
             continue
         built.append(model)
         with suppress(Exception):
-            if runs_at_all(model.build().eval(), next(iter(model.tables))):
+            parts, whole = {changes_of(model, name): name for name in reversed(model.tables)}, model.build().eval()
+            if all(runs_at_all(whole, name) for name in parts.values()):
                 return model
     if built:
         return built[0]
     assert failure is not None
     raise failure
+
+
+def changes_of(model: Model, name: str) -> frozenset[Path_]:
+    return frozenset(model.tables[name])
 
 
 def transformers_types() -> list[str]:

@@ -55,7 +55,7 @@ def new_inputs(built: Any, options: Mapping[str, Any]) -> list[dict[str, Any]]:
         found += [text_inputs(built, tokens) for tokens in (min(length, LONGEST_TEXT), *TEXT_TOKENS)]
     if length:
         found += sound_inputs(built, length)
-    if "length" in options:
+    if {"length", "buckets"} & options.keys():
         return [*found, *inputs_of(built)]
     size = options.get("image_size")
     if "grid" in options:

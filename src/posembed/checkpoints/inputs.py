@@ -21,6 +21,7 @@ from posembed.checkpoints.small_copies import (
 
 LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
 SHORT_TEXT = 8
+SAMPLES = 640  # of a raw sound, for each token
 SHORT_SOUND = 64  # frames, which a model may merge to fewer
 FRAME_WIDTHS = ("feature_projection_input_dim", "input_dim", "input_size", "hidden_size")  # fields, of a sound's frames
 NUMBERS = ("seq_len", "max_num_patches", "position_embedding_size", "max_ep_len")  # fields: one more than the largest
@@ -95,7 +96,9 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
         corner = torch.linspace(0, largest - 1, SHORT_TEXT).long()
         box = torch.stack([torch.zeros_like(corner), torch.zeros_like(corner), corner, corner], dim=-1)
         yield {**inputs, "bbox": box[None]}
-    if not any(each in accepted for each in ("pixel_values", "bbox", "input_values")):
+        yield {**inputs, "bbox": box[None] / (largest - 1)}  # UDOP's coordinates are shares of the page
+    of_bands = "input_values" in accepted and type(bins) is int
+    if not of_bands and not {"pixel_values", "bbox"} & set(accepted):
         for tokens in (SHORT_SOUND, SHORT_TEXT, 2):
             yield from line_inputs(model, tokens)
     for name in IMAGE_SIZES:
@@ -113,7 +116,9 @@ def numbered_inputs(accepted: Collection[str], config: Any) -> Iterator[dict[str
     numbers = torch.linspace(0, most - 1, SHORT_TEXT).long()
     if "flattened_patches" in accepted:
         depth = getattr(config, "patch_embed_hidden_size", None) or config.num_channels * config.patch_size**2
-        yield {"flattened_patches": torch.cat([numbers[:, None].expand(-1, 2), torch.randn(SHORT_TEXT, depth)], 1)[None]}
+        yield {
+            "flattened_patches": torch.cat([numbers[:, None].expand(-1, 2), torch.randn(SHORT_TEXT, depth)], 1)[None]
+        }
     if "pixel_position_ids" in accepted:  # of a whole image, because blocks of patches are merged
         merged = getattr(config, "pooling_kernel_size", 1)
         numbers = torch.arange(-(-most // merged) * merged).clamp(max=most - 1)
@@ -171,6 +176,8 @@ def line_inputs(model: nn.Module, tokens: int) -> Iterator[dict[str, Any]]:
         yield text_inputs(model, tokens)
     for name in ("input_features", "hidden_states", "input_values", "inputs_embeds"):
         widths = (getattr(config, each, None) for each in FRAME_WIDTHS)
+        if name == "input_values" in accepted:  # of a raw sound
+            yield {name: torch.randn(1, SAMPLES * tokens)}
         for width in widths if name in accepted else ():
             if type(width) is int:
                 masks = {name: None for name in ("mask",) if name in accepted}

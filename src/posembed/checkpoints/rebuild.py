@@ -31,7 +31,7 @@ OTHER_SIZES = re.compile(
 # Fields that give the number of cells of a square grid, and fields of sizes that are no lengths of a text.
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
 OTHER_AXES = re.compile(r"^(window_size|num_mel_bins|num_image_with_embedding|bias_max_distance|max_num_patches)$")
-BUCKETS = re.compile(r"^(relative_attention_)?num_buckets$")  # of distances
+BUCKETS = re.compile(r"^((relative_attention_|position_bias_)?num_buckets|rel(_2d)?_pos_bins)$")  # of distances
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 WHOLE = ("Model", "Transformer", "Backbone")  # the last words in the names of whole models
 # The limits for a config. The deepest published models have 1,000 layers of about 20 modules.

@@ -130,6 +130,9 @@ def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
             except Exception as error:
                 failure = failure or error
                 continue
+            if not any(bool(gradient.any()) for gradient in read) and not all(map(is_unread, tables.values())):
+                failure = NotTried("it reads none of the rows for the inputs that were tried")
+                continue
             for name, gradient in zip(held, read, strict=True):
                 if problem := wrong_rows(tables[name], gradient, projected):
                     return problem if len(held) == 1 else f"{name}: {problem}"
@@ -163,11 +166,9 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
     rows = layout.rows_in(gradient)
     cells = rows[layout.front : len(rows) - layout.tail]
     used = cells.any(dim=1)
-    if not cells.shape[1] or (len(cells) == 1 and layout.axes[0].relative):
-        return ""  # nothing to read, or one bias for all scores, which changes no attention
+    if is_unread(size):
+        return ""
     if are_sides(layout.axes):
-        if not used.any():
-            return "the model reads none of its rows, so no run can check a resize: another setting turns them off"
         return "" if used[layout.axes[0].size] else "it does not read the row of difference 0 where that row should be"
     if (name := layout.axes[0].name) in ("coordinate", "number"):
         return "" if used[-1] else f"the largest {name} does not read the last row"
@@ -187,6 +188,11 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
         merged.append(grid.transpose(1, 2).flatten(0, 3))
     in_order = any(shows_order(each, projected) for each in merged)
     return "" if in_order else "the cells of its input do not read its rows in order"
+
+
+def is_unread(size: TableSize) -> bool:
+    """Returns whether a table has no columns, or one bias for all scores, which changes no attention."""
+    return not size.table.width or (size.length == 1 and size.layout.axes[0].relative)
 
 
 def in_window(table: PositionTable) -> bool:

@@ -227,6 +227,9 @@ def resize(
     frames: Annotated[
         int | None, typer.Option(help="Video and sound: the new number of frames, as in config.json.")
     ] = None,
+    buckets: Annotated[
+        int | None, typer.Option(help="T5 and models like it: the new number of buckets of distances.")
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -280,6 +283,7 @@ def resize(
         grid=None if grid is None else sides(grid, "--grid"),
         window=None if window is None else sides(window, "--window"),
         frames=frames,
+        buckets=buckets,
         method=method,
         table=table,
         overwrite=overwrite,

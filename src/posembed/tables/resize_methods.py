@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+from posembed.tables.buckets import rebucket
 from posembed.tables.layout import IMAGE_AXES, SIDES, Axis, are_sides
 
 TextMethod = Callable[[Tensor, int], Tensor]
@@ -311,6 +312,7 @@ DIFFERENCES = Kernels(DIFFERENCE_METHODS, "linear", "differences along one axis"
 DIFFERENCE_GRID = Kernels(DIFFERENCE_GRID_METHODS, "bicubic", "differences on a grid")
 DISTANCES = Kernels(LINE_METHODS, "linear", "distances along one axis")
 DISTANCE_GRID = Kernels(GRID_METHODS, "bicubic-antialias", "distances on a grid")
+BUCKETS = Kernels({"buckets": rebucket}, "buckets", "buckets of distances")
 LIMITED = Kernels(LIMITED_METHODS, "extend", "limited differences")
 TOGETHER = (IMAGE_AXES, ("frequency", "time"), SIDES)
 
@@ -339,6 +341,7 @@ def kernels_of(axes: Sequence[Axis]) -> Kernels:
         return DISTANCES if len(axes) == 1 else DISTANCE_GRID
     if axes[0].relative:
         return DIFFERENCES if len(axes) == 1 else DIFFERENCE_GRID
-    if axes[0].name == "number":
-        return NUMBERS
+    named = {"number": NUMBERS, "bucket": BUCKETS}
+    if axes[0].name in named:
+        return named[axes[0].name]
     return LINE if len(axes) == 1 else GRID
