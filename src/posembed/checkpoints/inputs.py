@@ -35,8 +35,8 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     accepted = signature(model.forward).parameters
     sections = (model.config, getattr(model.config, "text_config", None))
     sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
-    ids = [value for name, value in vars(model.config).items() if name.endswith("_token_id")]
-    special = {each for value in ids for each in (value if isinstance(value, list) else [value])}
+    reserved = [value for name, value in vars(model.config).items() if name.endswith("_token_id")]
+    special = {each for value in reserved for each in (value if isinstance(value, list) else [value])}
     ordinary = [token for token in range(sizes[0] if sizes else FEW_TOKENS) if token not in special]
     ids = torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
     given = {
