@@ -21,6 +21,7 @@ from posembed.checkpoints.small_copies import (
 
 LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
 SHORT_TEXT = 8
+MOST_PATCHES = 4096
 SAMPLES = 640  # of a raw sound, for each token
 SHORT_SOUND = 64  # frames, which a model may merge to fewer
 FRAME_WIDTHS = ("feature_projection_input_dim", "input_dim", "input_size", "hidden_size")  # fields, of a sound's frames
@@ -121,7 +122,10 @@ def numbered_inputs(accepted: Collection[str], config: Any) -> Iterator[dict[str
         }
     if "pixel_position_ids" in accepted:  # of a whole image, because blocks of patches are merged
         merged = getattr(config, "pooling_kernel_size", 1)
-        numbers = torch.arange(-(-most // merged) * merged).clamp(max=most - 1)
+        side = -(-most // merged) * merged
+        if side * side > MOST_PATCHES:
+            raise TooLarge("its images are too large to be tried")
+        numbers = torch.arange(side).clamp(max=most - 1)
         places = torch.cartesian_prod(numbers, numbers)
         patches = torch.randn(1, len(places), 3 * config.patch_size**2)
         yield {"pixel_values": patches, "pixel_position_ids": places[None]}
