@@ -58,7 +58,8 @@ ROLES = (
     Role(re.compile(r"^num_mel_bins$"), ("frequency",)),
     Role(re.compile(r"^max_2d_position_embeddings$"), ("coordinate",)),
     Role(re.compile(r"^(position_embedding_size|seq_len|max_num_patches)$"), ("number",), in_patches=True),
-    Role(re.compile(r"^max_ep_len$"), ("number",)),
+    Role(re.compile(r"^max_ep_len$|^max_grid_(row|col)_position_embeddings$"), ("number",)),
+    Role(re.compile(r"^rel_extent$|^sliding_window_size$"), ("distance",)),
 )
 
 
@@ -163,7 +164,8 @@ def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config,
             after = [each.count(doubled) for each in cells]
             if min(sizes) < 1 or sizes == after:
                 continue
-            for kind in ({"relative": True, "signed": False} if OF_BIAS.search(name) else {}, {"relative": True}):
+            unsigned = OF_BIAS.search(name) or chosen == ("distance",)
+            for kind in ({"relative": True, "signed": False} if unsigned else {}, {"relative": True}):
                 axes = tuple(Axis(axis, size, **kind) for axis, size in zip(chosen, sizes, strict=True))
                 here = math.prod(axis.rows for axis in axes)
                 there = math.prod(replace(axis, size=size).rows for axis, size in zip(axes, after, strict=True))

@@ -22,7 +22,7 @@ from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_
 from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
 from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, size_fields, with_field
-from posembed.checkpoints.runs import refused
+from posembed.checkpoints.runs import IN_PART, refused
 from posembed.checkpoints.small_copies import NotTried
 from posembed.checkpoints.trial import NO_RUN, refuse_misread
 from posembed.errors import ArgumentError, CheckpointError
@@ -167,7 +167,7 @@ def changed_tables(tensors: Tensors, target: Target, method: str | None) -> tupl
 
 def refuse_unread(old_model: nn.Module, new_model: nn.Module, target: Target) -> bool:
     """Refuses tables that a run of small copies contradicts, or that no run could check. Returns whether runs showed
-    that all rows of tables along axes are read."""
+    that all rows of tables along axes are read, and not only those for an input."""
     left = refuse_misread(old_model, new_model, target)
     if not left:
         return False
@@ -178,7 +178,7 @@ def refuse_unread(old_model: nn.Module, new_model: nn.Module, target: Target) ->
         problem = left[0][1] or NO_RUN.format(reason)
     if problem:
         raise CheckpointError(f"{changes[0].table.key}: not resized: {problem}")
-    return target.limited is None
+    return target.limited is None and not any(change.layout.axes[0].name in IN_PART for change in changes)
 
 
 def answers_within_limits(

@@ -179,7 +179,8 @@ def line_inputs(model: nn.Module, tokens: int) -> Iterator[dict[str, Any]]:
     if takes_text(model):
         yield text_inputs(model, tokens)
     for name in ("input_features", "hidden_states", "input_values", "inputs_embeds"):
-        widths = (getattr(config, each, None) for each in FRAME_WIDTHS)
+        linear = (layer.in_features for layer in model.modules() if isinstance(layer, nn.Linear))
+        widths = (*(getattr(config, each, None) for each in FRAME_WIDTHS), next(linear, None))
         if name == "input_values" in accepted:  # of a raw sound
             yield {name: torch.randn(1, SAMPLES * tokens)}
         for width in widths if name in accepted else ():

@@ -30,7 +30,9 @@ OTHER_SIZES = re.compile(
 )
 # Fields that give the number of cells of a square grid, and fields of sizes that are no lengths of a text.
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
-OTHER_AXES = re.compile(r"^(window_size|num_mel_bins|num_image_with_embedding|bias_max_distance|max_num_patches)$")
+OTHER_AXES = re.compile(
+    r"^((sliding_)?window_size|num_mel_bins|num_image_with_embedding|bias_max_distance|max_num_patches|rel_extent)$"
+)
 BUCKETS = re.compile(r"^((relative_attention_|position_bias_)?num_buckets|rel(_2d)?_pos_bins)$")  # of distances
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 WHOLE = ("Model", "Transformer", "Backbone")  # the last words in the names of whole models

@@ -35,6 +35,7 @@ from posembed.checkpoints.small_copies import (
 )
 from posembed.tables.layout import are_sides
 
+IN_PART = ("coordinate", "number", "distance")  # axes of which an input reads only some rows
 BLOCK = 2  # the side of a block of patches, in models that merge patches
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 
@@ -170,8 +171,9 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
         return ""
     if are_sides(layout.axes):
         return "" if used[layout.axes[0].size] else "it does not read the row of difference 0 where that row should be"
-    if (name := layout.axes[0].name) in ("coordinate", "number"):
-        return "" if used[-1] else f"the largest {name} does not read the last row"
+    if (name := layout.axes[0].name) in IN_PART:
+        first = name != "coordinate" and bool(used[: int(used.sum())].all())  # as many as the input has
+        return "" if used[-1] or first else f"the largest {name} does not read the last row"
     if len(layout.axes) == 1 and in_window(size.table) and is_around_zero(used):
         return ""  # of a window that is larger than the map, no two cells are farthest apart
     if not used.all():

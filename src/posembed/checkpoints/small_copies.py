@@ -137,7 +137,7 @@ def in_part(path: str, changes: Iterable[TableSize]) -> dict[str, TableSize]:
 def smaller(table: PositionTable, field: ConfigField) -> list[tuple[ConfigField, Any]]:
     """Returns a field twice, with two values that give few cells."""
     cells = [each for each in table.cells if each.field == field]
-    values = [[each.value(few) for each in cells] for few in FEW_CELLS]
+    values = [[each.value(few) + max(each.stride - each.kernel, 0) for each in cells] for few in FEW_CELLS]
     return [(field, sides[0] if isinstance(field.value, int) else sides) for sides in values if sides]
 
 

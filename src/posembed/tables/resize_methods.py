@@ -312,8 +312,10 @@ DIFFERENCES = Kernels(DIFFERENCE_METHODS, "linear", "differences along one axis"
 DIFFERENCE_GRID = Kernels(DIFFERENCE_GRID_METHODS, "bicubic", "differences on a grid")
 DISTANCES = Kernels(LINE_METHODS, "linear", "distances along one axis")
 DISTANCE_GRID = Kernels(GRID_METHODS, "bicubic-antialias", "distances on a grid")
+FAR_ZEROS = Kernels(LIMITED_METHODS, "zeros", "distances up to a limit")
 BUCKETS = Kernels({"buckets": rebucket}, "buckets", "buckets of distances")
 LIMITED = Kernels(LIMITED_METHODS, "extend", "limited differences")
+NAMED = {"number": NUMBERS, "bucket": BUCKETS, "distance": FAR_ZEROS}
 TOGETHER = (IMAGE_AXES, ("frequency", "time"), SIDES)
 
 
@@ -337,11 +339,10 @@ def kernels_of(axes: Sequence[Axis]) -> Kernels:
         return TEXT
     if are_sides(axes):
         return LIMITED
+    if axes[0].name in NAMED:
+        return NAMED[axes[0].name]
     if axes[0].relative and not axes[0].signed:
         return DISTANCES if len(axes) == 1 else DISTANCE_GRID
     if axes[0].relative:
         return DIFFERENCES if len(axes) == 1 else DIFFERENCE_GRID
-    named = {"number": NUMBERS, "bucket": BUCKETS}
-    if axes[0].name in named:
-        return named[axes[0].name]
     return LINE if len(axes) == 1 else GRID
