@@ -19,7 +19,7 @@ from posembed.checkpoints.answers import SAME, KeptAnswers, kept_answers, own_re
 from posembed.checkpoints.buckets import bucket_target, read_buckets
 from posembed.checkpoints.choose import FRAMES, POSITIONS, WINDOW, Target, axis_target, grid_target, line_target
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
-from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors
+from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors, section
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
 from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, size_fields, with_field
 from posembed.checkpoints.runs import IN_PART, refused
@@ -213,6 +213,13 @@ def shown(
         yield READ_ALL
     if limits is not None and target.limited is not None:
         yield said_of_limits(limits, shrinks=target.limited.length < target.limited.table.length)
+        around = section(old_model.config.to_dict(), target.field.path[:-1]) if target.field else {}
+        within = around.get("context_size")
+        if type(within) is int and within <= max(axis.size for axis in target.limited.table.layout.axes):
+            yield (
+                f"The model reads no difference beyond context_size={within} (config.json), so it reads none of the "
+                "new rows until context_size grows."
+            )
     if (own := own_reading(old_model, new_model, target, method)) is not None:
         same = "the same answers as" if own.apart < SAME else f"answers that differ by {100 * own.apart:.2g}% from"
         remedy = f"; --method {own.same} (method={own.same!r}) gives the same answers" if own.same else ""
