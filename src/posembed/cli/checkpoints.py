@@ -237,8 +237,8 @@ def resize(
             "encoder linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, "
             "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2. "
             "Differences on a grid: bicubic (the default), bilinear, geometric, extend. One axis of differences, "
-            "frames or coordinates: linear (the default), cubic. Differences that the model limits: extend (the "
-            "default), zeros, linear-corners, cubic-corners."
+            "frames or coordinates: linear (the default), cubic. Numbers beside the input: tile. Differences that the "
+            "model limits: extend (the default), zeros, linear-corners, cubic-corners."
         ),
     ] = None,
     table: Annotated[
