@@ -213,9 +213,10 @@ def shown(
         yield READ_ALL
     if limits is not None and target.limited is not None:
         yield said_of_limits(limits, shrinks=target.limited.length < target.limited.table.length)
-        around = section(old_model.config.to_dict(), target.field.path[:-1]) if target.field else {}
-        within = around.get("context_size")
-        if type(within) is int and within <= max(axis.size for axis in target.limited.table.layout.axes):
+        config: Any = old_model.config
+        around = section(config.to_dict(), target.field.path[:-1]) if target.field else {}
+        grows, within = target.limited.length > target.limited.table.length, around.get("context_size")
+        if grows and type(within) is int and within <= max(axis.size for axis in target.limited.table.layout.axes):
             yield (
                 f"The model reads no difference beyond context_size={within} (config.json), so it reads none of the "
                 "new rows until context_size grows."
