@@ -24,11 +24,13 @@ from posembed.checkpoints.inputs import (
 )
 from posembed.checkpoints.rebuild import last_line, models_around
 from posembed.checkpoints.small_copies import (
+    FEW_CELLS,
     MOST_CELLS,
     TOLERANCE,
     NotTried,
     TooLarge,
     copies,
+    has_many_cells,
     in_part,
     random_total,
     undisturbed,
@@ -53,11 +55,13 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
                     f"{' x '.join(str(axis.size) for axis in layout.axes)} (transformers' BEiT exchanges height and "
                     "width); pass a square size"
                 )
-    for path, narrow, few_layers in product(models_around(old_model, first.parameter), (True, False), (True, False)):
+    sizes = FEW_CELLS if has_many_cells(target) else FEW_CELLS[:1]
+    paths = models_around(old_model, first.parameter)
+    for few, path, narrow, few_layers in product(sizes, paths, (True, False), (True, False)):
         models = [model.get_submodule(path) for model in (old_model, new_model)]
         tables = in_part(path, changes)
         try:
-            old, new = copies(models, target, first, narrow=narrow, few_layers=few_layers)
+            old, new = copies(models, target, first, narrow=narrow, few_layers=few_layers, few=few)
         except NotTried as reason:
             reasons.append(reason)
             continue
