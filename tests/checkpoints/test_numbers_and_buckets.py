@@ -238,3 +238,13 @@ def test_frozen_rows_without_a_formula_are_refused() -> None:
     model = built("Qwen2AudioEncoder", config)
     with pytest.raises(CheckpointError, match="frozen"):
         posembed.resize_model_(model, length=40, table="embed_positions.weight")
+
+
+def test_copies_with_few_cells_also_fit_stages_that_halve_the_image_often() -> None:
+    """PVT's last stage is 32 pixels a cell: an image of 12 x 12 patches leaves rows of its first stage unread."""
+    config = transformers.PvtConfig(hidden_sizes=[8] * 4, depths=[1] * 4, num_attention_heads=[1] * 4)
+    model = built("PvtModel", config)
+    posembed.resize_model_(model, image_size=320, table="encoder.patch_embeddings.0.position_embeddings")
+    sizes = [table.shape[1] for name, table in model.named_parameters() if name.endswith("position_embeddings")]
+    assert sizes == [80**2, 40**2, 20**2, 10**2 + 1]
+    assert answer(model, {"pixel_values": torch.randn(1, 3, 320, 320)}).isfinite().all()

@@ -44,7 +44,6 @@ NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 
 def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes: Sequence[TableSize]) -> str:
     """Returns the reason to refuse the resize of tables along axes, or "". Raises NotTried if no copy could be run."""
-    first, reasons = changes[0].table, []
     larger = "; if the window is larger than its smallest map, first set a larger image_size in config.json"
     remedy = larger if target.of_window else ""
     for change in changes:
@@ -55,9 +54,32 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
                     f"{' x '.join(str(axis.size) for axis in layout.axes)} (transformers' BEiT exchanges height and "
                     "width); pass a square size"
                 )
-    sizes = FEW_CELLS if has_many_cells(target) else FEW_CELLS[:1]
-    paths = models_around(old_model, first.parameter)
-    for few, path, narrow, few_layers in product(sizes, paths, (True, False), (True, False)):
+    objection, failure = "", None
+    for few in FEW_CELLS if has_many_cells(target) else FEW_CELLS[:1]:  # other sizes may leave cells of a stage over
+        try:
+            found = refused_by_copies(old_model, new_model, target, changes, remedy, few)
+        except NotTried as reason:
+            failure = failure or reason
+            continue
+        if not found:
+            return ""
+        objection = objection or found
+    if failure is not None and not objection:
+        raise failure
+    return objection
+
+
+def refused_by_copies(
+    old_model: nn.Module,
+    new_model: nn.Module,
+    target: Target,
+    changes: Sequence[TableSize],
+    remedy: str,
+    few: tuple[int, int],
+) -> str:
+    """Runs the copies of ``refused``. few: cells along an axis of copies of a model with many cells."""
+    first, reasons = changes[0].table, []
+    for path, narrow, few_layers in product(models_around(old_model, first.parameter), (True, False), (True, False)):
         models = [model.get_submodule(path) for model in (old_model, new_model)]
         tables = in_part(path, changes)
         try:
