@@ -114,7 +114,7 @@ def test_frames_and_times_are_not_tokens_of_text(tmp_path: Path) -> None:
         "patchtst": (
             {"context_length": 32, "d_model": 16, "positional_encoding_type": "random"},
             "position_enc",
-            "frozen",
+            "takes no text",
         ),
     }
     for family, (settings, key, reason) in cases.items():
