@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -17,21 +18,27 @@ from torch import Tensor, nn
 
 from posembed import inspect_checkpoint, resize_checkpoint
 from posembed.checkpoints.found import pair
-from posembed.checkpoints.inputs import text_inputs
+from posembed.checkpoints.inputs import inputs_of, text_inputs
 from posembed.errors import PosEmbedError
 
 TOLERANCE = 1e-4
 WINDOW_MORE = 2  # cells on a side: a window that is larger than its image is never read whole
 # What a field of a config counts, by its name, and the options that could change it, the first one first.
 OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (r"image_size|img|input_size|resolution|grid|num_position_embeddings|num_patches$|pos_emb_(height|width)",
-     ("image_size", "grid")),
+    (r"image_size|img|input_size|resolution|grid|num_position_embeddings|(?<!max_)num_patches$|pos_emb_(height|width)|"
+     r"background_size", ("image_size", "grid")),
     (r"frames|pos_emb_time|maskmem", ("frames", "length")),
     (r"window", ("window", "length")),
-    (r"mel", ("bands", "length")),
-    (r"bucket|bins|distance", ("buckets", "max_distance", "length")),
+    (r"mel", ("length",)),
+    (r"bucket|bins", ("buckets",)),
     (r"", ("length", "frames", "grid")),
 )  # fmt: skip
+ANY = ("image_size", "grid", "window", "frames", "length")
+OTHER_OPTION = re.compile(
+    r"its positions are not|no option|takes 1 to|expected \(height"
+)  # a refusal of an option alone
+# Fields of numbers that come with an input: the answers to old inputs stay the same.
+NUMBERED = re.compile(r"seq_len|max_num_patches|position_embedding_size|max_ep_len|rel_extent|distance|max_pos_emb")
 TEXT = re.compile(
     r"position_embeddings$|n_positions|_positions$|block_size|max_text|max_len"
 )  # fields of absolute rows
@@ -143,8 +150,9 @@ def one_call(
         try:
             resize_checkpoint(source, out, **options)
         except PosEmbedError as error:
-            call.setdefault("outcome", "refused")
-            call.setdefault("why", str(error))
+            call["outcome"] = "refused"
+            if OTHER_OPTION.search(call.get("why", "no option")):
+                call["why"] = str(error)
         except Exception as error:
             call |= {"outcome": "crashed", "why": last_frame(error)}
         else:
@@ -170,7 +178,7 @@ def attempts(model: Model, path: Path_, name: str, scale: float, listed: Any) ->
         if grid or side * side == length:
             yield {"grid": tuple(int(scale * each) for each in (grid or (side, side)))}
         return
-    value, options = model.sizes[path], options_for(path)
+    value, options = model.sizes[path], (*options_for(path), *(each for each in ANY if each not in options_for(path)))
     if any(axis["name"] == "time" for axis in layout.get("axes") or ()) and options[0] == "length":
         options = ("frames", *options)
     for option in options:
@@ -260,7 +268,9 @@ def run(model: Model, old: nn.Module, new: nn.Module, call: dict[str, Any]) -> N
             if not finite:
                 call["wrong"].append("NaN or infinity in the output at the new size")
             call["runs"] = True
-            if text:
+            if text and NUMBERED.search(call["size"]):
+                compare_numbered(theirs, mine, call)
+            elif text:
                 compare_short(theirs, mine, call)
             else:
                 inner = name.removeprefix(f"{path}.") if path else name
@@ -286,6 +296,17 @@ def compare_short(old: Any, new: Any, call: dict[str, Any]) -> None:
             call["short_text"] = max(differences)
             if max(differences) > TOLERANCE:
                 call["wrong"].append(f"a text of {tokens} tokens gets another answer (by {max(differences):.2g})")
+            return
+
+
+def compare_numbered(old: Any, new: Any, call: dict[str, Any]) -> None:
+    """An input with numbers that the old model takes must get the old answer."""
+    for inputs in inputs_of(old):
+        with suppress(Exception):
+            pairs = list(zip(answer(old, inputs), answer(new, inputs), strict=False))
+            call["short_text"] = max(float((a - b).abs().max()) for a, b in pairs if a.shape == b.shape and a.numel())
+            if call["short_text"] > TOLERANCE:
+                call["wrong"].append(f"an old input gets another answer (by {call['short_text']:.2g})")
             return
 
 

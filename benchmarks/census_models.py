@@ -46,7 +46,7 @@ TABLE = re.compile(
 NOT_TABLES: Mapping[str, str] = {
     r"query_pos|query_embed|\bquery$|latents": "one row for each query, and queries have no order",
     r"\.bias$|norm|conv|patch_embedding\.weight|patch_embed\.proj": "part of a layer that treats all positions alike",
-    r"pos_bias_[uv]|r_[wrs]_bias|linear_pos|pos_proj|k_proj|q_proj|v_proj|(pos|position)_?\w*(proj|alpha|gate|scale)\b":
+    r"pos_bias_[uv]|r_[wrs]_bias|linear_pos|pos_proj|k_proj|q_proj|v_proj|(pos|position)_?\w*(proj|proj\w*_layer\.weight|alpha|gate|scale)\b":
         "applied to all positions alike",
     r"shared_image_embedding|gaussian": "the random frequencies of a Fourier encoding",
     r"rel_ln_clip|gru_rel_pos|positional_embedding\.gate": "one factor for all positions",
@@ -63,6 +63,9 @@ MOST_CELLS = 16  # the cells on a side of a grid
 FEW_LAYERS = 2
 FLAGS = re.compile(r"pos|relative|absolute|rel_")
 CHOICES = ("learned", "relative", "relative_key", "absolute")
+ALSO: Mapping[str, Mapping[str, Any]] = {  # settings without which a flag adds a table that nothing reads
+    "relative_attention": {"pos_att_type": ["c2p", "p2c"]},
+}
 
 
 @dataclass
@@ -179,7 +182,8 @@ def class_of(config: Any) -> Any:
         if isinstance(each, type) and issubclass(each, PreTrainedModel) and each.config_class is type(config)
         and not each.__name__.endswith("PreTrainedModel")
     ]  # fmt: skip
-    return next((each for each in own if each.__name__.endswith("Model")), own[0] if own else None)
+    whole = (each for end in ("Model", "Generation") for each in own if each.__name__.endswith(end))
+    return next(whole, own[0] if own else None)
 
 
 def shrink(config: Any, level: int) -> None:
@@ -243,6 +247,8 @@ def transformers_models(name: str) -> Iterator[Model]:
                 try:
                     other = Model("transformers", f"{name} ({'.'.join((*path, option))}={choice})", kind, base.config)
                     other.config = other.resized((*path, option), choice)
+                    for also, setting in ALSO.get(option, {}).items():
+                        other.config = other.resized((*path, also), setting)
                     other.level, other.sizes = base.level, sizes_in(other.config)
                     find_tables(other)
                 except Exception:
@@ -261,6 +267,7 @@ def smallest(name: str, kind: Any, published: Any) -> Model:
         config = copy.deepcopy(published)
         try:
             shrink(config, level)
+            config = type(config).from_dict(config.to_dict())  # as it is after saving and loading
             model = Model("transformers", name, kind, config, words)
             model.sizes = sizes_in(config)
             find_tables(model)
@@ -274,12 +281,17 @@ def smallest(name: str, kind: Any, published: Any) -> Model:
             continue
         built.append(model)
         with suppress(Exception):
-            if runs_at_all(model.build().eval(), next(iter(model.tables))):
+            parts, whole = {changes_of(model, name): name for name in reversed(model.tables)}, model.build().eval()
+            if all(runs_at_all(whole, name) for name in parts.values()):
                 return model
     if built:
         return built[0]
     assert failure is not None
     raise failure
+
+
+def changes_of(model: Model, name: str) -> frozenset[Path_]:
+    return frozenset(model.tables[name])
 
 
 def transformers_types() -> list[str]:
@@ -391,13 +403,15 @@ def fill_smoothly(table: Tensor, doubled_shape: Shape | None) -> None:
     table.normal_(std=0.5)
     if doubled_shape is None or table.dim() < 2 or len(doubled_shape) != table.dim():
         return
-    rows, grown, width = table.shape[-2], doubled_shape[-2], table.shape[-1]
-    extra = (4 * rows - grown) / 3  # if twice the image size has four times the cells
-    side = (rows - extra) ** 0.5
-    if extra < 0 or extra % 1 or side % 1 or side < 4 or doubled_shape[:-2] != tuple(table.shape[:-2]):
+    rows, gained, width = table.shape[-2], doubled_shape[-2] - table.shape[-2], table.shape[-1]
+    # Twice the image size has four times the cells, or (4 s - 1)^2 instead of (2 s - 1)^2 differences.
+    cells, differences = (max(gained, 0) / 3) ** 0.5, (4 + (16 + 48 * max(gained, 0)) ** 0.5) / 12 - 1
+    side = int(next((each for each in (cells, differences) if each % 1 == 0), 0))
+    extra = rows - side * side
+    first = extra if cells == side else 0  # the row of a class token comes first, those of differences last
+    if extra < 0 or side < 4 or doubled_shape[:-2] != tuple(table.shape[:-2]):
         return
-    side = int(side)
     steps = torch.linspace(0, 3.14, side)
     waves = torch.stack([torch.cos(steps * k) for k in (0, 1, 2)])
-    cells = torch.einsum("khd,kx,hy->xyd", torch.randn(3, 3, width), waves, waves) / 3
-    table[..., int(extra) :, :] = 0.5 * cells.flatten(0, 1)
+    smooth = torch.einsum("khd,kx,hy->xyd", torch.randn(3, 3, width), waves, waves) / 3
+    table[..., first : first + side * side, :] = 0.5 * smooth.flatten(0, 1)

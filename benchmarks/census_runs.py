@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.found import pair
-from posembed.checkpoints.inputs import image_inputs, text_inputs
+from posembed.checkpoints.inputs import image_inputs, inputs_of, text_inputs
 from posembed.checkpoints.rebuild import models_around
 
 LONGEST_TEXT = 1024  # in tokens
@@ -55,8 +55,8 @@ def new_inputs(built: Any, options: Mapping[str, Any]) -> list[dict[str, Any]]:
         found += [text_inputs(built, tokens) for tokens in (min(length, LONGEST_TEXT), *TEXT_TOKENS)]
     if length:
         found += sound_inputs(built, length)
-    if "length" in options:
-        return found
+    if {"length", "buckets"} & options.keys():
+        return [*found, *inputs_of(built)]
     size = options.get("image_size")
     if "grid" in options:
         size = [side * cells for side, cells in zip(patch_of(config), options["grid"], strict=True)]

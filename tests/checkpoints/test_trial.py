@@ -13,7 +13,7 @@ from torch import nn
 import posembed
 from posembed import CheckpointError
 from posembed.checkpoints.found import PositionTable
-from tiny_models import GPT, IMAGE, TEXT, reloaded, saved, tiny_model
+from tiny_models import IMAGE, TEXT, reloaded, saved, tiny_model
 
 MERGING = {**IMAGE, "num_heads": 2, "depth": 1, "out_hidden_size": 32, "num_position_embeddings": 64}
 PATCHES = {"image_size": 32, "patch_size": 8}
@@ -109,10 +109,8 @@ def test_frames_and_times_are_not_tokens_of_text(tmp_path: Path) -> None:
         "num_temporal_layers": 1,
         "num_auxiliary_layers": 1,
     }
-    episodes = {**GPT, "hidden_size": 32, "state_dim": 3, "act_dim": 2, "max_ep_len": 48}
     cases = {
         "videoprism_vision_model": (video, "temporal_embeddings.position_embeddings", "pass --frames"),
-        "decision_transformer": (episodes, "embed_timestep.weight", "takes no text"),
         "patchtst": (
             {"context_length": 32, "d_model": 16, "positional_encoding_type": "random"},
             "position_enc",

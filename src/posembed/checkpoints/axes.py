@@ -38,7 +38,7 @@ Response: TypeAlias = tuple[ConfigField, Shape, Shape]  # a field, and a shape b
 class Role:
     """What a config field measures. field: a pattern of its name. axes: the axes that it gives the size of.
 
-    in_patches: whether the field has this role only in a config with a patch_size.
+    in_patches: whether the field has this role only in a config with a size of patches.
     """
 
     field: re.Pattern[str]
@@ -57,7 +57,9 @@ ROLES = (
     Role(re.compile(r"^max_length$"), ("time",), in_patches=True),
     Role(re.compile(r"^num_mel_bins$"), ("frequency",)),
     Role(re.compile(r"^max_2d_position_embeddings$"), ("coordinate",)),
-    Role(re.compile(r"^position_embedding_size$"), ("coordinate",), in_patches=True),
+    Role(re.compile(r"^(position_embedding_size|seq_len|max_num_patches)$"), ("number",), in_patches=True),
+    Role(re.compile(r"^max_ep_len$|^max_grid_(row|col)_position_embeddings$"), ("number",)),
+    Role(re.compile(r"^rel_extent$|^sliding_window_size$"), ("distance",)),
 )
 
 
@@ -110,7 +112,7 @@ class Part:
 
 def role_of(field: ConfigField, around: Config) -> Role | None:
     """Returns what a field measures, or None if it is the length of a text or unknown. around: its section."""
-    in_patches = pair(around.get("patch_size")) is not None
+    in_patches = pair(around.get("patch_size")) is not None or "patch_embed_hidden_size" in around
     fitting = (role for role in ROLES if role.field.search(field.path[-1]) and in_patches >= role.in_patches)
     return next(fitting, None)
 
@@ -162,7 +164,8 @@ def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config,
             after = [each.count(doubled) for each in cells]
             if min(sizes) < 1 or sizes == after:
                 continue
-            for kind in ({"relative": True, "signed": False} if OF_BIAS.search(name) else {}, {"relative": True}):
+            unsigned = OF_BIAS.search(name) or chosen == ("distance",)
+            for kind in ({"relative": True, "signed": False} if unsigned else {}, {"relative": True}):
                 axes = tuple(Axis(axis, size, **kind) for axis, size in zip(chosen, sizes, strict=True))
                 here = math.prod(axis.rows for axis in axes)
                 there = math.prod(replace(axis, size=size).rows for axis, size in zip(axes, after, strict=True))

@@ -230,7 +230,9 @@ TEXT = Option("--length (length=...)", "length", "positions in a line", TEXT_AXE
 IMAGE = Option("--image-size or --grid (image_size=..., grid=...)", "size", "a grid of patches", IMAGE_AXES)
 WINDOW = Option("--window (window=...)", "window", "differences in a window", (*IMAGE_AXES, *TEXT_AXES), window=True)
 FRAMES = Option("--frames (frames=...)", "number of frames", "frames of a video or a sound", ("time",))
-POSITIONS = Option("--length (length=...)", "length", "positions along one axis", ("coordinate", "frequency"))
+POSITIONS = Option(
+    "--length (length=...)", "length", "positions along one axis", ("coordinate", "frequency", "number", "distance")
+)
 OPTIONS = (TEXT, IMAGE, WINDOW, FRAMES, POSITIONS)
 
 

@@ -191,6 +191,8 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if layout.axes:
         return table
     if table.kind == "learned" and found.model is not None:
+        if not found.model.get_parameter(table.parameter).requires_grad:
+            return table.doubted("it is frozen in the model's code, but its rows are not sines and cosines")
         path = next(models_around(found.model, table.parameter))
         if not takes_text(found.model.get_submodule(path)):
             return table.doubted("the model around it takes no text, so the meaning of its rows is unknown")

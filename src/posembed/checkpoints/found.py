@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -167,11 +167,12 @@ class PositionTable(FoundTable):
 
 @dataclass(frozen=True)
 class TableSize:
-    """A size of a table: the layout of its rows, and the number of positions."""
+    """A size of a table: the layout of its rows, the number of positions and, if runs show it, how it is resized."""
 
     table: PositionTable
     layout: TableLayout
     length: int
+    how: Callable[[Tensor, Any], Tensor] | None = None
 
 
 @dataclass(frozen=True)

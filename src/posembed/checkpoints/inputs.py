@@ -21,8 +21,11 @@ from posembed.checkpoints.small_copies import (
 
 LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
 SHORT_TEXT = 8
+MOST_PATCHES = 4096
+SAMPLES = 640  # of a raw sound, for each token
 SHORT_SOUND = 64  # frames, which a model may merge to fewer
 FRAME_WIDTHS = ("feature_projection_input_dim", "input_dim", "input_size", "hidden_size")  # fields, of a sound's frames
+NUMBERS = ("seq_len", "max_num_patches", "position_embedding_size", "max_ep_len")  # fields: one more than the largest
 IMAGE_SIZES = ("pretrain_image_size", "max_img_size", "max_image_size", "image_size", "img_size", "input_size")
 
 
@@ -33,7 +36,8 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     accepted = signature(model.forward).parameters
     sections = (model.config, getattr(model.config, "text_config", None))
     sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
-    special = {value for name, value in vars(model.config).items() if name.endswith("_token_id")}
+    reserved = [value for name, value in vars(model.config).items() if name.endswith("_token_id")]
+    special = {each for value in reserved for each in (value if isinstance(value, list) else [value])}
     ordinary = [token for token in range(sizes[0] if sizes else FEW_TOKENS) if token not in special]
     ids = torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
     given = {
@@ -43,6 +47,8 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
         "visual_feats": torch.zeros(1, 3, getattr(model.config, "visual_feat_dim", 1)),
         "visual_pos": torch.zeros(1, 3, 4),
     }
+    if "codebook_idx" in accepted:  # Bark's fine model reads the tokens of several codebooks
+        given["input_ids"] = ids[..., None].expand(-1, -1, getattr(model.config, "n_codes_total", 1))
     number = Parameter.POSITIONAL_OR_KEYWORD
     others = {name: 1 for name, p in accepted.items() if p.kind is number and p.default is p.empty}
     return others | {name: value for name, value in given.items() if name in accepted}
@@ -75,19 +81,25 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
             "pixel_values": torch.randn(1, area, channels * side * side),
             "spatial_shapes": torch.tensor([[edge, edge]]),
         }
+    yield from numbered_inputs(accepted, config)
     grid = grid_of(config)
     if grid is not None and type(side) is int:
         yield from packed_patches(accepted, config, grid, side)
     bins, frames = (getattr(config, name, None) for name in ("num_mel_bins", "max_length"))
     if "input_values" in accepted and type(bins) is int and type(frames) is int:
         yield {"input_values": torch.randn(1, frames, bins)}
+    if "is_longer" in accepted and type(bins) is int:  # CLAP folds a spectrogram into a square image
+        texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
+        yield {**texts, "input_features": torch.randn(1, 1, SHORT_SOUND, bins), "is_longer": torch.tensor([[False]])}
     largest = getattr(config, "max_2d_position_embeddings", None)
     if "bbox" in accepted and type(largest) is int:
         inputs = text_inputs(model, SHORT_TEXT)
         corner = torch.linspace(0, largest - 1, SHORT_TEXT).long()
         box = torch.stack([torch.zeros_like(corner), torch.zeros_like(corner), corner, corner], dim=-1)
         yield {**inputs, "bbox": box[None]}
-    if not any(each in accepted for each in ("pixel_values", "bbox", "input_values")):
+        yield {**inputs, "bbox": box[None] / (largest - 1)}  # UDOP's coordinates are shares of the page
+    of_bands = "input_values" in accepted and type(bins) is int
+    if not of_bands and not {"pixel_values", "bbox"} & set(accepted):
         for tokens in (SHORT_SOUND, SHORT_TEXT, 2):
             yield from line_inputs(model, tokens)
     for name in IMAGE_SIZES:
@@ -95,6 +107,32 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
             yield from image_inputs(model, size)
     if grid is not None and type(side) is int and "pixel_values" in accepted:  # patches without a grid
         yield {"pixel_values": torch.randn(1, math.prod(grid), getattr(config, "num_channels", 3) * side * side)}
+
+
+def numbered_inputs(accepted: Collection[str], config: Any) -> Iterator[dict[str, Any]]:
+    """Yields inputs that come with numbers of rows and columns, or of steps, up to the largest one."""
+    most = next((size for name in NUMBERS if type(size := getattr(config, name, None)) is int), None)
+    if most is None:
+        return
+    numbers = torch.linspace(0, most - 1, SHORT_TEXT).long()
+    if "flattened_patches" in accepted:
+        depth = getattr(config, "patch_embed_hidden_size", None) or config.num_channels * config.patch_size**2
+        yield {
+            "flattened_patches": torch.cat([numbers[:, None].expand(-1, 2), torch.randn(SHORT_TEXT, depth)], 1)[None]
+        }
+    if "pixel_position_ids" in accepted:  # of a whole image, because blocks of patches are merged
+        merged = getattr(config, "pooling_kernel_size", 1)
+        side = -(-most // merged) * merged
+        if side * side > MOST_PATCHES:
+            raise TooLarge("its images are too large to be tried")
+        numbers = torch.arange(side).clamp(max=most - 1)
+        places = torch.cartesian_prod(numbers, numbers)
+        patches = torch.randn(1, len(places), 3 * config.patch_size**2)
+        yield {"pixel_values": patches, "pixel_position_ids": places[None]}
+    if "timesteps" in accepted:
+        widths = {"states": config.state_dim, "actions": config.act_dim, "rewards": 1, "returns_to_go": 1}
+        steps = {name: torch.randn(1, SHORT_TEXT, width) for name, width in widths.items() if name in accepted}
+        yield {**steps, "timesteps": numbers[None]}
 
 
 def grid_of(config: Any) -> Size | None:
@@ -141,7 +179,10 @@ def line_inputs(model: nn.Module, tokens: int) -> Iterator[dict[str, Any]]:
     if takes_text(model):
         yield text_inputs(model, tokens)
     for name in ("input_features", "hidden_states", "input_values", "inputs_embeds"):
-        widths = (getattr(config, each, None) for each in FRAME_WIDTHS)
+        linear = (layer.in_features for layer in model.modules() if isinstance(layer, nn.Linear))
+        widths = (*(getattr(config, each, None) for each in FRAME_WIDTHS), next(linear, None))
+        if name == "input_values" in accepted:  # of a raw sound
+            yield {name: torch.randn(1, SAMPLES * tokens)}
         for width in widths if name in accepted else ():
             if type(width) is int:
                 masks = {name: None for name in ("mask",) if name in accepted}

@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from posembed.checkpoints.axes import Explanation, Response, explain, limited, role_of
+from posembed.checkpoints.buckets import REACHES
 from posembed.checkpoints.found import (
     Cells,
     Config,
@@ -40,7 +41,6 @@ CLASS_TOKEN = re.compile(r"(cls|class|dist\w*)_token$")
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
-FARTHEST = ("relative_attention_max_distance", "max_bucket_distance")
 A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
 
 
@@ -56,10 +56,12 @@ def read_by_model(
     around = section(known.to_dict(), field.path[:-1])
     table = replace(tensor, parameter=name, found_by="config", field=field)
     owner = model.get_submodule(parent(name))
+    if len(responses) == 1 and BUCKETS.search(field.path[-1]):
+        gained = [new - old for old, new in zip(before, after, strict=True) if new != old]
+        if gained == [field.value]:
+            return replace(table, fixed=True).doubted(in_buckets(field, around))
     if is_layer(owner):
         return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
-    if len(responses) == 1 and BUCKETS.search(field.path[-1]):
-        return replace(table, fixed=True).doubted(in_buckets(field, around))
     if len(responses) > 1 or role_of(field, around) is not None or limited(responses):
         return table_with_axes(table, model, name, responses, known.to_dict())
     is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
@@ -71,12 +73,12 @@ def read_by_model(
 
 def in_buckets(field: ConfigField, around: Config) -> str:
     """Returns why no length resizes a table with a row for each bucket of distances (T5, arXiv:1910.10683)."""
-    limit = next((name for name in FARTHEST if type(around.get(name)) is int), "")
+    limit = next((name for name in REACHES if type(around.get(name)) is int), "")
     reach = f" from {around[limit]} tokens or frames on ({limit})" if limit else ""
     return (
         f"its {field.value} rows are buckets of distances ({field}): near distances have a bucket each, far ones share "
         f"one, and all distances{reach} share the last. No length changes them, so they need no resize: a longer input "
-        "reads the same rows"
+        "reads the same rows. Another number of buckets: --buckets (buckets=...)"
     )
 
 

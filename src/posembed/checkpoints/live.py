@@ -28,6 +28,7 @@ def resize_model_(
     grid: Size | None = None,
     window: int | Size | None = None,
     frames: int | None = None,
+    buckets: int | None = None,
     method: str | None = None,
     table: str | Sequence[str] | None = None,
     layout: TableLayout | None = None,
@@ -48,7 +49,7 @@ def resize_model_(
     ``optimizer.state[parameter]``. Call this before the model is wrapped or sharded.
 
     Args:
-        length, image_size, grid, window, frames, method: as for ``posembed.resize_checkpoint``.
+        length, image_size, grid, window, frames, buckets, method: as for ``posembed.resize_checkpoint``.
         table: the key of the table, or the path of its module; required if there are several tables. In a module that
             transformers does not define, this can also be a list of tables of the same length.
         layout: the layout of the rows; required if some rows are reserved and the module does not show which.
@@ -70,7 +71,7 @@ def resize_model_(
         512
     """
     sizes = {"length": length, "image_size": image_size, "grid": grid, "window": window, "frames": frames}
-    size = {**sizes, "method": method}
+    size = {**sizes, "buckets": buckets, "method": method}
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"expected a module; got {type(model).__name__}. For files, use posembed.resize_checkpoint")
     refuse_distributed(model)

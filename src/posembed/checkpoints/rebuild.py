@@ -30,8 +30,10 @@ OTHER_SIZES = re.compile(
 )
 # Fields that give the number of cells of a square grid, and fields of sizes that are no lengths of a text.
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
-OTHER_AXES = re.compile(r"^(window_size|num_mel_bins|num_image_with_embedding|bias_max_distance)$")
-BUCKETS = re.compile(r"^(relative_attention_)?num_buckets$")  # of distances
+OTHER_AXES = re.compile(
+    r"^((sliding_)?window_size|num_mel_bins|num_image_with_embedding|bias_max_distance|max_num_patches|rel_extent)$"
+)
+BUCKETS = re.compile(r"^((relative_attention_|position_bias_)?num_buckets|rel(_2d)?_pos_bins)$")  # of distances
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 WHOLE = ("Model", "Transformer", "Backbone")  # the last words in the names of whole models
 # The limits for a config. The deepest published models have 1,000 layers of about 20 modules.
@@ -228,17 +230,25 @@ def last_line(error: BaseException) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences the warnings of Python and transformers, since models are only built to be examined."""
+    """Silences the warnings of Python and transformers, since models are only built to be examined.
+
+    transformers remembers some tensors by their sizes (BEiT's indices, DETR's sinusoids), for all models of a process.
+    Tensors of the meta device have no values, so none may be remembered: a user's model would compute garbage.
+    """
+    from transformers import pytorch_utils
     from transformers.utils import logging
 
+    compiling = getattr(pytorch_utils, "is_torchdynamo_compiling", None)  # while compiling, nothing is remembered
     verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    pytorch_utils.is_torchdynamo_compiling = lambda: True
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        pytorch_utils.is_torchdynamo_compiling = compiling
         logging.set_verbosity(verbosity)
         if shows_bars:
             logging.enable_progress_bar()

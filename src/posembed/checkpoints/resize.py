@@ -47,6 +47,7 @@ def resize_checkpoint(
     grid: Size | None = None,
     window: int | Size | None = None,
     frames: int | None = None,
+    buckets: int | None = None,
     method: str | None = None,
     table: str | None = None,
     overwrite: bool = False,
@@ -66,6 +67,7 @@ def resize_checkpoint(
         grid: for image tables, the new (height, width) in patches.
         window: for tables of differences in a window, the new side or (height, width) of the window in cells.
         frames: for tables with a time axis, the new value of the config's number of frames.
+        buckets: for tables of buckets of distances, as in T5, the new number of buckets.
         method: a method of ``posembed.resize_table``. Default: the default of that function.
         table: the key of the table, required if there are several or posembed had to guess.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
@@ -89,7 +91,7 @@ def resize_checkpoint(
     checkpoint = open_checkpoint(source)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
     sizes = {"length": length, "image_size": image_size, "grid": grid, "window": window, "frames": frames}
-    arguments = {**sizes, "method": method, "table": table}
+    arguments = {**sizes, "buckets": buckets, "method": method, "table": table}
     if dry_run:
         return plan_resize(checkpoint, name, **arguments)
     with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:

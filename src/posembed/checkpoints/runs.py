@@ -24,24 +24,26 @@ from posembed.checkpoints.inputs import (
 )
 from posembed.checkpoints.rebuild import last_line, models_around
 from posembed.checkpoints.small_copies import (
+    FEW_CELLS,
     MOST_CELLS,
     TOLERANCE,
     NotTried,
     TooLarge,
     copies,
+    has_many_cells,
     in_part,
     random_total,
     undisturbed,
 )
 from posembed.tables.layout import are_sides
 
+IN_PART = ("coordinate", "number", "distance")  # axes of which an input reads only some rows
 BLOCK = 2  # the side of a block of patches, in models that merge patches
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 
 
 def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes: Sequence[TableSize]) -> str:
     """Returns the reason to refuse the resize of tables along axes, or "". Raises NotTried if no copy could be run."""
-    first, reasons = changes[0].table, []
     larger = "; if the window is larger than its smallest map, first set a larger image_size in config.json"
     remedy = larger if target.of_window else ""
     for change in changes:
@@ -52,11 +54,36 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
                     f"{' x '.join(str(axis.size) for axis in layout.axes)} (transformers' BEiT exchanges height and "
                     "width); pass a square size"
                 )
+    objection, failure = "", None
+    for few in FEW_CELLS if has_many_cells(target) else FEW_CELLS[:1]:  # other sizes may leave cells of a stage over
+        try:
+            found = refused_by_copies(old_model, new_model, target, changes, remedy, few)
+        except NotTried as reason:
+            failure = failure or reason
+            continue
+        if not found:
+            return ""
+        objection = objection or found
+    if failure is not None and not objection:
+        raise failure
+    return objection
+
+
+def refused_by_copies(
+    old_model: nn.Module,
+    new_model: nn.Module,
+    target: Target,
+    changes: Sequence[TableSize],
+    remedy: str,
+    few: tuple[int, int],
+) -> str:
+    """Runs the copies of ``refused``. few: cells along an axis of copies of a model with many cells."""
+    first, reasons = changes[0].table, []
     for path, narrow, few_layers in product(models_around(old_model, first.parameter), (True, False), (True, False)):
         models = [model.get_submodule(path) for model in (old_model, new_model)]
         tables = in_part(path, changes)
         try:
-            old, new = copies(models, target, first, narrow=narrow, few_layers=few_layers)
+            old, new = copies(models, target, first, narrow=narrow, few_layers=few_layers, few=few)
         except NotTried as reason:
             reasons.append(reason)
             continue
@@ -130,6 +157,9 @@ def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
             except Exception as error:
                 failure = failure or error
                 continue
+            if not any(bool(gradient.any()) for gradient in read) and not all(map(is_unread, tables.values())):
+                failure = NotTried("it reads none of the rows for the inputs that were tried")
+                continue
             for name, gradient in zip(held, read, strict=True):
                 if problem := wrong_rows(tables[name], gradient, projected):
                     return problem if len(held) == 1 else f"{name}: {problem}"
@@ -163,12 +193,13 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
     rows = layout.rows_in(gradient)
     cells = rows[layout.front : len(rows) - layout.tail]
     used = cells.any(dim=1)
-    if not cells.shape[1] or (len(cells) == 1 and layout.axes[0].relative):
-        return ""  # nothing to read, or one bias for all scores, which changes no attention
+    if is_unread(size):
+        return ""
     if are_sides(layout.axes):
         return "" if used[layout.axes[0].size] else "it does not read the row of difference 0 where that row should be"
-    if layout.axes[0].name == "coordinate":
-        return "" if used[-1] else "the largest coordinate does not read the last row"
+    if (name := layout.axes[0].name) in IN_PART:
+        first = name != "coordinate" and bool(used[: int(used.sum())].all())  # as many as the input has
+        return "" if used[-1] or first else f"the largest {name} does not read the last row"
     if len(layout.axes) == 1 and in_window(size.table) and is_around_zero(used):
         return ""  # of a window that is larger than the map, no two cells are farthest apart
     if not used.all():
@@ -185,6 +216,11 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
         merged.append(grid.transpose(1, 2).flatten(0, 3))
     in_order = any(shows_order(each, projected) for each in merged)
     return "" if in_order else "the cells of its input do not read its rows in order"
+
+
+def is_unread(size: TableSize) -> bool:
+    """Returns whether a table has no columns, or one bias for all scores, which changes no attention."""
+    return not size.table.width or (size.length == 1 and size.layout.axes[0].relative)
 
 
 def in_window(table: PositionTable) -> bool:

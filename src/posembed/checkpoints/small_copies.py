@@ -17,7 +17,8 @@ from posembed.checkpoints.rebuild import LAYERS, last_line, quiet
 
 FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
-FEW_CELLS = (12, 16)  # cells along an axis of a copy whose true size would take too long
+# Cells along an axis, before and after, of copies whose true size would take too long. Some models have blocks of 8.
+FEW_CELLS = (12, 16), (16, 32)
 MOST_CELLS = 1024  # the maximum number of grid cells to compare with all patches
 MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
 TOLERANCE = 1e-4
@@ -111,12 +112,17 @@ def make_small(config: Any, *, narrow: bool, few_layers: bool = True) -> None:
 
 
 def copies(
-    models: Sequence[nn.Module], target: Target, table: PositionTable, *, narrow: bool, few_layers: bool
+    models: Sequence[nn.Module],
+    target: Target,
+    table: PositionTable,
+    *,
+    narrow: bool,
+    few_layers: bool,
+    few: tuple[int, int] = FEW_CELLS[0],
 ) -> list[nn.Module]:
     """Builds small copies of the old and the new model. Images of many cells are made smaller in both."""
-    whole = target.of_window or target.limited is not None  # a limit may not be smaller than a sound's chunks
-    many = max(change.length for change in target.changes) > MOST_CELLS and not whole
-    settings = [given for field in target.values if many and (given := smaller(table, field))]
+    made_smaller = has_many_cells(target)
+    settings = [given for field in target.values if made_smaller and (given := smaller(table, field, few))]
     with undisturbed():
         try:
             made = []
@@ -129,15 +135,21 @@ def copies(
             raise NotTried(f"{type(models[0]).__name__}: {last_line(error)}") from error
 
 
+def has_many_cells(target: Target) -> bool:
+    """Returns whether copies are made smaller. A limit may not be smaller than a sound's chunks."""
+    whole = target.of_window or target.limited is not None
+    return max(change.length for change in target.changes) > MOST_CELLS and not whole
+
+
 def in_part(path: str, changes: Iterable[TableSize]) -> dict[str, TableSize]:
     """Returns the sizes of tables by the names that their parameters have in the part of the model at ``path``."""
     return {change.table.parameter.removeprefix(f"{path}."): change for change in changes}
 
 
-def smaller(table: PositionTable, field: ConfigField) -> list[tuple[ConfigField, Any]]:
+def smaller(table: PositionTable, field: ConfigField, sizes: tuple[int, int]) -> list[tuple[ConfigField, Any]]:
     """Returns a field twice, with two values that give few cells."""
     cells = [each for each in table.cells if each.field == field]
-    values = [[each.value(few) for each in cells] for few in FEW_CELLS]
+    values = [[each.value(few) + max(each.stride - each.kernel, 0) for each in cells] for few in sizes]
     return [(field, sides[0] if isinstance(field.value, int) else sides) for sides in values if sides]
 
 

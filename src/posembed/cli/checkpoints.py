@@ -227,6 +227,9 @@ def resize(
     frames: Annotated[
         int | None, typer.Option(help="Video and sound: the new number of frames, as in config.json.")
     ] = None,
+    buckets: Annotated[
+        int | None, typer.Option(help="T5 and models like it: the new number of buckets of distances.")
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -234,8 +237,8 @@ def resize(
             "encoder linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, "
             "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2. "
             "Differences on a grid: bicubic (the default), bilinear, geometric, extend. One axis of differences, "
-            "frames or coordinates: linear (the default), cubic. Differences that the model limits: extend (the "
-            "default), zeros, linear-corners, cubic-corners."
+            "frames or coordinates: linear (the default), cubic. Numbers beside the input: tile. Differences that the "
+            "model limits: extend (the default), zeros, linear-corners, cubic-corners."
         ),
     ] = None,
     table: Annotated[
@@ -280,6 +283,7 @@ def resize(
         grid=None if grid is None else sides(grid, "--grid"),
         window=None if window is None else sides(window, "--window"),
         frames=frames,
+        buckets=buckets,
         method=method,
         table=table,
         overwrite=overwrite,

@@ -45,9 +45,10 @@ def resize_table(
         method: a name in ``TEXT_METHODS`` (default "tile", which truncates if the table gets shorter), in
             ``GRID_METHODS`` (default "bicubic-antialias"), for a relative height and width in
             ``DIFFERENCE_GRID_METHODS`` (default "bicubic"), for limited differences in ``LIMITED_METHODS`` (default
-            "extend"), for any other single axis in ``LINE_METHODS`` or ``DIFFERENCE_METHODS`` (default "linear"); or a
-            function from (rows (n, D), length) to (length, D), or from (rows (h, w, D), grid) to (height, width, D),
-            such as ``partial(hierarchical, alpha=0.3)``.
+            "extend"), for any other single axis in ``LINE_METHODS`` or ``DIFFERENCE_METHODS`` (default "linear"; the
+            axes "number", "distance" and "bucket" have their own); or a function from (rows (n, D), length) to
+            (length, D), or from (rows (h, w, D), grid) to (height, width, D), such as ``partial(hierarchical,
+            alpha=0.3)``.
         layout: the roles of the rows of ``table``, with its current grid or axes.
 
     Returns:

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+from posembed.tables.buckets import rebucket
 from posembed.tables.layout import IMAGE_AXES, SIDES, Axis, are_sides
 
 TextMethod = Callable[[Tensor, int], Tensor]
@@ -306,11 +307,15 @@ class Kernels:
 TEXT = Kernels(TEXT_METHODS, "tile", "positions in a line")
 GRID = Kernels(GRID_METHODS, "bicubic-antialias", "a grid")
 LINE = Kernels(LINE_METHODS, "linear", "one axis")
+NUMBERS = Kernels(LINE_METHODS, "tile", "numbers that come with the input")
 DIFFERENCES = Kernels(DIFFERENCE_METHODS, "linear", "differences along one axis")
 DIFFERENCE_GRID = Kernels(DIFFERENCE_GRID_METHODS, "bicubic", "differences on a grid")
 DISTANCES = Kernels(LINE_METHODS, "linear", "distances along one axis")
 DISTANCE_GRID = Kernels(GRID_METHODS, "bicubic-antialias", "distances on a grid")
+FAR_ZEROS = Kernels(LIMITED_METHODS, "zeros", "distances up to a limit")
+BUCKETS = Kernels({"buckets": rebucket}, "buckets", "buckets of distances")
 LIMITED = Kernels(LIMITED_METHODS, "extend", "limited differences")
+NAMED = {"number": NUMBERS, "bucket": BUCKETS, "distance": FAR_ZEROS}
 TOGETHER = (IMAGE_AXES, ("frequency", "time"), SIDES)
 
 
@@ -334,6 +339,8 @@ def kernels_of(axes: Sequence[Axis]) -> Kernels:
         return TEXT
     if are_sides(axes):
         return LIMITED
+    if axes[0].name in NAMED:
+        return NAMED[axes[0].name]
     if axes[0].relative and not axes[0].signed:
         return DISTANCES if len(axes) == 1 else DISTANCE_GRID
     if axes[0].relative:

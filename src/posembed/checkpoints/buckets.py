@@ -1,0 +1,159 @@
+"""Tables of buckets of distances (T5, arXiv:1910.10683): another number of buckets.
+
+No length changes such a table, and models differ in how far the buckets reach and which keys have them. So the buckets
+are read from runs: a copy of the model with a bucket for each distance must give the same answers as the model, if the
+rows of its distances are those of the model's buckets.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posembed.checkpoints.answers import SAME, seeded
+from posembed.checkpoints.choose import Target, listing
+from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, TableSize, section
+from posembed.checkpoints.inputs import inputs_of
+from posembed.checkpoints.rebuild import BUCKETS, last_line, models_around, shapes_of
+from posembed.checkpoints.small_copies import NotTried, small_copy, undisturbed
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.tables.buckets import FARTHEST, bucket_of, rebucket
+from posembed.tables.layout import Axis, TableLayout
+
+REACHES = (
+    "relative_attention_max_distance", "max_bucket_distance", "max_rel_pos", "max_rel_2d_pos",
+    "position_bias_max_distance",
+)  # fmt: skip
+SINGLE = 4096  # buckets on a side of a copy that has one for each distance
+MOST_BUCKETS = 65_536
+NEAR = 2  # distances that do not show how far buckets reach
+
+
+def bucket_target(found: Found, buckets: Any, key: str | None) -> Target:
+    """Returns the target for another number of buckets of distances. ``read_buckets`` completes its layouts."""
+    try:
+        count = operator.index(buckets)
+    except TypeError:
+        count = 0
+    if isinstance(buckets, bool) or count % 2 or not 4 <= count <= MOST_BUCKETS:
+        limits = f"an even number from 4 to {MOST_BUCKETS:,}"
+        raise ArgumentError(f"--buckets (buckets=...) takes {limits}, the same for both sides; got {buckets!r}")
+    tables = [table for table in found.tables if table.fixed and field_of(table)]
+    if key is not None and key not in [table.key for table in tables]:
+        raise CheckpointError(f"--table {key}: it does not hold buckets of distances; {listing(found)}")
+    fields = dict.fromkeys(field_of(table) for table in tables if key in (None, table.key))
+    if len(fields) != 1:
+        several = f"choose one with --table (table=...): {', '.join(table.key for table in tables)}"
+        raise CheckpointError(several if fields else f"no table holds buckets of distances; {listing(found)}")
+    (field,) = filter(None, fields)
+    if field.value == count:
+        raise ArgumentError(f"{field} is {count} already; pass another number of buckets")
+    tables = sorted((table for table in tables if table.field == field), key=lambda table: table.key != key)
+    changes = tuple(TableSize(table.read_by(TableLayout()), TableLayout(), count) for table in tables)
+    assert isinstance(field.value, int)
+    return Target(changes, (field.value, count), count, on=field)
+
+
+def field_of(table: FoundTable) -> ConfigField | None:
+    return table.field if table.field is not None and BUCKETS.search(table.field.path[-1]) else None
+
+
+def read_buckets(old_model: nn.Module, new_model: nn.Module, target: Target, config: Config) -> Target:
+    """Returns the target with the layouts of its tables, and how each is resized. Refuses a table that no run shows to
+    hold buckets of distances."""
+    field, changes = target.field, []
+    assert field is not None
+    around, (before, after) = section(config, field.path[:-1]), target.length
+    reaches = [around[name] for name in REACHES if type(around.get(name)) is int]
+    for change in target.changes:
+        name, table = change.table.parameter, change.table
+        shapes = [shapes_of(model).get(name, ()) for model in (old_model, new_model)]
+        grown = [dim for dim, (old, new) in enumerate(zip(*shapes, strict=False)) if new - old == after - before]
+        if len(grown) != 1:
+            raise CheckpointError(f"{table.key}: not resized: its shape {shapes[0]} becomes {shapes[1]}")
+        dims, tail = () if grown == [0] and len(shapes[0]) == 2 else tuple(grown), shapes[0][grown[0]] - before
+        old, new = (TableLayout(tail=tail, axes=(Axis("bucket", n),), dims=dims) for n in (before, after))
+        here = replace(table, layout=old)
+        how = method_of(old_model, TableSize(here, new, after), field, (*reaches, FARTHEST))
+        if isinstance(how, str):
+            raise CheckpointError(f"{table.key}: not resized: {how}")
+        changes.append(TableSize(here, new, after, how=how))
+    return replace(target, changes=tuple(changes))
+
+
+def method_of(model: nn.Module, change: TableSize, field: ConfigField, reaches: Sequence[int]) -> Any:
+    """Returns the method that resizes a table of buckets, or the reason why runs of small copies do not show it."""
+    failure: Exception | None = None
+    for path, narrow in product(models_around(model, change.table.parameter), (True, False)):
+        with undisturbed(), torch.no_grad():
+            try:
+                sizes = change.table.layout.axes[0].size, change.length, 4 * SINGLE
+                part = model.get_submodule(path)
+                copies = [small_copy(part, narrow=narrow, settings=((field, size),)) for size in sizes]
+                same_weights(copies)
+            except Exception as error:
+                failure = failure or error
+                continue
+            for inputs in inputs_of(copies[0]):
+                try:
+                    found = buckets_read(copies, change, path, inputs, reaches)
+                except Exception as error:
+                    failure = failure or error
+                    continue
+                return found or "a small copy of the model does not read its rows as buckets of distances, as T5 does"
+    return f"no small copy of its model could be run to check which rows it reads ({last_line(failure or NotTried())})"
+
+
+def same_weights(copies: Sequence[nn.Module]) -> None:
+    """Gives all copies the weights of the first, and zeros where their shapes differ."""
+    for parameters in zip(*(model.parameters() for model in copies), strict=True):
+        for parameter in parameters:
+            if len({each.shape for each in parameters}) > 1:
+                parameter.zero_()
+            else:
+                parameter.copy_(parameters[0])
+
+
+def buckets_read(
+    copies: Sequence[nn.Module], change: TableSize, path: str, inputs: Mapping[str, Any], reaches: Sequence[int]
+) -> Any:
+    """Returns the method that agrees with a run, or None. Raises NotTried if the run reads too few distances.
+
+    copies: with the old and the new number of buckets, and with one for each distance.
+    """
+    name, layout = change.table.parameter.removeprefix(f"{path}."), change.table.layout
+    tables = [model.get_parameter(name) for model in copies]
+    held = [layout.rows_in(table) for table in tables]
+    rows = [torch.randn(len(each) - layout.tail, each.shape[1]) for each in held]
+
+    def answer(copy: int, cells: Tensor) -> Tensor:
+        others = torch.zeros(layout.tail, cells.shape[1])
+        tables[copy].copy_(layout.stored(torch.cat([cells, others]), like=tables[copy]))
+        return seeded(copies[copy], inputs)
+
+    wanted = [answer(copy, rows[copy]) for copy in (0, 1)]
+    if same(answer(0, torch.zeros_like(rows[0])), wanted[0]):
+        raise NotTried("it reads none of the rows for the inputs that were tried")
+    for reach, both in product(dict.fromkeys(reaches), (True, False)):
+        distances = torch.arange(1 - SINGLE, SINGLE if both else 1)
+        at = bucket_of(distances, len(rows[2]), farthest=reach, both=both)
+        spread = [torch.zeros_like(rows[2]) for _ in wanted]
+        for cells, given in zip(spread, rows, strict=False):
+            cells[at] = given[bucket_of(distances, len(given), farthest=reach, both=both)]
+        if all(same(answer(2, cells), each) for cells, each in zip(spread, wanted, strict=True)):
+            spread[0][at[distances.abs() > NEAR]] = 0
+            if same(answer(2, spread[0]), wanted[0]):
+                raise NotTried("its inputs that were tried hold near distances alone")
+            return partial(rebucket, farthest=reach, both=both)
+    return None
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool((one - other).norm() < SAME * other.norm())

@@ -1,0 +1,250 @@
+"""Tables read by numbers that come with the input, by distances up to an extent, and in buckets of distances."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+from transformers.models.t5.modeling_t5 import T5Attention
+
+import posembed
+import posembed.checkpoints.rebuild
+from posembed import ArgumentError, CheckpointError
+from posembed.tables.buckets import bucket_of, rebucket
+from tiny_models import saved
+
+T5 = {"vocab_size": 60, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+def built(kind: str, config: Any) -> Any:
+    """Builds a model with loud random weights, so that every row of a table changes an answer."""
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    return model
+
+
+def answer(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    with torch.no_grad():
+        return next(each for each in model(**inputs).values() if isinstance(each, Tensor))
+
+
+@dataclass
+class Case:
+    """A model, a table in it, its old size, and an input whose largest number is the size."""
+
+    model: Callable[[], nn.Module]
+    table: str
+    inputs: Callable[[int], dict[str, Any]]
+    dim: int = 0
+
+
+def patches(size: int, *, width: int) -> dict[str, Any]:
+    torch.manual_seed(1)
+    numbers = torch.tensor([[0, size - 1], [2, 3], [size - 1, 1]])
+    return {"flattened_patches": torch.cat([numbers, torch.randn(3, width)], dim=1)[None]}
+
+
+def steps(size: int) -> dict[str, Any]:
+    torch.manual_seed(1)
+    widths = {"states": 3, "actions": 2, "rewards": 1, "returns_to_go": 1}
+    given = {name: torch.randn(1, 3, width) for name, width in widths.items()}
+    return {**given, "timesteps": torch.tensor([[0, size // 2, size - 1]])}
+
+
+def image(size: int) -> dict[str, Any]:
+    torch.manual_seed(1)
+    places = torch.cartesian_prod(torch.arange(size), torch.arange(size))
+    return {"pixel_values": torch.rand(1, len(places), 48), "pixel_position_ids": places[None]}
+
+
+def gemma() -> nn.Module:
+    sizes = {**SIZES, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 16, "pooling_kernel_size": 2}
+    config = transformers.Gemma4VisionConfig(**sizes, patch_size=4, position_embedding_size=12)
+    return built("Gemma4VisionModel", config)
+
+
+NUMBERED = {
+    "pix2struct": Case(
+        lambda: built("Pix2StructVisionModel", transformers.Pix2StructVisionConfig(
+            **SIZES, patch_embed_hidden_size=12, d_ff=16, d_kv=8, seq_len=12)),
+        "embeddings.row_embedder.weight", lambda size: patches(size, width=12),
+    ),
+    "gemma 4": Case(gemma, "patch_embedder.position_embedding_table", image, dim=1),
+    "decision transformer": Case(
+        lambda: built("DecisionTransformerModel", transformers.DecisionTransformerConfig(
+            hidden_size=16, n_layer=1, n_head=2, state_dim=3, act_dim=2, max_ep_len=12, n_positions=32)),
+        "embed_timestep.weight", steps,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+@pytest.mark.parametrize("length", [8, 22])
+def test_inputs_with_old_numbers_get_the_old_answers(name: str, length: int) -> None:
+    case = NUMBERED[name]
+    model = case.model()
+    shared = min(length, 12)
+    inputs = case.inputs(shared)
+    before, table = answer(model, inputs), model.get_parameter(case.table).detach().clone()
+    posembed.resize_model_(model, length=length, table=case.table)
+    after = model.get_parameter(case.table).detach()
+    assert after.shape[case.dim] == length
+    assert torch.equal(after.narrow(case.dim, 0, shared), table.narrow(case.dim, 0, shared))
+    assert torch.equal(answer(model, inputs), before)
+    assert answer(model, case.inputs(length)).isfinite().all()
+
+
+def test_rows_and_columns_of_one_field_change_together() -> None:
+    model = NUMBERED["pix2struct"].model()
+    edit = posembed.resize_model_(model, length=20, table="embeddings.column_embedder.weight")
+    assert {change.key for change in edit.tables} == {
+        "embeddings.row_embedder.weight", "embeddings.column_embedder.weight"
+    }  # fmt: skip
+    assert not any("every row" in check for check in edit.checks)  # an input reads some of them
+
+
+def test_a_larger_extent_of_distances_changes_no_answer() -> None:
+    sizes = {**SIZES, "vocab_size": 60, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 16, "d_rel": 4}
+    config = transformers.CONFIG_MAPPING["inkling2_text"](
+        **sizes, rel_extent=24, sliding_window_size=24, layer_types=["hybrid"], num_experts=4,
+        mlp_layer_types=["dense"], swa_num_attention_heads=2, swa_num_key_value_heads=2, swa_head_dim=8,
+    )  # fmt: skip
+    kind = posembed.checkpoints.rebuild.class_of(config)
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    (table,) = [name for name, _ in model.named_parameters() if name.endswith("rel_logits_proj.proj")]
+    with torch.no_grad():
+        model.get_parameter(table).normal_()
+    inputs = {"input_ids": torch.arange(50)[None]}  # also distances that no row is for
+    before = answer(model, inputs)
+    posembed.resize_model_(model, length=40, table=table)
+    assert model.get_parameter(table).shape == (4, 40)
+    torch.testing.assert_close(answer(model, inputs), before)
+
+
+# Buckets
+
+
+@pytest.mark.parametrize("buckets", [4, 8, 32, 64])
+@pytest.mark.parametrize("farthest", [20, 128])
+def test_buckets_are_those_of_transformers(buckets: int, farthest: int) -> None:
+    distances = torch.arange(-3 * farthest, 3 * farthest)
+    for both in (True, False):
+        theirs = T5Attention._relative_position_bucket(
+            distances, bidirectional=both, num_buckets=buckets, max_distance=farthest
+        )
+        if buckets // (4 if both else 2) < farthest:  # T5's logarithm has no other case
+            assert torch.equal(bucket_of(distances, buckets, farthest=farthest, both=both), theirs)
+    theirs = MPNetEncoder.relative_position_bucket(distances, num_buckets=buckets, max_distance=farthest)
+    assert torch.equal(bucket_of(distances, buckets, farthest=farthest), theirs)
+
+
+@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize("new", [8, 14, 32, 64])
+def test_new_buckets_hold_the_mean_of_the_old_rows_of_their_distances(both: bool, new: int) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(32, 3)
+    resized = rebucket(rows, new, farthest=40, both=both)
+    distances = range(-80, 81 if both else 1)
+    old, held = {}, {}
+    for distance in distances:
+        at = torch.tensor(distance)
+        old[distance] = rows[bucket_of(at, 32, farthest=40, both=both)]
+        held.setdefault(int(bucket_of(at, new, farthest=40, both=both)), []).append(old[distance])
+    for bucket, each in held.items():
+        torch.testing.assert_close(resized[bucket], torch.stack(each).mean(dim=0))
+        if all(torch.equal(row, each[0]) for row in each):
+            assert torch.equal(resized[bucket], each[0])
+
+
+def test_both_sides_of_a_model_get_their_own_buckets(tmp_path: Path) -> None:
+    config = transformers.T5Config(**T5, relative_attention_num_buckets=8, relative_attention_max_distance=20)
+    model = built("T5Model", config)
+    key = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    old = {side: model.get_parameter(f"{side}.{key}").detach() for side in ("encoder", "decoder")}
+    source = saved(model, tmp_path / "old")
+    posembed.resize_checkpoint(source, tmp_path / "new", buckets=16)
+    grown = transformers.T5Model.from_pretrained(tmp_path / "new").eval()
+    assert grown.config.relative_attention_num_buckets == 16
+    for side, both in (("encoder", True), ("decoder", False)):
+        expected = rebucket(old[side], 16, farthest=20, both=both)
+        assert torch.equal(grown.get_parameter(f"{side}.{key}").detach(), expected)
+    ids = torch.tensor([[5, 6, 7]])  # distances that have a bucket each, in both
+    inputs = {"input_ids": ids, "decoder_input_ids": ids}
+    torch.testing.assert_close(answer(grown, inputs), answer(model, inputs))
+
+
+def test_buckets_that_a_model_does_not_read_are_refused() -> None:
+    sizes = {**SIZES, "vocab_size": 60, "intermediate_size": 16, "max_position_embeddings": 40}
+    model = transformers.MPNetModel(transformers.MPNetConfig(**sizes, relative_attention_num_buckets=32))
+    with pytest.raises(CheckpointError, match="does not read its rows as buckets"):  # its code has 32 for all configs
+        posembed.resize_model_(model, buckets=64)
+    with pytest.raises(ArgumentError, match="even number from 4"):
+        posembed.resize_model_(model, buckets=7)
+    bert = transformers.BertModel(transformers.BertConfig(**sizes))
+    with pytest.raises(CheckpointError, match="no table holds buckets"):
+        posembed.resize_model_(bert, buckets=64)
+    t5 = transformers.T5EncoderModel(transformers.T5Config(**T5, relative_attention_num_buckets=8))
+    with pytest.raises(ArgumentError, match="8 already"):
+        posembed.resize_model_(t5, buckets=8)
+
+
+# What transformers remembers
+
+
+@pytest.mark.parametrize("kind", ["Beit", "Data2VecVision"])
+def test_models_give_right_answers_in_the_same_process_after_a_resize(kind: str) -> None:
+    """transformers keeps indices by their sizes, which a run on the meta device must not fill in."""
+    config = getattr(transformers, f"{kind}Config")(
+        **SIZES, intermediate_size=16, image_size=16, patch_size=4, use_shared_relative_position_bias=True
+    )
+    model = built(f"{kind}Model", config)
+    grown, side = copy.deepcopy(model), 68 if kind == "Beit" else 72  # too large for small copies
+    posembed.resize_model_(grown, image_size=side, method="beit")
+    inputs = {"pixel_values": torch.randn(1, 3, side, side)}
+    wanted = answer(model, {**inputs, "interpolate_pos_encoding": True})
+    torch.testing.assert_close(answer(grown, inputs), wanted)
+    with torch.no_grad():
+        for name, table in grown.named_parameters():
+            if name.endswith("relative_position_bias_table"):
+                table.zero_()
+    assert not torch.allclose(answer(grown, inputs), wanted)
+
+
+def test_granite_says_that_new_rows_are_not_read() -> None:
+    config = transformers.GraniteSpeechConfig().encoder_config
+    sizes = {"input_dim": 16, "num_layers": 1, "hidden_dim": 8, "num_heads": 2, "dim_head": 4, "output_dim": 8}
+    config = type(config)(**sizes, context_size=12, max_pos_emb=16, conv_kernel_size=3)
+    edit = posembed.resize_model_(transformers.GraniteSpeechCTCEncoder(config), length=20)
+    assert any("context_size=12" in check for check in edit.checks)
+
+
+def test_frozen_rows_without_a_formula_are_refused() -> None:
+    config = transformers.Qwen2AudioEncoderConfig(
+        d_model=16, encoder_layers=1, encoder_attention_heads=2, encoder_ffn_dim=16, max_source_positions=20
+    )
+    model = built("Qwen2AudioEncoder", config)
+    with pytest.raises(CheckpointError, match="frozen"):
+        posembed.resize_model_(model, length=40, table="embed_positions.weight")
+
+
+def test_copies_with_few_cells_also_fit_stages_that_halve_the_image_often() -> None:
+    """PVT's last stage is 32 pixels a cell: an image of 12 x 12 patches leaves rows of its first stage unread."""
+    config = transformers.PvtConfig(hidden_sizes=[8] * 4, depths=[1] * 4, num_attention_heads=[1] * 4)
+    model = built("PvtModel", config)
+    posembed.resize_model_(model, image_size=320, table="encoder.patch_embeddings.0.position_embeddings")
+    sizes = [table.shape[1] for name, table in model.named_parameters() if name.endswith("position_embeddings")]
+    assert sizes == [80**2, 40**2, 20**2, 10**2 + 1]
+    assert answer(model, {"pixel_values": torch.randn(1, 3, 320, 320)}).isfinite().all()
