@@ -121,7 +121,7 @@ def inspect_checkpoint(source: str | Path) -> CheckpointReport:
     """
     checkpoint = open_checkpoint(source)
     tensors, config = checkpoint.tensors, checkpoint.config or {}
-    found = find_tables(checkpoint.config, tensors)
+    found = find_tables(checkpoint.config, tensors, rebuild=False)
     parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
     reports = tuple(report_on(table, found, tensors, parameters) for table in found.tables)
     model_type = config.get("model_type") or config.get("architecture")
