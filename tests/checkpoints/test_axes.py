@@ -262,7 +262,11 @@ def test_layers_that_share_a_shape_are_shown_together(tmp_path: Path) -> None:
     assert name_of(group).endswith("relative_position_bias_table (4 tables)")
     assert "layer.2." in standing_out(group)
     assert ("axes", "height 4, width 4: 7 x 7 differences") in facts(group[0])
-    assert ("kind", "learned, relative") in facts(group[0])
+    assert ("kind", "learned, relative: a bias for each attention head") in facts(group[0])
+    told = dict(facts(group[0], group))
+    assert told["layers"].endswith(f"the lines below describe {group[0].table.key}")
+    assert "also changes" in dict(facts(group[0]))
+    assert "also changes" not in told  # its companions are the other layers
 
 
 def test_a_window_larger_than_the_map_is_padded_and_not_refused(tmp_path: Path) -> None:

@@ -111,6 +111,14 @@ def test_a_scale_that_drowns_the_tokens(tmp_path: Path) -> None:
     assert "scale" in {finding.what for finding in table.findings}
 
 
+def test_the_scale_of_an_image_table_is_not_compared_with_text_tokens(tmp_path: Path) -> None:
+    settings = {**TEXT, "coordinate_size": 6, "shape_size": 4, "max_2d_position_embeddings": 64, "input_size": 32}
+    source = saved(tiny_model("layoutlmv3", {**settings, "patch_size": 8, "num_channels": 3}), tmp_path / "source")
+    found = {report.table.key: report.findings for report in posembed.inspect_checkpoint(source).tables}
+    assert "scale" in {finding.what for finding in found["embeddings.position_embeddings.weight"]}
+    assert "scale" not in {finding.what for finding in found["pos_embed"]}
+
+
 def test_grids_and_doubts(tmp_path: Path) -> None:
     (grid,) = posembed.inspect_checkpoint(saved(tiny_model("vit", IMAGE), tmp_path / "vit")).tables
     assert grid.table.layout == posembed.TableLayout(prefix=1, grid=(4, 4))
