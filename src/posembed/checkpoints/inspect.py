@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from posembed.checkpoints.axes import OF_BIAS
-from posembed.checkpoints.buckets import Bucket, buckets_of
+from posembed.checkpoints.bucket_steps import Bucket, buckets_of
 from posembed.checkpoints.choose import companions, why_none
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.found import Found, FoundTable, PositionTable, Tensors
@@ -78,7 +78,7 @@ class TableReport:
     @property
     def of_biases(self) -> bool:
         """Whether each row holds a number per attention head that is added to the scores."""
-        return self.table.fixed or (self.relative and bool(OF_BIAS.search(self.table.key)))
+        return bool(self.buckets) or (self.relative and bool(OF_BIAS.search(self.table.key)) and not self.table.fixed)
 
     @property
     def relative(self) -> bool:

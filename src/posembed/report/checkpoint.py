@@ -24,7 +24,10 @@ RELATIVE = {
     True: "learned, relative: a bias for each attention head",
     False: "learned, relative: a vector for each difference",
 }
-IN_BUCKETS = "learned, relative: a bias for each attention head and bucket of distances"
+IN_BUCKETS = {
+    True: "learned, relative: a bias for each attention head and bucket of distances",
+    False: "learned, relative: buckets of distances",
+}
 NO_LENGTH = "any: no length changes the buckets, so the table needs no resize"
 # The title and the caption of each figure.
 WORDS = {
@@ -101,7 +104,7 @@ def facts(report: TableReport, group: Sequence[TableReport] = ()) -> list[tuple[
         rows += [amount(number, f"{name} row") for name, number in counts.items() if number]
         rows += [f"a grid of {layout.grid[0]} x {layout.grid[1]}"] if layout.grid else []
     elif table.fixed:
-        kind, length = IN_BUCKETS, NO_LENGTH if report.buckets else f"any: {table.doubt}"
+        kind, length = IN_BUCKETS[report.of_biases], NO_LENGTH if report.buckets else f"any: {table.doubt}"
     shares = f"{report.share_of_embeddings:.1%} of the embeddings, {report.share_of_model:.1%} of the model"
     lines = [
         ("kind", kind),
