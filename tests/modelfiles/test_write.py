@@ -21,10 +21,10 @@ from safetensors.torch import load_file, save_file
 import posembed
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import open_checkpoint
-from posembed.modelfiles.copies import whole_copy
+from posembed.modelfiles.copies import MAY_CHANGE, whole_copy
 from posembed.modelfiles.raw_files import copy_bytes
 from posembed.modelfiles.safetensors import read_header
-from tiny_models import TEXT, saved, tiny_model
+from tiny_models import GPT, IMAGE, TEXT, saved, tiny_model
 
 TABLE = "embeddings.position_embeddings.weight"
 
@@ -92,6 +92,15 @@ def test_the_copy_does_not_depend_on_which_shards_are_copied_early(
     monkeypatch.setattr("posembed.modelfiles.copies.MAY_CHANGE", re.compile(pattern))
     posembed.resize_checkpoint(tmp_path / "source", tmp_path / "out", length=64)
     assert hashes(tmp_path / "out") == hashes(tmp_path / "usual")
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert", "llama", "vit", "mistral", "qwen3"])
+def test_only_the_tables_keep_a_shard_from_being_copied_early(family: str) -> None:
+    settings = {**(GPT if family == "gpt2" else IMAGE if family == "vit" else TEXT)}
+    held = {key: bool(MAY_CHANGE.search(key)) for key in tiny_model(family, settings).state_dict()}
+    assert {key for key, may_change in held.items() if may_change} == {
+        key for key in held if "position_embeddings" in key or "wpe" in key
+    }
 
 
 def test_a_copy_that_starts_early_and_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ RECORD = "posembed.json"
 MOST_NAMED = 5
 # Names of position tables, and of tensors that depend on their size. A shard without them is copied early.
 MAY_CHANGE = re.compile(
-    r"pos|rel_|relative|distance|wpe|time|frame|row_|col|_id|index|mask|bias(_table|es)|attn\.bias$"
+    r"pos(?!t)|rel_|relative|distance|wpe|time|frame|row_|col|_id|index|mask|bias_table|biases|(^|\.)attn\.bias$"
 )
 # Above 64 MB, only evenly spaced blocks of a file are hashed: hashing all bytes would take as long as the copy.
 BLOCK, BLOCKS = 1 << 16, 1 << 10
