@@ -51,7 +51,7 @@ def other_family(folder: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """Claim: resizing a large sharded checkpoint takes at most 1.3 times as long as copying it, and 1 GiB of memory.
 
-Makes a GPT-2 of random bytes, in shards, then runs `cp -r` and posembed.resize_checkpoint in turns on one disk:
+Makes a GPT-2 of random bytes, in shards, then runs `cp -r` and `posembed resize` in turns on one disk:
 
     python benchmarks/resize.py --gigabytes 8 --turns 6 --folder /somewhere/on/that/disk
 
@@ -8,7 +8,7 @@ On a machine that does something else too, compare the processor times: those of
 alone. A shard is copied in another thread while the main thread imports torch and transformers and plans the changes,
 so the main thread's time is the least that a resize takes.
 
-`cp` returns while its output is still in the cache; resize_checkpoint returns when its output is on the disk. Therefore
+`cp` returns while its output is still in the cache; `posembed resize` returns when its output is on the disk. Therefore
 `cp -r` followed by a `sync` of its copy is timed as well. Before each turn the script waits for the disk to settle.
 """
 
@@ -31,9 +31,11 @@ WIDTH = 4096
 LAYER_BYTES = 12 * WIDTH * WIDTH * 2  # the approximate size of a layer of GPT-2 in bfloat16
 SHARD_BYTES = 10**9
 RESIZE = """
-import sys, time, posembed
-posembed.resize_checkpoint(*sys.argv[1:], length=4096)
-print(time.thread_time())
+import atexit, sys, time
+from posembed.cli import main
+atexit.register(lambda: print(time.thread_time()))
+sys.argv[:1] = ["posembed", "resize"]
+main()
 """
 
 MAIN = "its main thread"
@@ -97,7 +99,7 @@ def main() -> None:
         commands = {
             "cp -r": ["cp", "-r", str(source), str(out)],
             "cp -r, sync": ["sh", "-c", 'cp -r "$0" "$1" && sync -f "$1"', str(source), str(out)],
-            "posembed resize": [sys.executable, "-c", RESIZE, str(source), str(out)],
+            "posembed resize": [sys.executable, "-c", RESIZE, str(source), str(out), "--length", "4096"],
         }
         seconds: dict[str, list[float]] = {name: [] for name in commands}
         processor: dict[str, list[float]] = {name: [] for name in (*commands, MAIN)}
@@ -109,7 +111,7 @@ def main() -> None:
                 processor[name].append(busy)
                 if name == "posembed resize":
                     peak = max(peak, memory)
-                    processor[MAIN].append(float(printed.read_text().split()[0]))
+                    processor[MAIN].append(float(printed.read_text().split()[-1]))
                 shutil.rmtree(out)
 
     print(f"{size:.1f} GB, torch {version('torch')}, {platform.platform()}, {os.cpu_count()} CPUs")
