@@ -15,6 +15,11 @@ def number(value: float) -> str:
     return f"{value:.2f}" if value < 99.995 else f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"
 
 
+def amount(count: int, what: str) -> str:
+    """Formats a number of things: "1 row", "1,024 rows"."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def listed(things: Iterable[str], last: str = "and") -> str:
     """Joins names: "a", "a and b", "a, b and c"; empty for none."""
     *before, end = [*things] or [""]

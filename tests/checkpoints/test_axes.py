@@ -39,6 +39,11 @@ MAE = {
     "decoder_intermediate_size": 8, "mask_ratio": 0.0,
 }  # fmt: skip
 NAFLEX = {**IMAGE, "num_patches": 16}
+MERGING = {**IMAGE, "num_heads": 2, "depth": 1, "out_hidden_size": 32, "num_position_embeddings": 64}
+PAPER = {
+    **TEXT, "coordinate_size": 6, "shape_size": 4, "max_2d_position_embeddings": 64, "input_size": 32, "patch_size": 8,
+    "num_channels": 3,
+}  # fmt: skip
 
 
 def picture(height: int, width: int, *, channels: int = 3) -> Tensor:
@@ -64,6 +69,25 @@ def patches(side: int) -> dict[str, Tensor]:
         "pixel_attention_mask": torch.ones(1, side * side),
         "spatial_shapes": torch.tensor([[side, side]]),
     }
+
+
+def merged(side: int) -> dict[str, Tensor]:
+    """An image for Qwen3-VL: patches in blocks of 2 x 2, each of two equal frames."""
+    rows = patches(side)["pixel_values"][0].unflatten(1, (3, 1, 8, 8)).expand(-1, -1, 2, -1, -1).flatten(1)
+    blocks = rows.unflatten(0, (side // 2, 2, side // 2, 2)).transpose(1, 2).flatten(0, 3)
+    return {"hidden_states": blocks, "grid_thw": torch.tensor([[1, side, side]])}
+
+
+def of_blocks(output: Tensor) -> Tensor:
+    side = math.isqrt(len(output))
+    cells = output.unflatten(0, (side // 2, side // 2, 2, 2)).transpose(1, 2)
+    return cells.reshape(1, side, side, -1).movedim(-1, 1)
+
+
+def words(coordinates: int) -> dict[str, Tensor]:
+    """Three words at the same places of a page that is this many coordinates wide and high."""
+    boxes = torch.tensor([[[2, 4, 18, 12], [21, 4, 30, 13], [2, 40, 50, 60]]])
+    return {"input_ids": torch.tensor([[5, 9, 33]]), "bbox": boxes * coordinates // 64}
 
 
 def video(frames: int) -> dict[str, Tensor]:
@@ -148,10 +172,16 @@ CASES: dict[str, Case] = {
         NAFLEX, {"grid": (6, 6)}, (patches(4), patches(6)), {"position_embedding.weight": grid(4)}, own="bilinear",
     ),
     "layoutlmv3": Case(
-        {**TEXT, "coordinate_size": 6, "shape_size": 4, "max_2d_position_embeddings": 64, "input_size": 32,
-         "patch_size": 8, "num_channels": 3},
-        {"image_size": 48}, (image(32), image(48)),
+        PAPER, {"image_size": 48}, (image(32), image(48)),
         {"pos_embed": grid(4), "x_position_embeddings.weight": (Axis("coordinate", 64),)},
+    ),
+    "layoutlmv3, words": Case(
+        PAPER, {"length": 128, "table": "embeddings.x_position_embeddings.weight"}, (words(64), words(128)),
+        {"x_position_embeddings.weight": (Axis("coordinate", 64),)}, cells=lambda output: output.mT[..., None],
+    ),
+    "qwen3_vl_vision": Case(
+        MERGING, {"grid": (12, 12)}, (merged(8), merged(12)), {"pos_embed.weight": grid(8)}, own="bilinear-corners",
+        cells=of_blocks,
     ),
 }  # fmt: skip
 
@@ -181,9 +211,9 @@ def on_old_cells(new: Tensor, old: Tensor) -> Tensor:
     return F.interpolate(new, size=old.shape[2:], mode="bilinear", antialias=True)
 
 
-@pytest.mark.parametrize("family", CASES)
-def test_a_resized_model_sees_the_old_content_as_before(family: str, tmp_path: Path) -> None:
-    case = CASES[family]
+@pytest.mark.parametrize("name", CASES)
+def test_a_resized_model_sees_the_old_content_as_before(name: str, tmp_path: Path) -> None:
+    case, family = CASES[name], name.partition(",")[0]
     plain = saved(tiny_model(family, case.settings), tmp_path / "plain")
     found = [report.table for report in posembed.inspect_checkpoint(plain).tables]
     tables = [table for table in found if isinstance(table, PositionTable)]
@@ -214,6 +244,17 @@ def test_a_resized_model_sees_the_old_content_as_before(family: str, tmp_path: P
         torch.testing.assert_close(
             answer(reloaded(model, tmp_path / "own"), case, new_content), own, rtol=1e-3, atol=1e-3
         )
+
+
+def test_frames_are_resized_as_timesformer_itself_reads_other_numbers_of_frames(tmp_path: Path) -> None:
+    """Its embeddings read any number of frames, but its layers split them by its own."""
+    model = tiny_model("timesformer", CASES["timesformer"].settings)
+    source = saved(model, tmp_path / "source")
+    for frames in (2, 6, 9):
+        out = tmp_path / str(frames)
+        posembed.resize_checkpoint(source, out, frames=frames, method="nearest")
+        own, new = (each.embeddings(video(frames)["pixel_values"]) for each in (model, reloaded(model, out)))
+        torch.testing.assert_close(new, own)
 
 
 def tiled(rows: Tensor, count: int) -> Tensor:
@@ -262,7 +303,11 @@ def test_layers_that_share_a_shape_are_shown_together(tmp_path: Path) -> None:
     assert name_of(group).endswith("relative_position_bias_table (4 tables)")
     assert "layer.2." in standing_out(group)
     assert ("axes", "height 4, width 4: 7 x 7 differences") in facts(group[0])
-    assert ("kind", "learned, relative") in facts(group[0])
+    assert ("kind", "learned, relative: a bias for each attention head") in facts(group[0])
+    told = dict(facts(group[0], group))
+    assert told["layers"].endswith(f"the lines below describe {group[0].table.key}")
+    assert "also changes" in dict(facts(group[0]))
+    assert "also changes" not in told  # its companions are the other layers
 
 
 def test_a_window_larger_than_the_map_is_padded_and_not_refused(tmp_path: Path) -> None:

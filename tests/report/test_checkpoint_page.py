@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from matplotlib.figure import Figure
 
 from minilm import minilm_positions
 from posembed import plots
+from posembed.checkpoints.bucket_steps import Bucket
 from posembed.checkpoints.inspect import inspect_checkpoint
 from posembed.errors import ArgumentError
+from posembed.plots.biases import bias_lines, bias_maps, bucket_lines, layer_line
 from posembed.plots.source import Rows
 from posembed.plots.spectra import wave_length
 from posembed.report.checkpoint import answer, render, shown_name, write_checkpoint_page
@@ -72,6 +75,41 @@ def test_a_grid_has_maps(tmp_path: Path) -> None:
     page = render(inspect_checkpoint(tmp_path))
     assert "Which cells are similar" in page
     assert page.count("<svg") == 3
+
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}
+PIXELS = {**SIZES, "image_size": 32, "patch_size": 8}
+WINDOWS = {"image_size": 32, "patch_size": 2, "embed_dim": 8, "depths": [3, 1], "num_heads": [2, 2], "window_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "shown", "words"),
+    [
+        ("swin", WINDOWS, {"What each head adds": 1, "The layers": 1}, ["7 x 7 differences", "bias by distance"]),
+        ("timesformer", {**PIXELS, "num_frames": 6}, {"from its first row": 1, "Which cells": 1}, ["along time"]),
+        ("sam_vision_model", {**PIXELS, "output_channels": 8, "mlp_dim": 8, "window_size": 2, "num_pos_feats": 4},
+         {"from its first row": 4, "Which cells": 1}, ["a vector for each difference", "both directions"]),
+    ],
+)  # fmt: skip
+def test_each_kind_of_table_has_its_pictures_and_measures(
+    family: str, settings: dict[str, Any], shown: dict[str, int], words: list[str], tmp_path: Path
+) -> None:
+    page = render(inspect_checkpoint(saved(tiny_model(family, settings), tmp_path / "source")))
+    assert {title: page.count(f"<h3>{title}") + page.count(f"<h3>The table {title}") for title in shown} == shown
+    assert all(text in page for text in words)
+
+
+@pytest.mark.parametrize("heads", [1, 6, 7, 16])
+def test_biases_of_any_number_of_heads_have_their_figures(heads: int) -> None:
+    biases, steps = torch.randn(35, heads).double(), torch.arange(-17, 18)
+    buckets = [Bucket(0, None, -3), Bucket(1, -2, -1), Bucket(2, 0, None)]
+    for figure in (
+        bias_maps(biases, torch.arange(-2, 3), torch.arange(-3, 4)),
+        bias_lines(biases, steps),
+        bucket_lines(buckets, biases),
+        layer_line([biases, torch.zeros(3, 2)]),
+    ):
+        figure.canvas.draw()
 
 
 def test_names_are_escaped_and_tell_no_path() -> None:

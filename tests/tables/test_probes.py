@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.model_selection import KFold, cross_val_predict
 
 from minilm import minilm_positions
 from posembed.errors import ArgumentError
@@ -45,6 +48,27 @@ def test_all_minilm_l6_v2() -> None:
 def test_a_table_of_zeros_says_nothing() -> None:
     assert position_error(torch.zeros(40, 4)) == pytest.approx(10, rel=0.1)
     assert order_error(torch.zeros(40, 4)) == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(("n", "dim"), [(10, 3), (64, 32), (83, 100), (300, 24)])
+def test_the_probes_are_those_of_scikit_learn(n: int, dim: int) -> None:
+    torch.manual_seed(n)
+    table = torch.randn(n, dim).cumsum(0) / 4 + torch.randn(n, dim)
+    rows = table.double().numpy() / table.double().square().mean().sqrt().item()
+    folds, generator = KFold(n_splits=5, shuffle=True, random_state=0), np.random.default_rng(0)
+    read = cross_val_predict(RidgeCV(np.logspace(-6, 6, 13)), rows, np.arange(n), cv=folds)
+    assert position_error(table) == pytest.approx(np.abs(read - np.arange(n)).mean(), rel=1e-6)
+
+    def pairs(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        i, j = generator.choice(positions, (2, 4096))
+        i, j = i[i != j], j[i != j]
+        return np.hstack([rows[i], rows[j]]), j > i
+
+    errors = []
+    for seen, held_out in folds.split(rows):
+        reader = LogisticRegression(max_iter=1000).fit(*pairs(seen))
+        errors.append(1 - reader.score(*pairs(held_out)))
+    assert order_error(table) == pytest.approx(np.mean(errors), abs=1e-3)
 
 
 def test_too_few_rows_are_refused() -> None:

@@ -16,7 +16,7 @@ from torch import nn
 
 from posembed.checkpoints.axes import Response
 from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors
-from posembed.checkpoints.layouts import found_tensor, guessed_tables, known_tables, read_by_model
+from posembed.checkpoints.layouts import all_listed, found_tensor, guessed_tables, known_tables, read_by_model
 from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
 from posembed.checkpoints.rebuild import Shape, build_on_meta, config_object, models_around, responses, takes_text
 from posembed.errors import CheckpointError
@@ -27,12 +27,19 @@ ROWS_AND_COLUMNS = re.compile(r"(^|\.)(row|column)_embeddings\.weight$")  # DETR
 UNKNOWN_FORMULA = "its rows are a fixed sinusoid with an unknown formula"
 
 
-def find_tables(config: Config | None, tensors: Tensors) -> Found:
+def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True) -> Found:
     """Returns the position tables among a model's tensors, in the order of the tensors. Reads only the values of
-    the tables."""
+    the tables.
+
+    rebuild: whether to rebuild the model even if ``tables/families.py`` lists all tables of its family. A resize needs
+        the model; without it, transformers need not be imported.
+    """
     config = config or {}
-    known = config_object(config)
-    if known is None:
+    listed = () if rebuild else all_listed(config, tensors)
+    known = None if listed else config_object(config)
+    if listed:
+        found = Found(listed, stale=old_buffers(listed, tensors))
+    elif known is None:
         found = Found(tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors)))
     else:
         try:
@@ -95,15 +102,8 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     changing = set(tables).union(*buffers.values())
     guesses = (guess for guess in guessed_tables(config, tensors) if guess.key not in changing)
     listed += [replace(guess, field=None).doubted(unchanged(guess)) for guess in guesses]
-    # Ids and causal masks of a table's length that old files hold but the model no longer has.
     held = set(model.state_dict())
-    sizes = {size for table in listed if isinstance(table, PositionTable) for size in (table.rows, table.length)}
-    stale = tuple(
-        key
-        for key, tensor in tensors.items()
-        if not held & aliases(key, model)
-        and (is_index(key) or (is_ids_or_mask(key, tuple(tensor.shape)) and tensor.shape[-1] in sizes))
-    )
+    stale = tuple(key for key in old_buffers(listed, tensors) if not held & aliases(key, model))
     responding = frozenset(field for field, _ in found)
     return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding)
 
@@ -116,6 +116,16 @@ def unchanged(table: FoundTable) -> str:
         f"{UNCHANGED}: its {table.rows} rows are a number in the model's code, so the model could not load a resized "
         f"table. Each row or column of an image's feature map reads one of them, so maps of up to {table.rows} x "
         f"{table.rows} cells need no resize"
+    )
+
+
+def old_buffers(tables: Iterable[FoundTable], tensors: Tensors) -> tuple[str, ...]:
+    """Returns the keys of ids and causal masks of a table's length. Old files hold them; most models no longer do."""
+    sizes = {size for table in tables if isinstance(table, PositionTable) for size in (table.rows, table.length)}
+    return tuple(
+        key
+        for key, tensor in tensors.items()
+        if is_index(key) or (is_ids_or_mask(key, tuple(tensor.shape)) and tensor.shape[-1] in sizes)
     )
 
 

@@ -10,12 +10,15 @@ from typing import Any
 
 from torch import Tensor
 
+from posembed.checkpoints.axes import OF_BIAS
+from posembed.checkpoints.bucket_steps import Bucket, buckets_of
 from posembed.checkpoints.choose import companions, why_none
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.found import Found, FoundTable, PositionTable, Tensors
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import first_rows, values_of
-from posembed.tables.health import Finding, check_table
+from posembed.tables.along_axes import AlongAxis, along_axes, by_distance
+from posembed.tables.health import Finding, check_relative, check_table
 from posembed.tables.probes import FEWEST_ROWS, order_error, position_error
 from posembed.tables.similarity import cosine_by_distance, neighbour_cosine, toeplitz_residual
 from posembed.tables.spectrum import table_spectrum
@@ -26,16 +29,19 @@ TOKEN_TABLE = re.compile(r"(word_embeddings?|wte|embed_tokens|token_embeddings?|
 EMBEDDING = re.compile(r"emb|wte|wpe")
 SAMPLED_TOKENS = 8192
 DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+FEWEST_CELLS = 3  # along axes, which need no probe
 
 
 @dataclass(frozen=True)
 class Learned:
-    """Measures of what the position rows learned. A measure is None if it is not meaningful (for grids, or few rows).
+    """Measures of what the position rows learned. A measure is None or () if it is not meaningful.
 
     rows: the number of measured rows, starting with the first. directions_90: the smallest number of directions that
     hold 90% of the rows' variance. toeplitz: the share of the rows' similarity that their distance does not explain,
     from 0 to 1. position_error: the mean error, in positions, of a linear probe that predicts a row's position.
     order_error: the error rate of a linear probe that predicts which of two rows comes first.
+    along: for tables along axes, how alike neighbours are along each. bias_by_distance: for biases of attention heads,
+    pairs of a distance and the mean bias of all heads there.
     """
 
     rows: int
@@ -46,6 +52,8 @@ class Learned:
     toeplitz: float | None = None
     position_error: float | None = None
     order_error: float | None = None
+    along: tuple[AlongAxis, ...] = ()
+    bias_by_distance: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +61,8 @@ class TableReport:
     """A report on one table: what it is, its share of the model, what it learned, and what is wrong with it.
 
     values: its rows (N, D) in their own dtype, or the stored tensor if the table is not understood.
-    dependents: the keys of other tensors that change with the table.
+    dependents: the keys of other tensors that change with the table. buckets: the distances that read each row, for a
+    table of buckets of distances.
     """
 
     table: FoundTable
@@ -64,6 +73,18 @@ class TableReport:
     dependents: tuple[str, ...]
     learned: Learned | None
     findings: tuple[Finding, ...]
+    buckets: tuple[Bucket, ...] = ()
+
+    @property
+    def of_biases(self) -> bool:
+        """Whether each row holds a number per attention head that is added to the scores."""
+        return bool(self.buckets) or (self.relative and bool(OF_BIAS.search(self.table.key)) and not self.table.fixed)
+
+    @property
+    def relative(self) -> bool:
+        """Whether its rows belong to differences or distances of positions."""
+        table = self.table
+        return table.fixed or (isinstance(table, PositionTable) and any(axis.relative for axis in table.layout.axes))
 
     def to_dict(self) -> dict[str, Any]:
         table = self.table
@@ -78,6 +99,7 @@ class TableReport:
             "dependents": list(self.dependents),
             "learned": None if self.learned is None else asdict(self.learned),
             "findings": [asdict(finding) for finding in self.findings],
+            "buckets": [asdict(bucket) for bucket in self.buckets],
         }
 
 
@@ -121,7 +143,7 @@ def inspect_checkpoint(source: str | Path) -> CheckpointReport:
     """
     checkpoint = open_checkpoint(source)
     tensors, config = checkpoint.tensors, checkpoint.config or {}
-    found = find_tables(checkpoint.config, tensors)
+    found = find_tables(checkpoint.config, tensors, rebuild=False)
     parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
     reports = tuple(report_on(table, found, tensors, parameters) for table in found.tables)
     model_type = config.get("model_type") or config.get("architecture")
@@ -132,35 +154,54 @@ def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int) 
     size = math.prod(table.shape)
     embeddings = sum(math.prod(t.shape) for key, t in tensors.items() if EMBEDDING.search(key) and len(t.shape) > 1)
     values, lengths = values_of(tensors[table.key]), {table.rows}
-    findings: tuple[Finding, ...] = ()
-    learned = None
     if isinstance(table, PositionTable) and size:  # YOLOS has tables for each of 0 layers
         values, lengths = table.layout.rows_in(values), {table.rows, table.length}
-        learned = what_it_learned(values, table)
-        if table.kind == "learned" and not any(axis.relative for axis in table.layout.axes):
-            findings = check_table(values, layout=table.layout, token_norm=token_norm(tensors, table))
     dependents = [other.key for other in companions(found, table)]
     if table.field is not None:
         dependents += found.buffers.get(table.field, ())
         dependents += [key for key in found.stale if tensors[key].shape[-1] in lengths]
     shares = size / max(of_model, 1), size / max(embeddings, size)
-    return TableReport(table, values, size, *shares, tuple(dependents), learned, findings)
+    buckets = buckets_of(found.model, table)
+    report = TableReport(table, values, size, *shares, tuple(dependents), None, (), buckets)
+    if not size:
+        return report
+    return replace(report, learned=what_it_learned(report), findings=what_is_wrong(report, tensors))
 
 
-def what_it_learned(values: Tensor, table: PositionTable) -> Learned | None:
+def what_is_wrong(report: TableReport, tensors: Tensors) -> tuple[Finding, ...]:
+    table = report.table
+    if report.relative:
+        return check_relative(report.values)
+    if not isinstance(table, PositionTable) or table.kind != "learned":
+        return ()
+    # The cells of images and sounds are not added to the rows of the tokens.
+    of_text = all(axis.name == "coordinate" for axis in table.layout.axes)
+    norm = token_norm(tensors, table) if of_text else None
+    return check_table(report.values, layout=table.layout, token_norm=norm)
+
+
+def what_it_learned(report: TableReport) -> Learned | None:
     """Measures what the position rows learned. Returns None if the rows are too few or not finite."""
-    rows = table.layout.split(values)[1][:MOST_ROWS]
-    if len(rows) < FEWEST_ROWS or not rows.is_floating_point() or not rows.isfinite().all():
+    table = report.table
+    if not isinstance(table, PositionTable):
+        return None
+    layout = table.layout
+    cells = layout.split(report.values)[1]
+    rows = cells[:MOST_ROWS]
+    fewest = FEWEST_CELLS if layout.axes else FEWEST_ROWS
+    if len(rows) < fewest or not rows.is_floating_point() or not rows.isfinite().all():
         return None
     spectrum = table_spectrum(rows)
     learned = Learned(len(rows), spectrum.effective_rank, spectrum.directions_for(0.9))
-    if table.layout.axes:
-        return learned  # neighbours in the table may not be neighbours in the image
-    by_distance = cosine_by_distance(rows)
+    if layout.axes:  # neighbours in the table may not be neighbours in the image
+        finite = cells.isfinite().all()
+        biases = by_distance(cells, layout) if report.of_biases and finite else ()
+        return replace(learned, along=along_axes(cells, layout) if finite else (), bias_by_distance=biases)
+    distances = cosine_by_distance(rows)
     return replace(
         learned,
         neighbour_cosine=neighbour_cosine(rows).median().item(),
-        cosine_by_distance=tuple((d, by_distance[d].item()) for d in DISTANCES if d < len(rows)),
+        cosine_by_distance=tuple((d, distances[d].item()) for d in DISTANCES if d < len(rows)),
         toeplitz=toeplitz_residual(rows),
         position_error=position_error(rows),
         order_error=order_error(rows),

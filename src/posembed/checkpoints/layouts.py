@@ -178,12 +178,14 @@ def tokens_around(model: nn.Module, name: str, pattern: re.Pattern[str]) -> int:
 
 def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
     """Yields the tables that ``tables/families.py`` lists for the model's family, if their length is known."""
-    for known in family_of(config).tables:
-        if known.key not in tensors:
+    family = family_of(config)
+    for known in family.tables:
+        key = next((key for key in (known.key, f"{family.base}.{known.key}") if key in tensors), None)
+        if key is None:
             continue
         value = next(filter(None, (at(config, path) for path in known.fields)), known.default)
         field = ConfigField(known.fields[0], value if isinstance(value, int) else pair(value) or 0)
-        table = replace(found_tensor(tensors, known.key), found_by="family", field=field)
+        table = replace(found_tensor(tensors, key), found_by="family", field=field)
         if known.patch or known.kernel:
             kernel = list(tensors[known.kernel].shape) if known.kernel in tensors else []
             size, patch = pair(value), pair(at(config, known.patch) if known.patch else kernel[2:])
@@ -192,7 +194,17 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
                 layout = known.layout or TableLayout(prefix=min(max(table.rows - math.prod(grid), 0), 2))
                 yield judged(table, layout.on_grid(*grid), math.prod(grid), patch)
         elif known.layout is not None and isinstance(value, int):
-            yield judged(table, known.layout, value)
+            layout = family.line_in(config) if family.after_padding else known.layout
+            yield judged(table, layout, value - layout.front if family.after_padding else value)
+
+
+def all_listed(config: Config, tensors: Tensors) -> tuple[PositionTable, ...]:
+    """Returns the tables of a family whose tables are all listed, or () if its files hold others, or do not fit."""
+    found = tuple(known_tables(config, tensors))
+    tables = tuple(table for table in found if isinstance(table, PositionTable))
+    complete = len(tables) == len(family_of(config).tables) and isinstance(config.get("model_type"), str)
+    others = {guess.key for guess in guessed_tables(config, tensors)} - {table.key for table in tables}
+    return tables if complete and not others else ()
 
 
 def at(config: Config, path: FieldPath) -> Any:

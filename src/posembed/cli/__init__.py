@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import gc
 import io
 import os
 import sys
@@ -70,6 +71,7 @@ def main() -> None:
             app()
         finally:
             sys.stdout.flush()  # reports a full disk here
+            gc.freeze()  # or Python would search torch and transformers for cycles when it exits, for up to a second
     except PosEmbedError as error:
         if "--debug" in sys.argv:
             raise

@@ -62,12 +62,11 @@ def print_report(console: Console, report: CheckpointReport) -> None:
         console.print(name_of(group), style="bold")
         for finding in each.findings:
             console.print(f"  ! {finding}", style="yellow")
-        if each.table.doubt:
+        if each.table.doubt and not each.table.fixed:
             console.print(f"  ? {each.table.doubt}", style="yellow")
-        for name, value in facts(each):
+        apart = standing_out(group)
+        for name, value in (*facts(each, group), *([("stands out", apart)] if apart else [])):
             console.print(f"  {name:<20}{value}")
-        if apart := standing_out(group):
-            console.print(f"  {'stands out':<20}{apart}")
 
 
 def evaluate(

@@ -18,7 +18,6 @@ from typing import Any
 from posembed.errors import CheckpointError
 from posembed.modelfiles.folders import PICKLES, WEIGHTS, not_needed, read_modules, read_weight_map, weights_path
 from posembed.modelfiles.json_files import read_json
-from posembed.modelfiles.pickles import read_pickle
 from posembed.modelfiles.raw_files import FileState, file_state, reading
 from posembed.modelfiles.safetensors import AnyTensor, read_header
 
@@ -137,6 +136,8 @@ def path_here(source: str | Path) -> Path | None:
 def open_weights(path: Path) -> WeightFile:
     state = file_state(path)
     if path.suffix in PICKLES:
+        from posembed.modelfiles.pickles import read_pickle  # imports torch, which safetensors do not need
+
         tensors, others, settings = read_pickle(path)
         return WeightFile(path, tensors, {"format": "pt"}, others, settings, state)
     return WeightFile(path, *read_header(path), state=state)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from posembed.errors import CheckpointError
 from posembed.modelfiles.raw_files import open_file
-from posembed.modelfiles.safetensors import DTYPE_NAMES
+from posembed.modelfiles.safetensors import can_be_stored
 
 # The names of the weights in files where training scripts save other things too.
 USUAL_NAMES = ("state_dict", "model_state_dict", "model", "module")
@@ -37,7 +37,7 @@ def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[st
         if not isinstance(value, Tensor):
             others.append(str(key))
             continue
-        if not isinstance(key, str) or value.layout != torch.strided or value.dtype not in DTYPE_NAMES:
+        if not isinstance(key, str) or value.layout != torch.strided or not can_be_stored(value.dtype):
             raise CheckpointError(f"{path}: {key!r} ({value.dtype}, {value.layout}) cannot be stored in safetensors")
         if value.numel() * value.element_size() > size:
             raise CheckpointError(f"{path}: {key!r} claims {value.numel()} values, but the file has {size} bytes")

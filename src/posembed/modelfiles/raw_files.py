@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO, RawIOBase
 from pathlib import Path
+from threading import Event
 
 from posembed.errors import CheckpointError
 from posembed.files import flush_open, reason
 
 COPY_CHUNK = 16 * 2**20
+KERNEL_CHUNK = 2**27
 
 FileState = tuple[int, int, int]
 
@@ -66,13 +68,13 @@ def write_text(path: Path, text: str) -> None:
         file.write(text)
 
 
-def copy_file(source: Path, target: Path) -> None:
-    """Copies a whole file and flushes the copy to disk."""
+def copy_file(source: Path, target: Path, *, stop: Event | None = None) -> None:
+    """Copies a whole file and flushes the copy to disk. Once ``stop`` is set, the copy ends early."""
     with open_file(source) as original:
         size = os.fstat(original.fileno()).st_size
     target.parent.mkdir(parents=True, exist_ok=True)
     with create(target) as file:
-        copy_bytes(source, 0, size, file)
+        copy_bytes(source, 0, size, file, stop=stop)
         flush_open(file.fileno())
 
 
@@ -85,17 +87,18 @@ def copy_mode(source: Path, target: Path) -> None:
             os.chmod(target, mode)
 
 
-def copy_bytes(source: Path, start: int, stop: int, target: RawIOBase) -> None:
-    """Appends bytes ``start`` to ``stop`` of ``source`` to ``target``, with at most one chunk in memory.
+def copy_bytes(source: Path, start: int, end: int, target: RawIOBase, *, stop: Event | None = None) -> None:
+    """Appends bytes ``start`` to ``end`` of ``source`` to ``target``, with at most one chunk in memory.
 
-    Raises CheckpointError if ``source`` cannot be read, OSError if ``target`` cannot be written.
+    Once ``stop`` is set, the rest is left out. Raises CheckpointError if ``source`` cannot be read, OSError if
+    ``target`` cannot be written.
     """
-    while start < stop:
-        count = copy_in_kernel(source, start, stop - start, target.fileno())
+    while start < end and not (stop and stop.is_set()):
+        count = copy_in_kernel(source, start, end - start, target.fileno())
         if count == 0:
             with open_file(source) as file:
                 file.seek(start)
-                chunk = file.read(min(COPY_CHUNK, stop - start))
+                chunk = file.read(min(COPY_CHUNK, end - start))
             if not chunk:
                 raise CheckpointError(f"{source}: the file was cut short while it was being copied; try again")
             write_all(target, chunk)
@@ -109,6 +112,6 @@ def copy_in_kernel(source: Path, start: int, count: int, target: int) -> int:
         return 0
     with open_file(source) as file:
         try:
-            return os.copy_file_range(file.fileno(), target, min(count, 2**30), start)
+            return os.copy_file_range(file.fileno(), target, min(count, KERNEL_CHUNK), start)
         except OSError:
             return 0

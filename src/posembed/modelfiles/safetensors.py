@@ -1,5 +1,7 @@
 """Reads and writes safetensors files. Tensors are read one by one, or copied byte for byte.
 
+Headers are read and bytes are copied without torch, so that a copy can start before torch is imported.
+
 The format (github.com/huggingface/safetensors): eight bytes with the header's length, a JSON header with each tensor's
 dtype, shape and byte range, then the tensors' bytes, end to end. The safetensors library checks the header.
 """
@@ -14,30 +16,33 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from posembed.errors import CheckpointError
 from posembed.files import flush_open
 from posembed.modelfiles.raw_files import copy_bytes, create, open_file, write_all
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
 # A header of 32 MB lists about 300,000 tensors. As Python objects it takes up to 24 times the memory of its text, so a
 # larger header could not be read within 1 GiB.
 LARGEST_HEADER = 32_000_000
 
+# The names of dtypes in safetensors and in torch.
 TORCH_DTYPES = {
-    "C64": torch.complex64, "F64": torch.float64, "I64": torch.int64, "U64": torch.uint64,
-    "F32": torch.float32, "I32": torch.int32, "U32": torch.uint32,
-    "F16": torch.float16, "BF16": torch.bfloat16, "I16": torch.int16, "U16": torch.uint16,
-    "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
-    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
-    "F8_E4M3FNUZ": torch.float8_e4m3fnuz, "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
+    "C64": "complex64", "F64": "float64", "I64": "int64", "U64": "uint64", "F32": "float32", "I32": "int32",
+    "U32": "uint32", "F16": "float16", "BF16": "bfloat16", "I16": "int16", "U16": "uint16", "I8": "int8", "U8": "uint8",
+    "BOOL": "bool", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }  # fmt: skip
-DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
-BITS = {name: 8 * dtype.itemsize for name, dtype in TORCH_DTYPES.items()} | {
+DTYPE_NAMES = {f"torch.{theirs}": name for name, theirs in TORCH_DTYPES.items()}
+BITS = {
+    "C64": 64, "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16,
+    "U16": 16, "I8": 8, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
     "F8_E8M0": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,  # copied, but not read as numbers
 }  # fmt: skip
 
@@ -54,20 +59,23 @@ class StoredTensor:
 
     def read(self) -> Tensor:
         """Reads the values into new memory. Raises CheckpointError if the file ends early."""
+        import torch
+
         if self.dtype not in TORCH_DTYPES:
             raise CheckpointError(f"{self.path}: a tensor of dtype {self.dtype} cannot be read as numbers")
+        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
         if self.start == self.stop:
-            return torch.empty(self.shape, dtype=TORCH_DTYPES[self.dtype])
+            return torch.empty(self.shape, dtype=dtype)
         with open_file(self.path) as file:
             file.seek(self.start)
             raw = bytearray(self.stop - self.start)
             count = file.readinto(raw)
         if count != len(raw):
             raise CheckpointError(f"{self.path}: the file was cut short while it was being read; try again")
-        return torch.frombuffer(raw, dtype=TORCH_DTYPES[self.dtype]).reshape(self.shape)
+        return torch.frombuffer(raw, dtype=dtype).reshape(self.shape)
 
 
-AnyTensor = StoredTensor | Tensor
+AnyTensor: TypeAlias = "StoredTensor | Tensor"
 
 
 def values_of(tensor: AnyTensor) -> Tensor:
@@ -87,9 +95,13 @@ def dtype_name(tensor: AnyTensor) -> str:
     """Returns the dtype's name in safetensors. Raises CheckpointError for a dtype that the format does not support."""
     if isinstance(tensor, StoredTensor):
         return tensor.dtype
-    if tensor.dtype not in DTYPE_NAMES:
+    if not can_be_stored(tensor.dtype):
         raise CheckpointError(f"a tensor of {tensor.dtype} cannot be stored in a safetensors file")
-    return DTYPE_NAMES[tensor.dtype]
+    return DTYPE_NAMES[str(tensor.dtype)]
+
+
+def can_be_stored(dtype: torch.dtype) -> bool:
+    return str(dtype) in DTYPE_NAMES
 
 
 def byte_count(tensor: AnyTensor) -> int:
@@ -98,6 +110,8 @@ def byte_count(tensor: AnyTensor) -> int:
 
 def tensor_bytes(tensor: Tensor) -> memoryview:
     """Returns the values as stored in a file (little-endian, row by row)."""
+    import torch
+
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
@@ -150,8 +164,8 @@ def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mappin
     with create(path) as file:
         write_all(file, struct.pack("<Q", len(text)) + text)
         for _, tensor in ordered:
-            if isinstance(tensor, Tensor):
-                write_all(file, tensor_bytes(tensor))
-            else:
+            if isinstance(tensor, StoredTensor):
                 copy_bytes(tensor.path, tensor.start, tensor.stop, file)
+            else:
+                write_all(file, tensor_bytes(tensor))
         flush_open(file.fileno())

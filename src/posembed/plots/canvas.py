@@ -222,10 +222,11 @@ def key_above(axes: Axes, lines: Sequence[tuple[str, Line2D]], **how: Any) -> No
         text.set(text=name, parse_math=False)
 
 
-def heading(figure: Figure, text: str, *, left: float = 2, top: float = 0) -> None:
-    """Writes a line of text, such as a title, at a position in points."""
+def heading(figure: Figure, text: str, *, left: float = 2, top: float = 0, **how: Any) -> None:
+    """Writes a line of text, such as a title, at a position in points. how: see ``Figure.text``."""
     tall = figure.get_figheight() * 72
-    figure.text(left / WIDTH, 1 - (top + 14) / tall, text, fontsize=TEXT, color=INK, parse_math=False)
+    how = {"fontsize": TEXT, "color": INK, "parse_math": False, **how}
+    figure.text(left / WIDTH, 1 - (top + 14) / tall, text, **how)
 
 
 def sheet(

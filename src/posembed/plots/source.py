@@ -221,7 +221,7 @@ def found_in(
     from posembed.checkpoints.found import PositionTable
     from posembed.modelfiles.safetensors import values_of
 
-    found = find_tables(config, tensors)
+    found = find_tables(config, tensors, rebuild=False)
     usual = found.understood if len(found.understood) else found.tables
     wanted = [table for table in found.tables if table.key == key] if key is not None else usual
     if len(wanted) != 1:

@@ -8,18 +8,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from posembed.checkpoints.found import PositionTable
-from posembed.checkpoints.inspect import MOST_ROWS, CheckpointReport, TableReport
-from posembed.plots.source import Rows
+from posembed.checkpoints.inspect import CheckpointReport, Learned, TableReport
 from posembed.report.page import Lines, Pairs, Part, Picture, Section, picture, render_page, write_page
 from posembed.report.words import capitalised
 from posembed.tables.health import describe_rows
 from posembed.tables.layout import Axis, are_sides
+from posembed.words import amount, listed
 
 NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")  # of a layer, in a key
 FEWEST_ALIKE = 3  # tables among which one can stand out
 STANDS_OUT = 2.0  # times the scale of the middle table
 TINY = 1e-30
 KINDS = {"learned": "learned", "sinusoidal": "fixed sines and cosines"}
+RELATIVE = {
+    True: "learned, relative: a bias for each attention head",
+    False: "learned, relative: a vector for each difference",
+}
+IN_BUCKETS = {
+    True: "learned, relative: a bias for each attention head and bucket of distances",
+    False: "learned, relative: buckets of distances",
+}
+NO_LENGTH = "any: no length changes the buckets, so the table needs no resize"
 # The title and the caption of each figure.
 WORDS = {
     "spectrum": (
@@ -35,6 +44,27 @@ WORDS = {
         "The strongest directions, on the grid",
         "Each cell's coordinate along the strongest directions, with their share of the variance. A direction that "
         "varies along only one axis encodes the position on that axis; speckle is noise.",
+    ),
+    "bias-maps": (
+        "What each head adds to the scores",
+        "One map for each head, by the difference of two cells in height (from top to bottom) and in width. In Swin "
+        "and BEiT it is the query's cell minus the key's. Red adds to the score, blue subtracts. A head with a red "
+        "spot in the middle attends to near cells; one with a stripe, to a row or a column.",
+    ),
+    "bias-lines": (
+        "What each head adds to the scores",
+        "One line for each head, by the difference of two positions. A head with a peak at 0 attends to near "
+        "positions; one whose line rises to one side attends in that direction.",
+    ),
+    "buckets": (
+        "Which distances share a bucket, and what each head adds to the scores",
+        "Above: the row that each difference reads, the key's position minus the query's. Every step is a bucket: near "
+        "distances have one each, far ones share one. Below: the bias of each head there. Distances are on a "
+        "logarithmic scale beyond 4.",
+    ),
+    "layers": (
+        "The layers",
+        "The root mean square of each layer's table. A layer that stands out treats positions unlike the others.",
     ),
     "along": (
         "The table from its first row to its last",
@@ -59,37 +89,64 @@ WORDS = {
 }
 
 
-def facts(report: TableReport) -> list[tuple[str, str]]:
-    """Returns pairs (name, value) that describe a table and what it learned."""
+def facts(report: TableReport, group: Sequence[TableReport] = ()) -> list[tuple[str, str]]:
+    """Returns pairs (name, value) that describe a table and what it learned.
+
+    group: the tables of all layers, if the table is one of several that are alike.
+    """
     table, learned, kind, length = report.table, report.learned, "not known", "not known"
     rows = [f"{table.rows} rows of {table.width}, {table.dtype}"]
     if isinstance(table, PositionTable):
         layout = table.layout
-        relative = any(axis.relative for axis in layout.axes)
-        kind = KINDS[table.kind] + ", relative" * relative
+        kind = RELATIVE[report.of_biases] if report.relative else KINDS[table.kind]
         length = f"{table.length} positions"
         counts = {"reserved": layout.reserved, "prefix": layout.prefix, "tail": layout.tail}
-        rows += [f"{number} {name}" for name, number in counts.items() if number]
+        rows += [amount(number, f"{name} row") for name, number in counts.items() if number]
         rows += [f"a grid of {layout.grid[0]} x {layout.grid[1]}"] if layout.grid else []
+    elif table.fixed:
+        kind, length = IN_BUCKETS[report.of_biases], NO_LENGTH if report.buckets else f"any: {table.doubt}"
     shares = f"{report.share_of_embeddings:.1%} of the embeddings, {report.share_of_model:.1%} of the model"
     lines = [
         ("kind", kind),
         ("usable length", length),
         ("shape", ", ".join(rows)),
-        ("size", f"{report.parameters:,} parameters: {shares}"),
+        ("size", f"{amount(report.parameters, 'parameter')}: {shares}"),
     ]
     if isinstance(table, PositionTable) and table.layout.axes and not table.layout.grid:
         lines[1:2] = [("axes", axes_in_words(table.layout.axes))]
     fields = table.fields if isinstance(table, PositionTable) else filter(None, (table.field,))
     if values := ", ".join(f"{field} = {field.value}" for field in fields):
         lines.append(("config field", values))
-    if report.dependents:
-        more = f" and {len(report.dependents) - 3} more" if len(report.dependents) > 3 else ""
-        lines.append(("also changes", ", ".join(report.dependents[:3]) + more))
-    if learned is None:
-        return lines
-    rank = f"{learned.effective_rank:.1f}; {learned.directions_90} directions hold 90% of the variance"
-    lines.append(("effective rank", rank))
+    alike_keys = {each.table.key for each in group}
+    if others := by_layer(key for key in report.dependents if key not in alike_keys):
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        lines.append(("also changes", ", ".join(others[:3]) + more))
+    if len(group) > 1:
+        lines.append(("layers", f"{scales_of(group)}; the lines below describe {table.key}"))
+    if report.buckets:
+        lines.append(("buckets", buckets_in_words(report)))
+    return lines if learned is None else lines + measures(learned)
+
+
+def measures(learned: Learned) -> list[tuple[str, str]]:
+    """Returns pairs (name, value) of what a table learned."""
+    hold = "holds" if learned.directions_90 == 1 else "hold"
+    rank = f"{learned.effective_rank:.1f}; {amount(learned.directions_90, 'direction')} {hold} 90% of the variance"
+    lines = [("effective rank", rank)]
+    if learned.along:
+        shown = ", ".join(f"{each.neighbours:.2f} along {each.axis}" for each in learned.along)
+        lines.append(("neighbouring cells", f"correlation {shown} (1: smooth, 0: as random numbers)"))
+    if mirrored := [each for each in learned.along if each.opposites is not None]:
+        shown = ", ".join(f"{each.opposites:.2f} along {each.axis}" for each in mirrored)
+        lines.append(
+            (
+                "both directions",
+                f"a difference and its opposite: correlation {shown} (1: the direction does not matter)",
+            )
+        )
+    if learned.bias_by_distance:
+        biases = ", ".join(f"{bias:.2f} at {distance}" for distance, bias in learned.bias_by_distance)
+        lines.append(("bias by distance", f"{biases} (mean of all heads)"))
     if learned.cosine_by_distance:
         cosines = ", ".join(f"{cosine:.2f} at {distance}" for distance, cosine in learned.cosine_by_distance)
         lines.append(("cosine by distance", cosines))
@@ -101,6 +158,32 @@ def facts(report: TableReport) -> list[tuple[str, str]]:
     if learned.order_error is not None:
         lines.append(("order", f"a linear probe errs in {learned.order_error:.1%} of pairs (guessing: 50%)"))
     return lines
+
+
+def by_layer(keys: Iterable[str]) -> list[str]:
+    """Returns keys, with those of several layers as one: "layers.*.rel_pos_h (12 tensors)"."""
+    groups: dict[str, list[str]] = {}
+    for key in keys:
+        groups.setdefault(NUMBER.sub("*", key), []).append(key)
+    return [same[0] if len(same) == 1 else f"{name} ({len(same)} tensors)" for name, same in groups.items()]
+
+
+def buckets_in_words(report: TableReport) -> str:
+    """Returns which distances share a bucket, such as "0 to 7 one each; from 91 on one for all; never read: row 16"."""
+    after = [bucket for bucket in report.buckets if bucket.first is not None and bucket.first > 0]
+    before = [bucket for bucket in reversed(report.buckets) if bucket.last is not None and bucket.last < 0]
+    sides = [("before the query", [(-(b.last or 0), b.first) for b in before])]
+    sides.append(("after it", [(b.first or 0, b.last) for b in after]))
+    words = []
+    for where, steps in sides:
+        if not steps:
+            words.append(f"{where}, all distances share one")
+            continue
+        alone = next((first for first, last in steps if last is None or abs(last) != first), steps[-1][0])
+        words.append(f"{where}, distances up to {alone - 1} have one each, and all from {steps[-1][0]} on share one")
+    unread = sorted(set(range(report.table.rows)) - {bucket.row for bucket in report.buckets})
+    words += [f"no distance reads {describe_rows(tuple(unread))}"] if unread else []
+    return "; ".join(words)
 
 
 def axes_in_words(axes: Sequence[Axis]) -> str:
@@ -132,9 +215,19 @@ def name_of(group: Sequence[TableReport]) -> str:
     return keys[0] if len(keys) == 1 else f"{NUMBER.sub('*', keys[0])} ({len(keys)} tables)"
 
 
+def scales_of(group: Sequence[TableReport]) -> str:
+    """Returns the range of the root mean squares of several tables."""
+    scales = [scale_of(report) for report in group]
+    return f"root mean square {min(scales):.2g} to {max(scales):.2g}"
+
+
+def scale_of(report: TableReport) -> float:
+    return report.values.float().square().mean().sqrt().item()
+
+
 def standing_out(group: Sequence[TableReport]) -> str:
     """Returns which of several tables has values of another scale than the others, or ""."""
-    scales = [report.values.float().square().mean().sqrt().item() for report in group]
+    scales = [scale_of(report) for report in group]
     middle = sorted(scales)[len(scales) // 2]
     ratios = [max(scale, TINY) / max(middle, TINY) for scale in scales]
     if len(group) < FEWEST_ALIKE or not all(map(math.isfinite, scales)):
@@ -177,18 +270,35 @@ def sentences(report: TableReport, name: str) -> Iterator[str]:
     table, learned = report.table, report.learned
     holds = f"{table.rows:,} rows"
     if isinstance(table, PositionTable):
-        relative = any(axis.relative for axis in table.layout.axes)
+        relative = report.relative
         holds = f"{table.length:,} {'differences of positions' if relative else 'positions'}"
-    yield f"{name}: {holds} of width {table.width:,}, {report.share_of_model:.1%} of the model."
+    width = (
+        f", with a bias for each of {amount(table.width, 'head')},"
+        if report.of_biases
+        else f" of width {table.width:,},"
+    )
+    several = f" The numbers are those of {table.key}." if name != table.key else ""
+    yield f"{name}: {holds}{width} {report.share_of_model:.1%} of the model{' each' if several else ''}.{several}"
     for finding in report.findings:
         where = describe_rows(finding.rows) if len(finding.rows) < table.rows else "all rows"
         guess = " (perhaps)" if finding.what == "rarely trained" else ""
         yield f"{capitalised(where)}: {finding.what}{guess}."
-    if not report.findings and isinstance(table, PositionTable) and table.kind == "learned":
+    judged = table.fixed or (isinstance(table, PositionTable) and table.kind == "learned")
+    if not report.findings and judged:
         yield "No problems were found in its rows."
+    if table.fixed:
+        yield "Its rows are buckets of distances, so it needs no resize."
     if learned is None:
         return
-    yield f"{learned.directions_90:,} of {min(learned.rows, table.width):,} directions hold 90% of the rows' variance."
+    hold = "holds" if learned.directions_90 == 1 else "hold"
+    most = min(learned.rows, table.width)
+    yield f"{learned.directions_90:,} of {amount(most, 'direction')} {hold} 90% of the rows' variance."
+    if learned.along:
+        along = listed(f"{each.neighbours:.2f} along {each.axis}" for each in learned.along)
+        yield f"Neighbouring cells have a correlation of {along}."
+    if learned.bias_by_distance:
+        (_, here), (farthest, there) = learned.bias_by_distance[0], learned.bias_by_distance[-1]
+        yield f"The mean bias of all heads is {here:.2f} at a distance of 0 and {there:.2f} at {farthest}."
     if learned.cosine_by_distance:
         near, far = learned.cosine_by_distance[0], learned.cosine_by_distance[-1]
         yield f"Neighbouring rows have a mean cosine of {near[1]:.2f}; rows {far[0]:,} apart, {far[1]:.2f}."
@@ -203,24 +313,21 @@ def sentences(report: TableReport, name: str) -> Iterator[str]:
 def section_of(group: Sequence[TableReport], name: str) -> Section:
     """Returns the section of a table; of several tables that are alike, it shows the first."""
     report = group[0]
-    wrong = tuple(capitalised(text) for text in (*map(str, report.findings), report.table.doubt) if text)
+    doubt = "" if report.table.fixed else report.table.doubt
+    wrong = tuple(capitalised(text) for text in (*map(str, report.findings), doubt) if text)
     parts: list[Part] = [Lines(wrong)] if wrong else []
     apart = standing_out(group)
-    pairs = Pairs((*facts(report), *([("stands out", apart)] if apart else [])))
-    return Section(name_of(group), (*parts, pairs, *pictures_of(report, name)))
+    pairs = Pairs((*facts(report, group), *([("stands out", apart)] if apart else [])))
+    return Section(name_of(group), (*parts, pairs, *pictures_of(group, name)))
 
 
-def pictures_of(report: TableReport, name: str) -> Iterator[Picture]:
-    """Yields the figures of a table. Yields none if its layout is unknown, or if its rows are too few or not finite."""
-    from posembed.report.checkpoint_pictures import figures  # imports matplotlib, which the terminal does not need
+def pictures_of(group: Sequence[TableReport], name: str) -> Iterator[Picture]:
+    """Yields the figures of the first table, and of the layers.
 
-    if not isinstance(report.table, PositionTable) or report.learned is None:
-        return
-    layout = report.table.layout
-    rows = layout.split(report.values)[1].double()[:MOST_ROWS]
-    marked = [row for finding in report.findings if finding.what == "outlying" for row in finding.rows]
-    after = len(report.values) - layout.front - len(rows)
-    flat = layout.shape if len(layout.shape) == 2 and len(rows) == math.prod(layout.shape) else None
-    for kind, figure in figures(Rows(rows, layout.front, flat, after), marked):
+    Yields none if its layout is unknown, or if its rows are too few or not finite.
+    """
+    from posembed.report import checkpoint_pictures as pictures  # imports matplotlib, which the terminal does not need
+
+    for kind, figure in pictures.figures_of(group):
         title, caption = WORDS[kind]
         yield picture(figure, name=f"{name}-{kind}", described=f"{title}. {caption}", title=title, caption=caption)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from posembed._version import __version__
@@ -17,6 +16,7 @@ from posembed.errors import ArgumentError
 from posembed.files import as_bytes, reason, write_whole
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from matplotlib.figure import Figure
 
     from posembed.plots.style import Style
@@ -148,6 +148,8 @@ def render_fragment(tables: Sequence[Table], answer: Sequence[str]) -> str:
 
 
 def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # the terminal's output does not need it
+
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

@@ -1,7 +1,8 @@
 """The known model families: the layouts of their position tables, and the config fields that give their lengths.
 
 A family that transformers can build needs no entry, since its layout is read from the built model. An entry adds what
-the model's modules do not show, and what is needed if the model cannot be built.
+the model's modules do not show, and what is needed if the model cannot be built. If an entry lists all tables of a
+family, ``posembed inspect`` need not build the model, for which it would import transformers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FieldPath = tuple[str, ...]  # the path of a field in a config: ("text_config", 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownTable:
-    """One table of a family, under its key in the files.
+    """One table of a family, under its key in the files, without the prefix that models with a head add.
 
     fields: the config fields that may give its length or, for a grid, the image size. A resize changes the first field.
     default: the value if the config has none of these fields.
@@ -40,8 +41,10 @@ class Family:
 
     line: the layout of positions in a line. grid: the layout of image patches, without the grid's size. differences:
     the layout of relative positions, without their axes.
-    after_padding: whether position 0 follows the row of the config's ``pad_token_id``, as in RoBERTa.
-    tables: the tables of a family that transformers does not build.
+    after_padding: whether position 0 follows the row of the config's ``pad_token_id``, as in RoBERTa. The config then
+        gives the number of rows, not of positions.
+    tables: all tables of the family, or, if transformers does not build it, those that are known.
+    base: the name of the base model in models with a head, the first part of their keys.
     """
 
     line: TableLayout = TableLayout.BERT
@@ -49,6 +52,7 @@ class Family:
     differences: TableLayout = TableLayout.BERT
     after_padding: bool = False
     tables: tuple[KnownTable, ...] = ()
+    base: str = ""
 
     def line_in(self, config: Mapping[str, Any]) -> TableLayout:
         """Returns the layout of positions in a line. Some families count from the config's padding token."""
@@ -57,16 +61,55 @@ class Family:
 
 
 OPEN_CLIP_TEXT = ("model_cfg", "text_cfg", "context_length")
+
+
+def lines(base: str, *names: tuple[str, str], **layouts: Any) -> Family:
+    """Returns a family of texts or sounds. names: the key of each table, and the config field with its length."""
+    layout = layouts.get("line", TableLayout.BERT)
+    tables = (KnownTable(key=f"{key}.weight", fields=((field,),), layout=layout) for key, field in names)
+    return Family(base=base, tables=tuple(tables), **layouts)
+
+
+def patches(*above: str, key: str, layout: TableLayout) -> KnownTable:
+    """Returns the table of an image's patches. above: the path of the section of the config with its sizes."""
+    return KnownTable(key=key, fields=((*above, "image_size"),), patch=(*above, "patch_size"), layout=layout)
+
+
+BERT = ("embeddings.position_embeddings", "max_position_embeddings")
+ENCODER, DECODER = ((f"{side}.embed_positions", "max_position_embeddings") for side in ("encoder", "decoder"))
+AFTER_PADDING: Mapping[str, Any] = {"line": TableLayout.roberta(), "after_padding": True}
 FAMILIES: Mapping[str, Family] = {
-    **dict.fromkeys(("bert", "electra", "albert", "distilbert", "gpt2", "openai-gpt", "whisper"), Family()),
-    **dict.fromkeys(
-        ("roberta", "xlm-roberta", "camembert", "longformer", "layoutlmv3", "mpnet", "fairseq"),
-        Family(line=TableLayout.roberta(), after_padding=True),
+    **{name: lines(name, BERT) for name in ("bert", "electra", "albert", "distilbert")},
+    "gpt2": lines("transformer", ("wpe", "n_positions")),
+    "openai-gpt": lines("transformer", ("positions_embed", "n_positions")),
+    "whisper": lines(
+        "model",
+        ("encoder.embed_positions", "max_source_positions"),
+        ("decoder.embed_positions", "max_target_positions"),
     ),
-    **dict.fromkeys(("bart", "mbart", "opt", "trocr"), Family(line=TableLayout.BART)),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), lines("roberta", BERT, **AFTER_PADDING)),
+    **dict.fromkeys(("longformer", "layoutlmv3", "mpnet", "fairseq"), Family(**AFTER_PADDING)),
+    **dict.fromkeys(("bart", "mbart"), lines("model", ENCODER, DECODER, line=TableLayout.BART)),
+    "opt": lines("model", DECODER, line=TableLayout.BART),
+    "trocr": Family(line=TableLayout.BART),
     **dict.fromkeys(("nystromformer", "yoso", "mra"), Family(line=TableLayout(reserved=2))),
-    **dict.fromkeys(("clip", "clip_vision_model", "vit"), Family(grid=TableLayout.VIT)),
-    "deit": Family(grid=TableLayout.DEIT),
+    "clip": Family(
+        grid=TableLayout.VIT,
+        tables=(
+            KnownTable(
+                key="text_model.embeddings.position_embedding.weight",
+                fields=(("text_config", "max_position_embeddings"),),
+            ),
+            patches(
+                "vision_config", key="vision_model.embeddings.position_embedding.weight", layout=TableLayout.CLIP_VISION
+            ),
+        ),
+    ),
+    "clip_vision_model": Family(grid=TableLayout.VIT),
+    **{
+        name: Family(grid=layout, tables=(patches(key="embeddings.position_embeddings", layout=layout),), base=name)
+        for name, layout in (("vit", TableLayout.VIT), ("deit", TableLayout.DEIT))
+    },
     **dict.fromkeys(("llama4", "llama4_vision_model"), Family(grid=TableLayout(tail=1))),
     # Behind the differences: class token to patch, patch to class token, class token to itself.
     **dict.fromkeys(("beit", "data2vec-vision"), Family(differences=TableLayout(tail=3))),

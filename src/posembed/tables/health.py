@@ -132,9 +132,23 @@ def check_table(
     return tuple(_findings(table_rows(values).detach().to("cpu", torch.float64), layout or own, token_norm))
 
 
-def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> Iterator[Finding]:
+def check_relative(rows: Tensor) -> tuple[Finding, ...]:
+    """Lists the problems of relative rows (N, D), such as biases by difference or by bucket: rows that are not finite,
+    and rows of zeros. A small row is no problem: it says that a distance changes nothing."""
+    rows = rows.detach().to("cpu", torch.float64)
+    zeros = (rows == 0).all(dim=1)
+    unread = Finding(
+        "never trained",
+        tuple(zeros.nonzero()[:, 0].tolist()),
+        "all zeros, which is the initial value in many models",
+        "Attention does not depend on these differences of positions.",
+        UNTRAINED if zeros.all() else UNREACHED,
+    )
+    return (*_not_finite(rows), *([unread] if zeros.any() else []))
+
+
+def _not_finite(rows: Tensor) -> Iterator[Finding]:
     finite = rows.isfinite().all(dim=1)
-    places = torch.arange(layout.front, layout.front + layout.length(len(rows)))
     if not finite.all():
         yield Finding(
             "not finite",
@@ -143,6 +157,12 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
             "Every sequence that reads one of them becomes NaN.",
             "Go back to a checkpoint from before training diverged, or overwrite these rows.",
         )
+
+
+def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> Iterator[Finding]:
+    finite = rows.isfinite().all(dim=1)
+    places = torch.arange(layout.front, layout.front + layout.length(len(rows)))
+    yield from _not_finite(rows)
     places = places[finite[places]]
     rows = rows[places]
     dead = dead_rows(rows)
