@@ -217,6 +217,7 @@ def resized(old: nn.Module, tables: Mapping[str, TableSize], method: str | None)
             sizes = {axis.name: axis.size for axis in change.layout.axes} or None
             length = None if sizes else change.length
             named = method if takes(change.table.layout, change.layout, method) else None
+            named = named or change.table.method or None
             found[name] = resize_table(held[name], sizes=sizes, length=length, layout=change.table.layout, method=named)
     return found
 

@@ -25,6 +25,7 @@ from posembed.tables.layout import IMAGE_AXES, SIDES, Axis
 
 ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, the last one changing fastest
 OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
+OF_DIFFERENCES = re.compile(r"rel|bias|dist")
 OF_BIAS = re.compile(r"bias(es)?(_|\b)")
 SIDE = re.compile(r"left|right")
 STRIDES = tuple(2**power for power in range(8))  # of stages that halve an image, or of whole pixels
@@ -162,13 +163,20 @@ def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config,
             after = [each.count(doubled) for each in cells]
             if min(sizes) < 1 or sizes == after:
                 continue
-            for kind in ({"relative": True, "signed": False} if OF_BIAS.search(name) else {}, {"relative": True}):
+            for kind in kinds_of(name):
                 axes = tuple(Axis(axis, size, **kind) for axis, size in zip(chosen, sizes, strict=True))
                 here = math.prod(axis.rows for axis in axes)
                 there = math.prod(replace(axis, size=size).rows for axis, size in zip(axes, after, strict=True))
                 factor, rest = divmod(rows[1] - rows[0], there - here)
                 if factor >= 1 and not rest and (others := rows[0] - factor * here) >= 0:
                     yield Part(axes, cells, factor, others)
+
+
+def kinds_of(name: str) -> Iterator[dict[str, bool]]:
+    """Yields what the rows along an axis may be: cells or distances, and differences, if the name says so."""
+    yield {"relative": True, "signed": False} if OF_BIAS.search(name) else {}
+    if OF_DIFFERENCES.search(name):
+        yield {"relative": True}
 
 
 def consistent(choices: Sequence[Sequence[Part]]) -> tuple[Part, ...]:
@@ -212,7 +220,8 @@ def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iter
         yield tuple(Cells(field, side) for side in sides)
         return
     if patch:
-        yield tuple(Cells(field, side, patch[side], patch[side]) for side in sides)
+        stride = pair(around.get("patch_stride")) or patch
+        yield tuple(Cells(field, side, patch[side], stride[side]) for side in sides)
     staged = isinstance(around.get("patch_sizes"), list | tuple)  # patches of each stage, without padding
     for stride in STRIDES:  # a side that is no multiple is rounded up, or down without padding
         yield tuple(Cells(field, side, stride if staged else 1, stride) for side in sides)

@@ -18,7 +18,15 @@ from posembed.checkpoints.axes import Response
 from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors
 from posembed.checkpoints.layouts import found_tensor, guessed_tables, known_tables, read_by_model
 from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
-from posembed.checkpoints.rebuild import Shape, build_on_meta, config_object, models_around, responses, takes_text
+from posembed.checkpoints.rebuild import (
+    Shape,
+    build_on_meta,
+    config_object,
+    is_of_timm,
+    models_around,
+    responses,
+    takes_text,
+)
 from posembed.errors import CheckpointError
 from posembed.tables.modules import is_table_name
 
@@ -133,6 +141,8 @@ def is_ids_or_mask(key: str, shape: Shape) -> bool:
 
 def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
     """Maps names of the built model's tensors to their keys in the files, as transformers renames them on loading."""
+    if is_of_timm(getattr(model, "config", None)):
+        return {}
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key

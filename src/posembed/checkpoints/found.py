@@ -114,12 +114,13 @@ class PositionTable(FoundTable):
     """A table whose rows are understood.
 
     kind: "learned", or "sinusoidal" for fixed sines and cosines. cells: for each axis of the layout, how the config
-    gives its size; () if unknown.
+    gives its size; () if unknown. method: the method by which its library resizes it, if it is not posembed's default.
     """
 
     layout: TableLayout
     kind: str = "learned"
     cells: tuple[Cells, ...] = ()
+    method: str = ""
 
     @property
     def rows(self) -> int:

@@ -92,7 +92,8 @@ def table_with_axes(
         return table.doubted(rows)
     prefix, tail = rows
     layout = TableLayout(prefix=prefix, tail=tail, axes=found.axes, dims=found.dims)
-    return table.read_by(layout, cells=found.cells)
+    method = family_of(section(config, responses[0][0].path[:-1])).method_for(layout)
+    return replace(table.read_by(layout, cells=found.cells), method=method)
 
 
 def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: Config) -> Size | str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -48,6 +49,11 @@ def config_object(config: Mapping[str, Any]) -> Any:
     run. Raises CheckpointError for values that transformers rejects.
     """
     model_type = config.get("model_type")
+    if isinstance(config.get("architecture"), str) and model_type is None:
+        from posembed.checkpoints.timm_models import timm_config
+
+        refuse_depth(config)
+        return timm_config(config)
     if not isinstance(model_type, str):
         return None
     try:
@@ -89,11 +95,13 @@ def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
     kind = class_of(config)
     if kind is None:
         raise CheckpointError(f"config.json: transformers has no model for {type(config).__name__}")
+    library = "timm" if is_of_timm(config) else "transformers"
     try:
         with quiet(), torch.device("cpu" if buffers else "meta"), sketched():
             return kind(copy.deepcopy(config))
     except Exception as error:
-        why = f"transformers cannot build {kind.__name__} from it ({last_line(error)})"
+        name = config.architecture if is_of_timm(config) else kind.__name__
+        why = f"{library} cannot build {name} from it ({last_line(error)})"
         raise CheckpointError(f"config.json: {why}") from error
 
 
@@ -101,8 +109,10 @@ def class_of(config: Any) -> Any:
     """Returns the model class of a config object of transformers, or None if there is none.
 
     It is the class that the config names, the one that AutoModel builds or, for parts of models that AutoModel does not
-    know, the first model in the file beside the config's own.
+    know, the first model in the file beside the config's own. For timm, it is the function that builds the model.
     """
+    if is_of_timm(config):
+        return config.create
     import transformers
 
     name = str((getattr(config, "architectures", None) or [None])[0])
@@ -121,6 +131,11 @@ def class_of(config: Any) -> Any:
     own = [each for each in held.values() if is_model(each) and each.config_class is type(config)]
     own = [each for each in own if not each.__name__.endswith("PreTrainedModel")]
     return min(own, key=lambda each: (each.__name__ != name, not each.__name__.endswith(WHOLE)), default=None)
+
+
+def is_of_timm(config: Any) -> bool:
+    """Returns whether this is a ``TimmConfig``, which builds its model itself."""
+    return hasattr(config, "create")
 
 
 def is_model(kind: Any) -> bool:
@@ -229,6 +244,11 @@ def last_line(error: BaseException) -> str:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silences the warnings of Python and transformers, since models are only built to be examined."""
+    if "transformers" not in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+        return
     from transformers.utils import logging
 
     verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -245,7 +265,11 @@ def quiet() -> Iterator[None]:
 
 
 def models_around(model: nn.Module, name: str) -> Iterator[str]:
-    """Yields the paths of the transformers models inside ``model`` that hold the parameter ``name``, smallest first."""
+    """Yields the paths of the transformers models inside ``model`` that hold the parameter ``name``, smallest first.
+    A model of timm is one whole."""
+    if is_of_timm(getattr(model, "config", None)):
+        yield ""
+        return
     from transformers import PreTrainedModel
 
     parts = name.split(".")

@@ -22,7 +22,7 @@ from posembed.checkpoints.found import PositionTable, TableSize
 from posembed.checkpoints.inputs import (
     inputs_of,
 )
-from posembed.checkpoints.rebuild import last_line, models_around
+from posembed.checkpoints.rebuild import is_of_timm, last_line, models_around
 from posembed.checkpoints.small_copies import (
     MOST_CELLS,
     TOLERANCE,
@@ -44,7 +44,7 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
     first, reasons = changes[0].table, []
     larger = "; if the window is larger than its smallest map, first set a larger image_size in config.json"
     remedy = larger if target.of_window else ""
-    for change in changes:
+    for change in () if is_of_timm(getattr(old_model, "config", None)) else changes:
         for layout in (change.table.layout, change.layout):
             if len(layout.axes) == 2 and layout.axes[0].relative and len(set(layout.shape)) > 1:
                 return (
@@ -171,6 +171,8 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
         return "" if used[-1] else "the largest coordinate does not read the last row"
     if len(layout.axes) == 1 and in_window(size.table) and is_around_zero(used):
         return ""  # of a window that is larger than the map, no two cells are farthest apart
+    if len(layout.axes) == 1 and layout.axes[0].relative and is_around_zero(used) and (used[0] or used[-1]):
+        return ""  # of pooled keys (MViTv2): the smallest difference is that of the first query and the last key
     if not used.all():
         return f"the model reads {int(used.sum())} of its {len(cells)} rows"
     apart = len(layout.axes) == 1 or len(layout.dims) > 1  # no order to be shown

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.found import ConfigField, PositionTable, TableSize
-from posembed.checkpoints.rebuild import LAYERS, last_line, quiet
+from posembed.checkpoints.rebuild import LAYERS, class_of, is_of_timm, last_line, quiet
 
 FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
@@ -53,11 +53,11 @@ def small_copy(
     make_small(config, narrow=narrow, few_layers=few_layers)
     for field, value in settings:
         set_in(config, field, value)
-    kind: Any = type(model)
+    kind: Any = class_of(config) if is_of_timm(config) else type(model)
     with torch.device("meta"):
         sketch = kind(copy.deepcopy(config))
     if sum(tensor.numel() for tensor in (*sketch.parameters(), *sketch.buffers())) > MOST_NUMBERS:
-        raise TooLarge(f"{kind.__name__} is too large to be tried")
+        raise TooLarge(f"{type(model).__name__} is too large to be tried")
     small: nn.Module = kind(config).float().eval()
     for parameter in small.parameters():
         if not parameter.any():  # gates and scales of zero would hide which rows are read
@@ -78,6 +78,10 @@ def set_in(config: Any, field: ConfigField, value: Any) -> None:
 
 def make_small(config: Any, *, narrow: bool, few_layers: bool = True) -> None:
     """Shrinks a config object and its nested configs in place. Lengths and image sizes stay the same."""
+    if is_of_timm(config):
+        if few_layers:
+            config.make_small()
+        return
     from transformers import PretrainedConfig
 
     numbers = [(name, value) for name, value in vars(config).items() if type(value) is int]

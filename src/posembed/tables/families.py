@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from posembed.tables.layout import TableLayout
+from posembed.tables.layout import IMAGE_AXES, TableLayout
 
 FieldPath = tuple[str, ...]  # the path of a field in a config: ("text_config", "max_position_embeddings")
 
@@ -42,6 +42,7 @@ class Family:
     the layout of relative positions, without their axes.
     after_padding: whether position 0 follows the row of the config's ``pad_token_id``, as in RoBERTa.
     tables: the tables of a family that transformers does not build.
+    on_differences: the method of the family's own code for differences on a grid, if it is not posembed's default.
     """
 
     line: TableLayout = TableLayout.BERT
@@ -49,6 +50,12 @@ class Family:
     differences: TableLayout = TableLayout.BERT
     after_padding: bool = False
     tables: tuple[KnownTable, ...] = ()
+    on_differences: str = ""
+
+    def method_for(self, layout: TableLayout) -> str:
+        """Returns the method of the family's own code for a table in this layout; "" for posembed's default."""
+        on_grid = [axis.name for axis in layout.axes if axis.relative and axis.signed] == list(IMAGE_AXES)
+        return self.on_differences if on_grid else ""
 
     def line_in(self, config: Mapping[str, Any]) -> TableLayout:
         """Returns the layout of positions in a line. Some families count from the config's padding token."""
@@ -84,6 +91,8 @@ FAMILIES: Mapping[str, Family] = {
         )
     ),
     "timm": Family(
+        differences=TableLayout(tail=3),
+        on_differences="timm",
         tables=(
             KnownTable(
                 key="pos_embed",
