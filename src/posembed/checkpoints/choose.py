@@ -12,13 +12,14 @@ from numbers import Integral
 from typing import Any
 
 from posembed.checkpoints.found import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
+from posembed.checkpoints.rebuild import is_of_timm
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import IMAGE_AXES, SIDES, TableLayout, are_sides
 
 # The fields of the text length, for models that also have tables for other lengths (2-D boxes, episodes).
 TEXT_LENGTH = ("max_position_embeddings", "n_positions")
 NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|ep_len|2d|box|grid|window|mel|patches")
-WINDOWED = re.compile(r"^window_size$")
+WINDOWED = re.compile(r"^window_sizes?$")
 MOST_POSITIONS = 10_000_000
 
 
@@ -304,4 +305,8 @@ def why_none(found: Found) -> str:
         return "; ".join(dict.fromkeys(found.blocked.values()))
     if found.model is None:
         return "no tensor has the name and shape of a position table"
+    if is_of_timm(found.config):
+        from posembed.checkpoints.timm_models import why_no_table
+
+        return why_no_table(found.model) or "no image size changes the shape of a tensor of this model"
     return "no length or image size in config.json changes the shape of a tensor, and no tensor has the name of a table"

@@ -8,7 +8,7 @@ model's family. If it lists none, they are guessed from names and shapes (``layo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -102,7 +102,10 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     ]
     changing = set(tables).union(*buffers.values())
     guesses = (guess for guess in guessed_tables(config, tensors) if guess.key not in changing)
-    listed += [replace(guess, field=None).doubted(unchanged(guess)) for guess in guesses]
+    if is_of_timm(known):
+        listed += unchanged_of_timm(known, tensors, changing)
+    else:
+        listed += [replace(guess, field=None).doubted(unchanged(guess)) for guess in guesses]
     # Ids and causal masks of a table's length that old files hold but the model no longer has.
     held = set(model.state_dict())
     sizes = {size for table in listed if isinstance(table, PositionTable) for size in (table.rows, table.length)}
@@ -114,6 +117,14 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     )
     responding = frozenset(field for field, _ in found)
     return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding)
+
+
+def unchanged_of_timm(known: Any, tensors: Tensors, changing: set[str]) -> Iterator[FoundTable]:
+    """Yields the tables of a model of timm that no size changes."""
+    from posembed.checkpoints.timm_models import SAME_ROWS, unchanged_tables
+
+    for key, reason in unchanged_tables(known, tensors.keys() - changing).items():
+        yield replace(found_tensor(tensors, key), fixed=reason == SAME_ROWS).doubted(reason)
 
 
 def unchanged(table: FoundTable) -> str:

@@ -37,6 +37,8 @@ from posembed.tables.modules import is_layer, is_table_name, parent, shown_layou
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
 CLASS_TOKENS = re.compile(r"cls|class|dist")
 CLASS_TOKEN = re.compile(r"(cls|class|dist\w*)_token$")
+BRANCH = re.compile(r"_\d+$")
+POOLS = ("AttentionPool2d",)  # of timm, whose row 0 is that of the mean of all cells
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
@@ -154,11 +156,16 @@ def line_layout(
 
 
 def class_tokens(model: nn.Module, name: str) -> int:
-    """Counts the class and distillation tokens in the nearest module that has any."""
+    """Counts the class and distillation tokens in the nearest module that has any. CrossViT numbers its branches."""
+    whole = name
+    if type(model.get_submodule(parent(name))).__name__ in POOLS:
+        return 1
     while name:
         name = name.rpartition(".")[0]
         own = model.get_submodule(name).named_parameters(recurse=False)
-        tokens = [token for token_name, token in own if CLASS_TOKENS.search(token_name)]
+        branch = BRANCH.findall(whole)
+        tokens = [token for token_name, token in own if CLASS_TOKENS.search(token_name)
+                  and BRANCH.findall(token_name) in ([], branch)]  # fmt: skip
         if tokens:
             return sum(token.numel() // token.shape[-1] for token in tokens)
     return 0

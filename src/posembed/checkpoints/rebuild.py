@@ -31,10 +31,11 @@ OTHER_SIZES = re.compile(
 )
 # Fields that give the number of cells of a square grid, and fields of sizes that are no lengths of a text.
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
-OTHER_AXES = re.compile(r"^(window_size|num_mel_bins|num_image_with_embedding|bias_max_distance)$")
+OTHER_AXES = re.compile(r"^(window_sizes?|num_mel_bins|num_image_with_embedding|bias_max_distance)$")
 BUCKETS = re.compile(r"^(relative_attention_)?num_buckets$")  # of distances
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 WHOLE = ("Model", "Transformer", "Backbone")  # the last words in the names of whole models
+SMALL = 2**20  # values of a table, whose device the buffers of timm's models take
 # The limits for a config. The deepest published models have 1,000 layers of about 20 modules.
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 
@@ -96,8 +97,9 @@ def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
     if kind is None:
         raise CheckpointError(f"config.json: transformers has no model for {type(config).__name__}")
     library = "timm" if is_of_timm(config) else "transformers"
+    kept = SMALL if buffers and library == "timm" else 0
     try:
-        with quiet(), torch.device("cpu" if buffers else "meta"), sketched():
+        with quiet(), torch.device("cpu" if buffers else "meta"), sketched(kept):
             return kind(copy.deepcopy(config))
     except Exception as error:
         name = config.architecture if is_of_timm(config) else kind.__name__
@@ -138,6 +140,13 @@ def is_of_timm(config: Any) -> bool:
     return hasattr(config, "create")
 
 
+def is_built_by_timm(module: nn.Module) -> bool:
+    """Returns whether ``timm.create_model`` built a module, so that it can build it again."""
+    settings = getattr(module, "pretrained_cfg", None)
+    known = isinstance(settings, Mapping) and bool(settings.get("architecture")) and hasattr(module, "_model_args")
+    return known and type(module).__module__.startswith("timm.")
+
+
 def is_model(kind: Any) -> bool:
     from transformers import PreTrainedModel
 
@@ -145,8 +154,11 @@ def is_model(kind: Any) -> bool:
 
 
 @contextmanager
-def sketched() -> Iterator[None]:
-    """Moves every new parameter to the meta device, and stops the construction of a model with too many modules."""
+def sketched(kept: int = 0) -> Iterator[None]:
+    """Moves every new parameter to the meta device, and stops the construction of a model with too many modules.
+
+    kept: the number of values up to which a parameter is not moved.
+    """
     registered = count(1)
 
     def stop(*_: object) -> None:
@@ -154,7 +166,7 @@ def sketched() -> Iterator[None]:
             raise CheckpointError(f"the model has more than {MOST_MODULES:,} modules, the limit for rebuilding a model")
 
     def move(module: nn.Module, name: str, parameter: Any) -> Any:
-        if parameter is None or parameter.is_meta:
+        if parameter is None or parameter.is_meta or parameter.numel() <= kept:
             return None
         return nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
 
@@ -231,7 +243,7 @@ def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: An
         for alias, canonical in getattr(part, "attribute_map", {}).items():
             if canonical == path[-1]:
                 section.pop(alias, None)
-        section[path[-1]] = value
+        section[path[-1]] = known.in_json(path[-1], value) if is_of_timm(known) else value
     return changed
 
 

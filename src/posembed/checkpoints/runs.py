@@ -36,6 +36,7 @@ from posembed.checkpoints.small_copies import (
 from posembed.tables.layout import are_sides
 
 BLOCK = 2  # the side of a block of patches, in models that merge patches
+CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU)  # a ReLU makes those of a ResNet
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 
 
@@ -140,12 +141,12 @@ def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
 def gradients_and_cells(
     model: nn.Module, inputs: Mapping[str, Any], tensors: Sequence[Tensor]
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Returns the gradients of a run with respect to tensors, and to the outputs of all convolutions and linear layers.
+    """Returns the gradients of a run with respect to tensors, and to the outputs of all layers that may make cells.
 
     Patches become cells in one of these layers. Where a table is added to its output, both have the same gradient.
     """
     outputs: list[Tensor] = []
-    layers = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Conv3d | nn.Linear)]
+    layers = [module for module in model.modules() if isinstance(module, CELLS)]
     hooks = [layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output)) for layer in layers]
     try:
         total = random_total(model, inputs)

@@ -19,6 +19,7 @@ FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
 FEW_CELLS = (12, 16)  # cells along an axis of a copy whose true size would take too long
 MOST_CELLS = 1024  # the maximum number of grid cells to compare with all patches
+MOST_CELLS_OF_TIMM = 10_000  # whose stages and windows fit few sizes of images
 MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
 TOLERANCE = 1e-4
 LOUDER = 10  # the factor by which initial weights are multiplied
@@ -119,7 +120,8 @@ def copies(
 ) -> list[nn.Module]:
     """Builds small copies of the old and the new model. Images of many cells are made smaller in both."""
     whole = target.of_window or target.limited is not None  # a limit may not be smaller than a sound's chunks
-    many = max(change.length for change in target.changes) > MOST_CELLS and not whole
+    most = MOST_CELLS_OF_TIMM if is_of_timm(getattr(models[0], "config", None)) else MOST_CELLS
+    many = max(change.length for change in target.changes) > most and not whole
     settings = [given for field in target.values if many and (given := smaller(table, field))]
     with undisturbed():
         try:

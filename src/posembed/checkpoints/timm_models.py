@@ -7,9 +7,11 @@ names that it takes them by, and builds the model, which keeps it as ``model.con
 from __future__ import annotations
 
 import copy
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from fractions import Fraction
 from importlib import import_module
 from typing import Any
 
@@ -20,8 +22,28 @@ from posembed.checkpoints.found import pair
 from posembed.checkpoints.rebuild import Shape, build_on_meta, shapes_of
 from posembed.errors import CheckpointError
 
-SIZES = ("img_size", "window_size")  # arguments of timm's models
-FEW_LAYERS = 2
+SIZES = ("img_size", "window_size", "window_sizes")  # arguments of timm's models
+FEW_LAYERS: tuple[dict[str, Any], ...] = (
+    *({"depth": layers} for layers in (2, 3, 4, 6)),
+    *({"depths": (1,) * stages} for stages in (3, 4, 5)),
+    *({"depths": (2,) * stages} for stages in (3, 4, 5)),
+)
+# What may be a table, if no size changes it, and what is none.
+TABLE = re.compile(
+    r"(pos_embed\w*|pos_emb|patch_pos|pixel_pos|attention_biases|relative_position_bias_table|rel_pos_[hw]|"
+    r"(height|width)_rel|position_embedding_table)$"
+)
+SAME_ROWS = (
+    "no argument of timm's model changes its shape. The model reads images of other sizes with the same rows, so it "
+    "needs no resize"
+)
+IN_CODE = "no argument of timm's model changes its shape: its size is a number in the model's code"
+NO_TABLE = (
+    (re.compile(r"cpb_mlp|meta_mlp|rel_pos\.mlp"), "a small network computes a bias from the distance of two patches"),
+    (re.compile(r"pos_embe?d\.token_projection"), "a layer reads sines and cosines of the position"),
+    (re.compile(r"(pos_(block|conv|enc|embe?d)|cpe|crpe\d?)\.(?!.*qkv).*weight$"), "a convolution stands for them"),
+)
+NUMBER = re.compile(r"\.\d+(?=\.)")
 SAVED = ("num_classes", "global_pool")  # settings that timm reads from the top of config.json
 
 
@@ -34,6 +56,7 @@ class TimmConfig:
     def __init__(self, architecture: str, args: Mapping[str, Any], pretrained: Mapping[str, Any]) -> None:
         self.architecture, self.args, self.pretrained = architecture, dict(args), dict(pretrained)
         self._known: dict[str, Any] | None = None
+        self.windows: list[int] = []  # of each stage
 
     @staticmethod
     def create(config: TimmConfig) -> nn.Module:
@@ -50,6 +73,7 @@ class TimmConfig:
         if self._known is None:
             model = build_on_meta(self)
             self._known = patches_of(model) | dict(found_sizes(self, model))
+            self.windows = windows_of(model)
         return self._known
 
     @property
@@ -68,9 +92,23 @@ class TimmConfig:
     def window_size(self, value: Any) -> None:
         self._set("window_size", value)
 
+    @property
+    def window_sizes(self) -> Any:
+        return self.sizes.get("window_sizes")
+
+    @window_sizes.setter
+    def window_sizes(self, value: Any) -> None:
+        self._set("window_sizes", value)
+
     def _set(self, name: str, value: Any) -> None:
+        self.args[name] = self.in_json(name, value)
         self._known = {**self.sizes, name: value}
-        self.args[name] = value
+
+    def in_json(self, name: str, value: Any) -> Any:
+        """Returns the argument that a size stands for. The windows of several stages grow by one factor."""
+        if name != "window_sizes":
+            return value
+        return [Fraction(value, self.sizes[name]) * each // 1 for each in self.windows]
 
     @property
     def input_size(self) -> Any:
@@ -90,19 +128,28 @@ class TimmConfig:
 
     def make_small(self) -> None:
         """Leaves few layers, if the architecture takes their number as an argument and keeps its tables."""
-        before = {length(name) for name in shapes_of(build_on_meta(self))}
-        for args in ({"depth": FEW_LAYERS}, *({"depths": (1,) * stages} for stages in (3, 4, 5))):
+        before = shapes_without_layers(self)
+        for args in FEW_LAYERS:
             small = copy.deepcopy(self)
             small.args |= args
             with suppress(CheckpointError):
-                if {length(name) for name in shapes_of(build_on_meta(small))} == before:
+                if shapes_without_layers(small) == before:
                     self.args |= args
                     return
 
 
-def length(name: str) -> str:
-    """Returns the name of a tensor without the number of its layer."""
-    return ".".join("N" if part.isdigit() else part for part in name.split("."))
+def shapes_without_layers(config: TimmConfig) -> list[set[tuple[str, Shape]]]:
+    """Returns the names of a model's tensors without the numbers of layers, with their shapes for images of the model's
+    size and of twice that size: a window and a whole image may have the same size."""
+    larger = copy.deepcopy(config)
+    if "img_size" in larger.sizes:
+        larger.img_size = doubled(larger.img_size)
+    return [{(NUMBER.sub(".N", name), shape) for name, shape in shapes_of(build_on_meta(each)).items()}
+            for each in (config, larger)]
+
+
+def doubled(size: Any) -> Any:
+    return 2 * size if isinstance(size, int) else [2 * side for side in size]
 
 
 def timm_config(config: Mapping[str, Any]) -> TimmConfig | None:
@@ -123,25 +170,16 @@ def timm_config(config: Mapping[str, Any]) -> TimmConfig | None:
     return TimmConfig(architecture, args if isinstance(args, Mapping) else {}, trained)
 
 
-def is_of_timm(module: nn.Module) -> bool:
-    """Returns whether ``timm.create_model`` built the module."""
-    timm = sys.modules.get("timm")  # already imported if the module is one of its models
-    return (
-        timm is not None
-        and type(module).__module__.startswith("timm.")
-        and isinstance(getattr(module, "pretrained_cfg", None), Mapping)
-        and bool(module.pretrained_cfg.get("architecture"))  # type: ignore[union-attr, operator]
-    )
-
-
 def found_sizes(config: TimmConfig, model: nn.Module) -> Iterator[tuple[str, Any]]:
     """Yields the sizes that a model takes as arguments, with the values that it has without them."""
     shapes = shapes_of(model)
     for name in SIZES:
-        candidates = [config.args[name]] if name in config.args else values_of(model, name, config)
+        candidates = values_of(model, name, config)
+        if name in config.args and name != "window_sizes":
+            candidates = [config.args[name]]
         for value in candidates:
             given = copy.deepcopy(config)
-            given.args[name] = value
+            given.args[name] = windows_of(model) if name == "window_sizes" else value
             try:
                 if shapes_of(build_on_meta(given)) == shapes:
                     yield name, value
@@ -153,11 +191,21 @@ def found_sizes(config: TimmConfig, model: nn.Module) -> Iterator[tuple[str, Any
 
 def values_of(model: nn.Module, name: str, config: TimmConfig) -> list[Any]:
     """Returns the values that an argument of a model may have: those of its modules' attributes, the first one first."""
+    if name == "window_sizes":
+        return windows_of(model)[:1]
     held = [getattr(module, name, None) for module in model.modules()]
     default = getattr(model, "default_cfg", {}).get("input_size", (None,))
     held += [config.input_size, default[1:]] if name == "img_size" else []
     sides = [value for each in held if (value := pair(each if not isinstance(each, tuple) else list(each)))]
     return [list(value) if value[0] != value[1] else value[0] for value in dict.fromkeys(sides)]
+
+
+def windows_of(model: nn.Module) -> list[int]:
+    """Returns the size of the windows in each stage of a model, if its windows are squares."""
+    stages = getattr(model, "stages", ())
+    held = [next((m.window_size for m in stage.modules() if hasattr(m, "window_size")), 0) for stage in stages]
+    first = next(filter(None, held), None)  # the first stage may have no windows, but takes an argument for them
+    return [each or first for each in held] if first and all(type(each) is int for each in held) else []
 
 
 def patches_of(model: nn.Module) -> dict[str, list[int]]:
@@ -167,6 +215,40 @@ def patches_of(model: nn.Module) -> dict[str, list[int]]:
     if len(layers) != 1 or any(map(bool, layers[0].padding)):
         return {}
     return {"patch_size": list(layers[0].kernel_size), "patch_stride": list(layers[0].stride)}
+
+
+def reads_larger_images(config: TimmConfig) -> bool:
+    """Returns whether the model runs on images of twice its size. It runs on the meta device, which computes shapes."""
+    larger = copy.deepcopy(config)
+    sides = pair(larger.img_size) or (224, 224)
+    if "img_size" in larger.sizes:
+        larger.img_size = doubled(larger.img_size)
+    try:
+        with torch.no_grad(), torch.device("meta"):
+            build_on_meta(larger).eval()(torch.empty(1, config.num_channels, *map(doubled, sides)))
+    except Exception:  # each model raises its own errors
+        return False
+    return True
+
+
+def unchanged_tables(config: TimmConfig, keys: Iterable[str]) -> dict[str, str]:
+    """Returns the tables among these tensors, which no size changes, each with the reason."""
+    found = [key for key in keys if TABLE.search(key)]
+    if not found:
+        return {}
+    if reads_larger_images(config):
+        return dict.fromkeys(found, SAME_ROWS)
+    sides = " x ".join(map(str, pair(config.img_size) or ()))
+    return dict.fromkeys(found, f"{IN_CODE}, and the model reads images of {sides} pixels alone")
+
+
+def why_no_table(model: nn.Module) -> str:
+    """Returns how a model without a table knows positions, as far as the names of its parameters show it."""
+    names = [name for name, _ in model.named_parameters()]
+    for pattern, words in NO_TABLE:
+        if name := next((name for name in names if pattern.search(name)), ""):
+            return f"this model has no table of positions: {words} ({name}), and no image size changes its shape"
+    return ""
 
 
 def loaded_by_timm(model: nn.Module, tables: Mapping[str, Tensor]) -> dict[str, Tensor]:
