@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from census_models import Model, Path_, import_timm, randomize
 from census_runs import TEXT_TOKENS, answer, around, last_frame, last_line, new_inputs
+from census_timm import unlike_timm
 from torch import Tensor, nn
 
 from posembed import inspect_checkpoint, resize_checkpoint
@@ -208,6 +209,8 @@ def judge(model: Model, old: nn.Module, names: set[str], call: dict[str, Any], o
         wrong.append("no table has another shape")
     for name in call["resized"]:
         wrong.extend(not_kept(name, before[name].detach(), after[name].detach(), call))
+    if model.library == "timm":
+        wrong.extend(unlike_timm(old, new, out, call))
     run(model, old, new, call)
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from census_runs import runs_at_all
+from census_timm import LARGE, SMALLER
 from torch import Tensor, nn
 
 from posembed.checkpoints.small_copies import make_small
@@ -58,6 +59,7 @@ NOT_TABLES: Mapping[str, str] = {
 }  # fmt: skip
 LEVELS = ("short and narrow", "narrow", "few layers", "as published")
 MOST_NUMBERS = 100_000_000
+MOST_TIMM = 150_000_000
 SHORT, LONG = 64, 256  # a longer text table is shortened to about SHORT positions
 MOST_CELLS = 16  # the cells on a side of a grid
 FEW_LAYERS = 2
@@ -335,7 +337,7 @@ def timm_models(name: str) -> Iterator[Model]:
             continue
         numbers = sum(parameter.numel() for parameter in sketch.parameters())
         named = table_names(sketch)
-        if not named or numbers > MOST_NUMBERS or numbers >= smallest_of.get(named, (MOST_NUMBERS,))[0]:
+        if not named or numbers > MOST_TIMM or numbers >= smallest_of.get(named, (MOST_TIMM,))[0]:
             continue
         smallest_of[named] = numbers, model
     for _, model in smallest_of.values():
@@ -344,6 +346,10 @@ def timm_models(name: str) -> Iterator[Model]:
             if table_shapes(whole) == table_shapes(few):
                 model.config, model.level = {"depth": FEW_LAYERS}, LEVELS[2]
         height, width = model.build(device="meta").default_cfg["input_size"][1:]
+        if height > LARGE:
+            with suppress(Exception):
+                model.build(model.config | {"img_size": SMALLER}, device="meta")
+                height = width = model.config["img_size"] = SMALLER
         model.sizes = {("img_size",): height if height == width else (height, width)}
         for window in (7, 8, 12, 14, 16):  # the windows of published models, if any
             with suppress(Exception):

@@ -40,6 +40,7 @@ CLASS_TOKEN = re.compile(r"(cls|class|dist\w*)_token$")
 BRANCH = re.compile(r"_\d+$")
 POOLS = ("AttentionPool2d",)  # of timm, whose row 0 is that of the mean of all cells
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
+REGISTERS = re.compile(r"(^|\.)reg_token$")  # timm adds the table after it has put them behind the class token
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 FARTHEST = ("relative_attention_max_distance", "max_bucket_distance")
@@ -114,6 +115,8 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
         return (0, others) if family.grid.tail else (others, 0)
     if others == tokens + behind:
         return tokens, behind
+    if others > tokens and others == tokens + tokens_around(model, name, REGISTERS):
+        return others, 0
     cells = " x ".join(str(axis.size) for axis in found.axes)
     if tokens == 0 and others <= MOST_OTHERS:
         for prefix, tail in ((others, 0), (0, others)):

@@ -19,7 +19,7 @@ FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
 FEW_CELLS = (12, 16)  # cells along an axis of a copy whose true size would take too long
 MOST_CELLS = 1024  # the maximum number of grid cells to compare with all patches
-MOST_CELLS_OF_TIMM = 10_000  # whose stages and windows fit few sizes of images
+MOST_CELLS_OF_TIMM = 4096  # whose stages and windows fit few sizes of images
 MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
 TOLERANCE = 1e-4
 LOUDER = 10  # the factor by which initial weights are multiplied
@@ -120,9 +120,13 @@ def copies(
 ) -> list[nn.Module]:
     """Builds small copies of the old and the new model. Images of many cells are made smaller in both."""
     whole = target.of_window or target.limited is not None  # a limit may not be smaller than a sound's chunks
-    most = MOST_CELLS_OF_TIMM if is_of_timm(getattr(models[0], "config", None)) else MOST_CELLS
-    many = max(change.length for change in target.changes) > most and not whole
-    settings = [given for field in target.values if many and (given := smaller(table, field))]
+    longest = max(change.length for change in target.changes)
+    settings: list[list[tuple[ConfigField, Any]]] = []
+    if not whole and is_of_timm(getattr(models[0], "config", None)):
+        if narrow and longest > MOST_CELLS_OF_TIMM:
+            settings = [halved(field, value) for field, value in target.values.items()]
+    elif not whole and longest > MOST_CELLS:
+        settings = [given for field in target.values if (given := smaller(table, field))]
     with undisturbed():
         try:
             made = []
@@ -145,6 +149,11 @@ def smaller(table: PositionTable, field: ConfigField) -> list[tuple[ConfigField,
     cells = [each for each in table.cells if each.field == field]
     values = [[each.value(few) for each in cells] for few in FEW_CELLS]
     return [(field, sides[0] if isinstance(field.value, int) else sides) for sides in values if sides]
+
+
+def halved(field: ConfigField, value: Any) -> list[tuple[ConfigField, Any]]:
+    """Returns an image size twice: half of the old value, and half of the new one."""
+    return [(field, size // 2 if isinstance(size, int) else [side // 2 for side in size]) for size in (field.value, value)]
 
 
 def random_total(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import fields
 from fractions import Fraction
 from importlib import import_module
 from typing import Any
@@ -44,7 +45,6 @@ NO_TABLE = (
     (re.compile(r"(pos_(block|conv|enc|embe?d)|cpe|crpe\d?)\.(?!.*qkv).*weight$"), "a convolution stands for them"),
 )
 NUMBER = re.compile(r"\.\d+(?=\.)")
-SAVED = ("num_classes", "global_pool")  # settings that timm reads from the top of config.json
 
 
 class TimmConfig:
@@ -164,9 +164,11 @@ def timm_config(config: Mapping[str, Any]) -> TimmConfig | None:
         return None
     if not timm.is_model(architecture):
         return None
-    trained, args = config.get("pretrained_cfg"), config.get("model_args")
+    args, trained = config.get("model_args"), config.get("pretrained_cfg", config)  # older files have one level
     trained = dict(trained) if isinstance(trained, Mapping) else {}
-    trained |= {name: config[name] for name in SAVED if name in config}
+    trained |= {name: config[name] for name in ("num_classes",) if name in config}
+    known = {each.name for each in fields(import_module("timm.models").PretrainedCfg)}
+    trained = {name: value for name, value in trained.items() if name in known}
     return TimmConfig(architecture, args if isinstance(args, Mapping) else {}, trained)
 
 
