@@ -117,7 +117,10 @@ def plan_edit(
         others = tuple(buffers_without_model(tensors, found, target))
         return Edit(target, changed_tables(tensors, target, method), others, new_config, fields=fields)
     try:
-        new_model = build_on_meta(config_object(new_config))
+        known = config_object(new_config)
+        if is_of_timm(known):
+            known.keep_sizes(found.config, fields)
+        new_model = build_on_meta(known)
     except CheckpointError as error:
         if not isinstance(target.value, list):
             raise

@@ -44,6 +44,8 @@ def find_tables(config: Config | None, tensors: Tensors) -> Found:
         found = Found(tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors)))
     else:
         try:
+            if is_of_timm(known):
+                known.to_dict()  # finds its sizes, which all copies keep
             model = build_on_meta(known)
         except CheckpointError as error:
             # transformers supports the model but cannot build it: a package is missing, or a value is wrong.

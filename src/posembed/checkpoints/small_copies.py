@@ -80,8 +80,7 @@ def set_in(config: Any, field: ConfigField, value: Any) -> None:
 def make_small(config: Any, *, narrow: bool, few_layers: bool = True) -> None:
     """Shrinks a config object and its nested configs in place. Lengths and image sizes stay the same."""
     if is_of_timm(config):
-        if few_layers:
-            config.make_small()
+        config.args |= config.few_layers if few_layers else {}
         return
     from transformers import PretrainedConfig
 
@@ -127,6 +126,9 @@ def copies(
             settings = [halved(field, value) for field, value in target.values.items()]
     elif not whole and longest > MOST_CELLS:
         settings = [given for field in target.values if (given := smaller(table, field))]
+    if few_layers and is_of_timm(getattr(models[0], "config", None)):
+        for model in models:  # the same layers
+            model.config.few_layers = models[0].config.few_layers
     with undisturbed():
         try:
             made = []
@@ -153,7 +155,9 @@ def smaller(table: PositionTable, field: ConfigField) -> list[tuple[ConfigField,
 
 def halved(field: ConfigField, value: Any) -> list[tuple[ConfigField, Any]]:
     """Returns an image size twice: half of the old value, and half of the new one."""
-    return [(field, size // 2 if isinstance(size, int) else [side // 2 for side in size]) for size in (field.value, value)]
+    return [
+        (field, size // 2 if isinstance(size, int) else [side // 2 for side in size]) for size in (field.value, value)
+    ]
 
 
 def random_total(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:

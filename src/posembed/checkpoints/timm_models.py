@@ -1,7 +1,7 @@
 """Models of timm, built from the config.json that timm writes: architecture, model_args, pretrained_cfg.
 
-timm has no config objects. A ``TimmConfig`` stands for one: it has the sizes that ``timm.create_model`` takes, under the
-names that it takes them by, and builds the model, which keeps it as ``model.config``.
+timm has no config objects. A ``TimmConfig`` stands for one: it has the sizes that ``timm.create_model`` takes, and
+builds the model, which keeps it as ``model.config``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from fractions import Fraction
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.found import pair
-from posembed.checkpoints.rebuild import Shape, build_on_meta, shapes_of
+from posembed.checkpoints.found import ConfigField, pair
+from posembed.checkpoints.rebuild import Shape, build_on_meta, quiet, shapes_of
 from posembed.errors import CheckpointError
 
 SIZES = ("img_size", "window_size", "window_sizes")  # arguments of timm's models
@@ -104,6 +105,11 @@ class TimmConfig:
         self.args[name] = self.in_json(name, value)
         self._known = {**self.sizes, name: value}
 
+    def keep_sizes(self, other: TimmConfig, fields: Mapping[ConfigField, Any]) -> None:
+        """Takes over the sizes that were found for the same model with other values of some config fields."""
+        self._known = other.sizes | {each.path[-1]: value for each, value in fields.items()}
+        self.windows = other.windows
+
     def in_json(self, name: str, value: Any) -> Any:
         """Returns the argument that a size stands for. The windows of several stages grow by one factor."""
         if name != "window_sizes":
@@ -126,16 +132,17 @@ class TimmConfig:
         """Returns the content of config.json, with the sizes that timm takes by default."""
         return {"model_args": {**self.args, **self.sizes, "architecture": self.architecture}}
 
-    def make_small(self) -> None:
-        """Leaves few layers, if the architecture takes their number as an argument and keeps its tables."""
+    @cached_property
+    def few_layers(self) -> dict[str, Any]:
+        """The arguments that leave few layers, but all tables; {} if the model takes no such arguments."""
         before = shapes_without_layers(self)
         for args in FEW_LAYERS:
             small = copy.deepcopy(self)
             small.args |= args
             with suppress(CheckpointError):
                 if shapes_without_layers(small) == before:
-                    self.args |= args
-                    return
+                    return args
+        return {}
 
 
 def shapes_without_layers(config: TimmConfig) -> list[set[tuple[str, Shape]]]:
@@ -144,8 +151,10 @@ def shapes_without_layers(config: TimmConfig) -> list[set[tuple[str, Shape]]]:
     larger = copy.deepcopy(config)
     if "img_size" in larger.sizes:
         larger.img_size = doubled(larger.img_size)
-    return [{(NUMBER.sub(".N", name), shape) for name, shape in shapes_of(build_on_meta(each)).items()}
-            for each in (config, larger)]
+    return [
+        {(NUMBER.sub(".N", name), shape) for name, shape in shapes_of(build_on_meta(each)).items()}
+        for each in (config, larger)
+    ]
 
 
 def doubled(size: Any) -> Any:
@@ -192,7 +201,7 @@ def found_sizes(config: TimmConfig, model: nn.Module) -> Iterator[tuple[str, Any
 
 
 def values_of(model: nn.Module, name: str, config: TimmConfig) -> list[Any]:
-    """Returns the values that an argument of a model may have: those of its modules' attributes, the first one first."""
+    """Returns the values that an argument of a model may have: those of its modules' attributes."""
     if name == "window_sizes":
         return windows_of(model)[:1]
     held = [getattr(module, name, None) for module in model.modules()]
@@ -262,7 +271,7 @@ def loaded_by_timm(model: nn.Module, tables: Mapping[str, Tensor]) -> dict[str, 
     if load is None:
         return {}
     try:
-        with torch.no_grad():
+        with torch.no_grad(), quiet():
             made = load({**model.state_dict(), **tables}, model)
     except Exception:  # it cannot load another size
         return {}

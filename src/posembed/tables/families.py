@@ -100,7 +100,7 @@ FAMILIES: Mapping[str, Family] = {
                 kernel="patch_embed.proj.weight",
                 layout=None,
             ),
-        )
+        ),
     ),
 }
 
