@@ -39,7 +39,7 @@ from census_runs import last_frame
 
 SECONDS = 200  # of processor time for a type
 MEMORY = 12 * 2**30
-OUTCOMES = ("in full", "in part", "refused", "WRONG", "crashed")
+OUTCOMES = ("in full", "in part", "no need", "refused", "WRONG", "crashed")
 
 
 class OutOfTimeError(Exception):
@@ -136,7 +136,8 @@ def page(library: str, results: list[dict[str, Any]], missing: list[str]) -> lis
         pages.machine(library), "",
         "Each type was built small with random weights, saved, inspected, resized to twice the length, or to 1.5 times "
         "and twice the image size, loaded again and run. A model is resized in full if some call resized each of its "
-        "learned tables. The script says what is checked.", "",
+        "learned tables. It has no need of a resize if it reads inputs of other sizes with the same rows. The script "
+        "says what is checked.", "",
     ]  # fmt: skip
     if missing:
         done = len({result["type"] for result in results})
@@ -145,6 +146,22 @@ def page(library: str, results: list[dict[str, Any]], missing: list[str]) -> lis
             "the kinds of their tables, so the totals are not shares of all types.", "",
         ]  # fmt: skip
     return [*lines, *totals(results), *details(results)]
+
+
+def needs(result: dict[str, Any]) -> dict[str, Any]:
+    """Returns a result with the tables left out that need no resize, as inspect says of them."""
+    inspected, keys = result.get("inspect", {}), result.get("keys", {})
+    unneeded = {name for name in result.get("tables", {}) if "needs no resize" in inspected.get(keys.get(name), "")}
+    if not unneeded:
+        return result
+    calls = [call for call in result["calls"] if not unneeded & set(call["tables"])]
+    resized = {name for call in calls for name in call.get("resized", ())}
+    outcome = result["outcome"]
+    if not set(learned(result)) - unneeded:
+        outcome = "no need"
+    elif set(learned(result)) - unneeded <= resized and outcome == "in part":
+        outcome = "in full"
+    return {**result, "outcome": outcome}
 
 
 def learned(result: dict[str, Any]) -> list[str]:
@@ -251,7 +268,9 @@ def main() -> None:
             missing.append(f"{library} {name}")
             continue
         for result in json.loads(file_of(settings.work, library, first).read_text()):
-            results.append({**result, "library": library, "type": name, "name": result["name"].replace(first, name, 1)})
+            results.append(
+                {**needs(result), "library": library, "type": name, "name": result["name"].replace(first, name, 1)}
+            )
     for library in dict.fromkeys(library for library, _ in todo):
         mine = [result for result in results if result["library"] == library]
         absent = [each for each in missing if each.startswith(f"{library} ")]

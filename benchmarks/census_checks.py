@@ -242,7 +242,8 @@ def run(model: Model, old: nn.Module, new: nn.Module, call: dict[str, Any]) -> N
     call["run"] = []
     text, options = "length" in call["options"], call["options"]
     if model.library == "timm" and "image_size" not in options:
-        options = {"image_size": [int(call["scale"] * side) for side in pair(model.sizes["img_size",]) or ()]}
+        args, trained = (getattr(new, name) for name in ("_model_args", "pretrained_cfg"))
+        options = {"image_size": pair(args.get("img_size")) or trained["input_size"][1:]}
     name = next(iter(call["resized"]), "")
     for path in around(new, name):
         mine, theirs = new.get_submodule(path), old.get_submodule(path)

@@ -55,6 +55,8 @@ NOT_TABLES: Mapping[str, str] = {
     r"distogram|dist_bin|pae_|pde_|plddt|rel_pos\.embed": "a linear layer over features of a protein",
     r"expert_bias|dt_bias|e_score|logit_bias|gate_bias|dense_bias|\.[qv]_bias$": "no positions",
     r"cpb_mlp|continuous_position|pos_mlp": "a small network of the distance: nothing is stored for each position",
+    r"pos_(embed|embd|emb)\.(proj|token_projection|pos_enc)\b": "a convolution or a linear layer",
+    r"rel_pos\.mlp|meta_mlp": "a small network of the distance: nothing is stored for each position",
     r"xpath": "one row for each tag of a web page",
 }  # fmt: skip
 LEVELS = ("short and narrow", "narrow", "few layers", "as published")
@@ -130,7 +132,7 @@ def find_tables(model: Model) -> None:
         reason = next((why for pattern, why in NOT_TABLES.items() if re.search(pattern, name)), "")
         if not reason and not TABLE.search(name):
             reason = "depends on a size, and has no name of a table"
-        one_row = max(model.shapes[name], default=0) == torch.Size(model.shapes[name]).numel()
+        one_row = model.shapes[name][-1:] == (torch.Size(model.shapes[name]).numel(),)
         if not reason and one_row and not name[-1:].isdigit():  # a list has a parameter for each position
             reason = "one row, not one for each position"
         if reason:

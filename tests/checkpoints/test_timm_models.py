@@ -78,10 +78,9 @@ def built(timm: Any, case: Case) -> Any:
 
 
 def saved(model: Any, folder: Path) -> Path:
-    folder.mkdir()
-    save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()}, folder / "model.safetensors")
-    config = {**timm_settings(model), "num_classes": 3, "global_pool": "avg"}
-    (folder / "config.json").write_text(json.dumps(config, default=str))
+    """Saves a model as timm does."""
+    hub = importlib.import_module("timm.models")
+    hub.save_for_hf(model, folder, safe_serialization=True)
     return folder
 
 

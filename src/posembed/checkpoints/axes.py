@@ -176,12 +176,13 @@ def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config,
 def cells_by_square(field: ConfigField, names: tuple[str, ...], rows: Size) -> Iterator[tuple[Cells, ...]]:
     """Yields the sizes of a square grid that has twice as many cells on a side if the field is doubled: CrossViT scales
     images, and TinyViT windows, by a factor before it cuts them."""
-    if names != IMAGE_AXES or not isinstance(field.value, int) or AREA.search(field.path[-1]):
+    height, width = pair(field.value) or (0, 0)
+    if names != IMAGE_AXES or height != width or AREA.search(field.path[-1]):
         return
     side, beyond = divmod(rows[1] - rows[0], 3)
     if beyond or (side := math.isqrt(side)) < 1 or 3 * side * side != rows[1] - rows[0]:
         return
-    stride = Fraction(field.value, side)
+    stride = Fraction(height, side)
     yield tuple(Cells(field, at, stride, stride) for at in range(2))
 
 

@@ -7,7 +7,7 @@ transformers supports the model, it is rebuilt from the new config, and the plan
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from numbers import Integral
 from typing import Any
@@ -127,6 +127,8 @@ def plan_edit(
         given = "x".join(map(str, target.value))
         unbuilt = f"its model cannot be built with {target.field}={given}; it may take square images only"
         raise CheckpointError(f"{target.table.key}: {unbuilt} ({error})") from error
+    if is_of_timm(found.config):
+        target = without_full_windows(found.model, new_model, target)
     left = refuse_unread(found.model, new_model, target)
     limits = answers_within_limits(found.model, new_model, target, method)
     if method is None and limits is not None:
@@ -143,6 +145,22 @@ def plan_edit(
         paths = (change.table.parameter.split(".") for change in target.changes)
         sides = frozenset().union(*(BOTH.intersection(path) or BOTH for path in paths))
     return Edit(target, tables, (*buffers, *removed), new_config, sides, fields, checks)
+
+
+def without_full_windows(old_model: nn.Module, new_model: nn.Module, target: Target) -> Target:
+    """Leaves out the tables of windows that are as large as their maps, where timm makes no window larger."""
+    before, after = shapes_of(old_model), shapes_of(new_model)
+    changes = tuple(
+        change
+        for change in target.changes
+        if not target.of_window or before[change.table.parameter] != after[change.table.parameter]
+    )
+    if not changes:
+        all_full = f"every window is as large as its map, so {target.field} changes none"
+        raise CheckpointError(
+            f"{target.table.key}: not resized: {all_full}. First set a larger img_size in config.json"
+        )
+    return replace(target, changes=changes)
 
 
 def changed_tables(tensors: Tensors, target: Target, method: str | None) -> tuple[TableChange, ...]:
@@ -212,7 +230,7 @@ def shown(
 
 
 def said_of_loading(new_model: nn.Module, tables: Sequence[TableChange]) -> Iterator[str]:
-    """Yields how timm's own tables differ, if the model is one of timm and timm resizes old files when it loads them."""
+    """Yields how timm's own tables differ, if timm resizes the tables of an old file when it loads them."""
     if not is_of_timm(getattr(new_model, "config", None)):
         return
     from posembed.checkpoints.timm_models import loaded_by_timm
@@ -222,7 +240,8 @@ def said_of_loading(new_model: nn.Module, tables: Sequence[TableChange]) -> Iter
     if not pairs:
         return
     apart = max(float((own - ours).norm() / (own.norm() or 1)) for own, ours in pairs)
-    all_of = "it" if len(tables) == 1 else f"{len(pairs)} of these {len(tables)} tables"
+    some = f"these {len(pairs)} tables" if len(pairs) == len(tables) else f"{len(pairs)} of these {len(tables)} tables"
+    all_of = "it" if len(tables) == 1 else some
     same = "the same values" if apart < ROUNDING else f"values that differ by up to {100 * apart:.2g}%"
     yield f"timm resizes {all_of} as well when it loads the old file into a model of the new size, to {same}."
 

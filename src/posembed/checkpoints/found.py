@@ -155,8 +155,8 @@ class PositionTable(FoundTable):
     def patch(self) -> Size | None:
         """The size in pixels of a cell of an image, if known. None if the config gives the number of cells."""
         named = zip(self.layout.axes, self.cells, strict=False)
-        named = ((axis, each) for axis, each in named if axis.name in IMAGE_AXES and not each.area)
-        strides = [math.ceil(each.stride) for _, each in named if each.stride > 1]
+        sides = [each for axis, each in named if axis.name in IMAGE_AXES and not each.area]
+        strides = [math.ceil(each.stride) for each in sides if each.stride > 1]
         return (strides[0], strides[-1]) if strides else None
 
     @property

@@ -26,7 +26,7 @@ from posembed.checkpoints.found import (
     pair,
     section,
 )
-from posembed.checkpoints.rebuild import BUCKETS, size_fields
+from posembed.checkpoints.rebuild import BUCKETS, is_of_timm, size_fields
 from posembed.checkpoints.runs import reads_cells
 from posembed.checkpoints.trial import LARGEST_GRID, reads
 from posembed.modelfiles.safetensors import dtype_name
@@ -64,7 +64,7 @@ def read_by_model(
     if len(responses) == 1 and BUCKETS.search(field.path[-1]):
         return replace(table, fixed=True).doubted(in_buckets(field, around))
     if len(responses) > 1 or role_of(field, around) is not None or limited(responses):
-        return table_with_axes(table, model, name, responses, known.to_dict())
+        return table_with_axes(table, model, name, responses, known)
     is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
     if not is_table or len(after) != len(before) or before[-1] != after[-1]:
         return table.doubted(f"its shape changes from {before} to {after}; in a table (rows, width), only rows change")
@@ -84,12 +84,21 @@ def in_buckets(field: ConfigField, around: Config) -> str:
 
 
 def table_with_axes(
-    table: FoundTable, model: nn.Module, name: str, responses: Sequence[Response], config: Config
+    table: FoundTable, model: nn.Module, name: str, responses: Sequence[Response], known: Any
 ) -> FoundTable:
     """Returns a table along the axes of images, videos, sounds or differences, or its tensor with a doubt."""
+    config = known.to_dict()
     found = explain(name, responses, config)
     if isinstance(found, str):
         return table.doubted(found)
+    apart = is_of_timm(known) and found.dims == (len(table.shape) - 2,)
+    blocks = math.prod(table.shape[:-2]) if apart else 1
+    if blocks > 1 and not any(axis.relative for axis in found.axes):
+        cells = " x ".join(str(axis.size) for axis in found.axes)
+        return table.doubted(
+            f"its rows are {blocks} blocks of {cells} cells of an image, and only whole grids are resized. timm does not "
+            "resize it either when it loads a file: keep the image size"
+        )
     rows = others_in(table, model, found, section(config, responses[0][0].path[:-1]))
     if isinstance(rows, str):
         return table.doubted(rows)

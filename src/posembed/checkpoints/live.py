@@ -32,12 +32,14 @@ def resize_model_(
     table: str | Sequence[str] | None = None,
     layout: TableLayout | None = None,
 ) -> Edit:
-    """Resizes the position tables of a module in place. The module is a transformers model or any nn.Module.
+    """Resizes the position tables of a module in place: of a model of transformers or timm, or of any nn.Module.
 
     The table, the buffers of its length (position ids and masks, saved in checkpoints or not) and the attributes that
     hold the length change together, or nothing changes. Dtype, device and ``requires_grad`` stay the same.
 
-    In a module that transformers does not define, the table is found by its name, such as
+    timm's models must come from ``timm.create_model``, which keeps the arguments that build a model again.
+
+    In a module of another kind, the table is found by its name, such as
     ``position_embeddings.weight``, ``pos_embedding`` or ``wpe.weight``, or by its type, if it is a posembed layer. A
     fixed sinusoid in a buffer is recomputed by its formula. Numbers named like a length (``max_len``, ``block_size``)
     that equal the old length get the new length, in modules and in their ``config``. If a module keeps the length under
@@ -156,7 +158,7 @@ def timm_settings(model: Any) -> dict[str, Any]:
 
 
 def resize_rebuilt_(model: Any, config: dict[str, Any], **arguments: Any) -> Edit:
-    """Resizes a model that its library builds from a config: tables, and the buffers and numbers that depend on them."""
+    """Resizes a model that its library builds from a config: tables, and buffers and numbers that depend on them."""
     tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
     edit = plan_edit(config, tensors, **arguments)
     with torch.random.fork_rng(devices=[]):  # both builds draw the same random buffers

@@ -32,6 +32,7 @@ OTHER_SIZES = re.compile(
 # Fields that give the number of cells of a square grid, and fields of sizes that are no lengths of a text.
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
 OTHER_AXES = re.compile(r"^(window_sizes?|num_mel_bins|num_image_with_embedding|bias_max_distance)$")
+WINDOW = re.compile(r"^window_sizes?$")
 BUCKETS = re.compile(r"^(relative_attention_)?num_buckets$")  # of distances
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 WHOLE = ("Model", "Transformer", "Backbone")  # the last words in the names of whole models
@@ -192,14 +193,22 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
     """
     before = shapes_of(model)
     found: list[tuple[ConfigField, Changes]] = []
+    roomy = known.with_larger_images(config) if is_of_timm(known) else config
+    fixed = before if roomy is config else shapes_of(build_on_meta(config_object(roomy)))
     for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES, BUCKETS)):
+        in_window = WINDOW.search(field.path[-1]) is not None
         factor = 4 if AREA.search(field.path[-1]) else 2
         double = factor * field.value if isinstance(field.value, int) else [factor * side for side in field.value]
         try:
-            after = shapes_of(build_on_meta(config_object(with_field(config, known, field.path, double))))
+            changed = with_field(roomy if in_window else config, known, field.path, double)
+            after = shapes_of(build_on_meta(config_object(changed)))
         except CheckpointError:
             continue  # this family does not accept the value, so the field cannot grow
-        changes = {key: (shape, after[key]) for key, shape in before.items() if after.get(key, shape) != shape}
+        changes = {
+            key: (shape, after[key])
+            for key, shape in before.items()
+            if after.get(key, shape) != shape and (not in_window or fixed.get(key) == shape)
+        }
         if changes:
             found.append((field, changes))
     return found

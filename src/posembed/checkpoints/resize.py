@@ -66,7 +66,8 @@ def resize_checkpoint(
         grid: for image tables, the new (height, width) in patches.
         window: for tables of differences in a window, the new side or (height, width) of the window in cells.
         frames: for tables with a time axis, the new value of the config's number of frames.
-        method: a method of ``posembed.resize_table``. Default: the default of that function.
+        method: a method of ``posembed.resize_table``. Default: the default of that function or, for differences on a
+            grid in models of timm, timm's own.
         table: the key of the table, required if there are several or posembed had to guess.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
         dry_run: whether to only report the changes, without writing.
@@ -154,7 +155,7 @@ def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[s
     """Returns the entry for posembed.json: time, lengths, methods, versions and hashes of changed tensors."""
     before, after = edit.target.length
     versions = {"posembed": __version__}
-    for package in ("torch", "transformers"):
+    for package in ("torch", "timm" if "architecture" in (edit.config or {}) else "transformers"):
         with suppress(PackageNotFoundError):
             versions[package] = version(package)
     return {

@@ -6,7 +6,7 @@ import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -128,7 +128,7 @@ def copies(
         settings = [given for field in target.values if (given := smaller(table, field))]
     if few_layers and is_of_timm(getattr(models[0], "config", None)):
         for model in models:  # the same layers
-            model.config.few_layers = models[0].config.few_layers
+            cast(Any, model).config.few_layers = cast(Any, models[0]).config.few_layers
     with undisturbed():
         try:
             made = []

@@ -105,6 +105,12 @@ class TimmConfig:
         self.args[name] = self.in_json(name, value)
         self._known = {**self.sizes, name: value}
 
+    def with_larger_images(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the config.json of the model for images of twice the size: windows are no larger than their maps."""
+        if "img_size" not in self.sizes:
+            return config
+        return {**config, "model_args": {**config.get("model_args", {}), "img_size": doubled(self.img_size)}}
+
     def keep_sizes(self, other: TimmConfig, fields: Mapping[ConfigField, Any]) -> None:
         """Takes over the sizes that were found for the same model with other values of some config fields."""
         self._known = other.sizes | {each.path[-1]: value for each, value in fields.items()}
