@@ -96,8 +96,8 @@ def table_with_axes(
     if blocks > 1 and not any(axis.relative for axis in found.axes):
         cells = " x ".join(str(axis.size) for axis in found.axes)
         return table.doubted(
-            f"its rows are {blocks} blocks of {cells} cells of an image, and only whole grids are resized. timm does not "
-            "resize it either when it loads a file: keep the image size"
+            f"its rows are {blocks} blocks of {cells} cells of an image, and only whole grids are resized. timm does "
+            "not resize it either when it loads a file: keep the image size"
         )
     rows = others_in(table, model, found, section(config, responses[0][0].path[:-1]))
     if isinstance(rows, str):
