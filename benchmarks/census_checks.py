@@ -183,6 +183,7 @@ def attempts(model: Model, path: Path_, name: str, scale: float, listed: Any) ->
             grid = layout.get("grid") or (math.isqrt(length),) * 2
             yield {"grid": tuple(int(scale * side) for side in grid)}
         elif option != "image_size":
+            value = value[0] if len(pair(value) or value) > 2 else value  # TinyViT's stages grow by one factor
             more = WINDOW_MORE if option == "window" and type(value) is int else value
             yield {option: value + more if type(value) is int else [2 * each for each in value]}
 

@@ -25,6 +25,7 @@ from census_timm import LARGE, SMALLER
 from torch import Tensor, nn
 
 from posembed.checkpoints.small_copies import make_small
+from posembed.checkpoints.timm_models import windows_of
 
 Path_ = tuple[str, ...]
 Shape = tuple[int, ...]
@@ -359,6 +360,14 @@ def timm_models(name: str) -> Iterator[Model]:
                     model.build(device="meta")
                 ):
                     model.sizes["window_size",] = window
+        if windows := windows_of(model.build(device="meta")):
+            model.sizes["window_sizes",] = windows
+        with suppress(Exception):  # windows are no larger than their maps
+            larger = {"img_size": doubled(model.sizes["img_size",])}
+            if "window_size" in str(model.sizes) and table_shapes(
+                model.build(model.config | larger, device="meta")
+            ) == table_shapes(model.build(device="meta")):
+                model.config, model.sizes["img_size",] = model.config | larger, larger["img_size"]
         find_tables(model)
         yield model
 

@@ -6,6 +6,7 @@ transformers supports the model, it is rebuilt from the new config, and the plan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
@@ -383,7 +384,7 @@ def changed_buffers(
         planned = tuple(table.after.shape)
         if (shape := changed.pop(table.key, tuple(table.before.shape))) != planned:
             built = f"the model with {target.field}={target.value} has {shape}"
-            raise CheckpointError(f"{table.key}: not resized to {planned}: {built}")
+            raise CheckpointError(f"{table.key}: not resized to {planned}: {built}{remedy_for(target)}")
     known = [key for each, keys in found.buffers.items() for key in keys if each in target.values]
     for key, shape in changed.items():
         old = values_of(tensors[key])
@@ -393,6 +394,14 @@ def changed_buffers(
         if new is None:
             raise CheckpointError(f"{key}: not resized: it depends on {target.field}, but is neither ids nor a mask")
         yield TensorChange(key, old, new, how)
+
+
+def remedy_for(target: Target) -> str:
+    """Returns the image sizes that models round neither up nor down, such as "; pass a multiple of 32 pixels"."""
+    strides = [cells.stride for change in target.changes for cells in change.table.cells]
+    stride = math.lcm(*(each for each in strides if isinstance(each, int)))
+    fits = target.image_size is None or all(side % stride == 0 for side in target.image_size[1])
+    return "" if fits else f"; pass a size whose sides are multiples of {stride} pixels"
 
 
 def regenerated(name: str, old: Tensor, old_model: nn.Module, new_model: nn.Module) -> Tensor | None:
