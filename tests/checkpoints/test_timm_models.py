@@ -178,6 +178,9 @@ def test_the_same_file_with_and_without_timm(timm: Any, tmp_path: Path, monkeypa
     with_timm, without = (load_file(tmp_path / name / "model.safetensors") for name in names)
     assert all(torch.equal(with_timm[key], without[key]) for key in with_timm.keys() | without.keys())
     assert len({(tmp_path / name / "config.json").read_text() for name in names}) == 1
+    report = posembed.inspect_checkpoint(saved(built(timm, CASES[2]), tmp_path / "swin"))
+    assert not report.tables
+    assert "pip install timm" in report.why_none
 
 
 def test_figures_leave_out_the_rows_of_tokens(timm: Any) -> None:

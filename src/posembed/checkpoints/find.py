@@ -41,7 +41,9 @@ def find_tables(config: Config | None, tensors: Tensors) -> Found:
     config = config or {}
     known = config_object(config)
     if known is None:
-        found = Found(tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors)))
+        found = Found(
+            tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors)), without_timm(config)
+        )
     else:
         try:
             if is_of_timm(known):
@@ -58,6 +60,15 @@ def find_tables(config: Config | None, tensors: Tensors) -> Found:
     keys, relative = list(tensors), relative_type(config)
     tables = sorted(found.tables, key=lambda table: keys.index(table.key))
     return replace(found, tables=tuple(checked(table, found, relative, tensors) for table in tables))
+
+
+def without_timm(config: Config) -> dict[ConfigField, str]:
+    """Returns why no table of a model of timm may be found, if it was not built; {} for other models."""
+    name = config.get("architecture")
+    if not isinstance(name, str) or "model_type" in config:
+        return {}
+    why = f"timm could not be imported, or has no model {name}: pip install timm torchvision"
+    return {ConfigField(("architecture",), 0): why}
 
 
 def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.Module) -> Found:
