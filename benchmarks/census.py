@@ -10,7 +10,7 @@ key, run at the new size, keep the rows that a resize keeps, and give an old tex
 (``census_checks.py``).
 
 The results of each type are kept as JSON in the folder of --work, so that an interrupted census goes on where it was;
---again repeats it. The page is benchmarks/results/census.md.
+--again repeats it. The pages are benchmarks/results/census.md and census-timm.md.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ import torch
 from census_checks import examine
 from census_runs import last_frame
 
-SECONDS = 60  # of processor time for a type
+SECONDS = 200  # of processor time for a type
 MEMORY = 12 * 2**30
-OUTCOMES = ("in full", "in part", "refused", "WRONG", "crashed")
+OUTCOMES = ("in full", "in part", "no need", "refused", "WRONG", "crashed")
 
 
 class OutOfTimeError(Exception):
@@ -129,24 +129,39 @@ def file_of(work: Path, library: str, name: str) -> Path:
 # The page
 
 
-def page(results: list[dict[str, Any]], missing: list[str]) -> list[str]:
+def page(library: str, results: list[dict[str, Any]], missing: list[str]) -> list[str]:
     lines = [
-        "# A census of learned position tables", "", "    python benchmarks/census.py", "",
-        pages.machine("transformers", "timm"), "",
+        f"# A census of learned position tables: {library}", "",
+        f"    python benchmarks/census.py --library {library}", "",
+        pages.machine(library), "",
         "Each type was built small with random weights, saved, inspected, resized to twice the length, or to 1.5 times "
         "and twice the image size, loaded again and run. A model is resized in full if some call resized each of its "
-        "learned tables. The script says what is checked.", "",
+        "learned tables. It has no need of a resize if it reads inputs of other sizes with the same rows. The script "
+        "says what is checked.", "",
     ]  # fmt: skip
     if missing:
-        done = len({(result["library"], result["type"]) for result in results})
+        done = len({result["type"] for result in results})
         lines += [
-            f"**Not complete**: {done} of {done + len(missing)} types of transformers and files of timm are examined. "
-            "They were chosen for the kinds of their tables, so the totals are not shares of all types.", "",
+            f"**Not complete**: {done} of {done + len(missing)} types of {library} are examined. They were chosen for "
+            "the kinds of their tables, so the totals are not shares of all types.", "",
         ]  # fmt: skip
-    for library in ("transformers", "timm"):
-        mine = [result for result in results if result.get("library") == library]
-        lines += [f"## {library}", "", *totals(mine), *details(mine)]
-    return lines
+    return [*lines, *totals(results), *details(results)]
+
+
+def needs(result: dict[str, Any]) -> dict[str, Any]:
+    """Returns a result with the tables left out that need no resize, as inspect says of them."""
+    inspected, keys = result.get("inspect", {}), result.get("keys", {})
+    unneeded = {name for name in result.get("tables", {}) if "needs no resize" in inspected.get(keys.get(name), "")}
+    if not unneeded:
+        return result
+    calls = [call for call in result["calls"] if not unneeded & set(call["tables"])]
+    resized = {name for call in calls for name in call.get("resized", ())}
+    outcome = result["outcome"]
+    if not set(learned(result)) - unneeded:
+        outcome = "no need"
+    elif set(learned(result)) - unneeded <= resized and outcome == "in part":
+        outcome = "in full"
+    return {**result, "outcome": outcome}
 
 
 def learned(result: dict[str, Any]) -> list[str]:
@@ -253,8 +268,14 @@ def main() -> None:
             missing.append(f"{library} {name}")
             continue
         for result in json.loads(file_of(settings.work, library, first).read_text()):
-            results.append({**result, "library": library, "type": name, "name": result["name"].replace(first, name, 1)})
-    pages.write(settings.out, page(results, missing), keep=settings.only is None)
+            results.append(
+                {**needs(result), "library": library, "type": name, "name": result["name"].replace(first, name, 1)}
+            )
+    for library in dict.fromkeys(library for library, _ in todo):
+        mine = [result for result in results if result["library"] == library]
+        absent = [each for each in missing if each.startswith(f"{library} ")]
+        name = settings.out if library == "transformers" else f"{settings.out}-{library}"
+        pages.write(name, page(library, mine, absent), keep=settings.only is None)
 
 
 def prepare() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from census_models import Model, Path_, import_timm, randomize
 from census_runs import TEXT_TOKENS, answer, around, last_frame, last_line, new_inputs
+from census_timm import unlike_timm
 from torch import Tensor, nn
 
 from posembed import inspect_checkpoint, resize_checkpoint
@@ -190,6 +191,7 @@ def attempts(model: Model, path: Path_, name: str, scale: float, listed: Any) ->
             grid = layout.get("grid") or (math.isqrt(length),) * 2
             yield {"grid": tuple(int(scale * side) for side in grid)}
         elif option != "image_size":
+            value = value[0] if len(pair(value) or value) > 2 else value  # TinyViT's stages grow by one factor
             more = WINDOW_MORE if option == "window" and type(value) is int else value
             yield {option: value + more if type(value) is int else [2 * each for each in value]}
 
@@ -216,6 +218,8 @@ def judge(model: Model, old: nn.Module, names: set[str], call: dict[str, Any], o
         wrong.append("no table has another shape")
     for name in call["resized"]:
         wrong.extend(not_kept(name, before[name].detach(), after[name].detach(), call))
+    if model.library == "timm":
+        wrong.extend(unlike_timm(old, new, out, call))
     run(model, old, new, call)
 
 
@@ -247,7 +251,8 @@ def run(model: Model, old: nn.Module, new: nn.Module, call: dict[str, Any]) -> N
     call["run"] = []
     text, options = "length" in call["options"], call["options"]
     if model.library == "timm" and "image_size" not in options:
-        options = {"image_size": [int(call["scale"] * side) for side in pair(model.sizes["img_size",]) or ()]}
+        args, trained = (getattr(new, name) for name in ("_model_args", "pretrained_cfg"))
+        options = {"image_size": pair(args.get("img_size")) or trained["input_size"][1:]}
     name = next(iter(call["resized"]), "")
     for path in around(new, name):
         mine, theirs = new.get_submodule(path), old.get_submodule(path)

@@ -21,9 +21,11 @@ from typing import Any
 
 import torch
 from census_runs import runs_at_all
+from census_timm import LARGE, SMALLER
 from torch import Tensor, nn
 
 from posembed.checkpoints.small_copies import make_small
+from posembed.checkpoints.timm_models import windows_of
 
 Path_ = tuple[str, ...]
 Shape = tuple[int, ...]
@@ -54,10 +56,13 @@ NOT_TABLES: Mapping[str, str] = {
     r"distogram|dist_bin|pae_|pde_|plddt|rel_pos\.embed": "a linear layer over features of a protein",
     r"expert_bias|dt_bias|e_score|logit_bias|gate_bias|dense_bias|\.[qv]_bias$": "no positions",
     r"cpb_mlp|continuous_position|pos_mlp": "a small network of the distance: nothing is stored for each position",
+    r"pos_(embed|embd|emb)\.(proj|token_projection|pos_enc)\b": "a convolution or a linear layer",
+    r"rel_pos\.mlp|meta_mlp": "a small network of the distance: nothing is stored for each position",
     r"xpath": "one row for each tag of a web page",
 }  # fmt: skip
 LEVELS = ("short and narrow", "narrow", "few layers", "as published")
 MOST_NUMBERS = 100_000_000
+MOST_TIMM = 150_000_000
 SHORT, LONG = 64, 256  # a longer text table is shortened to about SHORT positions
 MOST_CELLS = 16  # the cells on a side of a grid
 FEW_LAYERS = 2
@@ -131,7 +136,7 @@ def find_tables(model: Model) -> None:
         reason = next((why for pattern, why in NOT_TABLES.items() if re.search(pattern, name)), "")
         if not reason and not TABLE.search(name):
             reason = "depends on a size, and has no name of a table"
-        one_row = max(model.shapes[name], default=0) == torch.Size(model.shapes[name]).numel()
+        one_row = model.shapes[name][-1:] == (torch.Size(model.shapes[name]).numel(),)
         if not reason and one_row and not name[-1:].isdigit():  # a list has a parameter for each position
             reason = "one row, not one for each position"
         if reason:
@@ -347,7 +352,7 @@ def timm_models(name: str) -> Iterator[Model]:
             continue
         numbers = sum(parameter.numel() for parameter in sketch.parameters())
         named = table_names(sketch)
-        if not named or numbers > MOST_NUMBERS or numbers >= smallest_of.get(named, (MOST_NUMBERS,))[0]:
+        if not named or numbers > MOST_TIMM or numbers >= smallest_of.get(named, (MOST_TIMM,))[0]:
             continue
         smallest_of[named] = numbers, model
     for _, model in smallest_of.values():
@@ -356,6 +361,10 @@ def timm_models(name: str) -> Iterator[Model]:
             if table_shapes(whole) == table_shapes(few):
                 model.config, model.level = {"depth": FEW_LAYERS}, LEVELS[2]
         height, width = model.build(device="meta").default_cfg["input_size"][1:]
+        if height > LARGE:
+            with suppress(Exception):
+                model.build(model.config | {"img_size": SMALLER}, device="meta")
+                height = width = model.config["img_size"] = SMALLER
         model.sizes = {("img_size",): height if height == width else (height, width)}
         for window in (7, 8, 12, 14, 16):  # the windows of published models, if any
             with suppress(Exception):
@@ -363,6 +372,14 @@ def timm_models(name: str) -> Iterator[Model]:
                     model.build(device="meta")
                 ):
                     model.sizes["window_size",] = window
+        if windows := windows_of(model.build(device="meta")):
+            model.sizes["window_sizes",] = windows
+        with suppress(Exception):  # windows are no larger than their maps
+            larger = {"img_size": doubled(model.sizes["img_size",])}
+            if "window_size" in str(model.sizes) and table_shapes(
+                model.build(model.config | larger, device="meta")
+            ) == table_shapes(model.build(device="meta")):
+                model.config, model.sizes["img_size",] = model.config | larger, larger["img_size"]
         find_tables(model)
         yield model
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -172,9 +173,10 @@ def test_a_table_that_no_field_of_the_config_says_the_length_of_is_named(tmp_pat
         ("pit_b_224", (1, 256, 31, 31), (256, 3, 14, 14)),
     ],
 )
-def test_a_model_of_timm_that_is_not_plain(
-    architecture: str, table: tuple[int, ...], patches: tuple[int, ...], tmp_path: Path
+def test_a_model_of_timm_that_is_not_plain_without_timm(
+    architecture: str, table: tuple[int, ...], patches: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)  # as if it were not installed
     tensors = {"pos_embed": torch.randn(table), "patch_embed.proj.weight": torch.randn(patches)}
     source = tmp_path / "source"
     source.mkdir()

@@ -187,7 +187,8 @@ def difference(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], 
             failure = failure or error
             continue
         without, ours = answers
-        if own.shape == ours.shape and not torch.equal(without, ours):
+        known = bool(own.isfinite().all() and ours.isfinite().all())
+        if known and own.shape == ours.shape and not torch.equal(without, ours):
             return float((own - ours).norm() / own.norm())
     if failure is not None:
         raise failure
@@ -217,6 +218,7 @@ def resized(old: nn.Module, tables: Mapping[str, TableSize], method: str | None)
             sizes = {axis.name: axis.size for axis in change.layout.axes} or None
             length = None if sizes else change.length
             named = method if takes(change.table.layout, change.layout, method) else None
+            named = named or change.table.method or None
             found[name] = resize_table(held[name], sizes=sizes, length=length, layout=change.table.layout, method=named)
     return found
 

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import product
 from typing import TypeAlias
 
@@ -25,6 +26,7 @@ from posembed.tables.layout import IMAGE_AXES, SIDES, Axis
 
 ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, the last one changing fastest
 OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
+OF_DIFFERENCES = re.compile(r"rel|bias|dist|attn\.pos_emb$")
 OF_BIAS = re.compile(r"bias(es)?(_|\b)")
 SIDE = re.compile(r"left|right")
 STRIDES = tuple(2**power for power in range(8))  # of stages that halve an image, or of whole pixels
@@ -52,7 +54,7 @@ ROLES = (
     Role(re.compile(r"^pos_emb_height$"), ("height",), in_patches=True),
     Role(re.compile(r"^pos_emb_width$"), ("width",), in_patches=True),
     Role(AREA, IMAGE_AXES, in_patches=True),
-    Role(re.compile(r"^window_size$|background_size$"), IMAGE_AXES),
+    Role(re.compile(r"^window_sizes?$|background_size$"), IMAGE_AXES),
     Role(re.compile(r"^num_frames$|^num_image_with_embedding$"), ("time",)),
     Role(re.compile(r"^max_length$"), ("time",), in_patches=True),
     Role(re.compile(r"^num_mel_bins$"), ("frequency",)),
@@ -159,19 +161,38 @@ def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config,
     single = (names[1 if OF_WIDTH.search(name) else 0],) if len(names) == 2 else names
     doubled = scaled(field)
     for chosen in dict.fromkeys((names, single)):
-        for cells in cells_of(field, chosen, around):
+        for cells in (*cells_of(field, chosen, around), *cells_by_square(field, chosen, rows)):
             sizes = [each.count(field.value) for each in cells]
             after = [each.count(doubled) for each in cells]
             if min(sizes) < 1 or sizes == after:
                 continue
-            unsigned = OF_BIAS.search(name) or chosen == ("distance",)
-            for kind in ({"relative": True, "signed": False} if unsigned else {}, {"relative": True}):
+            for kind in kinds_of(name, chosen):
                 axes = tuple(Axis(axis, size, **kind) for axis, size in zip(chosen, sizes, strict=True))
                 here = math.prod(axis.rows for axis in axes)
                 there = math.prod(replace(axis, size=size).rows for axis, size in zip(axes, after, strict=True))
                 factor, rest = divmod(rows[1] - rows[0], there - here)
                 if factor >= 1 and not rest and (others := rows[0] - factor * here) >= 0:
                     yield Part(axes, cells, factor, others)
+
+
+def cells_by_square(field: ConfigField, names: tuple[str, ...], rows: Size) -> Iterator[tuple[Cells, ...]]:
+    """Yields the sizes of a square grid that has twice as many cells on a side if the field is doubled: CrossViT scales
+    images, and TinyViT windows, by a factor before it cuts them."""
+    height, width = pair(field.value) or (0, 0)
+    if names != IMAGE_AXES or height != width or AREA.search(field.path[-1]):
+        return
+    side, beyond = divmod(rows[1] - rows[0], 3)
+    if beyond or (side := math.isqrt(side)) < 1 or 3 * side * side != rows[1] - rows[0]:
+        return
+    stride = Fraction(height, side)
+    yield tuple(Cells(field, at, stride, stride) for at in range(2))
+
+
+def kinds_of(name: str, axes: tuple[str, ...]) -> Iterator[dict[str, bool]]:
+    """Yields what the rows along axes may be: cells or distances, and differences, if the name says so."""
+    yield {"relative": True, "signed": False} if OF_BIAS.search(name) or axes == ("distance",) else {}
+    if OF_DIFFERENCES.search(name):
+        yield {"relative": True}
 
 
 def consistent(choices: Sequence[Sequence[Part]]) -> tuple[Part, ...]:
@@ -215,7 +236,8 @@ def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iter
         yield tuple(Cells(field, side) for side in sides)
         return
     if patch:
-        yield tuple(Cells(field, side, patch[side], patch[side]) for side in sides)
+        stride = pair(around.get("patch_stride")) or patch
+        yield tuple(Cells(field, side, patch[side], stride[side]) for side in sides)
     staged = isinstance(around.get("patch_sizes"), list | tuple)  # patches of each stage, without padding
     for stride in STRIDES:  # a side that is no multiple is rounded up, or down without padding
         yield tuple(Cells(field, side, stride if staged else 1, stride) for side in sides)

@@ -12,14 +12,16 @@ from numbers import Integral
 from typing import Any
 
 from posembed.checkpoints.found import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
+from posembed.checkpoints.rebuild import is_of_timm
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import IMAGE_AXES, SIDES, TableLayout, are_sides
 
 # The fields of the text length, for models that also have tables for other lengths (2-D boxes, episodes).
 TEXT_LENGTH = ("max_position_embeddings", "n_positions")
 NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|ep_len|2d|box|grid|window|mel|patches")
-WINDOWED = re.compile(r"^window_size$")
+WINDOWED = re.compile(r"^window_sizes?$")
 MOST_POSITIONS = 10_000_000
+MOST_LISTED = 6
 
 
 @dataclass(frozen=True)
@@ -254,6 +256,9 @@ def choose(found: Found, key: str | None, option: Option) -> list[PositionTable]
     return chosen
 
 
+NOT_UNDERSTOOD = "no table of {} is understood well enough to be resized"
+
+
 def only_candidates(found: Found, option: Option) -> list[FoundTable]:
     candidates = [table for table in found.understood if option.fields(table) and table.found_by != "name"]
     learned = [table for table in candidates if table.kind == "learned"]
@@ -273,7 +278,9 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
         )
         remedies = list(dict.fromkeys(others))
         remedy = f". To resize these, pass {', or '.join(remedies)}" if remedies else ""
-        why = f"no table of {option.kind} is understood well enough to be resized; {listing(found)}"
+        understood = found.tables and not any(table.doubt for table in found.tables)
+        none = f"this model has no table of {option.kind}" if understood else NOT_UNDERSTOOD.format(option.kind)
+        why = f"{none}; {listing(found)}"
         raise CheckpointError(f"{why}{remedy}")
     if len(fields) > 1:
         keys = ", ".join(table.key for table in candidates)
@@ -297,7 +304,9 @@ def fields_of(table: FoundTable, option: Option | None = None) -> set[ConfigFiel
 def listing(found: Found) -> str:
     if not found.tables:
         return f"no position table was found: {why_none(found)}"
-    return "found " + "; ".join(f"{table.key}{f' ({table.doubt})' if table.doubt else ''}" for table in found.tables)
+    listed = [f"{table.key}{f' ({table.doubt})' if table.doubt else ''}" for table in found.tables[:MOST_LISTED]]
+    more = [f"{len(found.tables) - MOST_LISTED} more"] if len(found.tables) > MOST_LISTED else []
+    return "found " + "; ".join(listed + more)
 
 
 def why_none(found: Found) -> str:
@@ -306,4 +315,8 @@ def why_none(found: Found) -> str:
         return "; ".join(dict.fromkeys(found.blocked.values()))
     if found.model is None:
         return "no tensor has the name and shape of a position table"
+    if is_of_timm(found.config):
+        from posembed.checkpoints.timm_models import why_no_table
+
+        return why_no_table(found.model) or "no image size changes the shape of a tensor of this model"
     return "no length or image size in config.json changes the shape of a tensor, and no tensor has the name of a table"

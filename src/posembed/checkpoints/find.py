@@ -8,7 +8,7 @@ model's family. If it lists none, they are guessed from names and shapes (``layo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,15 @@ from posembed.checkpoints.axes import Response
 from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors
 from posembed.checkpoints.layouts import all_listed, found_tensor, guessed_tables, known_tables, read_by_model
 from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
-from posembed.checkpoints.rebuild import Shape, build_on_meta, config_object, models_around, responses, takes_text
+from posembed.checkpoints.rebuild import (
+    Shape,
+    build_on_meta,
+    config_object,
+    is_of_timm,
+    models_around,
+    responses,
+    takes_text,
+)
 from posembed.errors import CheckpointError
 from posembed.tables.modules import is_table_name
 
@@ -40,9 +48,13 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
     if listed:
         found = Found(listed, stale=old_buffers(listed, tensors))
     elif known is None:
-        found = Found(tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors)))
+        found = Found(
+            tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors)), without_timm(config)
+        )
     else:
         try:
+            if is_of_timm(known):
+                known.to_dict()  # finds its sizes, which all copies keep
             model = build_on_meta(known)
         except CheckpointError as error:
             # transformers supports the model but cannot build it: a package is missing, or a value is wrong.
@@ -55,6 +67,15 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
     keys, relative = list(tensors), relative_type(config)
     tables = sorted(found.tables, key=lambda table: keys.index(table.key))
     return replace(found, tables=tuple(checked(table, found, relative, tensors) for table in tables))
+
+
+def without_timm(config: Config) -> dict[ConfigField, str]:
+    """Returns why no table of a model of timm may be found, if it was not built; {} for other models."""
+    name = config.get("architecture")
+    if not isinstance(name, str) or "model_type" in config:
+        return {}
+    why = f"timm could not be imported, or has no model {name}: pip install timm torchvision"
+    return {ConfigField(("architecture",), 0): why}
 
 
 def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.Module) -> Found:
@@ -101,11 +122,22 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     ]
     changing = set(tables).union(*buffers.values())
     guesses = (guess for guess in guessed_tables(config, tensors) if guess.key not in changing)
-    listed += [replace(guess, field=None).doubted(unchanged(guess)) for guess in guesses]
+    if is_of_timm(known):
+        listed += unchanged_of_timm(known, tensors, changing)
+    else:
+        listed += [replace(guess, field=None).doubted(unchanged(guess)) for guess in guesses]
     held = set(model.state_dict())
     stale = tuple(key for key in old_buffers(listed, tensors) if not held & aliases(key, model))
     responding = frozenset(field for field, _ in found)
     return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding)
+
+
+def unchanged_of_timm(known: Any, tensors: Tensors, changing: set[str]) -> Iterator[FoundTable]:
+    """Yields the tables of a model of timm that no size changes."""
+    from posembed.checkpoints.timm_models import SAME_ROWS, unchanged_tables
+
+    for key, reason in unchanged_tables(known, tensors.keys() - changing).items():
+        yield replace(found_tensor(tensors, key), fixed=reason == SAME_ROWS).doubted(reason)
 
 
 def unchanged(table: FoundTable) -> str:
@@ -143,6 +175,8 @@ def is_ids_or_mask(key: str, shape: Shape) -> bool:
 
 def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
     """Maps names of the built model's tensors to their keys in the files, as transformers renames them on loading."""
+    if is_of_timm(getattr(model, "config", None)):
+        return {}
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key

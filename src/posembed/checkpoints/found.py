@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from typing import Any
 
 from torch import Tensor, nn
@@ -55,18 +56,18 @@ class Cells:
 
     field: ConfigField
     side: int = 0
-    kernel: int = 1
-    stride: int = 1
+    kernel: int | Fraction = 1
+    stride: int | Fraction = 1
     area: bool = False
 
     def count(self, value: int | Size) -> int:
         """Returns the size of the axis for a value of the field."""
         side = (pair(value) or (0, 0))[self.side]
-        return math.isqrt(side) if self.area else (side - self.kernel) // self.stride + 1
+        return math.isqrt(side) if self.area else int((side - self.kernel) // self.stride) + 1
 
     def value(self, size: int) -> int:
         """Returns the smallest value that gives the axis this size."""
-        return size * size if self.area else self.kernel + (size - 1) * self.stride
+        return size * size if self.area else math.ceil(self.kernel + (size - 1) * self.stride)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +115,13 @@ class PositionTable(FoundTable):
     """A table whose rows are understood.
 
     kind: "learned", or "sinusoidal" for fixed sines and cosines. cells: for each axis of the layout, how the config
-    gives its size; () if unknown.
+    gives its size; () if unknown. method: the method by which its library resizes it, if it is not posembed's default.
     """
 
     layout: TableLayout
     kind: str = "learned"
     cells: tuple[Cells, ...] = ()
+    method: str = ""
 
     @property
     def rows(self) -> int:
@@ -153,7 +155,8 @@ class PositionTable(FoundTable):
     def patch(self) -> Size | None:
         """The size in pixels of a cell of an image, if known. None if the config gives the number of cells."""
         named = zip(self.layout.axes, self.cells, strict=False)
-        strides = [each.stride for axis, each in named if axis.name in IMAGE_AXES and not each.area and each.stride > 1]
+        sides = [each for axis, each in named if axis.name in IMAGE_AXES and not each.area]
+        strides = [math.ceil(each.stride) for each in sides if each.stride > 1]
         return (strides[0], strides[-1]) if strides else None
 
     @property

@@ -26,6 +26,7 @@ SAMPLES = 640  # of a raw sound, for each token
 SHORT_SOUND = 64  # frames, which a model may merge to fewer
 FRAME_WIDTHS = ("feature_projection_input_dim", "input_dim", "input_size", "hidden_size")  # fields, of a sound's frames
 NUMBERS = ("seq_len", "max_num_patches", "position_embedding_size", "max_ep_len")  # fields: one more than the largest
+IMAGES = ("pixel_values", "pixel_values_videos", "image", "images", "x")  # arguments; timm takes an x
 IMAGE_SIZES = ("pretrain_image_size", "max_img_size", "max_image_size", "image_size", "img_size", "input_size")
 
 
@@ -58,7 +59,7 @@ def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
     """Yields arguments to try with a model: a text, if the model takes one, and last a random image or video."""
     accepted = signature(model.forward).parameters
     texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
-    name = next((name for name in ("pixel_values", "pixel_values_videos", "image", "images") if name in accepted), None)
+    name = next((name for name in IMAGES if name in accepted), None)
     if name is not None:
         channels, frames = getattr(model.config, "num_channels", 3), getattr(model.config, "num_frames", None)
         for shape in ((1, channels),) if frames is None else ((1, frames, channels), (frames, channels)):

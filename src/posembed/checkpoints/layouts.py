@@ -27,7 +27,7 @@ from posembed.checkpoints.found import (
     pair,
     section,
 )
-from posembed.checkpoints.rebuild import BUCKETS, size_fields
+from posembed.checkpoints.rebuild import BUCKETS, is_of_timm, size_fields
 from posembed.checkpoints.runs import reads_cells
 from posembed.checkpoints.trial import LARGEST_GRID, reads
 from posembed.modelfiles.safetensors import dtype_name
@@ -38,7 +38,10 @@ from posembed.tables.modules import is_layer, is_table_name, parent, shown_layou
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
 CLASS_TOKENS = re.compile(r"cls|class|dist")
 CLASS_TOKEN = re.compile(r"(cls|class|dist\w*)_token$")
+BRANCH = re.compile(r"_\d+$")
+POOLS = ("AttentionPool2d",)  # of timm, whose row 0 is that of the mean of all cells
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
+REGISTERS = re.compile(r"(^|\.)reg_token$")  # timm adds the table after it has put them behind the class token
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
@@ -63,7 +66,7 @@ def read_by_model(
     if is_layer(owner):
         return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
     if len(responses) > 1 or role_of(field, around) is not None or limited(responses):
-        return table_with_axes(table, model, name, responses, known.to_dict())
+        return table_with_axes(table, model, name, responses, known)
     is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
     if not is_table or len(after) != len(before) or before[-1] != after[-1]:
         return table.doubted(f"its shape changes from {before} to {after}; in a table (rows, width), only rows change")
@@ -83,18 +86,28 @@ def in_buckets(field: ConfigField, around: Config) -> str:
 
 
 def table_with_axes(
-    table: FoundTable, model: nn.Module, name: str, responses: Sequence[Response], config: Config
+    table: FoundTable, model: nn.Module, name: str, responses: Sequence[Response], known: Any
 ) -> FoundTable:
     """Returns a table along the axes of images, videos, sounds or differences, or its tensor with a doubt."""
+    config = known.to_dict()
     found = explain(name, responses, config)
     if isinstance(found, str):
         return table.doubted(found)
+    apart = is_of_timm(known) and found.dims == (len(table.shape) - 2,)
+    blocks = math.prod(table.shape[:-2]) if apart else 1
+    if blocks > 1 and not any(axis.relative for axis in found.axes):
+        cells = " x ".join(str(axis.size) for axis in found.axes)
+        return table.doubted(
+            f"its rows are {blocks} blocks of {cells} cells of an image, and only whole grids are resized. timm does "
+            "not resize it either when it loads a file: keep the image size"
+        )
     rows = others_in(table, model, found, section(config, responses[0][0].path[:-1]))
     if isinstance(rows, str):
         return table.doubted(rows)
     prefix, tail = rows
     layout = TableLayout(prefix=prefix, tail=tail, axes=found.axes, dims=found.dims)
-    return table.read_by(layout, cells=found.cells)
+    method = family_of(section(config, responses[0][0].path[:-1])).method_for(layout)
+    return replace(table.read_by(layout, cells=found.cells), method=method)
 
 
 def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: Config) -> Size | str:
@@ -113,6 +126,8 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
         return (0, others) if family.grid.tail else (others, 0)
     if others == tokens + behind:
         return tokens, behind
+    if others > tokens and others == tokens + tokens_around(model, name, REGISTERS):
+        return others, 0
     cells = " x ".join(str(axis.size) for axis in found.axes)
     if tokens == 0 and others <= MOST_OTHERS:
         for prefix, tail in ((others, 0), (0, others)):
@@ -155,11 +170,16 @@ def line_layout(
 
 
 def class_tokens(model: nn.Module, name: str) -> int:
-    """Counts the class and distillation tokens in the nearest module that has any."""
+    """Counts the class and distillation tokens in the nearest module that has any. CrossViT numbers its branches."""
+    whole = name
+    if type(model.get_submodule(parent(name))).__name__ in POOLS:
+        return 1
     while name:
         name = name.rpartition(".")[0]
         own = model.get_submodule(name).named_parameters(recurse=False)
-        tokens = [token for token_name, token in own if CLASS_TOKENS.search(token_name)]
+        branch = BRANCH.findall(whole)
+        tokens = [token for token_name, token in own if CLASS_TOKENS.search(token_name)
+                  and BRANCH.findall(token_name) in ([], branch)]  # fmt: skip
         if tokens:
             return sum(token.numel() // token.shape[-1] for token in tokens)
     return 0

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from posembed.checkpoints.edit import Edit, plan_edit
 from posembed.checkpoints.found import Size
 from posembed.checkpoints.own_modules import is_of_transformers, plan_own
-from posembed.checkpoints.rebuild import build_on_meta, config_object
+from posembed.checkpoints.rebuild import build_on_meta, config_object, is_built_by_timm
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout
 
@@ -33,12 +33,14 @@ def resize_model_(
     table: str | Sequence[str] | None = None,
     layout: TableLayout | None = None,
 ) -> Edit:
-    """Resizes the position tables of a module in place. The module is a transformers model or any nn.Module.
+    """Resizes the position tables of a module in place: of a model of transformers or timm, or of any nn.Module.
 
     The table, the buffers of its length (position ids and masks, saved in checkpoints or not) and the attributes that
     hold the length change together, or nothing changes. Dtype, device and ``requires_grad`` stay the same.
 
-    In a module that transformers does not define, the table is found by its name, such as
+    timm's models must come from ``timm.create_model``, which keeps the arguments that build a model again.
+
+    In a module of another kind, the table is found by its name, such as
     ``position_embeddings.weight``, ``pos_embedding`` or ``wpe.weight``, or by its type, if it is a posembed layer. A
     fixed sinusoid in a buffer is recomputed by its formula. Numbers named like a length (``max_len``, ``block_size``)
     that equal the old length get the new length, in modules and in their ``config``. If a module keeps the length under
@@ -82,6 +84,8 @@ def resize_model_(
                 f"out, and name one table; got layout={layout}, table={table!r}"
             )
         return resize_transformers_(model, table=table, **size)
+    if is_built_by_timm(model) and layout is None and isinstance(table, str | None):
+        return resize_timm_(model, table=table, **size)
     edit, attributes = plan_own(model, table=table, layout=layout, **size)
     for key, values in edit.tensors.items():
         if values is not None:
@@ -119,21 +123,7 @@ def assign_(model: nn.Module, key: str, values: Tensor) -> None:
 
 def resize_transformers_(model: Any, **arguments: Any) -> Edit:
     config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
-    tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
-    edit = plan_edit(config, tensors, **arguments)
-    with torch.random.fork_rng(devices=[]):  # both builds draw the same random buffers
-        torch.default_generator.manual_seed(0)
-        old = build_on_meta(config_object(config), buffers=True)
-        torch.default_generator.manual_seed(0)
-        new = build_on_meta(config_object(edit.config or config), buffers=True)
-    buffers = dict(changed_buffers(model, old, new))
-    # All errors are raised above; only assignments follow.
-    for key, values in ({change.key: change.after for change in edit.tables} | buffers).items():
-        assign_(model, key, values)
-    for path, module in old.named_modules():
-        copy_numbers(module, new.get_submodule(path), model.get_submodule(path))
-        if hasattr(module, "config"):
-            copy_numbers(module.config, new.get_submodule(path).config, model.get_submodule(path).config)
+    edit = resize_rebuilt_(model, config, **arguments)
     for field, value in edit.fields.items():
         section = model.config  # a section may not belong to any module
         for name in field.path[:-1]:
@@ -146,17 +136,70 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
     return edit
 
 
+def resize_timm_(model: Any, **arguments: Any) -> Edit:
+    """Resizes a model of timm, which keeps the arguments that built it, and the size of its images."""
+    config = timm_settings(model)
+    edit = resize_rebuilt_(model, config, **arguments)
+    assert edit.config is not None
+    model._model_args = edit.config["model_args"]
+    if edit.target.image_size is not None and "input_size" in model.pretrained_cfg:
+        channels = model.pretrained_cfg["input_size"][0]
+        model.pretrained_cfg = {**model.pretrained_cfg, "input_size": (channels, *edit.target.image_size[1])}
+        model.default_cfg = model.pretrained_cfg
+    return edit
+
+
+def timm_settings(model: Any) -> dict[str, Any]:
+    """Returns the content of the config.json that timm would write for a model."""
+    args = dict(getattr(model, "_model_args", {}))
+    if (size := getattr(getattr(model, "patch_embed", None), "img_size", None)) is not None:
+        args["img_size"] = size[0] if len(set(size)) == 1 else list(size)  # set_input_size may have changed it
+    trained = dict(model.pretrained_cfg)
+    return {"architecture": trained["architecture"], "model_args": args, "pretrained_cfg": trained}
+
+
+def resize_rebuilt_(model: Any, config: dict[str, Any], **arguments: Any) -> Edit:
+    """Resizes a model that its library builds from a config: tables, and buffers and numbers that depend on them."""
+    tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
+    edit = plan_edit(config, tensors, **arguments)
+    with torch.random.fork_rng(devices=[]):  # both builds draw the same random buffers
+        torch.default_generator.manual_seed(0)
+        old = build_on_meta(config_object(config), buffers=True)
+        torch.default_generator.manual_seed(0)
+        new = build_on_meta(config_object(edit.config or config), buffers=True)
+    buffers = dict(changed_buffers(model, old, new))
+    # All errors are raised above; only assignments follow.
+    for key, values in ({change.key: change.after for change in edit.tables} | buffers).items():
+        assign_(model, key, values)
+    for path, module in old.named_modules():
+        part = model.get_submodule(path)
+        copy_numbers(module, new.get_submodule(path), part)
+        if hasattr(module, "config") and hasattr(part, "config"):
+            copy_numbers(module.config, new.get_submodule(path).config, part.config)
+        for name, cache in vars(part).items():
+            if name.endswith("_cache") and isinstance(cache, dict):  # of biases, in LeViT and its like
+                cache.clear()
+    return edit
+
+
 def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yields the live model's buffers that differ between the old and the new build, with their new values.
 
     The pattern of a mask does not show how it continues: in GPT-Neo, it becomes a window at lengths above the window.
     """
     before = dict(old.named_buffers())
-    for name, buffer in new.named_buffers():
+    after = dict(new.named_buffers())
+    if before.keys() != after.keys():
+        only = sorted(before.keys() ^ after.keys())[0]
+        raise CheckpointError(
+            f"{only}: not resized: the model has this buffer at one of the two sizes only. Resize its files, with "
+            "posembed resize or posembed.resize_checkpoint, and load them"
+        )
+    for name, buffer in after.items():
         if name in before and before[name].shape == buffer.shape and torch.equal(before[name], buffer):
             continue
         live = model.get_buffer(name)
-        if name not in before or not torch.equal(live.cpu(), before[name].to(live.dtype)):
+        if not torch.equal(live.cpu(), before[name].to(live.dtype)):
             raise CheckpointError(f"{name}: not resized: it also depends on the length, but differs from a new model's")
         yield name, buffer.to(live.device, live.dtype)
 

@@ -152,9 +152,10 @@ def read_table(
         return table.doubted(f"the rows of a {type(owner).__name__} are not positions in a line")
     if layout is None and not has_layout(owner) and class_tokens(model, key):
         return table.doubted("the model has class tokens, so the layout of its rows is unknown; pass layout=...")
-    if layout is not None and layout.grid is not None and not has_layout(owner):
+    layout = layout or layout_in(model, key)
+    if layout.grid is not None and not has_layout(owner):
         return table.doubted("other things that depend on a grid of patches are unknown; see posembed.resize_table")
-    read = checked(table.read_by(layout or layout_in(model, key)), Found(()), "", held)
+    read = checked(table.read_by(layout), Found(()), "", held)
     if isinstance(tensor, nn.Parameter) or not isinstance(read, PositionTable) or read.kind == "sinusoidal":
         return read
     return read.doubted(NOT_SINUSOIDAL)

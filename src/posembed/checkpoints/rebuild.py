@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,11 +32,13 @@ OTHER_SIZES = re.compile(
 # Fields that give the number of cells of a square grid, and fields of sizes that are no lengths of a text.
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
 OTHER_AXES = re.compile(
-    r"^((sliding_)?window_size|num_mel_bins|num_image_with_embedding|bias_max_distance|max_num_patches|rel_extent)$"
+    r"^((sliding_)?window_size|window_sizes|num_mel_bins|num_image_with_embedding|bias_max_distance|max_num_patches|rel_extent)$"
 )
+WINDOW = re.compile(r"^window_sizes?$")
 BUCKETS = re.compile(r"^((relative_attention_|position_bias_)?num_buckets|rel(_2d)?_pos_bins)$")  # of distances
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 WHOLE = ("Model", "Transformer", "Backbone")  # the last words in the names of whole models
+SMALL = 2**20  # values of a table, whose device the buffers of timm's models take
 # The limits for a config. The deepest published models have 1,000 layers of about 20 modules.
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 
@@ -50,6 +53,11 @@ def config_object(config: Mapping[str, Any]) -> Any:
     run. Raises CheckpointError for values that transformers rejects.
     """
     model_type = config.get("model_type")
+    if isinstance(config.get("architecture"), str) and model_type is None:
+        from posembed.checkpoints.timm_models import timm_config
+
+        refuse_depth(config)
+        return timm_config(config)
     if not isinstance(model_type, str):
         return None
     try:
@@ -91,11 +99,14 @@ def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
     kind = class_of(config)
     if kind is None:
         raise CheckpointError(f"config.json: transformers has no model for {type(config).__name__}")
+    library = "timm" if is_of_timm(config) else "transformers"
+    kept = SMALL if buffers and library == "timm" else 0
     try:
-        with quiet(), torch.device("cpu" if buffers else "meta"), sketched():
+        with quiet(), torch.device("cpu" if buffers else "meta"), sketched(kept):
             return kind(copy.deepcopy(config))
     except Exception as error:
-        why = f"transformers cannot build {kind.__name__} from it ({last_line(error)})"
+        name = config.architecture if is_of_timm(config) else kind.__name__
+        why = f"{library} cannot build {name} from it ({last_line(error)})"
         raise CheckpointError(f"config.json: {why}") from error
 
 
@@ -103,8 +114,10 @@ def class_of(config: Any) -> Any:
     """Returns the model class of a config object of transformers, or None if there is none.
 
     It is the class that the config names, the one that AutoModel builds or, for parts of models that AutoModel does not
-    know, the first model in the file beside the config's own.
+    know, the first model in the file beside the config's own. For timm, it is the function that builds the model.
     """
+    if is_of_timm(config):
+        return config.create
     import transformers
 
     name = str((getattr(config, "architectures", None) or [None])[0])
@@ -125,6 +138,18 @@ def class_of(config: Any) -> Any:
     return min(own, key=lambda each: (each.__name__ != name, not each.__name__.endswith(WHOLE)), default=None)
 
 
+def is_of_timm(config: Any) -> bool:
+    """Returns whether this is a ``TimmConfig``, which builds its model itself."""
+    return hasattr(config, "create")
+
+
+def is_built_by_timm(module: nn.Module) -> bool:
+    """Returns whether ``timm.create_model`` built a module, so that it can build it again."""
+    settings = getattr(module, "pretrained_cfg", None)
+    known = isinstance(settings, Mapping) and bool(settings.get("architecture")) and hasattr(module, "_model_args")
+    return known and type(module).__module__.startswith("timm.")
+
+
 def is_model(kind: Any) -> bool:
     from transformers import PreTrainedModel
 
@@ -132,8 +157,11 @@ def is_model(kind: Any) -> bool:
 
 
 @contextmanager
-def sketched() -> Iterator[None]:
-    """Moves every new parameter to the meta device, and stops the construction of a model with too many modules."""
+def sketched(kept: int = 0) -> Iterator[None]:
+    """Moves every new parameter to the meta device, and stops the construction of a model with too many modules.
+
+    kept: the number of values up to which a parameter is not moved.
+    """
     registered = count(1)
 
     def stop(*_: object) -> None:
@@ -141,7 +169,7 @@ def sketched() -> Iterator[None]:
             raise CheckpointError(f"the model has more than {MOST_MODULES:,} modules, the limit for rebuilding a model")
 
     def move(module: nn.Module, name: str, parameter: Any) -> Any:
-        if parameter is None or parameter.is_meta:
+        if parameter is None or parameter.is_meta or parameter.numel() <= kept:
             return None
         return nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
 
@@ -167,14 +195,22 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
     """
     before = shapes_of(model)
     found: list[tuple[ConfigField, Changes]] = []
+    roomy = known.with_larger_images(config) if is_of_timm(known) else config
+    fixed = before if roomy is config else shapes_of(build_on_meta(config_object(roomy)))
     for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES, BUCKETS)):
+        in_window = WINDOW.search(field.path[-1]) is not None
         factor = 4 if AREA.search(field.path[-1]) else 2
         double = factor * field.value if isinstance(field.value, int) else [factor * side for side in field.value]
         try:
-            after = shapes_of(build_on_meta(config_object(with_field(config, known, field.path, double))))
+            changed = with_field(roomy if in_window else config, known, field.path, double)
+            after = shapes_of(build_on_meta(config_object(changed)))
         except CheckpointError:
             continue  # this family does not accept the value, so the field cannot grow
-        changes = {key: (shape, after[key]) for key, shape in before.items() if after.get(key, shape) != shape}
+        changes = {
+            key: (shape, after[key])
+            for key, shape in before.items()
+            if after.get(key, shape) != shape and (not in_window or fixed.get(key) == shape)
+        }
         if changes:
             found.append((field, changes))
     return found
@@ -218,7 +254,7 @@ def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: An
         for alias, canonical in getattr(part, "attribute_map", {}).items():
             if canonical == path[-1]:
                 section.pop(alias, None)
-        section[path[-1]] = value
+        section[path[-1]] = known.in_json(path[-1], value) if is_of_timm(known) else value
     return changed
 
 
@@ -235,6 +271,11 @@ def quiet() -> Iterator[None]:
     transformers remembers some tensors by their sizes (BEiT's indices, DETR's sinusoids), for all models of a process.
     Tensors of the meta device have no values, so none may be remembered: a user's model would compute garbage.
     """
+    if "transformers" not in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+        return
     from transformers import pytorch_utils
     from transformers.utils import logging
 
@@ -255,7 +296,11 @@ def quiet() -> Iterator[None]:
 
 
 def models_around(model: nn.Module, name: str) -> Iterator[str]:
-    """Yields the paths of the transformers models inside ``model`` that hold the parameter ``name``, smallest first."""
+    """Yields the paths of the transformers models inside ``model`` that hold the parameter ``name``, smallest first.
+    A model of timm is one whole."""
+    if is_of_timm(getattr(model, "config", None)):
+        yield ""
+        return
     from transformers import PreTrainedModel
 
     parts = name.split(".")

@@ -74,7 +74,8 @@ def resize_checkpoint(
         window: for tables of differences in a window, the new side or (height, width) of the window in cells.
         frames: for tables with a time axis, the new value of the config's number of frames.
         buckets: for tables of buckets of distances, as in T5, the new number of buckets.
-        method: a method of ``posembed.resize_table``. Default: the default of that function.
+        method: a method of ``posembed.resize_table``. Default: the default of that function or, for differences on a
+            grid in models of timm, timm's own.
         table: the key of the table, required if there are several or posembed had to guess.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
         dry_run: whether to only report the changes, without writing.
@@ -170,7 +171,7 @@ def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[s
 
     before, after = edit.target.length
     versions = {"posembed": __version__}
-    for package in ("torch", "transformers"):
+    for package in ("torch", "timm" if "architecture" in (edit.config or {}) else "transformers"):
         with suppress(PackageNotFoundError):
             versions[package] = version(package)
     return {

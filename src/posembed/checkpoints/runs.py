@@ -22,7 +22,7 @@ from posembed.checkpoints.found import PositionTable, TableSize
 from posembed.checkpoints.inputs import (
     inputs_of,
 )
-from posembed.checkpoints.rebuild import last_line, models_around
+from posembed.checkpoints.rebuild import is_of_timm, last_line, models_around
 from posembed.checkpoints.small_copies import (
     FEW_CELLS,
     MOST_CELLS,
@@ -39,6 +39,7 @@ from posembed.tables.layout import are_sides
 
 IN_PART = ("coordinate", "number", "distance")  # axes of which an input reads only some rows
 BLOCK = 2  # the side of a block of patches, in models that merge patches
+CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU)  # a ReLU makes those of a ResNet
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 
 
@@ -46,7 +47,7 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
     """Returns the reason to refuse the resize of tables along axes, or "". Raises NotTried if no copy could be run."""
     larger = "; if the window is larger than its smallest map, first set a larger image_size in config.json"
     remedy = larger if target.of_window else ""
-    for change in changes:
+    for change in () if is_of_timm(getattr(old_model, "config", None)) else changes:
         for layout in (change.table.layout, change.layout):
             if len(layout.axes) == 2 and layout.axes[0].relative and len(set(layout.shape)) > 1:
                 return (
@@ -170,12 +171,12 @@ def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
 def gradients_and_cells(
     model: nn.Module, inputs: Mapping[str, Any], tensors: Sequence[Tensor]
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Returns the gradients of a run with respect to tensors, and to the outputs of all convolutions and linear layers.
+    """Returns the gradients of a run with respect to tensors, and to the outputs of all layers that may make cells.
 
     Patches become cells in one of these layers. Where a table is added to its output, both have the same gradient.
     """
     outputs: list[Tensor] = []
-    layers = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Conv3d | nn.Linear)]
+    layers = [module for module in model.modules() if isinstance(module, CELLS)]
     hooks = [layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output)) for layer in layers]
     try:
         total = random_total(model, inputs)
@@ -202,6 +203,8 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
         return "" if used[-1] or first else f"the largest {name} does not read the last row"
     if len(layout.axes) == 1 and in_window(size.table) and is_around_zero(used):
         return ""  # of a window that is larger than the map, no two cells are farthest apart
+    if len(layout.axes) == 1 and layout.axes[0].relative and is_around_zero(used) and (used[0] or used[-1]):
+        return ""  # of pooled keys (MViTv2): the smallest difference is that of the first query and the last key
     if not used.all():
         return f"the model reads {int(used.sum())} of its {len(cells)} rows"
     apart = len(layout.axes) == 1 or len(layout.dims) > 1  # no order to be shown

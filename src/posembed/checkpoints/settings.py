@@ -46,7 +46,7 @@ class Setting:
 
 def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     target = edit.target
-    settings = list(config_settings(checkpoint, target))
+    settings = list(config_settings(checkpoint, target, edit.config or {}))
     settings += [
         Setting(checkpoint.config_name, field.path, field.value, value)
         for field, value in edit.fields.items()
@@ -64,13 +64,13 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     return tuple(setting for setting in settings if setting.before != setting.after)
 
 
-def config_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]:
+def config_settings(checkpoint: Checkpoint, target: Target, new: Config) -> Iterator[Setting]:
     """Yields the config field of the tables, and fields that repeat it, such as GPT-2's n_ctx and timm's input_size."""
     config, field = checkpoint.config, target.field
     if config is None or field is None:
         return
     name, path = checkpoint.config_name, field.path
-    yield Setting(name, path, section(config, path[:-1]).get(path[-1]), target.value)
+    yield Setting(name, path, *(section(each, path[:-1]).get(path[-1]) for each in (config, new)))
     if config.get("n_ctx") == field.value and path == ("n_positions",):
         yield Setting(name, ("n_ctx",), config["n_ctx"], target.value)
     if target.image_size is None:

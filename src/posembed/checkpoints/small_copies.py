@@ -6,20 +6,21 @@ import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.found import ConfigField, PositionTable, TableSize
-from posembed.checkpoints.rebuild import LAYERS, last_line, quiet
+from posembed.checkpoints.rebuild import LAYERS, class_of, is_of_timm, last_line, quiet
 
 FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
 # Cells along an axis, before and after, of copies whose true size would take too long. Some models have blocks of 8.
 FEW_CELLS = (12, 16), (16, 32)
 MOST_CELLS = 1024  # the maximum number of grid cells to compare with all patches
+MOST_CELLS_OF_TIMM = 4096  # whose stages and windows fit few sizes of images
 MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
 TOLERANCE = 1e-4
 LOUDER = 10  # the factor by which initial weights are multiplied
@@ -54,11 +55,11 @@ def small_copy(
     make_small(config, narrow=narrow, few_layers=few_layers)
     for field, value in settings:
         set_in(config, field, value)
-    kind: Any = type(model)
+    kind: Any = class_of(config) if is_of_timm(config) else type(model)
     with torch.device("meta"):
         sketch = kind(copy.deepcopy(config))
     if sum(tensor.numel() for tensor in (*sketch.parameters(), *sketch.buffers())) > MOST_NUMBERS:
-        raise TooLarge(f"{kind.__name__} is too large to be tried")
+        raise TooLarge(f"{type(model).__name__} is too large to be tried")
     small: nn.Module = kind(config).float().eval()
     for parameter in small.parameters():
         if not parameter.any():  # gates and scales of zero would hide which rows are read
@@ -79,6 +80,9 @@ def set_in(config: Any, field: ConfigField, value: Any) -> None:
 
 def make_small(config: Any, *, narrow: bool, few_layers: bool = True) -> None:
     """Shrinks a config object and its nested configs in place. Lengths and image sizes stay the same."""
+    if is_of_timm(config):
+        config.args |= config.few_layers if few_layers else {}
+        return
     from transformers import PretrainedConfig
 
     numbers = [(name, value) for name, value in vars(config).items() if type(value) is int]
@@ -121,8 +125,15 @@ def copies(
     few: tuple[int, int] = FEW_CELLS[0],
 ) -> list[nn.Module]:
     """Builds small copies of the old and the new model. Images of many cells are made smaller in both."""
-    made_smaller = has_many_cells(target)
-    settings = [given for field in target.values if made_smaller and (given := smaller(table, field, few))]
+    of_timm = is_of_timm(getattr(models[0], "config", None))
+    settings: list[list[tuple[ConfigField, Any]]] = []
+    if of_timm and narrow and has_many_cells(target, MOST_CELLS_OF_TIMM):
+        settings = [halved(field, value) for field, value in target.values.items()]
+    elif not of_timm and has_many_cells(target):
+        settings = [given for field in target.values if (given := smaller(table, field, few))]
+    if of_timm and few_layers:
+        for model in models:  # the same layers
+            cast(Any, model).config.few_layers = cast(Any, models[0]).config.few_layers
     with undisturbed():
         try:
             made = []
@@ -135,10 +146,10 @@ def copies(
             raise NotTried(f"{type(models[0]).__name__}: {last_line(error)}") from error
 
 
-def has_many_cells(target: Target) -> bool:
+def has_many_cells(target: Target, most: int = MOST_CELLS) -> bool:
     """Returns whether copies are made smaller. A limit may not be smaller than a sound's chunks."""
     whole = target.of_window or target.limited is not None
-    return max(change.length for change in target.changes) > MOST_CELLS and not whole
+    return max(change.length for change in target.changes) > most and not whole
 
 
 def in_part(path: str, changes: Iterable[TableSize]) -> dict[str, TableSize]:
@@ -151,6 +162,13 @@ def smaller(table: PositionTable, field: ConfigField, sizes: tuple[int, int]) ->
     cells = [each for each in table.cells if each.field == field]
     values = [[each.value(few) + max(each.stride - each.kernel, 0) for each in cells] for few in sizes]
     return [(field, sides[0] if isinstance(field.value, int) else sides) for sides in values if sides]
+
+
+def halved(field: ConfigField, value: Any) -> list[tuple[ConfigField, Any]]:
+    """Returns an image size twice: half of the old value, and half of the new one."""
+    return [
+        (field, size // 2 if isinstance(size, int) else [side // 2 for side in size]) for size in (field.value, value)
+    ]
 
 
 def random_total(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:

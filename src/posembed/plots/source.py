@@ -175,8 +175,14 @@ def may_have_several(source: object) -> bool:
 def of_module(module: nn.Module, key: str | None) -> tuple[Tensor, TableLayout]:
     """Returns the one table of a module, or the one under ``key``, and how its rows are read.
 
-    A model with a config of transformers, or a module around one, is read as its checkpoint is.
+    A model with a config of transformers, or a module around one, is read as its checkpoint is; so is a model of timm.
     """
+    from posembed.checkpoints.rebuild import is_built_by_timm
+
+    if is_built_by_timm(module) and not learned_tables(module):
+        from posembed.checkpoints.live import timm_settings
+
+        return found_in(timm_settings(module), module.state_dict(), key)
     models = models_in(module)
     if learned_tables(module) or not models:
         return table_of_module(module, key)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from posembed.tables.layout import TableLayout
+from posembed.tables.layout import IMAGE_AXES, TableLayout
 
 FieldPath = tuple[str, ...]  # the path of a field in a config: ("text_config", "max_position_embeddings")
 
@@ -45,6 +45,7 @@ class Family:
         gives the number of rows, not of positions.
     tables: all tables of the family, or, if transformers does not build it, those that are known.
     base: the name of the base model in models with a head, the first part of their keys.
+    on_differences: the method of the family's own code for differences on a grid, if it is not posembed's default.
     """
 
     line: TableLayout = TableLayout.BERT
@@ -53,6 +54,12 @@ class Family:
     after_padding: bool = False
     tables: tuple[KnownTable, ...] = ()
     base: str = ""
+    on_differences: str = ""
+
+    def method_for(self, layout: TableLayout) -> str:
+        """Returns the method of the family's own code for a table in this layout; "" for posembed's default."""
+        on_grid = [axis.name for axis in layout.axes if axis.relative and axis.signed] == list(IMAGE_AXES)
+        return self.on_differences if on_grid else ""
 
     def line_in(self, config: Mapping[str, Any]) -> TableLayout:
         """Returns the layout of positions in a line. Some families count from the config's padding token."""
@@ -127,6 +134,8 @@ FAMILIES: Mapping[str, Family] = {
         )
     ),
     "timm": Family(
+        differences=TableLayout(tail=3),
+        on_differences="timm",
         tables=(
             KnownTable(
                 key="pos_embed",
@@ -134,7 +143,7 @@ FAMILIES: Mapping[str, Family] = {
                 kernel="patch_embed.proj.weight",
                 layout=None,
             ),
-        )
+        ),
     ),
 }
 

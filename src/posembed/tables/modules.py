@@ -146,6 +146,8 @@ def layout_in(module: nn.Module, key: str) -> TableLayout:
         return owner.layout  # type: ignore[return-value]
     if (shown := shown_layout(owner, around if path else None)) is not None:
         return shown
+    if (shown := patches_layout(owner, key.rpartition(".")[2])) is not None:
+        return shown
     for name, ids in (*owner.named_buffers(recurse=False), *around.named_buffers(recurse=False)):
         if POSITION_IDS.search(name) and not ids.is_floating_point() and ids.numel() and not ids.is_meta:
             return TableLayout(reserved=max(int(ids.flatten()[0]), 0))
@@ -155,6 +157,17 @@ def layout_in(module: nn.Module, key: str) -> TableLayout:
             f"if it is row 0, layout=TableLayout.roberta(pad_id={padding}) if it is row {padding + 1}"
         )
     return TableLayout()
+
+
+def patches_layout(owner: nn.Module, name: str) -> TableLayout | None:
+    """Returns the layout of a table of image patches, from the grid that timm's models keep, or None without a grid."""
+    grid = getattr(getattr(owner, "patch_embed", None), "grid_size", None)
+    rows = table.shape[-2] if isinstance(table := getattr(owner, name, None), Tensor) and table.dim() > 1 else 0
+    if not isinstance(grid, tuple) or len(grid) != 2:
+        return None
+    others = rows - grid[0] * grid[1]
+    tokens = getattr(owner, "num_prefix_tokens", others)  # class, distillation and register tokens
+    return TableLayout(prefix=others, grid=grid) if others in (0, tokens) and others >= 0 else None
 
 
 def shown_layout(owner: nn.Module, around: nn.Module | None) -> TableLayout | None:

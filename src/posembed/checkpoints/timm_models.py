@@ -1,0 +1,285 @@
+"""Models of timm, built from the config.json that timm writes: architecture, model_args, pretrained_cfg.
+
+timm has no config objects. A ``TimmConfig`` stands for one: it has the sizes that ``timm.create_model`` takes, and
+builds the model, which keeps it as ``model.config``.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import fields
+from fractions import Fraction
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posembed.checkpoints.found import ConfigField, pair
+from posembed.checkpoints.rebuild import Shape, build_on_meta, quiet, shapes_of
+from posembed.errors import CheckpointError
+
+SIZES = ("img_size", "window_size", "window_sizes")  # arguments of timm's models
+FEW_LAYERS: tuple[dict[str, Any], ...] = (
+    *({"depth": layers} for layers in (2, 3, 4, 6)),
+    *({"depths": (1,) * stages} for stages in (3, 4, 5)),
+    *({"depths": (2,) * stages} for stages in (3, 4, 5)),
+)
+# What may be a table, if no size changes it, and what is none.
+TABLE = re.compile(
+    r"(pos_embed\w*|pos_emb|patch_pos|pixel_pos|attention_biases|relative_position_bias_table|rel_pos_[hw]|"
+    r"(height|width)_rel|position_embedding_table)$"
+)
+SAME_ROWS = (
+    "no argument of timm's model changes its shape. The model reads images of other sizes with the same rows, so it "
+    "needs no resize"
+)
+IN_CODE = "no argument of timm's model changes its shape: its size is a number in the model's code"
+NO_TABLE = (
+    (re.compile(r"cpb_mlp|meta_mlp|rel_pos\.mlp"), "a small network computes a bias from the distance of two patches"),
+    (re.compile(r"pos_embe?d\.token_projection"), "a layer reads sines and cosines of the position"),
+    (re.compile(r"(pos_(block|conv|enc|embe?d)|cpe|crpe\d?)\.(?!.*qkv).*weight$"), "a convolution stands for them"),
+)
+NUMBER = re.compile(r"\.\d+(?=\.)")
+
+
+class TimmConfig:
+    """The arguments of ``timm.create_model`` for a model.
+
+    architecture: the name of the model. args: its keyword arguments. pretrained: what timm calls pretrained_cfg.
+    """
+
+    def __init__(self, architecture: str, args: Mapping[str, Any], pretrained: Mapping[str, Any]) -> None:
+        self.architecture, self.args, self.pretrained = architecture, dict(args), dict(pretrained)
+        self._known: dict[str, Any] | None = None
+        self.windows: list[int] = []  # of each stage
+
+    @staticmethod
+    def create(config: TimmConfig) -> nn.Module:
+        """Builds the model."""
+        timm: Any = import_module("timm")
+        size = config.pretrained
+        model: Any = timm.create_model(config.architecture, pretrained=False, pretrained_cfg=dict(size), **config.args)
+        model.config = config
+        return model
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes that the model takes as arguments, with their values, and those of its patches."""
+        if self._known is None:
+            model = build_on_meta(self)
+            self._known = patches_of(model) | dict(found_sizes(self, model))
+            self.windows = windows_of(model)
+        return self._known
+
+    @property
+    def img_size(self) -> Any:
+        return self.sizes.get("img_size", self.input_size)
+
+    @img_size.setter
+    def img_size(self, value: Any) -> None:
+        self._set("img_size", value)
+
+    @property
+    def window_size(self) -> Any:
+        return self.sizes.get("window_size")
+
+    @window_size.setter
+    def window_size(self, value: Any) -> None:
+        self._set("window_size", value)
+
+    @property
+    def window_sizes(self) -> Any:
+        return self.sizes.get("window_sizes")
+
+    @window_sizes.setter
+    def window_sizes(self, value: Any) -> None:
+        self._set("window_sizes", value)
+
+    def _set(self, name: str, value: Any) -> None:
+        self.args[name] = self.in_json(name, value)
+        self._known = {**self.sizes, name: value}
+
+    def with_larger_images(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the config.json of the model for images of twice the size: windows are no larger than their maps."""
+        if "img_size" not in self.sizes:
+            return config
+        return {**config, "model_args": {**config.get("model_args", {}), "img_size": doubled(self.img_size)}}
+
+    def keep_sizes(self, other: TimmConfig, fields: Mapping[ConfigField, Any]) -> None:
+        """Takes over the sizes that were found for the same model with other values of some config fields."""
+        self._known = other.sizes | {each.path[-1]: value for each, value in fields.items()}
+        self.windows = other.windows
+
+    def in_json(self, name: str, value: Any) -> Any:
+        """Returns the argument that a size stands for. The windows of several stages grow by one factor."""
+        if name != "window_sizes":
+            return value
+        return [Fraction(value, self.sizes[name]) * each // 1 for each in self.windows]
+
+    @property
+    def input_size(self) -> Any:
+        """The (height, width) of the images that the model was trained on."""
+        size = self.pretrained.get("input_size")
+        return list(size[1:]) if isinstance(size, list | tuple) and len(size) == 3 else None
+
+    @property
+    def num_channels(self) -> int:
+        size = self.pretrained.get("input_size")
+        channels = self.args.get("in_chans") or (size[0] if isinstance(size, list | tuple) and size else 3)
+        return int(channels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the content of config.json, with the sizes that timm takes by default."""
+        return {"model_args": {**self.args, **self.sizes, "architecture": self.architecture}}
+
+    @cached_property
+    def few_layers(self) -> dict[str, Any]:
+        """The arguments that leave few layers, but all tables; {} if the model takes no such arguments."""
+        before = shapes_without_layers(self)
+        for args in FEW_LAYERS:
+            small = copy.deepcopy(self)
+            small.args |= args
+            with suppress(CheckpointError):
+                if shapes_without_layers(small) == before:
+                    return args
+        return {}
+
+
+def shapes_without_layers(config: TimmConfig) -> list[set[tuple[str, Shape]]]:
+    """Returns the names of a model's tensors without the numbers of layers, with their shapes for images of the model's
+    size and of twice that size: a window and a whole image may have the same size."""
+    larger = copy.deepcopy(config)
+    if "img_size" in larger.sizes:
+        larger.img_size = doubled(larger.img_size)
+    return [
+        {(NUMBER.sub(".N", name), shape) for name, shape in shapes_of(build_on_meta(each)).items()}
+        for each in (config, larger)
+    ]
+
+
+def doubled(size: Any) -> Any:
+    return 2 * size if isinstance(size, int) else [2 * side for side in size]
+
+
+def timm_config(config: Mapping[str, Any]) -> TimmConfig | None:
+    """Returns the TimmConfig for a config.json of timm, or None if timm is not installed or does not know the model.
+
+    Raises CheckpointError if timm is installed and cannot be imported.
+    """
+    architecture = config["architecture"]
+    try:
+        timm: Any = import_module("timm")
+    except Exception:  # missing, or without the torchvision that it needs
+        return None
+    if not timm.is_model(architecture):
+        return None
+    args, trained = config.get("model_args"), config.get("pretrained_cfg", config)  # older files have one level
+    trained = dict(trained) if isinstance(trained, Mapping) else {}
+    trained |= {name: config[name] for name in ("num_classes",) if name in config}
+    known = {each.name for each in fields(import_module("timm.models").PretrainedCfg)}
+    trained = {name: value for name, value in trained.items() if name in known}
+    return TimmConfig(architecture, args if isinstance(args, Mapping) else {}, trained)
+
+
+def found_sizes(config: TimmConfig, model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Yields the sizes that a model takes as arguments, with the values that it has without them."""
+    shapes = shapes_of(model)
+    for name in SIZES:
+        candidates = values_of(model, name, config)
+        if name in config.args and name != "window_sizes":
+            candidates = [config.args[name]]
+        for value in candidates:
+            given = copy.deepcopy(config)
+            given.args[name] = windows_of(model) if name == "window_sizes" else value
+            try:
+                if shapes_of(build_on_meta(given)) == shapes:
+                    yield name, value
+                    break
+            except CheckpointError as error:
+                if isinstance(error.__cause__, TypeError):  # it takes no such argument
+                    break
+
+
+def values_of(model: nn.Module, name: str, config: TimmConfig) -> list[Any]:
+    """Returns the values that an argument of a model may have: those of its modules' attributes."""
+    if name == "window_sizes":
+        return windows_of(model)[:1]
+    held = [getattr(module, name, None) for module in model.modules()]
+    default = getattr(model, "default_cfg", {}).get("input_size", (None,))
+    held += [config.input_size, default[1:]] if name == "img_size" else []
+    sides = [value for each in held if (value := pair(each if not isinstance(each, tuple) else list(each)))]
+    return [list(value) if value[0] != value[1] else value[0] for value in dict.fromkeys(sides)]
+
+
+def windows_of(model: nn.Module) -> list[int]:
+    """Returns the size of the windows in each stage of a model, if its windows are squares."""
+    stages = getattr(model, "stages", ())
+    held = [next((m.window_size for m in stage.modules() if hasattr(m, "window_size")), 0) for stage in stages]
+    first = next(filter(None, held), None)  # the first stage may have no windows, but takes an argument for them
+    return [each or first for each in held] if first and all(type(each) is int for each in held) else []
+
+
+def patches_of(model: nn.Module) -> dict[str, list[int]]:
+    """Returns the size and the stride of the patches that an image is cut into; {} if they reach beyond the image."""
+    embed = getattr(model, "patch_embed", None)
+    layers = [layer for layer in embed.modules() if isinstance(layer, nn.Conv2d)] if embed is not None else []
+    if len(layers) != 1 or any(map(bool, layers[0].padding)):
+        return {}
+    return {"patch_size": list(layers[0].kernel_size), "patch_stride": list(layers[0].stride)}
+
+
+def reads_larger_images(config: TimmConfig) -> bool:
+    """Returns whether the model runs on images of twice its size. It runs on the meta device, which computes shapes."""
+    larger = copy.deepcopy(config)
+    sides = pair(larger.img_size) or (224, 224)
+    if "img_size" in larger.sizes:
+        larger.img_size = doubled(larger.img_size)
+    try:
+        with torch.no_grad(), torch.device("meta"):
+            build_on_meta(larger).eval()(torch.empty(1, config.num_channels, *map(doubled, sides)))
+    except Exception:  # each model raises its own errors
+        return False
+    return True
+
+
+def unchanged_tables(config: TimmConfig, keys: Iterable[str]) -> dict[str, str]:
+    """Returns the tables among these tensors, which no size changes, each with the reason."""
+    found = [key for key in keys if TABLE.search(key)]
+    if not found:
+        return {}
+    if reads_larger_images(config):
+        return dict.fromkeys(found, SAME_ROWS)
+    sides = " x ".join(map(str, pair(config.img_size) or ()))
+    return dict.fromkeys(found, f"{IN_CODE}, and the model reads images of {sides} pixels alone")
+
+
+def why_no_table(model: nn.Module) -> str:
+    """Returns how a model without a table knows positions, as far as the names of its parameters show it."""
+    names = [name for name, _ in model.named_parameters()]
+    for pattern, words in NO_TABLE:
+        if name := next((name for name in names if pattern.search(name)), ""):
+            return f"this model has no table of positions: {words} ({name}), and no image size changes its shape"
+    return ""
+
+
+def loaded_by_timm(model: nn.Module, tables: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns what timm itself makes of old tables when it loads their file into a model of another size.
+
+    model: the new model, on the meta device. Returns {} if timm has no such code for the model.
+    """
+    load = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+    if load is None:
+        return {}
+    try:
+        with torch.no_grad(), quiet():
+            made = load({**model.state_dict(), **tables}, model)
+    except Exception:  # it cannot load another size
+        return {}
+    shapes = shapes_of(model)
+    return {key: made[key] for key in tables if key in made and tuple(made[key].shape) == shapes[key]}
