@@ -50,6 +50,17 @@ class Penalized(AveragedPositionalEmbedding):
         return PenalizedBias(super().in_layer(project), self)
 
 
+class Faster(AveragedPositionalEmbedding):
+    """AveragedPositionalEmbedding whose parameters are its rows, divided by ``times``: the rows learn faster."""
+
+    def __init__(self, *, times: float, std: float, **others: Any) -> None:
+        super().__init__(std=std / times, **others)
+        self.times = times
+
+    def in_layer(self, project: Callable[[Tensor], Tensor]) -> DistanceBias:
+        return super().in_layer(lambda rows: project(rows * self.times))
+
+
 class PenalizedBias(DistanceBias):
     def __init__(self, bias: DistanceBias, of: Penalized) -> None:
         super().__init__(bias.by_distance)
@@ -120,12 +131,22 @@ Penalty = Callable[[int], Callable[[Tensor], Tensor]]
 """Maps the training length to the penalty as a function of the distance."""
 
 
-def averaged(std: float = 1.0, *, penalty: Penalty | None = None, near: bool = False) -> Entry:
-    """Returns an Entry. ``near``: whether only the nearest quarter of the distances has learned values."""
+def averaged(
+    std: float = 1.0, *, penalty: Penalty | None = None, near: bool = False, log: bool = False, times: float = 1.0
+) -> Entry:
+    """Returns an Entry.
+
+    near: whether only the nearest quarter of the distances has learned values. log: whether the logits of the heads
+    without position grow with the logarithm of the tokens seen, from a quarter of the training length on. times: how
+    many times as fast the rows learn.
+    """
 
     def build(sizes: Sizes) -> PositionEncoding:
         n = sizes.length
         others = {"max_len": n, "dim": sizes.dim, "heads": sizes.given("heads"), "std": std}
+        others["log_length"] = n // 4 if log else None
+        if times != 1:
+            return Faster(times=times, **others)
         if penalty is None:
             return AveragedPositionalEmbedding(**others)
         return Penalized(penalty=penalty(n), near=n // 4 if near else None, **others)
@@ -145,10 +166,18 @@ TRAINED = {
     "averaged": averaged(),
     "averaged, std .3": averaged(0.3),
     "averaged, std .1": averaged(0.1),
+    "averaged, log": averaged(log=True),
+    "averaged, std .1, log": averaged(0.1, log=True),
+    "learned-averaged-far": ENCODINGS["learned-averaged-far"],
+    "averaged, std .1, 3 times as fast, log": averaged(0.1, log=True, times=3),
+    "averaged, std .1, 10 times as fast, log": averaged(0.1, log=True, times=10),
+    "averaged, std .3, 3 times as fast, log": averaged(0.3, log=True, times=3),
+    "averaged, std .3, 10 times as fast, log": averaged(0.3, log=True, times=10),
     "averaged, fading": averaged(penalty=lambda n: lambda distance: 5 * distance / n),
     "averaged, near, line": averaged(penalty=line_after_quarter, near=True),
     "averaged, near, logarithm, std .3": averaged(0.3, penalty=logarithm_after_quarter, near=True),
     "averaged, near, logarithm, std .1": averaged(0.1, penalty=logarithm_after_quarter, near=True),
+    "averaged, near, logarithm, std .1, log": averaged(0.1, penalty=logarithm_after_quarter, near=True, log=True),
     "averaged, near, ALiBi, std .1": averaged(0.1, penalty=lambda n: lambda distance: distance / 16, near=True),
 }
 """The last has ALiBi's slope for the first of two heads."""

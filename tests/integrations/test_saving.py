@@ -67,6 +67,9 @@ def test_the_sizes_of_an_encoding_come_back(tmp_path: Path) -> None:
     saved("gpt2", "rope+window+logn", tmp_path, window=5)
     rope = from_pretrained(tmp_path).transformer.wpe.encoding
     assert (rope.window, rope.log_length) == (5, made.LENGTH)
+    for name, log_heads in (("learned-averaged-far", 1), ("learned-averaged-far+logn", None)):
+        saved("gpt2", name, tmp_path)
+        assert from_pretrained(tmp_path).transformer.wpe.encoding.log_heads == log_heads
     saved("gpt2", LearnedPositionalEmbedding(max_len=90, dim=16), tmp_path)
     loaded = from_pretrained(tmp_path)
     assert loaded.config.max_position_embeddings == loaded.transformer.wpe.encoding.max_len == 90
@@ -79,7 +82,8 @@ def test_the_sizes_of_an_encoding_come_back(tmp_path: Path) -> None:
     [
         each
         for each in names_for("decoder")
-        if each.startswith("learned-") and each not in ("learned-averaged", "learned-concat")  # they add no rows
+        if each.startswith("learned-")
+        and not each.startswith(("learned-averaged", "learned-concat"))  # they add no rows
     ],
 )
 def test_rows_past_the_training_length_come_back(encoding: str, tmp_path: Path) -> None:

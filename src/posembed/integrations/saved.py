@@ -19,6 +19,8 @@ from posembed.nn.encodings import ENCODINGS, Sizes, encoding_by_name, names_for
 Description = dict[str, Any]
 FREE = {"init", "std", "dropout", "check_ids"}
 """Arguments of an encoding that do not change what its values mean."""
+LIMITS = ("window", "log_length", "log_heads")
+"""Attributes of every encoding that the model applies."""
 
 
 def acts_at_input(encoding: PositionEncoding) -> bool:
@@ -102,7 +104,7 @@ def described(value: Any) -> Description | None:
         arguments[argument] = parts if isinstance(held, tuple) else parts[0]
     description: Description = {"class": name, "arguments": arguments}
     if isinstance(value, PositionEncoding):
-        description |= {"window": value.window, "log_length": value.log_length}
+        description |= {name: getattr(value, name) for name in LIMITS}
         if repr(rebuilt(description)) != repr(value).replace("init='given'", "init='normal'"):
             return None
     return description
@@ -161,7 +163,7 @@ def rebuilt(description: Mapping[str, Any]) -> Any:
             "which is not an encoding of this version; load the model with the version that saved it, or pass encoding="
         )
     built: Any = kind(**{name: _tuples(value) for name, value in arguments.items()})  # type: ignore[misc]
-    for name in ("window", "log_length"):
+    for name in LIMITS:
         if name in description and getattr(built, name) != description[name]:
             setattr(built, name, description[name])
     return built

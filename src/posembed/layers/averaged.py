@@ -12,6 +12,7 @@ has no position and attends by content alone, which is how the model finds a dis
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, fill_, projected
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, require_divisible, wide
+from posembed.positions.checks import require_whole
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -61,14 +63,19 @@ def fitted_line(by_distance: Float[Tensor, "H N"]) -> tuple[Tensor, Tensor]:
 
 
 class DistanceBias(ScoreBias):
-    """The bias of an AveragedPositionalEmbedding in one layer: values by distance, (H, N), continued by a line."""
+    """The bias of an AveragedPositionalEmbedding in one layer: values by distance, (H, N), continued by a line.
+
+    max_slope: the largest slope of each line, a number or (H,); a line that falls less is turned at distance N.
+    """
 
     of_distance_alone = True
 
-    def __init__(self, by_distance: Tensor) -> None:
+    def __init__(self, by_distance: Tensor, max_slope: float | Tensor = 0.0) -> None:
         super().__init__(len(by_distance))
         self.by_distance = by_distance
-        self.intercept, self.slope = fitted_line(by_distance)
+        intercept, slope = fitted_line(by_distance)
+        self.slope = torch.minimum(slope, torch.as_tensor(max_slope, dtype=slope.dtype, device=slope.device))
+        self.intercept = intercept + (slope - self.slope) * math.log1p(by_distance.size(-1))
 
     def formula(self, device: torch.device) -> Formula:
         by_distance, intercept, slope = self.by_distance, self.intercept, self.slope
@@ -97,9 +104,15 @@ class AveragedPositionalEmbedding(PositionEncoding):
         heads: the model's number of heads H.
         heads_without: the number of heads without position; these are the last heads. None means 1 (0 if H = 1).
         std: the scale of the initial rows, which are sinusoids whose periods divide 2 N.
+        log_length: the number of tokens from which on the heads without position attend more sharply: there, the
+            model multiplies a query that sees n > log_length tokens by ln n / ln log_length. At a quarter of the
+            training length, training teaches these heads to attend alike at every length. None means no factor.
+        max_slope: the largest slope of the lines past the training length. Below -1, all tokens past it together get
+            a bounded weight in the heads with position, however long the text is.
 
     Raises:
-        ArgumentError: fewer than 8 rows, a width that is not a multiple of ``heads``, or no head with position.
+        ArgumentError: fewer than 8 rows, a width that is not a multiple of ``heads``, no head with position, a
+            ``log_length`` below 2, or a ``max_slope`` above 0.
 
     Examples:
         >>> import torch
@@ -114,7 +127,15 @@ class AveragedPositionalEmbedding(PositionEncoding):
     causal_only = True
 
     def __init__(
-        self, *, max_len: int, dim: int, heads: int, heads_without: int | None = None, std: float = 1.0
+        self,
+        *,
+        max_len: int,
+        dim: int,
+        heads: int,
+        heads_without: int | None = None,
+        std: float = 1.0,
+        log_length: int | None = None,
+        max_slope: float = 0.0,
     ) -> None:
         super().__init__()
         heads_without = min(1, heads - 1) if heads_without is None else heads_without
@@ -127,7 +148,17 @@ class AveragedPositionalEmbedding(PositionEncoding):
             raise ArgumentError(
                 f"heads_without must be 0 to {heads - 1}, so that at least one head has position; got {heads_without}"
             )
+        if log_length is not None:
+            require_whole(log_length, "log_length")
+            if log_length < 2:
+                raise ArgumentError(
+                    f"log_length must be at least 2, so that its logarithm is above 0; got {log_length}"
+                )
         self.max_len, self.dim, self.heads, self.heads_without, self.std = max_len, dim, heads, heads_without, std
+        self.log_length, self.log_heads = log_length, None if log_length is None else heads_without
+        if not max_slope <= 0:
+            raise ArgumentError(f"max_slope must be at most 0, so that no line rises; got {max_slope}")
+        self.max_slope = max_slope
         self.weight = nn.Parameter(torch.empty(max_len, dim))
         self.reset_parameters()
 
@@ -140,6 +171,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
     def in_layer(self, project: Callable[[Tensor], Tensor]) -> DistanceBias:
         rows = wide(projected(project, self.weight)).unflatten(-1, (2, self.heads, -1))
         with_position = torch.arange(self.heads, device=rows.device) < self.heads - self.heads_without
-        bias = DistanceBias(mean_logits_by_distance(rows[:, 0], rows[:, 1]) * with_position.unsqueeze(-1))
+        by_distance = mean_logits_by_distance(rows[:, 0], rows[:, 1]) * with_position.unsqueeze(-1)
+        bias = DistanceBias(by_distance, self.max_slope * with_position)
         bias.window = self.window
         return bias

@@ -146,7 +146,9 @@ def compiled(name: str) -> Any:
     return torch.compile(getattr(importlib.import_module("torch.nn.attention.flex_attention"), name))
 
 
-def scale_by_log_length(q: Tensor, seen: Tensor, trained: int, window: int | None) -> Tensor:
+def scale_by_log_length(
+    q: Tensor, seen: Tensor, trained: int, window: int | None, last_heads: int | None = None
+) -> Tensor:
     """Multiplies queries (B, H, L, d) that see n > trained tokens by ln n / ln trained. Other queries stay unchanged.
 
     A softmax over more keys is flatter; the factor makes up for it (Su 2021, kexue.fm/archives/8823; Chiang and
@@ -154,9 +156,13 @@ def scale_by_log_length(q: Tensor, seen: Tensor, trained: int, window: int | Non
 
     Args:
         seen: the number of tokens that each query would see without a window, int64 (L,) or (B, L).
+        last_heads: the number of heads to scale, the last ones; the others stay unchanged. None means all heads.
     """
     if window is not None and window <= trained:
         return q
     factor = torch.where(seen > trained, seen.clamp(min=trained, max=window).log() / math.log(trained), 1.0)
     factor = factor if factor.dim() == 1 else factor.unsqueeze(1)
+    if last_heads is not None:
+        scaled = torch.arange(q.size(-3), device=q.device) >= q.size(-3) - last_heads
+        factor = torch.where(scaled.unsqueeze(-1), factor, 1.0)
     return q * factor.to(q.dtype).unsqueeze(-1)

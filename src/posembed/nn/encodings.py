@@ -241,6 +241,17 @@ ENCODINGS: dict[str, Entry] = {
         lambda s: AveragedPositionalEmbedding(max_len=s.length, dim=s.dim, heads=s.given("heads")),
         "a learned table; its logits, averaged by distance, are each layer's bias; one head has no position",
         "posembed"),
+    "learned-averaged-far": Entry(
+        lambda s: AveragedPositionalEmbedding(
+            max_len=s.length,
+            dim=s.dim,
+            heads=s.given("heads"),
+            std=0.1,
+            log_length=max(s.length // 4, 2),
+            max_slope=-2.0,
+        ),
+        "learned-averaged from small rows; logits of the head without position grow with the logarithm of the length",
+        "posembed"),
     "learned-concat": Entry(
         lambda s: ConcatenatedPositionalEmbedding(max_len=s.length, dim=s.dim, dropout=s.dropout),
         "one trained row per position, in place of the last quarter of the token; nothing past the last row",
@@ -351,5 +362,5 @@ def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     if "+window" in suffixes:
         encoding.window = sizes.given("window")
     if "+logn" in suffixes:
-        encoding.log_length = max(sizes.length, 2)
+        encoding.log_length, encoding.log_heads = max(sizes.length, 2), None
     return encoding
