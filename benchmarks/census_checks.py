@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from posembed import inspect_checkpoint, resize_checkpoint
 from posembed.checkpoints.found import pair
-from posembed.checkpoints.inputs import inputs_of, text_inputs
+from posembed.checkpoints.trials.inputs import inputs_of, text_inputs
 from posembed.errors import PosEmbedError
 
 TOLERANCE = 1e-4

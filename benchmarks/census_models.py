@@ -24,8 +24,8 @@ from census_runs import runs_at_all
 from census_timm import LARGE, SMALLER
 from torch import Tensor, nn
 
-from posembed.checkpoints.small_copies import make_small
 from posembed.checkpoints.timm_models import windows_of
+from posembed.checkpoints.trials.small_copies import make_small
 
 Path_ = tuple[str, ...]
 Shape = tuple[int, ...]

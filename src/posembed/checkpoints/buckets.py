@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.answers import SAME, seeded
 from posembed.checkpoints.choose import Target, listing
 from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, TableSize, section
-from posembed.checkpoints.inputs import inputs_of
 from posembed.checkpoints.rebuild import BUCKETS, last_line, models_around, shapes_of
-from posembed.checkpoints.small_copies import NotTried, small_copy, undisturbed
+from posembed.checkpoints.trials.answers import SAME, seeded
+from posembed.checkpoints.trials.inputs import inputs_of
+from posembed.checkpoints.trials.small_copies import NotTried, small_copy, undisturbed
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.buckets import FARTHEST, bucket_of, rebucket
 from posembed.tables.layout import Axis, TableLayout

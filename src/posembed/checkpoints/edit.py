@@ -16,16 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.answers import SAME, KeptAnswers, kept_answers, own_reading
 from posembed.checkpoints.buckets import bucket_target, read_buckets
 from posembed.checkpoints.choose import FRAMES, POSITIONS, WINDOW, Target, axis_target, grid_target, line_target
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
 from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors, section
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
 from posembed.checkpoints.rebuild import build_on_meta, config_object, is_of_timm, shapes_of, size_fields, with_field
-from posembed.checkpoints.runs import IN_PART, refused
-from posembed.checkpoints.small_copies import NotTried
-from posembed.checkpoints.trial import NO_RUN, refuse_misread
+from posembed.checkpoints.trials.along_axes import IN_PART, refused
+from posembed.checkpoints.trials.answers import SAME, KeptAnswers, kept_answers, own_reading
+from posembed.checkpoints.trials.plain import NO_RUN, refuse_misread
+from posembed.checkpoints.trials.small_copies import NotTried
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.layout import are_sides

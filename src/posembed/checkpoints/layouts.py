@@ -28,8 +28,8 @@ from posembed.checkpoints.found import (
     section,
 )
 from posembed.checkpoints.rebuild import BUCKETS, is_of_timm, size_fields
-from posembed.checkpoints.runs import reads_cells
-from posembed.checkpoints.trial import LARGEST_GRID, reads
+from posembed.checkpoints.trials.along_axes import reads_cells
+from posembed.checkpoints.trials.plain import LARGEST_GRID, reads
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout

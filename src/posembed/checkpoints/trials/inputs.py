@@ -12,7 +12,7 @@ from torch import nn
 
 from posembed.checkpoints.found import Size, pair
 from posembed.checkpoints.rebuild import takes_text
-from posembed.checkpoints.small_copies import (
+from posembed.checkpoints.trials.small_copies import (
     FEW_TOKENS,
     MOST_NUMBERS,
     NotTried,

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.found import TableSize
-from posembed.checkpoints.inputs import (
+from posembed.checkpoints.rebuild import last_line, models_around
+from posembed.checkpoints.trials.inputs import (
     LONGEST_TEXT,
     inputs_of,
     line_inputs,
 )
-from posembed.checkpoints.rebuild import last_line, models_around
-from posembed.checkpoints.small_copies import (
+from posembed.checkpoints.trials.small_copies import (
     LOUDER,
     NotTried,
     copies,

@@ -19,11 +19,11 @@ from torch.nn.functional import normalize
 
 from posembed.checkpoints.choose import WINDOWED, Target
 from posembed.checkpoints.found import PositionTable, TableSize
-from posembed.checkpoints.inputs import (
+from posembed.checkpoints.rebuild import is_of_timm, last_line, models_around
+from posembed.checkpoints.trials.inputs import (
     inputs_of,
 )
-from posembed.checkpoints.rebuild import is_of_timm, last_line, models_around
-from posembed.checkpoints.small_copies import (
+from posembed.checkpoints.trials.small_copies import (
     FEW_CELLS,
     MOST_CELLS,
     TOLERANCE,
