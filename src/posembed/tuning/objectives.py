@@ -1,0 +1,78 @@
+"""What a model learns on long texts: one objective per kind of model.
+
+To add an objective, write a class with the methods of ``Objective`` in a file of its own, and add it to ``OBJECTIVES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from posembed.errors import ArgumentError
+from posembed.evaluation.plan import Plan
+from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.runnable import KINDS, Runnable
+from posembed.tuning.settings import TuneSettings
+from posembed.tuning.texts import Texts
+
+Progress = Callable[[str, int, int], None]
+"""A function of what is running, the amount done and the total amount."""
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """Everything that an objective is made from.
+
+    original: the checkpoint before it is resized. old_length: the number of tokens that it takes, including special
+    tokens. folder: the folder that keeps what the objective computes once.
+    """
+
+    original: Runnable
+    tokenizer: Any
+    texts: Texts
+    settings: TuneSettings
+    old_length: int
+    device: str | None
+
+
+class Objective(Protocol):
+    """A loss of a model on numbered items. An item is a window of the training texts.
+
+    Every random number depends only on (seed, item), so a killed run continues with the same numbers. With equal items,
+    a tuning at the old length reads the same tokens in several pieces.
+    """
+
+    def __init__(self, setup: Setup) -> None: ...
+
+    def prepare(self, folder: Path, progress: Progress) -> None:
+        """Computes what all tunings share, such as the vectors of the original model, and keeps it in the folder."""
+
+    def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
+        """Returns the mean loss of the items, read in pieces of at most ``length`` tokens. Differentiable, ()."""
+
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable, kept: ResultsFile) -> Plan:
+        """Plans the measurement on held-out texts. old: the same tuning at the old length. The reference is the
+        original model, with chunks."""
+
+    def by_document(self, evaluation: Evaluation) -> Evaluation:
+        """Returns the evaluation with one value per held-out document."""
+
+
+OBJECTIVES = {"sentences": ("posembed.tuning.sentences", "Sentences")}
+"""The module and the class of the objective for each kind of model."""
+
+
+def objective_of(setup: Setup) -> Objective:
+    kind = setup.original.kind
+    if kind not in OBJECTIVES:
+        known = ", ".join(KINDS[each] for each in KINDS if each in OBJECTIVES)
+        raise ArgumentError(
+            f"{setup.original.name} is {KINDS[kind]}; expected {known}; fine-tune it with your own training code"
+        )
+    module, name = OBJECTIVES[kind]
+    return getattr(import_module(module), name)(setup)

@@ -1,0 +1,202 @@
+"""The objective of sentence encoders: a window of text should be near the passages that it holds.
+
+The vector of a window is compared with a bank of passages, which the original model embeds once, by a softmax: the
+window's own passages are the answers, other passages of the same document are left out. The loss of several answers is
+the mean of their cross-entropies (Khosla et al., arXiv:2004.11362, equation 2). A second term keeps short texts where
+they were: 1 - cosine between the tuned and the original vectors of a few passages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from posembed.evaluation.api import device_named
+from posembed.evaluation.collection import Collection
+from posembed.evaluation.counts import PASSAGES
+from posembed.evaluation.plan import Plan
+from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt, plan_collections
+from posembed.evaluation.runnable import Runnable
+from posembed.evaluation.ways import Encoder, Reading
+from posembed.files import written_whole
+from posembed.tuning.objectives import Progress, Setup
+from posembed.tuning.texts import pieces_of_text
+
+PASSAGES_PER_PIECE = 2
+"""Passages in the bank for each piece of the original length, at random places."""
+ANCHORS = 4
+"""Passages per window whose vectors are kept near the original ones."""
+
+
+class Bank(NamedTuple):
+    """Passages of P tokens. ids: (M, P). windows, starts: int64 (M,), the window of each and its first token there.
+    documents: int64 (M,), the document of each."""
+
+    ids: Tensor
+    windows: Tensor
+    starts: Tensor
+    documents: Tensor
+
+
+class Sentences:
+    """The objective of sentence encoders. See ``Objective`` for the methods."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.settings, self.windows = setup, setup.settings, setup.texts.windows
+        self.asked = Prompt.of(setup.original, setup.tokenizer, QUERY_PROMPTS)
+        self.given = Prompt.of(setup.original, setup.tokenizer, DOCUMENT_PROMPTS)
+        self.pooling, self.pad = str(setup.original.pooling), setup.tokenizer.pad_token_id or 0
+        self.bank = self.drawn_bank()
+        self.vectors = torch.empty(0)
+
+    @cached_property
+    def around(self) -> int:
+        return sum(map(len, self.given.around))
+
+    def pieces(self, length: int) -> list[slice]:
+        """Returns the pieces of a window that fit into ``length`` tokens, without overlap."""
+        most, width = length - self.around, self.setup.texts.width
+        return [slice(start, min(start + most, width)) for start in range(0, width, most)]
+
+    def drawn_bank(self) -> Bank:
+        """Draws passages at random places of each piece of the original length, so that each piece has its own."""
+        size, draw = self.settings.passage, torch.Generator().manual_seed(self.settings.seed)
+        pieces = [piece for piece in self.pieces(self.setup.old_length) if piece.stop - piece.start >= size]
+        places = [
+            (number, piece.start + int(torch.randint(piece.stop - piece.start - size + 1, (), generator=draw)))
+            for number in range(len(self.windows))
+            for piece in pieces
+            for _ in range(PASSAGES_PER_PIECE)
+        ]
+        windows, starts = torch.tensor(places).T
+        return Bank(
+            torch.stack([self.windows[number].ids[start : start + size] for number, start in places]),
+            windows,
+            starts,
+            torch.tensor([window.document for window in self.windows])[windows],
+        )
+
+    def prepare(self, folder: Path, progress: Progress) -> None:
+        path = folder / "passages.safetensors"
+        if not path.exists():
+            model = self.setup.original.model(device_named(self.setup.device)).float()
+            reader = Encoder(model, *self.asked.around, self.pooling, self.pad)
+            longest = self.settings.passage + sum(map(len, self.asked.around))
+            done = 0
+
+            def tick(tokens: int) -> None:
+                nonlocal done
+                done += tokens
+                progress("embedding passages by the original", done, self.bank.ids.numel())
+
+            with torch.inference_mode():
+                found = reader.read(self.bank.ids, Reading(longest, longest, longest), tick)
+                vectors = torch.cat([vector for _, vector in found])
+            with written_whole(path) as staging:
+                save_file({"vectors": vectors}, staging)
+        self.vectors = load_file(path)["vectors"]
+
+    def window_of(self, item: int, seed: int) -> int:
+        """Returns the window of an item. Every window comes once before any comes again."""
+        turn, place = divmod(item, len(self.windows))
+        order = torch.randperm(len(self.windows), generator=seeded(seed, f"windows {turn}"))
+        return int(order[place])
+
+    def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
+        numbers, pieces = [self.window_of(item, seed) for item in items], self.pieces(length)
+        vectors = self.embed(model, self.given, [self.windows[each].ids[piece] for each in numbers for piece in pieces])
+        own = torch.stack([self.inside(each, piece) for each in numbers for piece in pieces])
+        documents = torch.tensor([self.windows[each].document for each in numbers for _ in pieces])
+        found = answer_loss(
+            vectors @ self.vectors.T / self.settings.temperature, own, documents[:, None] == self.bank.documents
+        )
+        if not self.settings.anchor:
+            return found
+        drawn = torch.cat(
+            [torch.randint(len(self.vectors), (ANCHORS,), generator=seeded(seed, f"anchors {item}")) for item in items]
+        )
+        kept = (self.embed(model, self.asked, list(self.bank.ids[drawn])) * self.vectors[drawn]).sum(dim=1)
+        return found + self.settings.anchor * (1 - kept).mean()
+
+    def inside(self, window: int, piece: slice) -> Tensor:
+        """Returns which passages of the bank lie inside a piece of a window: (M,)."""
+        stops = self.bank.starts + self.settings.passage
+        return (self.bank.windows == window) & (self.bank.starts >= piece.start) & (stops <= piece.stop)
+
+    def embed(self, model: nn.Module, prompt: Prompt, pieces: Sequence[Tensor]) -> Tensor:
+        """Returns unit vectors (N, D) on the CPU, as sentence-transformers computes them. Differentiable."""
+        reader = Encoder(model, *prompt.around, self.pooling, self.pad)
+        states = reader.states(pieces)
+        return torch.cat(
+            [reader.pooled(each, len(piece), len(piece)) for each, piece in zip(states, pieces, strict=True)]
+        )
+
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable, kept: ResultsFile) -> Plan:
+        lengths = (self.setup.old_length, self.settings.length)
+        found = dict.fromkeys(lengths, self.collection)
+        how = f" The queries are passages of {self.settings.passage} tokens, which are removed from their documents."
+        return plan_collections(
+            [tuned, original, old], found, how=how, kept=kept, device=device_named(self.setup.device)
+        )
+
+    @cached_property
+    def collection(self) -> Collection:
+        """The held-out documents, each up to the new length. The queries are passages from their beginning, middle and
+        end, which are removed from them."""
+        documents, queries, judged = {}, {}, {}
+        size, width = self.settings.passage, self.setup.texts.width
+        for number, document in enumerate(self.setup.texts.held_out):
+            stop = min(len(document.ids), width + size * len(PASSAGES))
+            starts = [round(share * (stop - size)) for share in PASSAGES.values()]
+            taken = [slice(start, start + size) for start in starts]
+            edges = [0, *(edge for part in taken for edge in (part.start, part.stop)), stop]
+            kept = [slice(*edges[index : index + 2]) for index in range(0, len(edges), 2)]
+            cut = pieces_of_text(self.setup.tokenizer, document.text, [*taken, *kept])
+            documents[f"d{number}"] = " ".join(cut[len(taken) :])
+            for place, query in zip(PASSAGES, cut, strict=False):
+                queries[f"{place} {number}"] = query
+                judged[f"{place} {number}"] = {f"d{number}": 1}
+        return Collection(documents, queries, judged)
+
+    def by_document(self, evaluation: Evaluation) -> Evaluation:
+        each = len(PASSAGES)
+
+        def means(by_length: Mapping[int, tuple[float, ...] | None]) -> dict[int, tuple[float, ...] | None]:
+            return {
+                length: values and tuple(sum(values[at : at + each]) / each for at in range(0, len(values), each))
+                for length, values in by_length.items()
+            }
+
+        rows = tuple(
+            replace(row, by_text={measure: means(found) for measure, found in row.by_text.items()})
+            for row in evaluation.rows
+        )
+        return replace(evaluation, rows=rows, texts=evaluation.texts // each, unit="document")
+
+
+def answer_loss(scores: Tensor, own: Tensor, same_document: Tensor) -> Tensor:
+    """Returns the mean cross-entropy of the own passages of each piece among the passages of other documents, ().
+
+    scores: (N, M). own, same_document: which passages belong to a piece and to its document, bool (N, M). A piece
+    without a passage does not count.
+    """
+    having = own.any(dim=1)
+    scores, own, same_document = scores[having], own[having], same_document[having]
+    others = scores.masked_fill(same_document, -torch.inf).logsumexp(dim=1, keepdim=True)
+    of_each = torch.logaddexp(scores, others) - scores
+    return ((of_each * own).sum(dim=1) / own.sum(dim=1)).mean()
+
+
+def seeded(seed: int, what: str) -> torch.Generator:
+    """Returns a generator that depends only on the seed and on what is drawn."""
+    number = hashlib.sha256(f"{seed} {what}".encode()).digest()[:8]
+    return torch.Generator().manual_seed(int.from_bytes(number, "little") >> 1)

@@ -1,0 +1,108 @@
+"""Long documents for fine-tuning, split into those to train on and those to measure on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from posembed.errors import DataError
+from posembed.evaluation.texts import encode
+from posembed.evaluation.ways import slices
+
+MOST_HELD_OUT = 100
+"""The largest number of documents to measure on: measuring more would take longer than it tells."""
+MOST_WINDOWS = 2000
+
+
+class Document(NamedTuple):
+    """A text and its token ids (L,), int64, without special tokens."""
+
+    text: str
+    ids: Tensor
+
+
+class Window(NamedTuple):
+    """A part of a training document. document: its index. start: the index of its first token."""
+
+    document: int
+    start: int
+    ids: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Documents that hold the new length. training: those to train on. held_out: those to measure on.
+
+    short: the number of other documents, which are not used. width: the number of tokens of a window.
+    """
+
+    training: tuple[Document, ...]
+    held_out: tuple[Document, ...]
+    short: int
+    width: int
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """Windows of ``width`` tokens that cover the training documents, evenly chosen if there are very many."""
+        windows = [
+            Window(number, part.start, document.ids[part])
+            for number, document in enumerate(self.training)
+            for part in slices(len(document.ids), self.width)
+        ]
+        step = max(1.0, len(windows) / MOST_WINDOWS)
+        return tuple(windows[int(index * step)] for index in range(min(len(windows), MOST_WINDOWS)))
+
+    @cached_property
+    def sha256(self) -> str:
+        digest = hashlib.sha256(f"{self.width}".encode())
+        for documents in (self.training, self.held_out):
+            digest.update(len(documents).to_bytes(8, "little"))
+            for document in documents:
+                digest.update(hashlib.sha256(document.text.encode("utf-8", "surrogatepass")).digest())
+        return digest.hexdigest()
+
+
+def split(
+    documents: Iterable[str], tokenizer: Any, *, width: int, around: int, fewest: int, held_out: float, seed: int
+) -> Texts:
+    """Splits the documents of at least ``width`` tokens. Equal documents count once.
+
+    around: the number of special tokens, for the errors. fewest: the smallest number of documents in each part.
+    held_out: the share of documents to measure on. A hash of the seed and of a document's text decides on its part.
+    Raises DataError if there are too few documents.
+    """
+    texts = list(dict.fromkeys(documents))
+    encoded = [Document(text, torch.tensor(encode(tokenizer, text), dtype=torch.long)) for text in texts]
+    long = [document for document in encoded if len(document.ids) >= width]
+    if len(long) < 2 * fewest:
+        longest = max(len(document.ids) for document in encoded) + around
+        found = f"{len(long):,} of {len(texts):,} documents hold it, and the longest has {longest:,}"
+        raise DataError(
+            f"expected at least {2 * fewest} documents of {width + around:,} tokens, {fewest} to train on and {fewest} "
+            f"to measure on; {found}; give more text or a smaller length (documents are files of a folder, or "
+            "separated by blank lines)"
+        )
+    number = min(max(fewest, round(held_out * len(long))), MOST_HELD_OUT, len(long) - fewest)
+    ranked = sorted(long, key=lambda document: hashlib.sha256(f"{seed} {document.text}".encode(**LOSSLESS)).digest())
+    return Texts(tuple(ranked[number:]), tuple(ranked[:number]), len(texts) - len(long), width)
+
+
+LOSSLESS: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogatepass"}
+
+
+def pieces_of_text(tokenizer: Any, text: str, spans: Sequence[slice]) -> list[str]:
+    """Returns the parts of a text at spans of its tokens, without special tokens."""
+    if not getattr(tokenizer, "is_fast", False):
+        ids = encode(tokenizer, text)
+        return [tokenizer.decode(ids[span]) for span in spans]
+    found = tokenizer(text, add_special_tokens=False, truncation=False, verbose=False, return_offsets_mapping=True)
+    offsets = found["offset_mapping"]
+    return [
+        text[offsets[span.start][0] : offsets[span.stop - 1][1]] if span.stop > span.start else "" for span in spans
+    ]

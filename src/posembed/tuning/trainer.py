@@ -1,0 +1,208 @@
+"""One fine-tuning by the Trainer of transformers, which continues from its last checkpoint after a kill."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils.data import Dataset, SequentialSampler
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+
+from posembed.errors import CheckpointError
+from posembed.tuning.objectives import Objective
+from posembed.tuning.settings import TuneSettings
+from posembed.tuning.trainable import Trainable
+
+SECONDS_BETWEEN_CHECKPOINTS = 60.0
+WEIGHTS = "trained.safetensors"
+STATE = "trainer_state.json"
+
+Tick = Callable[[int], None]
+"""A function of the number of steps done."""
+
+
+def train(
+    trained: Trainable,
+    objective: Objective,
+    settings: TuneSettings,
+    *,
+    folder: Path,
+    steps: int,
+    length: int,
+    seed: int,
+    device: str | None,
+    tick: Tick,
+) -> None:
+    """Trains a model in place for a number of steps, in windows read as pieces of at most ``length`` tokens.
+
+    folder: where the checkpoints are. If it has one, training continues from it. Raises CheckpointError if the loss is
+    not finite or the memory is too small, and KeyboardInterrupt, after writing a checkpoint, on Ctrl-C.
+    """
+    parts = 1
+    while True:
+        trainer = StepTrainer(trained, objective, settings, folder, steps, length, seed, device, parts)
+        trainer.add_callback(Keeper(trainer, tick))
+        try:
+            with interrupts() as asked:
+                trainer.add_callback(Stopper(asked))
+                trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+            if asked.is_set():
+                raise KeyboardInterrupt
+            return
+        except torch.OutOfMemoryError as error:
+            if parts == settings.batch:
+                remedy = "give --checkpointing, a smaller --length or another device"
+                raise CheckpointError(f"a window of {length:,} tokens does not fit into memory; {remedy}") from error
+            parts = next(each for each in range(parts + 1, settings.batch + 1) if settings.batch % each == 0)
+
+
+class Items(Dataset[dict[str, int]]):
+    """The numbers of the items that are trained on, in order."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, item: int) -> dict[str, int]:
+        return {"item": item}
+
+
+class StepTrainer(Trainer):
+    """A Trainer whose batches are the next items of an objective, and whose checkpoints hold only what is trained."""
+
+    def __init__(
+        self,
+        trained: Trainable,
+        objective: Objective,
+        settings: TuneSettings,
+        folder: Path,
+        steps: int,
+        length: int,
+        seed: int,
+        device: str | None,
+        parts: int,
+    ) -> None:
+        self.trained, self.objective, self.pieces, self.folder = trained, objective, (length, seed), folder
+        on_gpu = (device is None and torch.cuda.is_available()) or str(device).startswith("cuda")
+        arguments = TrainingArguments(
+            output_dir=str(folder),
+            max_steps=steps,
+            per_device_train_batch_size=settings.batch // parts,
+            gradient_accumulation_steps=parts,
+            max_grad_norm=settings.clip,
+            lr_scheduler_type="cosine",
+            warmup_steps=math.ceil(settings.warmup * steps),
+            bf16=on_gpu and torch.cuda.is_bf16_supported(),
+            seed=settings.seed,
+            use_cpu=device == "cpu",
+            save_strategy="no",
+            save_total_limit=2,
+            logging_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            dataloader_pin_memory=False,
+        )
+        optimizer = torch.optim.AdamW(trained.groups, weight_decay=0.0)
+        super().__init__(
+            trained.model, arguments, train_dataset=Items(steps * settings.batch), optimizers=(optimizer, None)
+        )
+        self.remove_callback(PrinterCallback)
+
+    def _get_train_sampler(self, *dataset: Any) -> SequentialSampler:
+        return SequentialSampler(self.train_dataset)
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], *others: Any, **named: Any) -> Tensor:
+        length, seed = self.pieces
+        loss = self.objective.loss(model, inputs["item"].tolist(), length=length, seed=seed)
+        self.refuse(loss)
+        return loss.to(self.args.device)
+
+    def refuse(self, *values: Tensor) -> None:
+        """Raises CheckpointError if a value is not finite, before the step changes any weight."""
+        if not all(bool(value.isfinite().all()) for value in values):
+            raise CheckpointError(
+                f"the loss or a gradient of step {self.state.global_step + 1} is not finite; give a smaller "
+                f"--learning-rate or --rows-learning-rate; the last good state is in {self.folder}"
+            )
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        folder = Path(output_dir or self.args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        values = {name: value.detach().contiguous() for name, value in self.trained.parameters.items()}
+        save_file(values, folder / WEIGHTS)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        values = load_file(Path(resume_from_checkpoint) / WEIGHTS)
+        with torch.no_grad():
+            for name, parameter in self.trained.parameters.items():
+                parameter.copy_(values[name])
+
+
+class Keeper(TrainerCallback):
+    """Writes a checkpoint every minute, reports the steps, and refuses gradients that are not finite."""
+
+    def __init__(self, trainer: StepTrainer, tick: Tick) -> None:
+        self.trainer, self.tick, self.due = trainer, tick, time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        gradients = [parameter.grad for parameter in self.trainer.trained.parameters.values()]
+        self.trainer.refuse(*(gradient for gradient in gradients if gradient is not None))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self.tick(state.global_step)
+        if time.monotonic() > self.due:
+            self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
+            control.should_save = True
+
+
+class Stopper(TrainerCallback):
+    """Writes a checkpoint and stops after the step in which Ctrl-C is pressed."""
+
+    def __init__(self, asked: threading.Event) -> None:
+        self.asked = asked
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if self.asked.is_set():
+            control.should_save = control.should_training_stop = True
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """Yields an event that Ctrl-C sets. The second Ctrl-C interrupts at once. Outside the main thread, it is never
+    set."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, earlier)
+
+    earlier = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """Returns the last checkpoint that is complete: its state is written last."""
+    found: dict[int, Path] = {}
+    for path in folder.glob(f"checkpoint-*/{STATE}"):
+        with suppress(ValueError, KeyError, OSError):
+            found[int(json.loads(path.read_text(encoding="utf-8"))["global_step"])] = path.parent
+    return str(found[max(found)]) if found else None
