@@ -171,6 +171,18 @@ class TunePlan:
         self.staging.remove()
         return tuned
 
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON: what would be trained, on how many documents, for how long."""
+        texts = self.texts
+        return {
+            "settings": self.settings.to_dict(),
+            "old_length": self.setup.old_length,
+            "training_documents": len(texts.training),
+            "held_out_documents": len(texts.held_out),
+            "shorter_documents": texts.short,
+            "windows": len(texts.windows),
+        }
+
     def place(self, which: str, seed: int) -> Path:
         return self.staging.path / f"seed-{seed}" / which
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from posembed.errors import ArgumentError
-from posembed.evaluation.api import SHORTEST, check
 from posembed.lab.runs.spec import option
 
 TRAINED = {
@@ -23,6 +22,7 @@ TRAINED = {
 }
 """What can be trained, by the value of ``--train``."""
 
+SHORTEST = 16  # tokens
 DATA, TRAINING, LOSS = "Data", "Training", "Loss of sentence encoders"
 MINUTES = 15.0
 
@@ -86,6 +86,11 @@ class TuneSettings:
         """Returns the settings in which another fine-tuning differs, such as "batch (4, now 8)"."""
         plain = json.loads(json.dumps(self.to_dict()))
         return [f"{name} ({other.get(name)}, now {now})" for name, now in plain.items() if other.get(name) != now]
+
+
+def check(holds: bool, name: str, expected: str, given: object) -> None:
+    if not holds:
+        raise ArgumentError(f"{name}: expected {expected}; got {given!r}")
 
 
 def is_number(value: Any, *, above: float = -math.inf) -> bool:

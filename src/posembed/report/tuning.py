@@ -1,0 +1,120 @@
+"""A fine-tuning as sentences and tables for the terminal, and as an HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from posembed.evaluation.measures import MEASURES, Measure
+from posembed.evaluation.results import UNITS, Row
+from posembed.report.evaluation import difference, differences, legend, length_picture, span, tables, value
+from posembed.report.page import Lines, Section, Table, render_page, table_of, write_page
+from posembed.report.words import by_outcome, interval
+from posembed.statistics import INTERVAL
+from posembed.tuning.result import Tuned
+from posembed.tuning.run import TunePlan
+from posembed.tuning.settings import TRAINED
+
+
+def answer(tuned: Tuned) -> list[str]:
+    """Returns one sentence that says what to use on this text, and sentences that compare the candidates."""
+    measure, best = MEASURES[tuned.measure], tuned.recommended
+    found = best.estimate(measure.name, tuned.length)
+    if found is None:
+        return [f"{best.name} has no {measure.name} at {tuned.length:,} tokens, because its outputs are not finite."]
+    others = [row for row in tuned.candidates if row is not best]
+    first = f"On this text, use {spoken(tuned, best)}: {measure.name} {value(measure, found.value)}"
+    ends = f" ({INTERVAL} {span(measure, found)})" if found.low is not None else ""
+    return [f"{first}{ends}.", *compared(tuned, measure, best, others)]
+
+
+def spoken(tuned: Tuned, row: Row) -> str:
+    """Returns a candidate in words."""
+    if row is tuned.candidates[-1]:
+        return f"{row.name} on whole texts of up to {tuned.length:,} tokens"
+    name = "the original model" if row is tuned.candidates[0] else f"{row.checkpoint}"
+    return f"{name} with {row.baseline}"
+
+
+def compared(tuned: Tuned, measure: Measure, best: Row, others: Sequence[Row]) -> Iterator[str]:
+    """Yields sentences that compare the recommended candidate with the others."""
+    for row in others:
+        versus = tuned.versus(row, best)
+        if versus is None:
+            continue
+        by = difference(measure, versus.value) + (" times" if measure.perplexity else "")
+        ends = interval(versus, lambda end: difference(measure, end))
+        paired = f"{spoken(tuned, row)} ({by}{f'; paired {INTERVAL} {ends}' if ends else ''})"
+        yield from by_outcome("it", [(measure.verdict(versus), paired)], "document")
+
+
+RULE = (
+    "Only three rows were candidates, fixed before the measurement: the original in chunks, the same fine-tuning "
+    "at the old length in chunks, and the fine-tuned model on whole texts. The first of them is recommended unless "
+    "a later one is significantly better. Of many rows, the best is partly the best by chance."
+)
+
+
+def how(tuned: Tuned) -> list[str]:
+    settings = tuned.settings
+    seeds = f" Values are means over {settings.seeds} seeds." if settings.seeds > 1 else ""
+    return [
+        f"Trained: {TRAINED[settings.train]}; {tuned.steps:,} steps of {settings.batch} windows of {tuned.length:,} "
+        f"tokens. The fine-tuning at the old length read the same windows in pieces, in as many steps.{seeds}",
+        RULE,
+    ]
+
+
+def paragraphs(tuned: Tuned) -> list[str]:
+    return [" ".join(answer(tuned)), legend(tuned.evaluation), *how(tuned), *tuned.evaluation.notes]
+
+
+def seeds_table(tuned: Tuned) -> list[Table]:
+    """Returns a table of the candidates' values by seed, if there are several seeds."""
+    if len(tuned.by_seed) < 2:
+        return []
+    measure = MEASURES[tuned.measure]
+
+    def of_seed(number: int) -> tuple[str, object]:
+        rows = {row.name: row for row in tuned.by_seed[number].rows}
+
+        def cell(row: Row) -> str:
+            found = rows[row.name].estimate(measure.name, tuned.length)
+            return "-" if found is None else value(measure, found.value)
+
+        return f"seed {tuned.settings.seed + number}", cell
+
+    columns = [of_seed(number) for number in range(len(tuned.by_seed))]
+    return [table_of(tuned.candidates, f"{measure.name} by seed", "", *columns, first="checkpoint")]  # type: ignore[arg-type]
+
+
+def plan_words(plan: TunePlan, seconds: float | None = None) -> list[str]:
+    """Returns what a fine-tuning would do, in sentences."""
+    settings, texts = plan.settings, plan.texts
+    trained, held_out = len(texts.training), len(texts.held_out)
+    return [
+        f"{plan.source}, from {plan.setup.old_length:,} to {settings.length:,} tokens. Trained: "
+        f"{TRAINED[settings.train]}.",
+        f"{trained + held_out:,} documents have {settings.length:,} tokens, {texts.short:,} are shorter and not used. "
+        f"{trained:,} documents are trained on ({len(texts.windows):,} windows), {held_out:,} measure the result.",
+    ]
+
+
+def write_tuning_page(tuned: Tuned, path: str | Path) -> Path:
+    """Writes a fine-tuning as one self-contained HTML file. Raises the errors of ``write_page``."""
+    return write_page(Path(path), render(tuned))
+
+
+def render(tuned: Tuned) -> str:
+    evaluation = tuned.evaluation
+    sentences = answer(tuned)
+    return render_page(
+        title=f"Is it worth fine-tuning {evaluation.reference.checkpoint} at {tuned.length:,} tokens?",
+        about=f"{evaluation.texts:,} held-out {UNITS[evaluation.unit]}, which were not trained on.",
+        answer=[" ".join(sentences)],
+        sections=[
+            Section("", (differences(evaluation), length_picture(evaluation, " ".join(sentences)))),
+            Section("The numbers", (*tables(evaluation), *seeds_table(tuned)), says=legend(evaluation)),
+            Section("How it was measured", (Lines((*how(tuned), *evaluation.notes)),)),
+        ],
+    )
