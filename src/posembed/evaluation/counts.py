@@ -36,6 +36,7 @@ FITS: dict[str, Callable[[Tensor, int], Sequence[Tensor]]] = {
     "whole": lambda texts, limit: (texts,),
     "truncated": lambda texts, limit: (texts[:, :limit],),
     "chunked": lambda texts, limit: texts.split(limit, dim=1),
+    "sliding": lambda texts, limit: [texts[:, columns] for columns in windows(texts.shape[1], limit, sliding=True)],
 }
 """Ways to feed texts (N, W) to a model that takes ``limit`` tokens. Each function returns the chunks to feed."""
 
@@ -48,14 +49,22 @@ POOL: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def causal_counts(
-    model: nn.Module, sample: Sample, *, length: int, last: int, tick: Tick = lambda tokens: None
+    model: nn.Module,
+    sample: Sample,
+    *,
+    length: int,
+    last: int,
+    sliding: bool = False,
+    tick: Tick = lambda tokens: None,
 ) -> dict[str, Tensor]:
     """Returns the summed losses in nats and the numbers of predicted tokens, for each text and for its last tokens.
 
     Each value is (N,). model: a model with logits (B, L, V) for ids (B, L). length: tokens per chunk, including special
-    tokens. last: the number of last tokens of a text; they have nearly ``length`` tokens of context.
+    tokens. last: the number of last tokens of a text; they have nearly ``length`` tokens of context. sliding: whether
+    each chunk overlaps the one before it by half and only its new tokens count, so that all tokens but the first have
+    at least half a chunk of context.
     """
-    losses, predicted = causal_losses(model, sample, length=length, tick=tick)
+    losses, predicted = causal_losses(model, sample, length=length, sliding=sliding, tick=tick)
     losses = losses.double()  # zero where nothing was predicted
     return {
         "loss": losses.sum(dim=1),
@@ -66,7 +75,7 @@ def causal_counts(
 
 
 def causal_losses(
-    model: nn.Module, sample: Sample, *, length: int, tick: Tick = lambda tokens: None
+    model: nn.Module, sample: Sample, *, length: int, sliding: bool = False, tick: Tick = lambda tokens: None
 ) -> tuple[Tensor, Tensor]:
     """Returns losses (N, W) in nats, as float32 on the CPU, and a boolean mask (N, W) of the predicted tokens.
 
@@ -76,12 +85,13 @@ def causal_losses(
     predicted = torch.zeros(sample.ids.shape, dtype=torch.bool)
     begin = len(sample.before)
     first = max(begin, 1)
-    for rows, columns in batches(sample.ids, length - begin):
+    for rows, columns in batches(sample.ids, length - begin, sliding=sliding):
         ids, output = run_on(model, sample.ids[rows, columns], sample.before)
         logits = output.logits[:, first - 1 : -1].float()
         loss = F.cross_entropy(logits.transpose(1, 2), ids[:, first:], reduction="none")
-        losses[rows, columns][:, first - begin :] = loss.cpu()
-        predicted[rows, columns][:, first - begin :] = True
+        known = max(int(predicted[rows.start, columns].sum()), first - begin)  # tokens that overlap the chunk before
+        losses[rows, columns][:, known:] = loss.cpu()[:, known - (first - begin) :]
+        predicted[rows, columns][:, known:] = True
         tick(sample.ids[rows, columns].numel())
     return losses, predicted
 
@@ -160,11 +170,21 @@ def encoder(model: nn.Module, sample: Sample, pooling: str, *, tick: Tick = lamb
     return encode
 
 
-def batches(ids: Tensor, chunk: int) -> Iterator[tuple[slice, slice]]:
-    """Yields slices (rows, columns) that cover ids (N, W) once. Chunks have ``chunk`` columns, counted from the end."""
+def windows(width: int, chunk: int, *, sliding: bool) -> Iterator[slice]:
+    """Yields slices of at most ``chunk`` columns, counted from the end, that cover ``width`` columns.
+
+    sliding: whether each slice overlaps the one before it by half. Otherwise they do not overlap.
+    """
+    step = max(1, chunk // 2) if sliding else chunk
+    for stop in range(width % step or min(step, width), width + 1, step):
+        if stop + step > min(chunk, width):  # otherwise the next slice holds this one
+            yield slice(max(0, stop - chunk), stop)
+
+
+def batches(ids: Tensor, chunk: int, *, sliding: bool = False) -> Iterator[tuple[slice, slice]]:
+    """Yields slices (rows, columns) that cover ids (N, W). The columns are those of ``windows``."""
     texts, width = ids.shape
-    for stop in range(width % chunk or min(chunk, width), width + 1, chunk):
-        columns = slice(max(0, stop - chunk), stop)
+    for columns in windows(width, chunk, sliding=sliding):
         number = max(1, TOKENS_PER_BATCH // (columns.stop - columns.start))
         for start in range(0, texts, number):
             yield slice(start, start + number), columns
