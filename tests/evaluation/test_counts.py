@@ -108,6 +108,31 @@ def test_the_same_tokens_are_masked_at_every_length(tmp_path: Path) -> None:
             assert counts["loss"].tolist() == pytest.approx(losses, rel=1e-5)
 
 
+@pytest.mark.parametrize(("width", "length"), [(40, 22), (43, 10), (20, 22), (7, 22)])
+def test_with_sliding_windows_each_masked_token_counts_where_the_ends_are_farther(
+    tmp_path: Path, width: int, length: int
+) -> None:
+    model, chunk, step = save_masked(tmp_path).double(), length - 2, (length - 2) // 2
+    ids = some_ids(4, width)
+    masked = torch.rand(ids.shape, generator=torch.Generator().manual_seed(3)) < 0.15
+    given, starts = ids.masked_fill(masked, MASK), {max(0, stop - chunk) for stop in range(width, 0, -step)}
+
+    def room(column: int, start: int) -> int:
+        ends = start + chunk
+        return min(column - start if start else width, ends - 1 - column if ends < width else width)
+
+    with torch.inference_mode():
+        counts = masked_counts(model, Sample(ids, (CLS,), (SEP,), MASK), length=length, seed=3, sliding=True)
+        losses = torch.zeros(4, dtype=torch.float64)
+        for text, column in masked.nonzero().tolist():
+            start = max((start for start in starts if start <= column < start + chunk), key=lambda s: room(column, s))
+            fed = torch.tensor([[CLS, *given[text, start : start + chunk].tolist(), SEP]])
+            likely = model(input_ids=fed).logits[0, 1 + column - start].log_softmax(-1)
+            losses[text] -= likely[ids[text, column]]
+    assert counts["masked"].tolist() == masked.sum(dim=1).tolist()
+    assert counts["loss"].tolist() == pytest.approx(losses.tolist(), rel=1e-5)
+
+
 def test_a_tokenizer_without_a_mask_token_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no mask token"):
         masked_counts(save_masked(tmp_path), Sample(some_ids(1, 20)), length=20, seed=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -165,12 +166,23 @@ def sample_for(runnable: Runnable, documents: Sequence[str], *, length: int, mos
 
 
 def planned_rows(
-    runnables: Sequence[Runnable], samples: Mapping[str, Sample], lengths: Sequence[int], setting: int
+    runnables: Sequence[Runnable],
+    samples: Mapping[str, Sample],
+    lengths: Sequence[int],
+    setting: int,
+    *,
+    baselines: Mapping[str, str] | None = None,
+    of: Sequence[Runnable] | None = None,
 ) -> list[PlannedRow]:
-    """Returns one row per checkpoint, then the baselines if the longest length is above the original length."""
+    """Returns one row per checkpoint, then the baselines if the longest length is above the original length.
+
+    baselines: as in ``Measurement``, the default. of: the checkpoints that have them. Default: the original one.
+    """
+
+    measured = MEASUREMENTS[runnables[0].kind]
 
     def job(runnable: Runnable, length: int, limit: int, fit: str) -> Job:
-        text = lengths[-1] if MEASUREMENTS[runnable.kind].whole_texts else length
+        text = lengths[-1] if measured.whole_texts else length
         chunk = min(length, limit)
         return Job(runnable, samples[runnable.name], setting, text, chunk, "whole" if chunk == text else fit)
 
@@ -182,9 +194,9 @@ def planned_rows(
     if known := original(runnables):
         old, oldest = known
         if SHORTEST <= old < lengths[-1]:
-            for name, fit in MEASUREMENTS[oldest.kind].baselines.items():
-                jobs = {length: job(oldest, length, old, fit) for length in lengths}
-                rows.append(PlannedRow(oldest, f"{name} at {old}", samples[oldest.name].sha256, jobs))
+            for runnable, (name, fit) in product(of or [oldest], (baselines or measured.baselines).items()):
+                jobs = {length: job(runnable, length, old, fit) for length in lengths}
+                rows.append(PlannedRow(runnable, f"{name} at {old}", samples[runnable.name].sha256, jobs))
     return rows
 
 

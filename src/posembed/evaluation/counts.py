@@ -97,22 +97,31 @@ def causal_losses(
 
 
 def masked_counts(
-    model: nn.Module, sample: Sample, *, length: int, seed: int, tick: Tick = lambda tokens: None
+    model: nn.Module,
+    sample: Sample,
+    *,
+    length: int,
+    seed: int,
+    sliding: bool = False,
+    tick: Tick = lambda tokens: None,
 ) -> dict[str, Tensor]:
     """Returns the numbers of masked tokens and of correct predictions, and the summed losses in nats, each (N,).
 
     A seeded random 15% of the tokens are masked, all at once, and the same tokens at every length. (Salazar et al.,
-    arXiv:1910.14659, mask one token at a time, which takes one run of the model per token.)
+    arXiv:1910.14659, mask one token at a time, which takes one run of the model per token.) sliding: whether each chunk
+    overlaps the one before it by half, and each token counts in the chunk whose ends are farther away.
     """
     if sample.mask is None:
         raise CheckpointError("the tokenizer has no mask token; save the model's own tokenizer next to its weights")
     masked = torch.rand(sample.ids.shape, generator=torch.Generator().manual_seed(seed)) < MASKED_SHARE
     losses = torch.zeros(sample.ids.shape, dtype=torch.float64)
     correct = torch.zeros(sample.ids.shape, dtype=torch.bool)
-    begin = len(sample.before)
-    for rows, columns in batches(sample.ids, length - sample.specials):
+    begin, chunk = len(sample.before), length - sample.specials
+    for rows, columns in batches(sample.ids, chunk, sliding=sliding):
         answers, chosen = sample.ids[rows, columns], masked[rows, columns]
         ids, output = run_on(model, answers.masked_fill(chosen, sample.mask), sample.before, sample.after)
+        if columns.start:  # the chunk before counts for the first half of their overlap
+            chosen = chosen & (torch.arange(chosen.shape[1]) >= (chunk - step_of(chunk, sliding)) // 2)
         predicted = output.logits[:, begin : begin + answers.shape[1]][chosen.to(ids.device)].float()
         expected = answers[chosen].to(ids.device)
         losses[rows, columns][chosen] = F.cross_entropy(predicted, expected, reduction="none").double().cpu()
@@ -175,10 +184,14 @@ def windows(width: int, chunk: int, *, sliding: bool) -> Iterator[slice]:
 
     sliding: whether each slice overlaps the one before it by half. Otherwise they do not overlap.
     """
-    step = max(1, chunk // 2) if sliding else chunk
+    step = step_of(chunk, sliding)
     for stop in range(width % step or min(step, width), width + 1, step):
         if stop + step > min(chunk, width):  # otherwise the next slice holds this one
             yield slice(max(0, stop - chunk), stop)
+
+
+def step_of(chunk: int, sliding: bool) -> int:
+    return max(1, chunk // 2) if sliding else chunk
 
 
 def batches(ids: Tensor, chunk: int, *, sliding: bool = False) -> Iterator[tuple[slice, slice]]:

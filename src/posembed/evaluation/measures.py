@@ -182,7 +182,9 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         baselines={"truncated or chunked": "chunked"},
     ),
     "masked": Measurement(
-        count=lambda model, job, tick: masked_counts(model, job.sample, length=job.chunk, seed=job.setting, tick=tick),
+        count=lambda model, job, tick: masked_counts(
+            model, job.sample, length=job.chunk, seed=job.setting, sliding=job.fit == "sliding", tick=tick
+        ),
         setting=lambda shortest, seed: seed,
         note="15% of the tokens are masked, drawn with seed {}",
         measures=(

@@ -13,10 +13,9 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from posembed.errors import ArgumentError
 from posembed.evaluation.plan import Plan
 from posembed.evaluation.results import Evaluation, ResultsFile
-from posembed.evaluation.runnable import KINDS, Runnable
+from posembed.evaluation.runnable import Kind, Runnable
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import Texts
 
@@ -63,16 +62,20 @@ class Objective(Protocol):
         """Returns the evaluation with one value per held-out document."""
 
 
-OBJECTIVES = {"sentences": ("posembed.tuning.sentences", "Sentences")}
+OBJECTIVES: dict[Kind, tuple[str, str]] = {
+    "causal": ("posembed.tuning.language", "Causal"),
+    "masked": ("posembed.tuning.language", "Masked"),
+    "sentences": ("posembed.tuning.sentences", "Sentences"),
+}
 """The module and the class of the objective for each kind of model."""
 
 
-def objective_of(setup: Setup) -> Objective:
-    kind = setup.original.kind
-    if kind not in OBJECTIVES:
-        known = ", ".join(KINDS[each] for each in KINDS if each in OBJECTIVES)
-        raise ArgumentError(
-            f"{setup.original.name} is {KINDS[kind]}; expected {known}; fine-tune it with your own training code"
-        )
-    module, name = OBJECTIVES[kind]
-    return getattr(import_module(module), name)(setup)
+def objective_of(setup: Setup, own: Any = None) -> Objective:
+    """Returns the objective of the model's kind, or a user's own: a loss or a class."""
+    module, name = OBJECTIVES[setup.original.kind]
+    of_kind: Objective = getattr(import_module(module), name)(setup)
+    if own is None:
+        return of_kind
+    from posembed.tuning.own import own_objective
+
+    return own_objective(setup, own, of_kind)

@@ -23,12 +23,15 @@ from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_p
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
 from posembed.tuning.objectives import Objective, Progress, Setup, objective_of
+from posembed.tuning.own import identity
 from posembed.tuning.result import Tuned, over_seeds
 from posembed.tuning.settings import MINUTES, TuneSettings
 from posembed.tuning.staging import Staging
 from posembed.tuning.texts import Texts, split
 from posembed.tuning.trainable import Trainable, trainable
 
+FEWEST_HELD_OUT = 5
+"""Held-out documents below which an interval tells little."""
 PROBED = 2
 """Windows that are timed before a fine-tuning, after one that is not."""
 
@@ -38,6 +41,7 @@ def tune_checkpoint(
     out: str | Path,
     text: str | Path | Sequence[str | Path],
     *,
+    objective: Any = None,
     device: str | None = None,
     progress: Progress = lambda name, done, total: None,
     **settings: Any,
@@ -48,10 +52,13 @@ def tune_checkpoint(
     fine-tuning at the old length with the same tokens.
 
     Args:
-        source: a folder in the format of sentence-transformers, or a hub name.
+        source: a folder in the format of transformers or sentence-transformers, or a hub name: a causal or masked
+            language model, or a sentence encoder.
         out: the new folder. It is complete or absent. The same call continues after a kill.
         text: a file, several files, or a folder. A file is split into documents at WikiText titles, or else at blank
             lines; each file of a folder is one document.
+        objective: your own loss, a function of (model, ids (B, L), mask (B, L)), or a class with the methods of
+            ``posembed.tuning.objectives.Objective``. Default: the objective of the model's kind.
         device: the device that runs the models. Default: an accelerator if available.
         progress: a function of what is running, the amount done and the total amount.
         settings: the fields of ``posembed.tuning.settings.TuneSettings``; length is required.
@@ -61,7 +68,7 @@ def tune_checkpoint(
         CheckpointError: the checkpoint cannot be fine-tuned, or files cannot be written.
         DataError: the text cannot be read or is too short.
     """
-    return plan_tuning(source, out, text, TuneSettings(**settings), device=device).run(progress)
+    return plan_tuning(source, out, text, TuneSettings(**settings), objective=objective, device=device).run(progress)
 
 
 def plan_tuning(
@@ -70,6 +77,7 @@ def plan_tuning(
     text: str | Path | Sequence[str | Path],
     settings: TuneSettings,
     *,
+    objective: Any = None,
     device: str | None = None,
 ) -> TunePlan:
     """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing."""
@@ -96,15 +104,15 @@ def plan_tuning(
         tokenizer,
         width=settings.length - around,
         around=around,
-        fewest=MEASUREMENTS[original.kind].fewest_texts,
+        fewest=max(FEWEST_HELD_OUT, MEASUREMENTS[original.kind].fewest_texts),
         held_out=settings.held_out,
         seed=settings.seed,
     )
     setup = Setup(original, tokenizer, texts, settings, original.length, device)
-    objective = objective_of(setup)
-    staging = Staging.of(out, settings, {"checkpoint": original.sha256, "texts": texts.sha256})
+    hashes = {"checkpoint": original.sha256, "texts": texts.sha256, "objective": identity(objective)}
+    staging = Staging.of(out, settings, hashes)
     staging.refuse_other()
-    return TunePlan(source, out, setup, objective, resize, staging)
+    return TunePlan(source, out, setup, objective_of(setup, objective), resize, staging)
 
 
 def methods(settings: TuneSettings) -> dict[str, Any]:

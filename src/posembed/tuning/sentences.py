@@ -8,9 +8,7 @@ they were: 1 - cosine between the tuned and the original vectors of a few passag
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +26,8 @@ from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, QUERY_PROMPTS, Promp
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import Encoder, Reading
 from posembed.files import written_whole
+from posembed.tuning.by_document import by_document
+from posembed.tuning.draws import pieces, seeded, window_of
 from posembed.tuning.objectives import Progress, Setup
 from posembed.tuning.texts import pieces_of_text
 
@@ -64,8 +64,7 @@ class Sentences:
 
     def pieces(self, length: int) -> list[slice]:
         """Returns the pieces of a window that fit into ``length`` tokens, without overlap."""
-        most, width = length - self.around, self.setup.texts.width
-        return [slice(start, min(start + most, width)) for start in range(0, width, most)]
+        return pieces(self.setup.texts.width, length - self.around)
 
     def drawn_bank(self) -> Bank:
         """Draws passages at random places of each piece of the original length, so that each piece has its own."""
@@ -105,17 +104,12 @@ class Sentences:
                 save_file({"vectors": vectors}, staging)
         self.vectors = load_file(path)["vectors"]
 
-    def window_of(self, item: int, seed: int) -> int:
-        """Returns the window of an item. Every window comes once before any comes again."""
-        turn, place = divmod(item, len(self.windows))
-        order = torch.randperm(len(self.windows), generator=seeded(seed, f"windows {turn}"))
-        return int(order[place])
-
     def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
-        numbers, pieces = [self.window_of(item, seed) for item in items], self.pieces(length)
-        vectors = self.embed(model, self.given, [self.windows[each].ids[piece] for each in numbers for piece in pieces])
-        own = torch.stack([self.inside(each, piece) for each in numbers for piece in pieces])
-        documents = torch.tensor([self.windows[each].document for each in numbers for _ in pieces])
+        numbers = [window_of(item, len(self.windows), seed) for item in items]
+        parts = self.pieces(length)
+        vectors = self.embed(model, self.given, [self.windows[each].ids[piece] for each in numbers for piece in parts])
+        own = torch.stack([self.inside(each, piece) for each in numbers for piece in parts])
+        documents = torch.tensor([self.windows[each].document for each in numbers for _ in parts])
         found = answer_loss(
             vectors @ self.vectors.T / self.settings.temperature, own, documents[:, None] == self.bank.documents
         )
@@ -168,19 +162,8 @@ class Sentences:
         return Collection(documents, queries, judged)
 
     def by_document(self, evaluation: Evaluation) -> Evaluation:
-        each = len(PASSAGES)
-
-        def means(by_length: Mapping[int, tuple[float, ...] | None]) -> dict[int, tuple[float, ...] | None]:
-            return {
-                length: values and tuple(sum(values[at : at + each]) / each for at in range(0, len(values), each))
-                for length, values in by_length.items()
-            }
-
-        rows = tuple(
-            replace(row, by_text={measure: means(found) for measure, found in row.by_text.items()})
-            for row in evaluation.rows
-        )
-        return replace(evaluation, rows=rows, texts=evaluation.texts // each, unit="document")
+        owners = range(len(self.setup.texts.held_out))
+        return by_document(evaluation, [owner for owner in owners for _ in PASSAGES])
 
 
 def answer_loss(scores: Tensor, own: Tensor, same_document: Tensor) -> Tensor:
@@ -194,9 +177,3 @@ def answer_loss(scores: Tensor, own: Tensor, same_document: Tensor) -> Tensor:
     others = scores.masked_fill(same_document, -torch.inf).logsumexp(dim=1, keepdim=True)
     of_each = torch.logaddexp(scores, others) - scores
     return ((of_each * own).sum(dim=1) / own.sum(dim=1)).mean()
-
-
-def seeded(seed: int, what: str) -> torch.Generator:
-    """Returns a generator that depends only on the seed and on what is drawn."""
-    number = hashlib.sha256(f"{seed} {what}".encode()).digest()[:8]
-    return torch.Generator().manual_seed(int.from_bytes(number, "little") >> 1)

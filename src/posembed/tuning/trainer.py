@@ -19,6 +19,7 @@ from torch.utils.data import Dataset, SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from posembed.errors import CheckpointError
+from posembed.tuning.draws import number_of
 from posembed.tuning.objectives import Objective
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.trainable import Trainable
@@ -125,8 +126,9 @@ class StepTrainer(Trainer):
         return SequentialSampler(self.train_dataset)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], *others: Any, **named: Any) -> Tensor:
-        length, seed = self.pieces
-        loss = self.objective.loss(model, inputs["item"].tolist(), length=length, seed=seed)
+        (length, seed), items = self.pieces, inputs["item"].tolist()
+        torch.manual_seed(number_of(seed, f"item {items[0]}"))  # for dropout, and for a user's own objective
+        loss = self.objective.loss(model, items, length=length, seed=seed)
         self.refuse(loss)
         return loss.to(self.args.device)
 
