@@ -5,7 +5,7 @@ To add an objective, write a class with the methods of ``Objective`` in a file o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -49,30 +49,37 @@ class Objective(Protocol):
 
     def __init__(self, setup: Setup) -> None: ...
 
+    @property
+    def tokens_once(self) -> int:
+        """The number of tokens that the original model reads in ``prepare``."""
+
     def prepare(self, folder: Path, progress: Progress) -> None:
-        """Computes what all tunings share, such as the vectors of the original model, and keeps it in the folder."""
+        """Computes what all fine-tunings share, such as vectors of the original model, and keeps it in the folder."""
 
     def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
-        """Returns the mean loss of the items, read in pieces of at most ``length`` tokens. Differentiable, ()."""
+        """Returns the mean loss of the items, read in pieces of at most ``length`` tokens. Differentiable, ().
 
-    def plan(self, tuned: Runnable, original: Runnable, old: Runnable, kept: ResultsFile) -> Plan:
-        """Plans the measurement on held-out texts. old: the same tuning at the old length. The reference is the
-        original model, with chunks."""
+        Before ``prepare``, it is only called to time it.
+        """
+
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
+        """Plans the measurement on held-out texts, at the old and the new length. The reference, which is the last row,
+        is the original model with chunks. old: the same fine-tuning at the old length, with a row of the same chunks;
+        None if there is nothing to train at the old length."""
 
     def by_document(self, evaluation: Evaluation) -> Evaluation:
         """Returns the evaluation with one value per held-out document."""
 
 
-OBJECTIVES = {"sentences": ("posembed.tuning.sentences", "Sentences")}
+OBJECTIVES: Mapping[str, tuple[str, str]] = {"sentences": ("posembed.tuning.sentences", "Sentences")}
 """The module and the class of the objective for each kind of model."""
 
 
-def objective_of(setup: Setup) -> Objective:
-    kind = setup.original.kind
-    if kind not in OBJECTIVES:
+def objective_for(original: Runnable) -> Callable[[Setup], Objective]:
+    """Returns the class of the objective for a checkpoint. Raises ArgumentError if its kind has none."""
+    if original.kind not in OBJECTIVES:
         known = ", ".join(KINDS[each] for each in KINDS if each in OBJECTIVES)
-        raise ArgumentError(
-            f"{setup.original.name} is {KINDS[kind]}; expected {known}; fine-tune it with your own training code"
-        )
-    module, name = OBJECTIVES[kind]
-    return getattr(import_module(module), name)(setup)
+        remedy = "pass an objective of your own to posembed.tune_checkpoint, or resize it and use your training code"
+        raise ArgumentError(f"{original.name} is {KINDS[original.kind]}; expected {known}; {remedy}")
+    module, name = OBJECTIVES[original.kind]
+    return getattr(import_module(module), name)
