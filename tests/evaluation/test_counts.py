@@ -115,18 +115,18 @@ def test_with_sliding_windows_each_masked_token_counts_where_the_ends_are_farthe
     model, chunk, step = save_masked(tmp_path).double(), length - 2, (length - 2) // 2
     ids = some_ids(4, width)
     masked = torch.rand(ids.shape, generator=torch.Generator().manual_seed(3)) < 0.15
-    given, starts = ids.masked_fill(masked, MASK), {max(0, stop - chunk) for stop in range(width, 0, -step)}
+    given, all_windows = ids.masked_fill(masked, MASK), [(max(0, s - chunk), s) for s in range(width, 0, -step)]
 
-    def room(column: int, start: int) -> int:
-        ends = start + chunk
-        return min(column - start if start else width, ends - 1 - column if ends < width else width)
+    def room(column: int, start: int, stop: int) -> int:
+        inside = start <= column < stop
+        return min(column - start if start else width, stop - 1 - column if stop < width else width) if inside else -1
 
     with torch.inference_mode():
         counts = masked_counts(model, Sample(ids, (CLS,), (SEP,), MASK), length=length, seed=3, sliding=True)
         losses = torch.zeros(4, dtype=torch.float64)
         for text, column in masked.nonzero().tolist():
-            start = max((start for start in starts if start <= column < start + chunk), key=lambda s: room(column, s))
-            fed = torch.tensor([[CLS, *given[text, start : start + chunk].tolist(), SEP]])
+            start, stop = max(all_windows, key=lambda window: (room(column, *window), window[1]))
+            fed = torch.tensor([[CLS, *given[text, start:stop].tolist(), SEP]])
             likely = model(input_ids=fed).logits[0, 1 + column - start].log_softmax(-1)
             losses[text] -= likely[ids[text, column]]
     assert counts["masked"].tolist() == masked.sum(dim=1).tolist()

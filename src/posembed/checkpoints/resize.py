@@ -22,6 +22,7 @@ from posembed.modelfiles.raw_files import open_file
 from posembed.modelfiles.safetensors import tensor_sha256
 
 MODEL_CARD = "README.md"
+NOT_TRAINED = "New rows are computed, not trained: evaluate the model at the new length before you rely on it."
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,6 +189,6 @@ def card_paragraph(resize: Resize) -> str:
         rows = f"{change.before.shape[-2]} to {change.after.shape[-2]} rows"
         unchanged = f"Unchanged rows{' at the start' * change.leading}: {change.kept}"
         lines.append(f"`{change.key}`: resized from {rows} by {change.how}. {unchanged}.")
-    lines.append("New rows are computed, not trained: evaluate the model at the new length before you rely on it.")
+    lines.append(NOT_TRAINED)
     lines.append(f"Written by posembed {__version__} from {resize.record['source']}; see `{RECORD}` for details.")
     return "\n".join(lines) + "\n"

@@ -56,18 +56,20 @@ def tune(
     from posembed.report.tuning import write_tuning_page
 
     write_tuning_page(tuned, page)
-    for name, path in (("written", tuned.name), ("written", tuned.old_name), ("report", page)):
-        print(f"{name}: {path}", file=sys.stderr if as_json else sys.stdout)
+    for path in plan.places.values():
+        print(f"written: {path}", file=sys.stderr if as_json else sys.stdout)
+    print(f"report: {page}", file=sys.stderr if as_json else sys.stdout)
 
 
 def print_plan(plan: TunePlan, as_json: bool) -> None:
     from posembed.cli.console import plain_console
     from posembed.report.tuning import plan_words
 
+    estimate = plan.estimate()
     if as_json:
-        print(json.dumps(plan.to_dict(), indent=2))
+        print(json.dumps({**plan.to_dict(), "estimate": estimate}, indent=2))
         return
-    for sentence in [*plan_words(plan), "Nothing was trained or written (--dry-run)."]:
+    for sentence in [*plan_words(plan, estimate), "Nothing was written (--dry-run)."]:
         plain_console().print(sentence)
 
 

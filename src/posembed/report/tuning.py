@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from posembed.evaluation.measures import MEASURES, Measure
 from posembed.evaluation.results import UNITS, Row
 from posembed.report.evaluation import difference, differences, legend, length_picture, span, tables, value
 from posembed.report.page import Lines, Section, Table, render_page, table_of, write_page
-from posembed.report.words import by_outcome, interval
+from posembed.report.words import by_outcome, duration, interval, listed
 from posembed.statistics import INTERVAL
 from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan
@@ -23,17 +23,16 @@ def answer(tuned: Tuned) -> list[str]:
     if found is None:
         return [f"{best.name} has no {measure.name} at {tuned.length:,} tokens, because its outputs are not finite."]
     others = [row for row in tuned.candidates if row is not best]
-    first = f"On this text, use {spoken(tuned, best)}: {measure.name} {value(measure, found.value)}"
     ends = f" ({INTERVAL} {span(measure, found)})" if found.low is not None else ""
-    return [f"{first}{ends}.", *compared(tuned, measure, best, others)]
+    first = f"On this text, use {spoken(tuned, best)}: its {measure.name} is {value(measure, found.value)}{ends}."
+    return [first, *compared(tuned, measure, best, others)]
 
 
 def spoken(tuned: Tuned, row: Row) -> str:
     """Returns a candidate in words."""
     if row is tuned.candidates[-1]:
         return f"{row.name} on whole texts of up to {tuned.length:,} tokens"
-    name = "the original model" if row is tuned.candidates[0] else f"{row.checkpoint}"
-    return f"{name} with {row.baseline}"
+    return f"{row.checkpoint}{', not fine-tuned,' * (row is tuned.candidates[0])} with {row.baseline}"
 
 
 def compared(tuned: Tuned, measure: Measure, best: Row, others: Sequence[Row]) -> Iterator[str]:
@@ -88,15 +87,28 @@ def seeds_table(tuned: Tuned) -> list[Table]:
     return [table_of(tuned.candidates, f"{measure.name} by seed", "", *columns, first="checkpoint")]  # type: ignore[arg-type]
 
 
-def plan_words(plan: TunePlan, seconds: float | None = None) -> list[str]:
-    """Returns what a fine-tuning would do, in sentences."""
-    settings, texts = plan.settings, plan.texts
-    trained, held_out = len(texts.training), len(texts.held_out)
+def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
+    """Returns what a fine-tuning would do, in sentences. estimate: that of the plan."""
+    settings, texts, old = plan.settings, plan.texts, plan.setup.old_length
+    trained, held_out, steps = len(texts.training), len(texts.held_out), int(estimate["steps"])
+    items = steps * settings.batch
+    parts = {
+        "prepare": "embedding passages by the original model",
+        "train tuned": f"fine-tuning at {settings.length:,} tokens",
+        "train old": f"the same fine-tuning at {old:,} tokens",
+        "measure": "measuring",
+    }
+    times = [f"{what}: {duration(estimate[name])}" for name, what in parts.items() if name in estimate]
+    total = duration(sum(seconds for name, seconds in estimate.items() if name != "steps"))
     return [
-        f"{plan.source}, from {plan.setup.old_length:,} to {settings.length:,} tokens. Trained: "
-        f"{TRAINED[settings.train]}.",
-        f"{trained + held_out:,} documents have {settings.length:,} tokens, {texts.short:,} are shorter and not used. "
-        f"{trained:,} documents are trained on ({len(texts.windows):,} windows), {held_out:,} measure the result.",
+        f"{plan.source}: from {old:,} to {settings.length:,} tokens. Trained: {TRAINED[settings.train]}.",
+        f"Documents with {settings.length:,} tokens: {trained + held_out:,}. {held_out:,} of them are held out to "
+        f"measure the result, {trained:,} are trained on, in {len(texts.windows):,} windows. Shorter documents, which "
+        f"are not used: {texts.short:,}.",
+        f"{steps:,} steps of {settings.batch} windows, so that each window is read "
+        f"{items / len(texts.windows):.1f} times.",
+        f"Estimated times on this machine: {'; '.join(times)}. In all: about {total}.",
+        f"To write: {listed([str(place) for place in plan.places.values()])}.",
     ]
 
 

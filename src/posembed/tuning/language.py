@@ -49,6 +49,10 @@ class Language:
         self.before, self.after = special_tokens(setup.tokenizer)
         self.pad = setup.tokenizer.pad_token_id or 0
 
+    @property
+    def tokens_once(self) -> int:
+        return 0
+
     def prepare(self, folder: Path, progress: Progress) -> None:
         """Computes nothing: the loss needs only the texts."""
 
@@ -91,25 +95,26 @@ class Language:
         sample = Sample(torch.stack(ids), self.before, self.after, self.setup.tokenizer.mask_token_id)
         return list(documents), sample
 
-    def plan(self, tuned: Runnable, original: Runnable, old: Runnable, kept: ResultsFile) -> Plan:
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
         (documents, sample), measurement = self.held_out, MEASUREMENTS[original.kind]
         lengths = (self.setup.old_length, self.settings.length)
         setting = measurement.setting(lengths[0], self.settings.seed)
-        runnables = [tuned, original, old]
+        runnables = [each for each in (tuned, original, old) if each is not None]
         rows = planned_rows(
             runnables,
             {each.name: sample for each in runnables},
             lengths,
             setting,
             baselines={**measurement.baselines, **SLIDING},
-            of=[tuned, old, original],
+            of=[*(each for each in runnables if each is not original), original],
         )
         how = (
             f"{len(sample.ids):,} windows of {lengths[-1]:,} tokens from {len(set(documents)):,} held-out documents; "
             f"{measurement.note.format(setting).replace('each text', 'each window')}."
         )
         notes = (how, *notes_on(runnables, {}, rows, lengths))
-        measures = tuple(measure.name for measure in measurement.measures)
+        # The loss that is trained comes first, and so decides which row is recommended.
+        measures = tuple(each.name for each in sorted(measurement.measures, key=lambda each: not each.perplexity))
         where = device_named(self.setup.device)
         return Plan(original.kind, measures, lengths, len(sample.ids), rows, notes, kept, where)
 

@@ -5,7 +5,7 @@ To add an objective, write a class with the methods of ``Objective`` in a file o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from posembed.evaluation.plan import Plan
 from posembed.evaluation.results import Evaluation, ResultsFile
-from posembed.evaluation.runnable import Kind, Runnable
+from posembed.evaluation.runnable import Runnable
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import Texts
 
@@ -48,21 +48,29 @@ class Objective(Protocol):
 
     def __init__(self, setup: Setup) -> None: ...
 
+    @property
+    def tokens_once(self) -> int:
+        """The number of tokens that the original model reads in ``prepare``."""
+
     def prepare(self, folder: Path, progress: Progress) -> None:
-        """Computes what all tunings share, such as the vectors of the original model, and keeps it in the folder."""
+        """Computes what all fine-tunings share, such as vectors of the original model, and keeps it in the folder."""
 
     def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
-        """Returns the mean loss of the items, read in pieces of at most ``length`` tokens. Differentiable, ()."""
+        """Returns the mean loss of the items, read in pieces of at most ``length`` tokens. Differentiable, ().
 
-    def plan(self, tuned: Runnable, original: Runnable, old: Runnable, kept: ResultsFile) -> Plan:
-        """Plans the measurement on held-out texts. old: the same tuning at the old length. The reference is the
-        original model, with chunks."""
+        Before ``prepare``, it is only called to time it.
+        """
+
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
+        """Plans the measurement on held-out texts, at the old and the new length. The reference, which is the last row,
+        is the original model with chunks. old: the same fine-tuning at the old length, with a row of the same chunks;
+        None if there is nothing to train at the old length."""
 
     def by_document(self, evaluation: Evaluation) -> Evaluation:
         """Returns the evaluation with one value per held-out document."""
 
 
-OBJECTIVES: dict[Kind, tuple[str, str]] = {
+OBJECTIVES: Mapping[str, tuple[str, str]] = {
     "causal": ("posembed.tuning.language", "Causal"),
     "masked": ("posembed.tuning.language", "Masked"),
     "sentences": ("posembed.tuning.sentences", "Sentences"),
@@ -70,12 +78,12 @@ OBJECTIVES: dict[Kind, tuple[str, str]] = {
 """The module and the class of the objective for each kind of model."""
 
 
-def objective_of(setup: Setup, own: Any = None) -> Objective:
-    """Returns the objective of the model's kind, or a user's own: a loss or a class."""
-    module, name = OBJECTIVES[setup.original.kind]
-    of_kind: Objective = getattr(import_module(module), name)(setup)
+def objective_for(original: Runnable, own: Any = None) -> Callable[[Setup], Objective]:
+    """Returns the class of the objective for a checkpoint, or what makes a user's own from a loss or a class."""
+    module, name = OBJECTIVES[original.kind]
+    of_kind = getattr(import_module(module), name)
     if own is None:
         return of_kind
     from posembed.tuning.own import own_objective
 
-    return own_objective(setup, own, of_kind)
+    return own_objective(own, of_kind)

@@ -23,7 +23,7 @@ from posembed.tuning.objectives import Objective, Progress, Setup
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """A function of the model, token ids (B, L) with special tokens, and their mask (B, L), which is 0 at the padding. It
 returns the mean loss of the rows, ()."""
-METHODS = ("prepare", "loss", "plan", "by_document")
+METHODS = ("tokens_once", "prepare", "loss", "plan", "by_document")
 
 
 class OwnLoss:
@@ -32,6 +32,10 @@ class OwnLoss:
     def __init__(self, setup: Setup, function: Loss, of_kind: Objective) -> None:
         self.setup, self.function, self.of_kind = setup, function, of_kind
         self.before, self.after = (torch.tensor(each, dtype=torch.long) for each in special_tokens(setup.tokenizer))
+
+    @property
+    def tokens_once(self) -> int:
+        return 0
 
     def prepare(self, folder: Path, progress: Progress) -> None:
         """Computes nothing: the loss gets only the model and the texts."""
@@ -48,27 +52,28 @@ class OwnLoss:
         check(valid, "objective", expected, getattr(found, "shape", found))
         return found
 
-    def plan(self, tuned: Runnable, original: Runnable, old: Runnable, kept: ResultsFile) -> Plan:
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
         return self.of_kind.plan(tuned, original, old, kept)
 
     def by_document(self, evaluation: Evaluation) -> Evaluation:
         return self.of_kind.by_document(evaluation)
 
 
-def own_objective(setup: Setup, own: Any, of_kind: Objective) -> Objective:
-    """Returns a user's objective: a class is called with the setup, a function becomes the loss.
+def own_objective(own: Any, of_kind: Callable[[Setup], Objective]) -> Callable[[Setup], Objective]:
+    """Returns what makes a user's objective: a class itself, or a function as the loss of the model's kind.
 
     Raises ArgumentError if it is neither, or if the class lacks a method.
     """
     check(callable(own), "objective", "a loss, a class with the methods of Objective, or None", own)
     if not isinstance(own, type):
-        return OwnLoss(setup, own, of_kind)
-    if missing := [name for name in METHODS if not callable(getattr(own, name, None))]:
+        return lambda setup: OwnLoss(setup, own, of_kind(setup))
+    if missing := [name for name in METHODS if not hasattr(own, name)]:
+        base = f"{of_kind.__module__}.{of_kind.__qualname__}"
         raise ArgumentError(
-            f"objective: expected a class with the methods {', '.join(METHODS)}; {own.__name__} has no "
-            f"{', '.join(missing)}; derive it from {type(of_kind).__module__}.{type(of_kind).__name__}"
+            f"objective: expected a class with {', '.join(METHODS)}; {own.__name__} has no {', '.join(missing)}; "
+            f"derive it from {base}"
         )
-    return own(setup)
+    return own
 
 
 def identity(own: Any) -> str:

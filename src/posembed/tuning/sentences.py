@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from posembed.errors import ArgumentError
 from posembed.evaluation.api import device_named
 from posembed.evaluation.collection import Collection
 from posembed.evaluation.counts import PASSAGES
@@ -31,6 +32,7 @@ from posembed.tuning.draws import pieces, seeded, window_of
 from posembed.tuning.objectives import Progress, Setup
 from posembed.tuning.texts import pieces_of_text
 
+VECTORS = "passages.safetensors"
 PASSAGES_PER_PIECE = 2
 """Passages in the bank for each piece of the original length, at random places."""
 ANCHORS = 4
@@ -56,7 +58,7 @@ class Sentences:
         self.given = Prompt.of(setup.original, setup.tokenizer, DOCUMENT_PROMPTS)
         self.pooling, self.pad = str(setup.original.pooling), setup.tokenizer.pad_token_id or 0
         self.bank = self.drawn_bank()
-        self.vectors = torch.empty(0)
+        self.vectors: Tensor | None = None
 
     @cached_property
     def around(self) -> int:
@@ -68,7 +70,9 @@ class Sentences:
 
     def drawn_bank(self) -> Bank:
         """Draws passages at random places of each piece of the original length, so that each piece has its own."""
-        size, draw = self.settings.passage, torch.Generator().manual_seed(self.settings.seed)
+        size, draw = self.settings.passage, seeded(self.settings.seed, "passages")
+        if size > (longest := self.setup.old_length // 4):
+            raise ArgumentError(f"passage: expected at most {longest} tokens, a quarter of the old length; got {size}")
         pieces = [piece for piece in self.pieces(self.setup.old_length) if piece.stop - piece.start >= size]
         places = [
             (number, piece.start + int(torch.randint(piece.stop - piece.start - size + 1, (), generator=draw)))
@@ -85,7 +89,7 @@ class Sentences:
         )
 
     def prepare(self, folder: Path, progress: Progress) -> None:
-        path = folder / "passages.safetensors"
+        path = folder / VECTORS
         if not path.exists():
             model = self.setup.original.model(device_named(self.setup.device)).float()
             reader = Encoder(model, *self.asked.around, self.pooling, self.pad)
@@ -98,28 +102,32 @@ class Sentences:
                 progress("embedding passages by the original", done, self.bank.ids.numel())
 
             with torch.inference_mode():
-                found = reader.read(self.bank.ids, Reading(longest, longest, longest), tick)
+                found = reader.read(list(self.bank.ids), Reading(longest, longest, longest), tick)
                 vectors = torch.cat([vector for _, vector in found])
             with written_whole(path) as staging:
                 save_file({"vectors": vectors}, staging)
         self.vectors = load_file(path)["vectors"]
 
+    @property
+    def tokens_once(self) -> int:
+        return self.bank.ids.numel()
+
     def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
         numbers = [window_of(item, len(self.windows), seed) for item in items]
         parts = self.pieces(length)
-        vectors = self.embed(model, self.given, [self.windows[each].ids[piece] for each in numbers for piece in parts])
+        found = self.embed(model, self.given, [self.windows[each].ids[piece] for each in numbers for piece in parts])
         own = torch.stack([self.inside(each, piece) for each in numbers for piece in parts])
         documents = torch.tensor([self.windows[each].document for each in numbers for _ in parts])
-        found = answer_loss(
-            vectors @ self.vectors.T / self.settings.temperature, own, documents[:, None] == self.bank.documents
-        )
+        # Only the time of a step is measured before the passages are embedded.
+        passages = torch.ones(len(own[0]), found.shape[1]) if self.vectors is None else self.vectors
+        scores = found @ passages.T / self.settings.temperature
+        loss = answer_loss(scores, own, documents[:, None] == self.bank.documents)
         if not self.settings.anchor:
-            return found
-        drawn = torch.cat(
-            [torch.randint(len(self.vectors), (ANCHORS,), generator=seeded(seed, f"anchors {item}")) for item in items]
-        )
-        kept = (self.embed(model, self.asked, list(self.bank.ids[drawn])) * self.vectors[drawn]).sum(dim=1)
-        return found + self.settings.anchor * (1 - kept).mean()
+            return loss
+        draws = [seeded(seed, f"anchors {item}") for item in items]
+        drawn = torch.cat([torch.randint(len(passages), (ANCHORS,), generator=draw) for draw in draws])
+        kept = (self.embed(model, self.asked, list(self.bank.ids[drawn])) * passages[drawn]).sum(dim=1)
+        return loss + self.settings.anchor * (1 - kept).mean()
 
     def inside(self, window: int, piece: slice) -> Tensor:
         """Returns which passages of the bank lie inside a piece of a window: (M,)."""
@@ -134,13 +142,12 @@ class Sentences:
             [reader.pooled(each, len(piece), len(piece)) for each, piece in zip(states, pieces, strict=True)]
         )
 
-    def plan(self, tuned: Runnable, original: Runnable, old: Runnable, kept: ResultsFile) -> Plan:
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
         lengths = (self.setup.old_length, self.settings.length)
         found = dict.fromkeys(lengths, self.collection)
         how = f" The queries are passages of {self.settings.passage} tokens, which are removed from their documents."
-        return plan_collections(
-            [tuned, original, old], found, how=how, kept=kept, device=device_named(self.setup.device)
-        )
+        runnables = [each for each in (tuned, original, old) if each is not None]
+        return plan_collections(runnables, found, how=how, kept=kept, device=device_named(self.setup.device))
 
     @cached_property
     def collection(self) -> Collection:

@@ -6,18 +6,21 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from posembed.errors import DataError
-from posembed.evaluation.texts import encode
+from posembed.evaluation.texts import MOST_UNKNOWN, encode, read_documents
 from posembed.evaluation.ways import slices
 
 MOST_HELD_OUT = 100
 """The largest number of documents to measure on: measuring more would take longer than it tells."""
 MOST_WINDOWS = 2000
+DATASET = "hf:"
+LOSSLESS: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogatepass"}
 
 
 class Document(NamedTuple):
@@ -64,8 +67,22 @@ class Texts:
         for documents in (self.training, self.held_out):
             digest.update(len(documents).to_bytes(8, "little"))
             for document in documents:
-                digest.update(hashlib.sha256(document.text.encode("utf-8", "surrogatepass")).digest())
+                digest.update(hashlib.sha256(document.text.encode(**LOSSLESS)).digest())
         return digest.hexdigest()
+
+
+def read_texts(text: str | Path | Sequence[str | Path]) -> list[str]:
+    """Reads the documents of paths as ``posembed.evaluation.texts.read_documents`` does, and of "hf:NAME[:CONFIG]", a
+    dataset of Hugging Face whose rows are documents. Raises DataError."""
+    documents: list[str] = []
+    for each in [text] if isinstance(text, str | Path) else text:
+        if str(each).startswith(DATASET):
+            from posembed.lab.data.documents import read_documents as read_dataset
+
+            documents += [document.text.decode() for document in read_dataset(str(each))[0]]
+        else:
+            documents += read_documents(each)
+    return documents
 
 
 def split(
@@ -88,12 +105,14 @@ def split(
             f"to measure on; {found}; give more text or a smaller length (documents are files of a folder, or "
             "separated by blank lines)"
         )
+    unknown = tokenizer.unk_token_id
+    if unknown is not None and sum(int((each.ids == unknown).sum()) for each in long) > MOST_UNKNOWN * sum(
+        len(each.ids) for each in long
+    ):
+        raise DataError("the tokenizer does not know most of this text; give text in its language")
     number = min(max(fewest, round(held_out * len(long))), MOST_HELD_OUT, len(long) - fewest)
     ranked = sorted(long, key=lambda document: hashlib.sha256(f"{seed} {document.text}".encode(**LOSSLESS)).digest())
     return Texts(tuple(ranked[number:]), tuple(ranked[:number]), len(texts) - len(long), width)
-
-
-LOSSLESS: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogatepass"}
 
 
 def pieces_of_text(tokenizer: Any, text: str, spans: Sequence[slice]) -> list[str]:

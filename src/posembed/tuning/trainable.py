@@ -17,7 +17,7 @@ from torch.nn.utils import parametrize
 from posembed.checkpoints.edit import Edit
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint
-from posembed.modelfiles.safetensors import values_of
+from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tuning.settings import TuneSettings
 
 ATTENTION = ("attn", "attention")
@@ -47,10 +47,11 @@ class LowRank(nn.Module):
     The second starts at zero, so the matrix starts unchanged.
     """
 
-    def __init__(self, shape: torch.Size, rank: int, draw: torch.Generator) -> None:
+    def __init__(self, matrix: Tensor, rank: int, draw: torch.Generator) -> None:
         super().__init__()
-        self.down = nn.Parameter(torch.randn(shape[0], rank, generator=draw) / rank**0.5)
-        self.up = nn.Parameter(torch.zeros(rank, shape[1]))
+        down = torch.randn(len(matrix), rank, generator=draw) / rank**0.5
+        self.down = nn.Parameter(down.to(matrix.device))
+        self.up = nn.Parameter(matrix.new_zeros(rank, matrix.shape[1]))
 
     def forward(self, matrix: Tensor) -> Tensor:
         return matrix + self.down @ self.up
@@ -60,12 +61,12 @@ class LowRank(nn.Module):
 class Trainable:
     """A model whose chosen parameters are trained.
 
-    keys: the keys in the checkpoint's files of each of the model's weights, by the weight's name. groups: the trained
-    parameters for an optimizer, each group with its learning rate.
+    keys: the key in the checkpoint's files of each of the model's weights, by the weight's name before it is split.
+    groups: the trained parameters for an optimizer, each group with its learning rate.
     """
 
     model: nn.Module
-    keys: Mapping[str, list[str]]
+    keys: Mapping[str, str]
     groups: list[dict[str, Any]]
 
     @property
@@ -75,73 +76,80 @@ class Trainable:
     def changed(self, checkpoint: Checkpoint) -> dict[str, Tensor]:
         """Returns the weights that differ from those of the checkpoint, by key, in the dtypes of its files."""
         found = {}
-        for name, keys in self.keys.items():
-            path, _, own = name.rpartition(".")
-            value = getattr(self.model.get_submodule(path), own).detach().cpu()
-            for key in keys:
-                before = values_of(checkpoint.tensors[key])
-                if not torch.equal(after := value.to(before.dtype), before):
-                    found[key] = after.clone()
+        for name, key in self.keys.items():
+            before, value = values_of(checkpoint.tensors[key]), getattr(*owner_of(self.model, name)).detach().cpu()
+            if not torch.equal(after := value.to(before.dtype), before):
+                found[key] = after.clone()
         return found
 
 
-def trainable(model: Any, checkpoint: Checkpoint, settings: TuneSettings, edit: Edit | None) -> Trainable:
+def trainable(
+    model: Any, checkpoint: Checkpoint, settings: TuneSettings, edit: Edit, *, resized: bool, seed: int
+) -> Trainable:
     """Chooses what is trained. The model computes in float32, without dropout.
 
-    edit: the resize that made the checkpoint; None without new rows. Raises CheckpointError if a weight that would be
-    trained is not in the files under a name of its own.
+    edit: a resize. resized: whether the checkpoint is its result, or else its source, which has no new rows. seed: for
+    the first values of low-rank changes. Raises CheckpointError if a weight to train is not in the files under a name
+    of its own.
     """
     keys = keys_of(model.float(), checkpoint)
     model.requires_grad_(False)
     without_dropout(model)
     if settings.checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    by_key = {key: name for name, of_name in keys.items() for key in of_name}
-    tables = {} if edit is None else {change.key: change.kept for change in edit.tables}
-    if missing := [key for key in tables if key not in by_key]:
-        raise CheckpointError(f"{checkpoint.root}: {missing[0]} is not a weight of the model that transformers loads")
-    everything = settings.train == "all" or (edit is None and settings.train != "lora")
-    if everything:
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(name in keys)
+    by_key = {key: name for name, key in keys.items()}
+    tables = [(by_key.get(change.key), change) for change in edit.tables]
+    slow = [name for name, _ in model.named_parameters() if "pooler" not in name] if settings.train == "all" else []
+    slow += [name or change.key for name, change in tables if settings.train == "table"]
+    if unknown := [name for name in slow if name not in keys] or [change.key for name, change in tables if not name]:
+        raise CheckpointError(
+            f"{checkpoint.root}: {unknown[0]} is not in its files under the name that transformers gives it; save the "
+            "model again with transformers"
+        )
+    for name in slow:
+        model.get_parameter(name).requires_grad_()
     fast: list[nn.Parameter] = []
-    slow_tables: list[nn.Parameter] = []
-    for key, kept in tables.items():
-        module, name = owner_of(model, by_key[key])
-        parametrize.register_parametrization(module, name, NewRows(kept), unsafe=True)
-        old, new = (getattr(module.parametrizations[name], f"original{part}") for part in (0, 1))
-        old.requires_grad_(settings.train in ("all", "table"))
-        fast.append(new.requires_grad_())
-        slow_tables.append(old)
+    for name, change in tables if resized else []:
+        fast.append(new_rows(*owner_of(model, str(name)), kept=change.kept))
     if settings.train == "lora":
-        draw = torch.Generator().manual_seed(settings.seed)
+        draw = torch.Generator().manual_seed(seed)
         for module, name in attention_matrices(model):
-            change = LowRank(getattr(module, name).shape, settings.rank, draw)
-            parametrize.register_parametrization(module, name, change)
-            fast += [change.down, change.up]
-    chosen = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    quick = {id(parameter) for parameter in fast}
-    groups = [
-        {"params": [each for each in chosen if id(each) not in quick], "lr": settings.learning_rate},
-        {"params": [each for each in chosen if id(each) in quick], "lr": settings.rows_learning_rate},
-    ]
+            changed = LowRank(getattr(module, name), settings.rank, draw)
+            parametrize.register_parametrization(module, name, changed)
+            fast += changed.parameters()
+    of_slow = [each for each in model.parameters() if each.requires_grad and all(each is not one for one in fast)]
+    groups = [{"params": of_slow, "lr": settings.learning_rate}, {"params": fast, "lr": settings.rows_learning_rate}]
     return Trainable(model, keys, [group for group in groups if group["params"]])
 
 
-def keys_of(model: nn.Module, checkpoint: Checkpoint) -> dict[str, list[str]]:
-    """Returns the keys of each parameter in the files: keys that end in its name, or that it ends in, of equal values.
+def new_rows(module: Any, name: str, *, kept: int) -> nn.Parameter:
+    """Splits a module's table after its first ``kept`` rows. Returns the parameter of the others, which is trained; the
+    first are trained if the table was."""
+    trained = getattr(module, name).requires_grad
+    parametrize.register_parametrization(module, name, NewRows(kept), unsafe=True)
+    parts = module.parametrizations[name]
+    parts.original0.requires_grad_(trained)
+    return parts.original1.requires_grad_()
 
-    Tied weights have several keys.
+
+def keys_of(model: Any, checkpoint: Checkpoint) -> dict[str, str]:
+    """Returns the key of each parameter in the files. Leaves out parameters with other names or values there.
+
+    A model without its head, or with one, differs from the files in the prefix of its names.
     """
-    names: dict[str, list[str]] = {}
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    for key, stored in checkpoint.tensors.items():
-        for name, parameter in parameters.items():
-            alike = f".{key}".endswith(f".{name}") or f".{name}".endswith(f".{key}")
-            same_shape = alike and tuple(stored.shape) == tuple(parameter.shape)
-            if same_shape and torch.equal(values_of(stored).to(parameter.dtype), parameter.detach().cpu()):
-                names.setdefault(name, []).append(key)
-    return names
+    prefix, found = f"{model.base_model_prefix}.", dict[str, str]()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        keys = (name, prefix + name, name.removeprefix(prefix))
+        equal = [key for key in keys if key in checkpoint.tensors and holds(checkpoint.tensors[key], parameter)]
+        if equal:
+            found[name] = equal[0]
+    return found
+
+
+def holds(stored: AnyTensor, parameter: Tensor) -> bool:
+    """Returns whether a tensor in a file has the values of a parameter."""
+    same_shape = tuple(stored.shape) == tuple(parameter.shape)
+    return same_shape and torch.equal(values_of(stored).to(parameter.dtype), parameter.detach().cpu())
 
 
 def owner_of(model: nn.Module, name: str) -> tuple[nn.Module, str]:

@@ -42,29 +42,21 @@ def train(
     length: int,
     seed: int,
     device: str | None,
+    parts: int,
     tick: Tick,
 ) -> None:
     """Trains a model in place for a number of steps, in windows read as pieces of at most ``length`` tokens.
 
-    folder: where the checkpoints are. If it has one, training continues from it. Raises CheckpointError if the loss is
-    not finite or the memory is too small, and KeyboardInterrupt, after writing a checkpoint, on Ctrl-C.
+    folder: where the checkpoints are. If it has one, training continues from it. parts: the number of parts of a batch,
+    which are read one after the other. Raises CheckpointError if the loss is not finite, and KeyboardInterrupt, after
+    writing a checkpoint, on Ctrl-C.
     """
-    parts = 1
-    while True:
-        trainer = StepTrainer(trained, objective, settings, folder, steps, length, seed, device, parts)
-        trainer.add_callback(Keeper(trainer, tick))
-        try:
-            with interrupts() as asked:
-                trainer.add_callback(Stopper(asked))
-                trainer.train(resume_from_checkpoint=last_checkpoint(folder))
-            if asked.is_set():
-                raise KeyboardInterrupt
-            return
-        except torch.OutOfMemoryError as error:
-            if parts == settings.batch:
-                remedy = "give --checkpointing, a smaller --length or another device"
-                raise CheckpointError(f"a window of {length:,} tokens does not fit into memory; {remedy}") from error
-            parts = next(each for each in range(parts + 1, settings.batch + 1) if settings.batch % each == 0)
+    trainer = StepTrainer(trained, objective, settings, folder, steps, length, seed, device, parts)
+    with interrupts() as asked:
+        trainer.add_callback(Keeper(trainer, tick, asked))
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+    if asked.is_set():
+        raise KeyboardInterrupt
 
 
 class Items(Dataset[dict[str, int]]):
@@ -154,10 +146,12 @@ class StepTrainer(Trainer):
 
 
 class Keeper(TrainerCallback):
-    """Writes a checkpoint every minute, reports the steps, and refuses gradients that are not finite."""
+    """Writes a checkpoint every minute, and when Ctrl-C is pressed, which also stops after the step. Reports the steps,
+    and refuses gradients that are not finite."""
 
-    def __init__(self, trainer: StepTrainer, tick: Tick) -> None:
-        self.trainer, self.tick, self.due = trainer, tick, time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
+    def __init__(self, trainer: StepTrainer, tick: Tick, asked: threading.Event) -> None:
+        self.trainer, self.tick, self.asked = trainer, tick, asked
+        self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         gradients = [parameter.grad for parameter in self.trainer.trained.parameters.values()]
@@ -165,20 +159,11 @@ class Keeper(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self.tick(state.global_step)
-        if time.monotonic() > self.due:
-            self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
-            control.should_save = True
-
-
-class Stopper(TrainerCallback):
-    """Writes a checkpoint and stops after the step in which Ctrl-C is pressed."""
-
-    def __init__(self, asked: threading.Event) -> None:
-        self.asked = asked
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if self.asked.is_set():
             control.should_save = control.should_training_stop = True
+        elif time.monotonic() > self.due:
+            self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
+            control.should_save = True
 
 
 @contextmanager
