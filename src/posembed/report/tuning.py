@@ -104,7 +104,7 @@ def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
         f"{plan.source}: from {old:,} to {settings.length:,} tokens. Trained: {TRAINED[settings.train]}.",
         f"Documents with {settings.length:,} tokens: {trained + held_out:,}. {held_out:,} of them are held out to "
         f"measure the result, {trained:,} are trained on, in {len(texts.windows):,} windows. Shorter documents, which "
-        f"are not used: {texts.short:,}.",
+        f"are only searched: {len(texts.short):,}.",
         f"{steps:,} steps of {settings.batch} windows, so that each window is read "
         f"{items / len(texts.windows):.1f} times.",
         f"Estimated times on this machine: {'; '.join(times)}. In all: about {total}.",

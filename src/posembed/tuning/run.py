@@ -202,7 +202,7 @@ class TunePlan:
             "old_length": self.setup.old_length,
             "training_documents": len(self.texts.training),
             "held_out_documents": len(self.texts.held_out),
-            "shorter_documents": self.texts.short,
+            "shorter_documents": len(self.texts.short),
             "windows": len(self.texts.windows),
         }
 

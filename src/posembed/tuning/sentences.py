@@ -145,15 +145,20 @@ class Sentences:
     def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
         lengths = (self.setup.old_length, self.settings.length)
         found = dict.fromkeys(lengths, self.collection)
-        how = f" The queries are passages of {self.settings.passage} tokens, which are removed from their documents."
+        held_out, size = len(self.setup.texts.held_out), self.settings.passage
+        how = (
+            f" The queries are {len(PASSAGES)} passages of {size} tokens of each of the {held_out:,} held-out documents, "
+            "and are removed from them. The other documents are too short to be trained on."
+        )
         runnables = [each for each in (tuned, original, old) if each is not None]
         return plan_collections(runnables, found, how=how, kept=kept, device=device_named(self.setup.device))
 
     @cached_property
     def collection(self) -> Collection:
-        """The held-out documents, each up to the new length. The queries are passages from their beginning, middle and
-        end, which are removed from them."""
-        documents, queries, judged = {}, {}, {}
+        """The held-out documents, each up to the new length, and the shorter documents. The queries are passages from
+        the beginning, middle and end of the held-out documents, and are removed from them."""
+        documents = {f"s{number}": text for number, text in enumerate(self.setup.texts.short)}
+        queries, judged = {}, {}
         size, width = self.settings.passage, self.setup.texts.width
         for number, document in enumerate(self.setup.texts.held_out):
             stop = min(len(document.ids), width + size * len(PASSAGES))

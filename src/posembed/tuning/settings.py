@@ -57,7 +57,7 @@ class TuneSettings:
     held_out: float = option(
         "Share of the long documents that is not trained on, but measures the result.", DATA, default=0.2
     )
-    passage: int = option("Tokens per passage.", LOSS, default=64)
+    passage: int = option("Tokens per passage.", LOSS, default=48)
     temperature: float = option("Temperature of the softmax over passages.", LOSS, default=0.05)
     anchor: float = option("Weight of 1 - cosine between new and original vectors of passages.", LOSS, default=5.0)
 

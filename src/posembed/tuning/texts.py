@@ -18,9 +18,10 @@ from posembed.evaluation.ways import slices
 
 MOST_HELD_OUT = 100
 """The largest number of documents to measure on: measuring more would take longer than it tells."""
+MOST_SHORT = 500
+"""The largest number of shorter documents that a search can find."""
 MOST_WINDOWS = 2000
 DATASET = "hf:"
-LOSSLESS: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogatepass"}
 
 
 class Document(NamedTuple):
@@ -42,12 +43,13 @@ class Window(NamedTuple):
 class Texts:
     """Documents that hold the new length. training: those to train on. held_out: those to measure on.
 
-    short: the number of other documents, which are not used. width: the number of tokens of a window.
+    short: the texts of shorter documents. Nothing is trained on them, but a search can find them instead of a held-out
+    document. width: the number of tokens of a window.
     """
 
     training: tuple[Document, ...]
     held_out: tuple[Document, ...]
-    short: int
+    short: tuple[str, ...]
     width: int
 
     @cached_property
@@ -65,9 +67,8 @@ class Texts:
     def sha256(self) -> str:
         digest = hashlib.sha256(f"{self.width}".encode())
         for documents in (self.training, self.held_out):
-            digest.update(len(documents).to_bytes(8, "little"))
-            for document in documents:
-                digest.update(hashlib.sha256(document.text.encode(**LOSSLESS)).digest())
+            digest.update(len(documents).to_bytes(8, "little") + b"".join(order(0, each.text) for each in documents))
+        digest.update(b"".join(order(0, text) for text in self.short))
         return digest.hexdigest()
 
 
@@ -111,8 +112,14 @@ def split(
     ):
         raise DataError("the tokenizer does not know most of this text; give text in its language")
     number = min(max(fewest, round(held_out * len(long))), MOST_HELD_OUT, len(long) - fewest)
-    ranked = sorted(long, key=lambda document: hashlib.sha256(f"{seed} {document.text}".encode(**LOSSLESS)).digest())
-    return Texts(tuple(ranked[number:]), tuple(ranked[:number]), len(texts) - len(long), width)
+    ranked = sorted(long, key=lambda document: order(seed, document.text))
+    short = sorted((each.text for each in encoded if 0 < len(each.ids) < width), key=lambda text: order(seed, text))
+    return Texts(tuple(ranked[number:]), tuple(ranked[:number]), tuple(short[:MOST_SHORT]), width)
+
+
+def order(seed: int, text: str) -> bytes:
+    """Returns a hash that puts texts into an order, which does not depend on the other texts."""
+    return hashlib.sha256(f"{seed} {text}".encode("utf-8", "surrogatepass")).digest()
 
 
 def pieces_of_text(tokenizer: Any, text: str, spans: Sequence[slice]) -> list[str]:

@@ -1,0 +1,290 @@
+"""Fine-tuning from end to end, with a small sentence encoder: what is written, continued and refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import posembed
+from evaluated_models import save_causal, save_encoder, write_texts
+from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError
+from posembed.evaluation.ways import Encoder
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.safetensors import tensor_sha256, values_of
+from posembed.tuning.result import Tuned, over_seeds
+from posembed.tuning.run import plan_tuning, tune_checkpoint
+from posembed.tuning.sentences import Sentences
+from posembed.tuning.settings import TuneSettings
+
+SETTINGS: dict[str, Any] = {"length": 128, "steps": 5, "batch": 2, "passage": 8}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tune")
+    save_encoder(folder / "model")
+    (folder / "model" / "README.md").write_text("# My model\n")
+    write_texts(folder / "text", number=24, words=300)
+    return folder
+
+
+@pytest.fixture
+def folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the model and the text."""
+    shutil.copytree(data / "model", tmp_path / "model")
+    shutil.copyfile(data / "text", tmp_path / "text")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def tune(**others: Any) -> Tuned:
+    return tune_checkpoint("model", "out", "text", device="cpu", **{**SETTINGS, **others})
+
+
+def hashes(path: str) -> dict[str, str]:
+    return {key: tensor_sha256(values_of(tensor)) for key, tensor in open_checkpoint(path).tensors.items()}
+
+
+def test_what_is_written(folder: Path) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    before, seen = hashes("model"), list[tuple[str, int, int]]()
+    tuned = tune(progress=lambda *done: seen.append(done))
+    assert hashes("model") == before
+    assert sorted(path.name for path in folder.iterdir()) == ["model", "out", "out-at-64", "text"]
+    assert [done for name, done, _ in seen if name == "fine-tuning at 128"] == [1, 2, 3, 4, 5]
+    assert [done for name, done, _ in seen if name == "fine-tuning at 64"] == [1, 2, 3, 4, 5]
+    rows = [row.name for row in tuned.evaluation.rows]
+    assert rows[:3] == ["out", "model", "out-at-64"]
+    assert {"model, truncated at 64", "model, chunks of 64, mean", "out-at-64, chunks of 64, max"} <= set(rows)
+    assert {"out, chunks of 64, mean", "out, late chunks of 64, max"} <= set(rows)
+    assert [row.name for row in tuned.candidates] == [
+        "model, chunks of 64, mean",
+        "out-at-64, chunks of 64, mean",
+        "out",
+    ]
+    assert (tuned.evaluation.unit, tuned.evaluation.texts) == ("document", 10)
+    record = json.loads(Path("out/posembed.json").read_text())
+    assert (record["resizes"][0]["to"], record["tunings"][0]["steps"]) == (128, 5)
+    card = Path("out/README.md").read_text()
+    assert card.startswith("# My model\n\n## Position table resized")
+    assert "## Fine-tuned at 128 tokens" in card
+    assert "not trained" not in card
+    assert "read in pieces of 64" in Path("out-at-64/README.md").read_text()
+    assert hashes("out-at-64") != before
+    assert AutoModel.from_pretrained("out").embeddings.position_embeddings.weight.shape == (128, 32)
+    assert AutoTokenizer.from_pretrained("out").model_max_length == 128
+    with pytest.raises(CheckpointError, match="not an unchanged earlier resize"):
+        posembed.resize_checkpoint("model", "out", length=96, overwrite=True)
+
+
+def test_sentence_transformers_embeds_as_we_do(folder: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    tune()
+    peer = library.SentenceTransformer("out", device="cpu")
+    plan = plan_tuning("model", "other", "text", TuneSettings(**SETTINGS), device="cpu")
+    assert isinstance(plan.objective, Sentences)
+    texts = [document.text for document in plan.texts.held_out]
+    with torch.inference_mode():
+        from posembed.evaluation.runnable import open_runnable
+
+        reader = Encoder(open_runnable("out").model("cpu"), *plan.objective.given.around, "mean", 0)
+        ids = [document.ids[:126] for document in plan.texts.held_out]
+        ours = torch.cat([reader.pooled(states, 126, 126) for states in reader.states(ids)])
+    torch.testing.assert_close(ours, torch.tensor(peer.encode(texts)), rtol=1e-5, atol=1e-6)
+
+
+def test_ctrl_c_and_the_same_call_end_with_the_same_bits(folder: Path) -> None:
+    whole = tune()
+    expected = {out: hashes(out) for out in ("out", "out-at-64")}
+    for out in expected:
+        shutil.rmtree(out)
+
+    def press(name: str, done: int, total: int) -> None:
+        if (name, done) in (("fine-tuning at 64", 2), ("fine-tuning at 128", 4)):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            tune(progress=press)
+        assert not Path("out").exists()
+    seen: list[tuple[str, int]] = []
+    again = tune(progress=lambda name, done, total: seen.append((name, done)))
+    assert [step for step in seen if step[0].startswith("fine")] == [("fine-tuning at 128", 5)]
+    assert {out: hashes(out) for out in expected} == expected
+    assert again.evaluation == whole.evaluation
+    assert not Path(".out.tune").exists()
+
+
+def test_another_run_is_not_continued(folder: Path) -> None:
+    def stop(name: str, done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(progress=stop)
+    with pytest.raises(CheckpointError, match=r"differs in batch \(2, now 4\); repeat its command"):
+        tune(batch=4)
+    write_texts(Path("text"), number=25, words=300)
+    with pytest.raises(CheckpointError, match="differs in the texts"):
+        tune()
+    Path(".out.tune/settings.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="not the folder of a fine-tuning; remove it yourself"):
+        tune()
+
+
+def test_a_kill_between_the_two_outputs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from posembed.tuning.run import TunePlan
+
+    write = TunePlan.write
+
+    def killed(self: TunePlan, which: str, *others: Any) -> None:
+        if which == "tuned":
+            raise KeyboardInterrupt
+        write(self, which, *others)
+
+    monkeypatch.setattr(TunePlan, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tune()
+    assert Path("out-at-64").exists()
+    monkeypatch.undo()
+    os.chdir(folder)
+    tune()
+    assert Path("out").exists()
+    with pytest.raises(CheckpointError, match="it exists; choose another OUT"):
+        tune()
+
+
+def test_rows_train_nothing_at_the_old_length(folder: Path) -> None:
+    tuned = tune(train="rows")
+    assert not Path("out-at-64").exists()
+    assert len(tuned.candidates) == 2
+    before, after = hashes("model"), hashes("out")
+    changed = [key for key in before if before[key] != after[key]]
+    assert changed == ["embeddings.position_embeddings.weight"]
+    table = values_of(open_checkpoint("out").tensors[changed[0]])
+    assert torch.equal(table[:64], values_of(open_checkpoint("model").tensors[changed[0]]))
+    values = {row.name: row.by_text for row in tuned.evaluation.rows}
+    for measure in tuned.evaluation.measures:
+        assert values["out, chunks of 64, mean"][measure] == values["model, chunks of 64, mean"][measure]
+
+
+def test_minutes_become_steps_once(folder: Path) -> None:
+    counted: list[int] = []
+
+    def stop(name: str, done: int, total: int) -> None:
+        if name.startswith("fine-tuning"):
+            counted.append(total)
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            tune(steps=None, minutes=0.5, progress=stop)
+    assert counted[0] == counted[1] > 1
+    assert json.loads(Path(".out.tune/state.json").read_text())["steps"] == counted[0]
+
+
+def test_a_loss_that_is_not_finite(folder: Path) -> None:
+    class Diverging(Sentences):
+        def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
+            return super().loss(model, items, **how) * (math.nan if min(items) >= 4 else 1.0)
+
+    with pytest.raises(CheckpointError, match="the loss or a gradient of step 3 is not finite"):
+        tune(objective=Diverging)
+    assert not Path("out").exists()
+
+
+def test_seeds_are_averaged(folder: Path) -> None:
+    tuned = tune(seeds=2, steps=1)
+    measure, length = tuned.measure, tuned.length
+    assert len(tuned.by_seed) == 2
+    for number, row in enumerate(tuned.evaluation.rows):
+        each = [evaluation.rows[number].by_text[measure][length] for evaluation in tuned.by_seed]
+        expected = None if None in each else tuple((a + b) / 2 for a, b in zip(*each, strict=True))  # type: ignore[arg-type]
+        assert row.by_text[measure][length] == expected
+    assert over_seeds([tuned.by_seed[0]]) == tuned.by_seed[0]
+
+
+def test_the_choice_is_the_cheapest_that_nothing_beats(folder: Path) -> None:
+    from dataclasses import replace
+
+    tuned = tune(steps=1)
+
+    def with_values(*values: float) -> Tuned:
+        of = dict(zip((row.name for row in tuned.candidates), values, strict=True))
+        rows = tuple(
+            replace(row, by_text={tuned.measure: {128: tuple(of.get(row.name, 0) + i % 3 / 50 for i in range(10))}})
+            for row in tuned.evaluation.rows
+        )
+        return replace(
+            tuned, evaluation=replace(tuned.evaluation, rows=rows, measures=(tuned.measure,), lengths=(128,))
+        )
+
+    for values, best in (((0.5, 0.5, 0.5), 0), ((0.5, 0.6, 0.6), 1), ((0.5, 0.4, 0.6), 2), ((0.5, 0.6, 0.7), 2)):
+        found = with_values(*values)
+        assert found.recommended.name == tuned.candidates[best].name
+        assert found.pays == (best == 2)
+
+
+@pytest.fixture
+def untouched(folder: Path) -> Iterator[Path]:
+    before = sorted(folder.rglob("*"))
+    yield folder
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"length": 64}, ArgumentError, "length: expected more than 64 tokens, which model takes already; got 64"),
+        ({"length": 8}, ArgumentError, "length: expected a whole number of at least 16; got 8"),
+        ({"length": 400}, DataError, "expected at least 20 documents of 400 tokens.* the longest has 302"),
+        ({"train": "head"}, ArgumentError, "train: expected one of all, rows, table, lora; got 'head'"),
+        ({"train": "rows", "method": "linear"}, ArgumentError, "rows keeps the existing rows, but the method linear"),
+        ({"method": "best"}, ArgumentError, "best"),
+        ({"minutes": 3}, ArgumentError, "minutes: expected either minutes or steps; got both"),
+        ({"steps": 0}, ArgumentError, "steps: expected a whole number of at least 1; got 0"),
+        ({"held_out": 1.0}, ArgumentError, "held_out: expected a share from 0 to below 1; got 1.0"),
+        ({"temperature": 0.0}, ArgumentError, "temperature: expected a number above 0; got 0.0"),
+        ({"anchor": math.nan}, ArgumentError, "anchor: expected a number of at least 0"),
+        ({"passage": 17}, ArgumentError, "passage: expected at most 16 tokens"),
+        ({"seed": -1}, ArgumentError, "seed: expected a whole number from 0"),
+        ({"device": "none"}, ArgumentError, "device: expected a device"),
+    ],
+)
+def test_wrong_settings(untouched: Path, changed: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        tune(**changed)
+
+
+@pytest.mark.parametrize(
+    ("out", "text", "message"),
+    [
+        ("text", "text", "text: it exists; choose another OUT"),
+        ("model/inside", "text", "must be outside"),
+        ("no/out", "text", "the folder no does not exist"),
+        ("out", "no", "no: expected a text file or a folder"),
+    ],
+)
+def test_wrong_paths(untouched: Path, out: str, text: str, message: str) -> None:
+    with pytest.raises(PosEmbedError, match=message):
+        tune_checkpoint("model", out, text, **SETTINGS)
+
+
+def test_wrong_models(folder: Path) -> None:
+    save_causal(folder / "gpt")
+    with pytest.raises(ArgumentError, match="gpt is a causal language model; expected a sentence encoder; pass"):
+        tune_checkpoint("gpt", "out", "text", **SETTINGS)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / "model" / file).unlink()
+    with pytest.raises(CheckpointError, match="expected a tokenizer next to the weights"):
+        tune()
+    assert not Path(".out.tune").exists()
