@@ -12,8 +12,9 @@ from torch import Tensor
 
 from evaluated_models import save_encoder, write_texts
 from posembed import ArgumentError
+from posembed.tuning.draws import seeded, window_of
 from posembed.tuning.run import TunePlan, plan_tuning
-from posembed.tuning.sentences import ANCHORS, PASSAGES_PER_PIECE, Sentences, answer_loss, seeded
+from posembed.tuning.sentences import ANCHORS, PASSAGES_PER_PIECE, Sentences, answer_loss
 from posembed.tuning.settings import TuneSettings
 
 
@@ -106,7 +107,7 @@ def test_the_loss_of_items_by_hand(objective: Sentences, folder: Path, length: i
     assert objective.vectors is not None
     vectors, bank = objective.vectors.double(), objective.bank
     for item in items:
-        number = objective.window_of(item, seed=3)
+        number = window_of(item, len(objective.windows), 3)
         window = objective.windows[number]
         pieces = [piece for piece in objective.pieces(length) if objective.inside(number, piece).any()]
         own = torch.stack([objective.inside(number, piece) for piece in pieces])
@@ -125,7 +126,7 @@ def test_the_loss_of_items_by_hand(objective: Sentences, folder: Path, length: i
 def test_every_window_comes_once_in_each_turn(objective: Sentences) -> None:
     number = len(objective.windows)
     for seed in (0, 1):
-        order = [objective.window_of(item, seed) for item in range(2 * number)]
+        order = [window_of(item, number, seed) for item in range(2 * number)]
         assert sorted(order[:number]) == sorted(order[number:]) == list(range(number))
         assert order[:number] != order[number:]
 

@@ -142,7 +142,7 @@ class Masked(Language):
         if setup.tokenizer.mask_token_id is None:
             expected = "expected a tokenizer with a mask token"
             raise CheckpointError(f"{setup.original.name}: {expected}; save the model's own tokenizer into that folder")
-        special = set(setup.tokenizer.all_special_ids)
+        special = {*setup.tokenizer.all_special_ids, *self.before, *self.after}
         self.ordinary = torch.tensor([each for each in range(len(setup.tokenizer)) if each not in special])
 
     def read_and_predicted(self, ids: Tensor, item: int, seed: int) -> tuple[Tensor, Tensor]:
