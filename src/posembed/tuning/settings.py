@@ -8,11 +8,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
-from posembed.lab.runs.spec import option
+from posembed.lab.runs.spec import option, options, take_options
 
 TRAINED = {
     "all": "all weights",
@@ -78,6 +80,17 @@ class TuneSettings:
             check(is_number(value) and 0 <= value < 1, name, "a share from 0 to below 1", value)
         if self.steps is not None and self.minutes is not None:
             raise ArgumentError("minutes: expected either minutes or steps; got both")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> TuneSettings:
+        """Returns the settings with given values; None means the default. Raises ArgumentError for an unknown name."""
+        rest = dict(given)
+        taken = take_options(cls, rest)
+        if rest:
+            raise unknown("setting", next(iter(rest)), options(cls))
+        if "length" not in taken:
+            raise ArgumentError("length: expected the new length in tokens, such as 2048; got none")
+        return cls(**taken)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
