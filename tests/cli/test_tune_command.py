@@ -11,7 +11,7 @@ import pytest
 from evaluated_models import save_encoder, write_texts
 
 WORDS = ["tune", "model", "out", "--text", "text", "--device", "cpu"]
-HOW = [*WORDS, "--length", "128", "--steps", "2", "--batch", "2", "--passage", "8"]
+HOW = [*WORDS, "--length", "128", "--steps", "2", "--batch", "2", "--passage", "8", "--query", "8"]
 
 
 @pytest.fixture
@@ -35,7 +35,9 @@ def test_a_dry_run_writes_nothing(posembed, folder: Path) -> None:
     assert "2 steps of 2 windows, so that each window is read 0.1 times." in said
     assert re.search(r"fine-tuning at 128 tokens: \d+ s; the same fine-tuning at 64 tokens: \d+ s", said)
     assert "To write: out-at-64 and out. Nothing was written (--dry-run)." in said
-    planned = json.loads(posembed("", *WORDS, "--length", "128", "--passage", "8", "--dry-run", "--json").out)
+    planned = json.loads(
+        posembed("", *WORDS, "--length", "128", "--passage", "8", "--query", "8", "--dry-run", "--json").out
+    )
     assert planned["held_out_documents"] == 10
     assert planned["estimate"]["train tuned"] == pytest.approx(15 * 60, rel=0.2)  # --minutes 15 is the default
     assert files(folder) == before

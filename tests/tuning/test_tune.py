@@ -29,7 +29,7 @@ from posembed.tuning.run import TunePlan, tune_checkpoint
 from posembed.tuning.sentences import Sentences
 from posembed.tuning.texts import read_texts
 
-SETTINGS: dict[str, Any] = {"length": 128, "steps": 5, "batch": 2, "passage": 8}
+SETTINGS: dict[str, Any] = {"length": 128, "steps": 5, "batch": 2, "passage": 8, "query": 8}
 
 
 class Finished(NamedTuple):

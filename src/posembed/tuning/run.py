@@ -102,6 +102,10 @@ def plan_tuning(
     check(is_path(text) or is_list(text, is_path), "text", "the path of a file or a folder, or a list of paths", text)
     check(is_path(out) and Path(out).name != "", "out", "the path of a new folder", out)
     device_named(device)
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
     original, out = open_runnable(source), Path(out)
     make = objective_for(original) if objective is None else objective
     if original.length is None or original.old_length is None:

@@ -59,12 +59,13 @@ class TuneSettings:
     held_out: float = option(
         "Share of the long documents that is not trained on, but measures the result.", DATA, default=0.2
     )
+    query: int = option("Tokens per query. Three queries are taken from each held-out document.", DATA, default=24)
     passage: int = option("Tokens per passage.", LOSS, default=48)
     temperature: float = option("Temperature of the softmax over passages.", LOSS, default=0.05)
     anchor: float = option("Weight of 1 - cosine between new and original vectors of passages.", LOSS, default=5.0)
 
     def __post_init__(self) -> None:
-        whole = {"length": SHORTEST, "batch": 1, "rank": 1, "seeds": 1, "passage": 4, "steps": 1}
+        whole = {"length": SHORTEST, "batch": 1, "rank": 1, "seeds": 1, "passage": 4, "query": 4, "steps": 1}
         for name, least in whole.items():
             value = getattr(self, name)
             holds = (type(value) is int and value >= least) or (name == "steps" and value is None)
