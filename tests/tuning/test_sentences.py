@@ -32,7 +32,7 @@ def planned(folder: Path, **settings: Any) -> TunePlan:
         folder / "short",
         folder / "out",
         folder / "text",
-        TuneSettings(**{"length": 150, "passage": 8, **settings}),
+        TuneSettings(**{"length": 150, "passage": 8, "query": 6, **settings}),
         device="cpu",
     )
 
@@ -137,11 +137,12 @@ def test_queries_are_removed_from_their_documents(objective: Sentences) -> None:
     for name, query in collection.queries.items():
         (document,) = collection.judged[name]
         text = collection.documents[document]
-        assert len(query.split()) == objective.settings.passage
+        assert len(query.split()) == objective.settings.query
         assert query not in text
         assert len(tokenizer(text)["input_ids"]) == objective.settings.length
 
 
 def test_a_passage_must_be_short(folder: Path) -> None:
-    with pytest.raises(ArgumentError, match="passage: expected at most 16 tokens, a quarter of the old length; got 17"):
-        planned(folder, passage=17)
+    for name in ("passage", "query"):
+        with pytest.raises(ArgumentError, match=f"{name}: expected at most 16 tokens, a quarter of the old length"):
+            planned(folder, **{name: 17})

@@ -8,8 +8,10 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -17,98 +19,119 @@ import torch
 import posembed
 from evaluated_models import save_causal, save_encoder, write_texts
 from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError
+from posembed.evaluation.runnable import open_runnable
+from posembed.evaluation.texts import encode
 from posembed.evaluation.ways import Encoder
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import tensor_sha256, values_of
 from posembed.tuning.result import Tuned, over_seeds
-from posembed.tuning.run import plan_tuning, tune_checkpoint
+from posembed.tuning.run import TunePlan, tune_checkpoint
 from posembed.tuning.sentences import Sentences
-from posembed.tuning.settings import TuneSettings
+from posembed.tuning.texts import read_texts
 
-SETTINGS: dict[str, Any] = {"length": 128, "steps": 5, "batch": 2, "passage": 8}
+SETTINGS: dict[str, Any] = {"length": 128, "steps": 5, "batch": 2, "passage": 8, "query": 8}
+
+
+class Finished(NamedTuple):
+    """A folder with a model, a text and what a fine-tuning wrote, its result, and the progress that it reported."""
+
+    folder: Path
+    tuned: Tuned
+    seen: list[tuple[str, int, int]]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tune")
-    save_encoder(folder / "model")
+    save_encoder(folder / "model", pooling={"pooling_mode": "mean", "embedding_dimension": 32})
     (folder / "model" / "README.md").write_text("# My model\n")
     write_texts(folder / "text", number=24, words=300)
     return folder
 
 
+@pytest.fixture(scope="module")
+def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    folder, seen = shutil.copytree(data, tmp_path_factory.mktemp("finished") / "here"), list[tuple[str, int, int]]()
+    with chdir(folder):
+        return Finished(folder, tune(progress=lambda *done: seen.append(done)), seen)
+
+
 @pytest.fixture
 def folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with the model and the text."""
-    shutil.copytree(data / "model", tmp_path / "model")
-    shutil.copyfile(data / "text", tmp_path / "text")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    folder = shutil.copytree(data, tmp_path / "here")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@contextmanager
+def chdir(folder: Path) -> Iterator[None]:
+    """contextlib.chdir, which Python 3.10 lacks."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def tune(**others: Any) -> Tuned:
-    return tune_checkpoint("model", "out", "text", device="cpu", **{**SETTINGS, **others})
+    return tune_checkpoint("model", "out", "text", **{"device": "cpu", **SETTINGS, **others})
 
 
-def hashes(path: str) -> dict[str, str]:
+def hashes(path: str | Path) -> dict[str, str]:
     return {key: tensor_sha256(values_of(tensor)) for key, tensor in open_checkpoint(path).tensors.items()}
 
 
-def test_what_is_written(folder: Path) -> None:
+def test_what_is_written(finished: Finished, data: Path) -> None:
     from transformers import AutoModel, AutoTokenizer
 
-    before, seen = hashes("model"), list[tuple[str, int, int]]()
-    tuned = tune(progress=lambda *done: seen.append(done))
-    assert hashes("model") == before
+    folder, tuned, seen = finished
+    assert hashes(folder / "model") == hashes(data / "model")
     assert sorted(path.name for path in folder.iterdir()) == ["model", "out", "out-at-64", "text"]
-    assert [done for name, done, _ in seen if name == "fine-tuning at 128"] == [1, 2, 3, 4, 5]
-    assert [done for name, done, _ in seen if name == "fine-tuning at 64"] == [1, 2, 3, 4, 5]
-    rows = [row.name for row in tuned.evaluation.rows]
-    assert rows[:3] == ["out", "model", "out-at-64"]
-    assert {"model, truncated at 64", "model, chunks of 64, mean", "out-at-64, chunks of 64, max"} <= set(rows)
-    assert {"out, chunks of 64, mean", "out, late chunks of 64, max"} <= set(rows)
-    assert [row.name for row in tuned.candidates] == [
-        "model, chunks of 64, mean",
-        "out-at-64, chunks of 64, mean",
-        "out",
-    ]
-    assert (tuned.evaluation.unit, tuned.evaluation.texts) == ("document", 10)
-    record = json.loads(Path("out/posembed.json").read_text())
+    for name in ("fine-tuning at 128", "fine-tuning at 64"):
+        assert [(done, total) for of, done, total in seen if of == name] == [(step, 5) for step in range(1, 6)]
+    record = json.loads((folder / "out" / "posembed.json").read_text())
     assert (record["resizes"][0]["to"], record["tunings"][0]["steps"]) == (128, 5)
-    card = Path("out/README.md").read_text()
+    card = (folder / "out" / "README.md").read_text()
     assert card.startswith("# My model\n\n## Position table resized")
     assert "## Fine-tuned at 128 tokens" in card
     assert "not trained" not in card
-    assert "read in pieces of 64" in Path("out-at-64/README.md").read_text()
-    assert hashes("out-at-64") != before
-    assert AutoModel.from_pretrained("out").embeddings.position_embeddings.weight.shape == (128, 32)
-    assert AutoTokenizer.from_pretrained("out").model_max_length == 128
+    assert "read in pieces of 64" in (folder / "out-at-64" / "README.md").read_text()
+    assert hashes(folder / "out-at-64") != hashes(data / "model")
+    assert AutoModel.from_pretrained(folder / "out").embeddings.position_embeddings.weight.shape == (128, 32)
+    assert AutoTokenizer.from_pretrained(folder / "out").model_max_length == 128
     with pytest.raises(CheckpointError, match="not an unchanged earlier resize"):
-        posembed.resize_checkpoint("model", "out", length=96, overwrite=True)
+        posembed.resize_checkpoint(data / "model", folder / "out", length=96, overwrite=True)
+    assert (tuned.steps, tuned.out) == (5, Path("out"))
 
 
-def test_sentence_transformers_embeds_as_we_do(folder: Path) -> None:
+def test_the_baselines(finished: Finished) -> None:
+    evaluation = finished.tuned.evaluation
+    rows = [row.name for row in evaluation.rows]
+    assert rows[:3] == ["out", "model", "out-at-64"]
+    assert {"model, truncated at 64", "model, chunks of 64, mean", "out-at-64, chunks of 64, max"} <= set(rows)
+    assert {"out, chunks of 64, mean", "out, late chunks of 64, max", "model, chunks of 64 in context, max"} <= set(
+        rows
+    )
+    candidates = [row.name for row in finished.tuned.candidates]
+    assert candidates == ["model, chunks of 64, mean", "out-at-64, chunks of 64, mean", "out"]
+    assert (evaluation.unit, evaluation.texts, evaluation.reference.name) == ("document", 10, candidates[0])
+
+
+def test_sentence_transformers_embeds_as_we_do(finished: Finished) -> None:
     library = pytest.importorskip("sentence_transformers")
-    tune()
-    peer = library.SentenceTransformer("out", device="cpu")
-    plan = plan_tuning("model", "other", "text", TuneSettings(**SETTINGS), device="cpu")
-    assert isinstance(plan.objective, Sentences)
-    texts = [document.text for document in plan.texts.held_out]
+    out = open_runnable(finished.folder / "out")
+    tokenizer, texts = out.tokenizer(), read_texts(finished.folder / "text")
     with torch.inference_mode():
-        from posembed.evaluation.runnable import open_runnable
-
-        reader = Encoder(open_runnable("out").model("cpu"), *plan.objective.given.around, "mean", 0)
-        ids = [document.ids[:126] for document in plan.texts.held_out]
+        reader = Encoder(out.model("cpu"), (2,), (3,), "mean", 0)
+        ids = [torch.tensor(encode(tokenizer, text)[:126]) for text in texts]
         ours = torch.cat([reader.pooled(states, 126, 126) for states in reader.states(ids)])
-    torch.testing.assert_close(ours, torch.tensor(peer.encode(texts)), rtol=1e-5, atol=1e-6)
+    theirs = library.SentenceTransformer(str(finished.folder / "out"), device="cpu").encode(texts)
+    torch.testing.assert_close(ours, torch.tensor(theirs), rtol=1e-5, atol=1e-6)
 
 
-def test_ctrl_c_and_the_same_call_end_with_the_same_bits(folder: Path) -> None:
-    whole = tune()
-    expected = {out: hashes(out) for out in ("out", "out-at-64")}
-    for out in expected:
-        shutil.rmtree(out)
-
+def test_ctrl_c_and_the_same_call_end_with_the_same_bits(finished: Finished, folder: Path) -> None:
     def press(name: str, done: int, total: int) -> None:
         if (name, done) in (("fine-tuning at 64", 2), ("fine-tuning at 128", 4)):
             os.kill(os.getpid(), signal.SIGINT)
@@ -120,8 +143,9 @@ def test_ctrl_c_and_the_same_call_end_with_the_same_bits(folder: Path) -> None:
     seen: list[tuple[str, int]] = []
     again = tune(progress=lambda name, done, total: seen.append((name, done)))
     assert [step for step in seen if step[0].startswith("fine")] == [("fine-tuning at 128", 5)]
-    assert {out: hashes(out) for out in expected} == expected
-    assert again.evaluation == whole.evaluation
+    for out in ("out", "out-at-64"):
+        assert hashes(out) == hashes(finished.folder / out)
+    assert again.evaluation == finished.tuned.evaluation
     assert not Path(".out.tune").exists()
 
 
@@ -142,8 +166,6 @@ def test_another_run_is_not_continued(folder: Path) -> None:
 
 
 def test_a_kill_between_the_two_outputs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from posembed.tuning.run import TunePlan
-
     write = TunePlan.write
 
     def killed(self: TunePlan, which: str, *others: Any) -> None:
@@ -155,8 +177,7 @@ def test_a_kill_between_the_two_outputs(folder: Path, monkeypatch: pytest.Monkey
     with pytest.raises(KeyboardInterrupt):
         tune()
     assert Path("out-at-64").exists()
-    monkeypatch.undo()
-    os.chdir(folder)
+    monkeypatch.setattr(TunePlan, "write", write)
     tune()
     assert Path("out").exists()
     with pytest.raises(CheckpointError, match="it exists; choose another OUT"):
@@ -213,10 +234,8 @@ def test_seeds_are_averaged(folder: Path) -> None:
     assert over_seeds([tuned.by_seed[0]]) == tuned.by_seed[0]
 
 
-def test_the_choice_is_the_cheapest_that_nothing_beats(folder: Path) -> None:
-    from dataclasses import replace
-
-    tuned = tune(steps=1)
+def test_the_choice_is_the_cheapest_that_nothing_beats(finished: Finished) -> None:
+    tuned = finished.tuned
 
     def with_values(*values: float) -> Tuned:
         of = dict(zip((row.name for row in tuned.candidates), values, strict=True))
@@ -251,6 +270,9 @@ def untouched(folder: Path) -> Iterator[Path]:
         ({"train": "rows", "method": "linear"}, ArgumentError, "rows keeps the existing rows, but the method linear"),
         ({"method": "best"}, ArgumentError, "best"),
         ({"minutes": 3}, ArgumentError, "minutes: expected either minutes or steps; got both"),
+        ({"batches": 2}, ArgumentError, r"unknown setting 'batches' \(did you mean batch\?\)"),
+        ({"length": None}, ArgumentError, "length: expected the new length in tokens, such as 2048; got none"),
+        ({"length": "long"}, ArgumentError, "length: expected a whole number, got 'long'"),
         ({"steps": 0}, ArgumentError, "steps: expected a whole number of at least 1; got 0"),
         ({"held_out": 1.0}, ArgumentError, "held_out: expected a share from 0 to below 1; got 1.0"),
         ({"temperature": 0.0}, ArgumentError, "temperature: expected a number above 0; got 0.0"),

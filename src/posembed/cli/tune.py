@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posembed.cli.options import AS_JSON, PATH, parameter, parameters_of, with_parameters
-from posembed.errors import ArgumentError
-from posembed.lab.runs.spec import take_options
 from posembed.tuning.settings import TuneSettings
 
 if TYPE_CHECKING:
@@ -34,12 +32,10 @@ def tune(
     from posembed.tuning.run import plan_tuning
 
     device = chosen.pop("device")
-    taken = take_options(TuneSettings, chosen)
-    if "length" not in taken:
-        raise ArgumentError("length: expected the new length in tokens; got none; give --length, such as --length 2048")
+    settings = TuneSettings.of(chosen)
     page = out.with_name(f"{out.name}.html") if report is None else report
     refuse_page(page)
-    plan = plan_tuning(checkpoint, out, text, TuneSettings(**taken), device=device)
+    plan = plan_tuning(checkpoint, out, text, settings, device=device)
     if dry_run:
         print_plan(plan, as_json)
         return

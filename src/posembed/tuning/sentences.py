@@ -70,9 +70,13 @@ class Sentences:
 
     def drawn_bank(self) -> Bank:
         """Draws passages at random places of each piece of the original length, so that each piece has its own."""
+        for name in ("passage", "query"):
+            size, longest = getattr(self.settings, name), self.setup.old_length // 4
+            if size > longest:
+                raise ArgumentError(
+                    f"{name}: expected at most {longest} tokens, a quarter of the old length; got {size}"
+                )
         size, draw = self.settings.passage, seeded(self.settings.seed, "passages")
-        if size > (longest := self.setup.old_length // 4):
-            raise ArgumentError(f"passage: expected at most {longest} tokens, a quarter of the old length; got {size}")
         pieces = [piece for piece in self.pieces(self.setup.old_length) if piece.stop - piece.start >= size]
         places = [
             (number, piece.start + int(torch.randint(piece.stop - piece.start - size + 1, (), generator=draw)))
@@ -145,10 +149,10 @@ class Sentences:
     def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
         lengths = (self.setup.old_length, self.settings.length)
         found = dict.fromkeys(lengths, self.collection)
-        held_out, size = len(self.setup.texts.held_out), self.settings.passage
+        held_out, size = len(self.setup.texts.held_out), self.settings.query
         how = (
-            f" The queries are {len(PASSAGES)} passages of {size} tokens of each of the {held_out:,} held-out documents, "
-            "and are removed from them. The other documents are too short to be trained on."
+            f" The queries are {len(PASSAGES)} passages of {size} tokens from each of the {held_out:,} held-out "
+            "documents, and are removed from them. The other documents are too short to be trained on."
         )
         runnables = [each for each in (tuned, original, old) if each is not None]
         return plan_collections(runnables, found, how=how, kept=kept, device=device_named(self.setup.device))
@@ -159,7 +163,7 @@ class Sentences:
         the beginning, middle and end of the held-out documents, and are removed from them."""
         documents = {f"s{number}": text for number, text in enumerate(self.setup.texts.short)}
         queries, judged = {}, {}
-        size, width = self.settings.passage, self.setup.texts.width
+        size, width = self.settings.query, self.setup.texts.width
         for number, document in enumerate(self.setup.texts.held_out):
             stop = min(len(document.ids), width + size * len(PASSAGES))
             starts = [round(share * (stop - size)) for share in PASSAGES.values()]

@@ -8,11 +8,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
-from posembed.lab.runs.spec import option
+from posembed.lab.runs.spec import option, options, take_options
 
 TRAINED = {
     "all": "all weights",
@@ -57,12 +59,13 @@ class TuneSettings:
     held_out: float = option(
         "Share of the long documents that is not trained on, but measures the result.", DATA, default=0.2
     )
+    query: int = option("Tokens per query. Three queries are taken from each held-out document.", DATA, default=24)
     passage: int = option("Tokens per passage.", LOSS, default=48)
     temperature: float = option("Temperature of the softmax over passages.", LOSS, default=0.05)
     anchor: float = option("Weight of 1 - cosine between new and original vectors of passages.", LOSS, default=5.0)
 
     def __post_init__(self) -> None:
-        whole = {"length": SHORTEST, "batch": 1, "rank": 1, "seeds": 1, "passage": 4, "steps": 1}
+        whole = {"length": SHORTEST, "batch": 1, "rank": 1, "seeds": 1, "passage": 4, "query": 4, "steps": 1}
         for name, least in whole.items():
             value = getattr(self, name)
             holds = (type(value) is int and value >= least) or (name == "steps" and value is None)
@@ -78,6 +81,17 @@ class TuneSettings:
             check(is_number(value) and 0 <= value < 1, name, "a share from 0 to below 1", value)
         if self.steps is not None and self.minutes is not None:
             raise ArgumentError("minutes: expected either minutes or steps; got both")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> TuneSettings:
+        """Returns the settings with given values; None means the default. Raises ArgumentError for an unknown name."""
+        rest = dict(given)
+        taken = take_options(cls, rest)
+        if rest:
+            raise unknown("setting", next(iter(rest)), options(cls))
+        if "length" not in taken:
+            raise ArgumentError("length: expected the new length in tokens, such as 2048; got none")
+        return cls(**taken)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
