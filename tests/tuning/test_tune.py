@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import posembed
-from evaluated_models import save_causal, save_encoder, write_texts
+from evaluated_models import save_encoder, write_texts
 from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError
 from posembed.evaluation.runnable import open_runnable
 from posembed.evaluation.texts import encode
@@ -302,9 +302,12 @@ def test_wrong_paths(untouched: Path, out: str, text: str, message: str) -> None
 
 
 def test_wrong_models(folder: Path) -> None:
-    save_causal(folder / "gpt")
-    with pytest.raises(ArgumentError, match="gpt is a causal language model; expected a sentence encoder; pass"):
-        tune_checkpoint("gpt", "out", "text", **SETTINGS)
+    from transformers import ViTConfig, ViTModel
+
+    sizes: dict[str, int] = {"image_size": 16, "patch_size": 4, "num_hidden_layers": 1, "hidden_size": 8}
+    ViTModel(ViTConfig(num_attention_heads=2, intermediate_size=8, **sizes)).save_pretrained(folder / "vit")
+    with pytest.raises(CheckpointError, match=r"config.json names ViTModel; .* examples/tune_resized.py does"):
+        tune_checkpoint("vit", "out", "text", **SETTINGS)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (folder / "model" / file).unlink()
     with pytest.raises(CheckpointError, match="expected a tokenizer next to the weights"):

@@ -31,6 +31,10 @@ from posembed.tuning.staging import Staging
 from posembed.tuning.texts import Texts, read_texts, split
 from posembed.tuning.trainable import Trainable, trainable
 
+OTHERS = (
+    "fine-tune the checkpoint that has the model's head, or resize this one and train it yourself, as "
+    "examples/tune_resized.py does (docs/checkpoints.md)"
+)
 FEWEST_HELD_OUT = 5
 """The smallest number of documents to measure on: with fewer, an interval tells little."""
 PROBED = 3
@@ -110,7 +114,7 @@ def plan_tuning(
         import transformers  # noqa: F401
     except ImportError:
         raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
-    original, out = open_runnable(source), Path(out)
+    original, out = open_runnable(source, remedy=OTHERS), Path(out)
     make = objective_for(original, objective)
     if original.length is None or original.old_length is None:
         raise CheckpointError(f"{source}: no table limits its length, so there is nothing to lengthen")
