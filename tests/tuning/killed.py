@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ from posembed.errors import PosEmbedError
 from posembed.tuning import trainer
 from posembed.tuning.run import tune_checkpoint
 
-SETTINGS: dict[str, Any] = {"length": 48, "batch": 2, "learning_rate": 0.01, "steps": 8}
+SETTINGS: dict[str, Any] = {"length": 48, "batch": 2, "learning_rate": 0.01, "steps": 6}
 OUTS = ("out", "out-at-24")
 
 
@@ -118,67 +118,58 @@ def weights(folder: Path) -> dict[str, str]:
     return {out: hashlib.sha256((folder / out / "model.safetensors").read_bytes()).hexdigest() for out in OUTS}
 
 
-def killed_runs(folder: Path, *, kills: int, seed: int, kind: str, **others: Any) -> list[str]:
-    """Runs a fine-tuning once without an interruption, and once with kills at random moments. Returns what happened.
+KILL = None
 
+
+def interrupted_runs(
+    folder: Path, interruptions: Sequence[int | None], *, seed: int, kind: str, **others: Any
+) -> list[str]:
+    """Runs a fine-tuning once without an interruption, and once with several. Returns what happened.
+
+    interruptions: KILL, at a random moment, or the most bytes that a file may have, which ends a process with an error.
     Raises AssertionError unless both end with the same weights, to the last bit, and the same values.
     """
     trainer.SECONDS_BETWEEN_CHECKPOINTS = 0.0  # a checkpoint after each step, so that some are killed half written
-    draw, happened = random.Random(seed), list[str]()
+    folder, draw, happened = folder.resolve(), random.Random(seed), list[str]()
     (folder / "whole").mkdir(parents=True)
-    (folder / "killed").mkdir()
+    (folder / "interrupted").mkdir()
     prepare(folder / "whole", kind)
     for name in ("model", "texts"):
-        move = shutil.copytree if (folder / "whole" / name).is_dir() else shutil.copyfile
-        move(folder / "whole" / name, folder / "killed" / name)
+        copy = shutil.copytree if (folder / "whole" / name).is_dir() else shutil.copyfile
+        copy(folder / "whole" / name, folder / "interrupted" / name)
     whole = in_a_fork(folder / "whole", lambda on_step: tune(on_step, **others), stop=never)
     assert whole.status == 0, whole.last
-    for number in range(kills + 1):
+    folder, place = folder / "interrupted", folder / "whole"
+    for limit in interruptions:
         after, late = draw.randint(1, 4), draw.uniform(0, 0.03)
 
-        def stop(seen: list[str], after: int = after, late: float = late, number: int = number) -> int:
-            if number == kills or len(seen) != after:
+        def run(on_step: Any, limit: int | None = limit) -> Any:
+            if limit is not KILL:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+            return tune(on_step, **others)
+
+        def kill(seen: list[str], after: int = after, late: float = late) -> int:
+            if len(seen) != after:
                 return 0
             time.sleep(late)
             return signal.SIGKILL
 
-        ended = in_a_fork(folder / "killed", lambda on_step: tune(on_step, **others), stop=stop)
-        if number < kills:
+        ended = in_a_fork(folder, run, stop=kill if limit is KILL else never)
+        assert not any((folder / out).exists() for out in OUTS)
+        if limit is KILL:
             assert ended.status == -signal.SIGKILL, ended
-            assert not (folder / "killed" / "out").exists()
-            found = sorted((folder / "killed" / ".out.tune").glob("*-steps/checkpoint-*"))
+            found = sorted((folder / ".out.tune").glob("*-steps/checkpoint-*"))
             halves = [path.name for path in found if not (path / trainer.STATE).exists()]
             happened.append(f"killed after {ended.seen[-1]!r}; half written: {', '.join(halves) or 'none'}")
         else:
-            assert ended.status == 0, ended.last
-            assert weights(folder / "killed") == weights(folder / "whole")
-            assert json.loads(ended.last) == json.loads(whole.last)
-            assert sorted(path.name for path in (folder / "killed").iterdir()) == sorted(["model", "texts", *OUTS])
-            happened.append("finished: the same weights and values as without a kill, to the last bit")
-    return happened
-
-
-def limited_runs(folder: Path, limits: list[int], **others: Any) -> list[str]:
-    """Runs a fine-tuning whose files may have at most so many bytes each, and then without a limit.
-
-    Raises AssertionError unless each limit ends in an error without OUT, from which the same call continues.
-    """
-    folder.mkdir(parents=True)
-    prepare(folder, "sentences")
-    errors = []
-    for limit in limits:
-
-        def run(on_step: Any, limit: int = limit) -> Any:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-            return tune(on_step, **others)
-
-        ended = in_a_fork(folder, run, stop=never)
-        assert ended.status == 2, ended
-        assert not (folder / "out").exists()
-        errors.append(ended.last)
+            assert ended.status == 2, ended
+            happened.append(ended.last)
     ended = in_a_fork(folder, lambda on_step: tune(on_step, **others), stop=never)
-    assert ended.status == 0, ended
-    return errors
+    assert ended.status == 0, ended.last
+    assert weights(folder) == weights(place)
+    assert json.loads(ended.last) == json.loads(whole.last)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["model", "texts", *OUTS])
+    return [*happened, "finished: the same weights and values as without an interruption, to the last bit"]
 
 
 def imports() -> None:
@@ -196,8 +187,8 @@ if __name__ == "__main__":
     options.add_argument("--kind", choices=["causal", "sentences"], default="causal")
     given = options.parse_args()
     imports()
-
-    own = {"objective": with_dropout} if given.kind == "causal" else {"passage": 6}
+    own = {"objective": with_dropout} if given.kind == "causal" else {"passage": 6, "query": 6}
     with tempfile.TemporaryDirectory() as place:
-        for line in killed_runs(Path(place) / "runs", kills=given.kills, seed=given.seed, kind=given.kind, **own):
+        interruptions = [KILL] * given.kills
+        for line in interrupted_runs(Path(place), interruptions, seed=given.seed, kind=given.kind, **own):
             print(line)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import CheckpointError
-from posembed.files import reason, remove, write_text
+from posembed.files import leftovers, reason, remove, write_text
 from posembed.tuning.settings import TuneSettings
 
 SETTINGS, STATE = "settings.json", "state.json"
@@ -28,10 +28,12 @@ class Staging:
 
     def refuse_other(self) -> None:
         """Raises CheckpointError if the folder holds another fine-tuning, and names what differs."""
-        if not self.path.exists():
+        settings = self.path / SETTINGS
+        begun = leftovers(settings)  # of a kill before the settings were written
+        if not self.path.exists() or (self.path.is_dir() and sorted(self.path.iterdir()) == begun):
             return
         try:
-            known = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
+            known = json.loads(settings.read_text(encoding="utf-8"))
             earlier, hashes = dict(known["settings"]), dict(known["hashes"])
         except (OSError, ValueError, KeyError, TypeError):
             raise CheckpointError(f"{self.path}: not the folder of a fine-tuning; remove it yourself") from None

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
+from posembed.checkpoints.rebuild import last_line
 from posembed.errors import CheckpointError
 from posembed.tuning.draws import number_of
 from posembed.tuning.objectives import Objective
@@ -125,12 +126,25 @@ class StepTrainer(Trainer):
         return loss.to(self.args.device)
 
     def refuse(self, *values: Tensor) -> None:
-        """Raises CheckpointError if a value is not finite, before the step changes any weight."""
-        if not all(bool(value.isfinite().all()) for value in values):
-            raise CheckpointError(
-                f"the loss or a gradient of step {self.state.global_step + 1} is not finite; give a smaller "
-                f"--learning-rate or --rows-learning-rate; the last good state is in {self.folder}"
-            )
+        """Raises CheckpointError if a value is not finite, before the step changes any weight. Keeps the last state."""
+        if all(bool(value.isfinite().all()) for value in values):
+            return
+        step, kept = self.state.global_step, "no weight has changed"
+        if step:
+            checkpoint = self.folder / f"checkpoint-{step}"
+            if not (checkpoint / STATE).exists():
+                self._save_checkpoint(self.model, trial=None)
+            kept = f"the state after step {step} is in {checkpoint}"
+        raise CheckpointError(
+            f"the loss or a gradient of step {step + 1} is not finite; give a smaller --learning-rate or "
+            f"--rows-learning-rate, and another OUT; {kept}"
+        )
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        try:
+            super()._save_checkpoint(model, trial)
+        except RuntimeError as error:  # torch.save, if it cannot write
+            raise OSError(last_line(error)) from error
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or self.args.output_dir)
