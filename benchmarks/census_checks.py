@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from posembed import inspect_checkpoint, resize_checkpoint
 from posembed.checkpoints.found import pair
-from posembed.checkpoints.trial import text_inputs
+from posembed.checkpoints.inputs import text_inputs
 from posembed.errors import PosEmbedError
 
 TOLERANCE = 1e-4

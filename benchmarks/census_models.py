@@ -23,7 +23,7 @@ import torch
 from census_runs import runs_at_all
 from torch import Tensor, nn
 
-from posembed.checkpoints.trial import make_small
+from posembed.checkpoints.small_copies import make_small
 
 Path_ = tuple[str, ...]
 Shape = tuple[int, ...]

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import posembed
 from posembed import Axis, CheckpointError
+from posembed.checkpoints.answers import smooth
 from posembed.checkpoints.found import PositionTable
-from posembed.checkpoints.runs import smooth
 from tiny_models import IMAGE, TEXT, first_output, reloaded, saved, tiny_model
 
 SAM = {

@@ -60,6 +60,7 @@ class Case:
     sides: tuple[int, int]
     after: tuple[int, int]
     key: str
+    fewer: int = 3  # a smaller limit
 
 
 CASES = {
@@ -85,6 +86,7 @@ CASES = {
     ),
     "granite_speech": Case(
         granite, lambda: frames("hidden_states", 16), {"length": 25}, (16, 17), (25, 26), "rel_pos_emb.weight",
+        fewer=12,
     ),
     "phi4_multimodal": Case(
         phi, lambda: {**frames("hidden_states", 16), "mask": None}, {"length": 17}, (10, 10), (17, 17),
@@ -172,6 +174,95 @@ def test_a_method_for_other_tables_is_refused() -> None:
 def test_a_method_that_changes_answers_says_which_keeps_them(case: Case, model: nn.Module) -> None:
     edit = posembed.resize_model_(model, length=20, method="linear-corners")
     assert any("--method extend" in check for check in edit.checks)
+
+
+def test_the_default_method_is_the_one_that_keeps_the_answers() -> None:
+    """Beyond its window, VITS adds nothing, so new rows are 0."""
+    sizes = {"hidden_size": 16, "flow_size": 16, "ffn_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    voice = {
+        "spectrogram_bins": 9, "depth_separable_channels": 2, "duration_predictor_filter_channels": 16,
+        "prior_encoder_num_flows": 1, "prior_encoder_num_wavenet_layers": 1, "posterior_encoder_num_wavenet_layers": 1,
+        "upsample_initial_channel": 16, "upsample_rates": [2, 2], "upsample_kernel_sizes": [4, 4],
+        "resblock_kernel_sizes": [3], "resblock_dilation_sizes": [[1, 3]],
+    }  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.VitsModel(transformers.VitsConfig(vocab_size=60, **sizes, **voice)).eval()
+    given = {**ids(), "padding_mask": torch.ones(1, LONG, 1)}
+    before = answer(model.text_encoder, given)
+    edit = posembed.resize_model_(model, window=7)
+    assert {change.how for change in edit.tables} == {"zeros"}
+    torch.testing.assert_close(answer(model.text_encoder, given), before, rtol=1e-4, atol=1e-5)
+
+
+def test_smaller_limits_keep_the_rows_of_each_difference_and_the_answers_within(case: Case, model: nn.Module) -> None:
+    """A side that has fewer differences than the new limit of the other one stays as it is."""
+    within = {name: None if value is None else value[:, : case.fewer] for name, value in case.inputs().items()}
+    before = answer(model, within)
+    old = {name: parameter.detach().clone() for name, parameter in model.named_parameters() if name.endswith(case.key)}
+    edit = posembed.resize_model_(model, length=case.fewer)
+    assert "for an input within the new limits" in edit.checks[-1]
+    for change in edit.target.changes:
+        if key := next((key for key in old if key == change.table.parameter), None):
+            rows, (backward, forward) = (
+                old[key].reshape(sum(case.sides), -1),
+                (axis.size for axis in change.layout.axes),
+            )
+            kept = rows[case.sides[0] - backward : case.sides[0] + forward]
+            assert torch.equal(model.get_parameter(key).reshape(backward + forward, -1), kept)
+    torch.testing.assert_close(answer(model, within), before, rtol=1e-4, atol=1e-5)
+
+
+def deberta() -> nn.Module:
+    """Its absolute and its relative positions have the same field."""
+    sizes = {**SMALL, "num_hidden_layers": 1, "max_position_embeddings": 40}
+    return transformers.DebertaModel(transformers.DebertaConfig(**sizes, relative_attention=True, pos_att_type=["c2p"]))
+
+
+STATEMENTS = [
+    (CASES["wav2vec2-bert"].model, {"length": 20}, ("extend", "zeros", "linear-corners")),
+    (deberta, {"length": 55}, ("tile", "stretch", "extend", "zeros", "linear-corners")),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "size", "method"), [(make, size, method) for make, size, methods in STATEMENTS for method in methods]
+)
+def test_what_is_said_about_answers_is_true(make: Callable[[], nn.Module], size: dict[str, int], method: str) -> None:
+    """The statement holds for this model: about an input within the old limits, and about one with differences beyond
+    them, if the model can read it."""
+    torch.manual_seed(0)
+    model = make().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "position_embeddings" in name or name.endswith(("distance_embedding.weight", "rel_embeddings.weight")):
+                parameter.normal_()
+    inputs = [ids(4), ids(40)] if make is deberta else [{"input_features": torch.randn(1, n, 16)} for n in (4, 40)]
+    if method == "stretch":  # keeps the first 20 rows
+        inputs[0] = ids(30)
+    before = [answer(model, each) for each in inputs]
+    said = posembed.resize_model_(model, **size, method=method).checks[-1]
+    short, long = (
+        torch.allclose(answer(model, each), wanted, rtol=1e-4, atol=1e-5)
+        for each, wanted in zip(inputs, before, strict=True)
+    )
+    if not short:
+        assert "The answers change, also for short inputs; --method extend" in said
+    elif not long:
+        assert "The answers change for inputs with differences beyond the old limits; --method extend" in said
+    else:
+        assert "gives the same answers at the old and at the new size, for the same input" in said
+
+
+def test_limits_are_tried_at_their_own_size_however_large() -> None:
+    """The chunks of Granite Speech must not be longer than the limit; DeBERTa's texts share the field of its limit."""
+    model = deberta()
+    posembed.resize_model_(model, length=600)
+    assert model.encoder.rel_embeddings.weight.shape[0] == 1200
+    config = transformers.GraniteSpeechConfig().encoder_config
+    sizes = {"input_dim": 16, "num_layers": 1, "hidden_dim": 8, "num_heads": 2, "dim_head": 4, "output_dim": 8}
+    config = type(config)(**sizes, context_size=200, max_pos_emb=512, conv_kernel_size=3)
+    edit = posembed.resize_model_(transformers.GraniteSpeechCTCEncoder(config), length=600)
+    assert edit.tables[0].after.shape == (1201, 4)
 
 
 def test_buckets_of_distances_need_no_resize(tmp_path: Path) -> None:

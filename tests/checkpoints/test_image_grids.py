@@ -108,6 +108,31 @@ def test_the_sides_of_stages_are_rounded_down_stage_by_stage(tmp_path: Path) -> 
     assert new(pixel_values=torch.randn(1, 3, 80, 80)).last_hidden_state.isfinite().all()
 
 
+def test_patches_behind_a_norm_are_compared_behind_their_convolution() -> None:
+    """A norm makes the gradients of many small patches look alike. A stage without a cell is named."""
+    settings = {
+        "image_size": 64, "depths": [1, 1, 1, 1], "hidden_sizes": [32, 32, 64, 64], "num_attention_heads": [1, 1, 2, 2],
+        "sequence_reduction_ratios": [2, 1, 1, 1],
+    }  # fmt: skip
+    model = part_of_a_model("pvt", settings)
+    with pytest.raises(posembed.ArgumentError, match=r"patch_embeddings.3.* image_size=31 leaves no cell; pass a larg"):
+        posembed.resize_model_(model, image_size=31)
+    edit = posembed.resize_model_(model, image_size=96)
+    assert [change.layout.grid for change in edit.target.changes] == [(24, 24), (12, 12), (6, 6), (3, 3)]
+    assert model(pixel_values=torch.randn(1, 3, 96, 96)).last_hidden_state.isfinite().all()
+
+
+def test_a_part_that_is_not_exported_is_resized_in_memory_as_in_files(tmp_path: Path) -> None:
+    settings = {"output_channels": 16, "window_size": 2, "global_attn_indexes": [0], "mlp_dim": 16}
+    model = part_of_a_model("got_ocr2_vision", IMAGE | settings)
+    source = saved(model, tmp_path / "source")
+    posembed.resize_checkpoint(source, tmp_path / "out", image_size=48)
+    posembed.resize_model_(model, image_size=48)
+    written = type(model).from_pretrained(tmp_path / "out").state_dict()
+    assert written.keys() == model.state_dict().keys()
+    assert all(torch.equal(written[key], values) for key, values in model.state_dict().items())
+
+
 def test_a_row_that_is_added_to_every_cell_is_copied(tmp_path: Path) -> None:
     """ViTPose adds row 0 to all cells, and its patches reach two pixels beyond the image."""
     source = saved(model := part_of_a_model("vitpose_backbone", {**IMAGE, "image_size": [48, 32]}), tmp_path / "source")
@@ -116,3 +141,19 @@ def test_a_row_that_is_added_to_every_cell_is_copied(tmp_path: Path) -> None:
     assert torch.equal(change.before[:, 0], change.after[:, 0])
     new = reloaded(model, tmp_path / "out")
     assert new(pixel_values=torch.randn(1, 3, 64, 48)).feature_maps[0].isfinite().all()
+
+
+@pytest.mark.parametrize(("before", "after"), [((32, 32), (32, 40)), ((40, 32), (16, 80)), ((48, 32), (24, 72))])
+def test_grids_with_other_sides_are_read_row_by_row(before: tuple[int, int], after: tuple[int, int]) -> None:
+    model = part_of_a_model("vitpose_backbone", {**IMAGE, "image_size": list(before)})
+    posembed.resize_model_(model, image_size=after)
+    assert model.get_parameter("embeddings.position_embeddings").shape[1] == 1 + after[0] // 8 * (after[1] // 8)
+    assert model(pixel_values=torch.randn(1, 3, *after)).feature_maps[0].isfinite().all()
+
+
+def test_the_model_card_counts_the_rows_of_axes_that_lie_apart(tmp_path: Path) -> None:
+    model = part_of_a_model("kimi_k25_vision", PACKED | {"pos_emb_height": 4, "pos_emb_width": 4})
+    source = saved(model, tmp_path / "source")
+    (source / "README.md").write_text("A model.")
+    posembed.resize_checkpoint(source, tmp_path / "out", grid=(6, 6))
+    assert "from 16 to 36 rows" in (tmp_path / "out" / "README.md").read_text()

@@ -48,7 +48,7 @@ def test_the_answer_and_the_page(posembed, folder: Path) -> None:
     assert done.code == 0
     said = " ".join(done.out.split())
     assert "NDCG@10 by text length" in said
-    assert "On this text, use model, not fine-tuned, with chunks of 64, mean: its NDCG@10 is" in said
+    assert "On this text, use model, not fine-tuned, with “chunks of 64, mean”: its NDCG@10 is" in said
     assert "out on whole texts of up to 128 tokens (" in said
     assert "written: out-at-64 written: out report: out.html" in said
     page = Path("out.html").read_text(encoding="utf-8")

@@ -223,6 +223,41 @@ def test_a_loss_that_is_not_finite(folder: Path) -> None:
     assert not Path("out").exists()
 
 
+def test_a_batch_that_does_not_fit_is_read_in_parts(finished: Finished, folder: Path) -> None:
+    class Large(Sentences):
+        most = 1
+
+        def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
+            if len(items) > self.most:
+                torch.empty(1 << 50)  # more than any machine has
+            return super().loss(model, items, **how)
+
+    tune(objective=Large)
+    whole, parts = (open_checkpoint(place / "out").tensors for place in (finished.folder, folder))
+    for key in whole:
+        torch.testing.assert_close(values_of(parts[key]), values_of(whole[key]), rtol=1e-4, atol=1e-5)
+    shutil.rmtree("out-at-64")
+    shutil.rmtree("out")
+    Large.most = 0
+    with pytest.raises(CheckpointError, match=r"a window of 64 tokens does not fit into memory; give --checkpointing"):
+        tune(objective=Large)
+
+
+def test_a_full_disk(folder: Path) -> None:
+    """With the largest size of a file below that of the weights, as on a full disk."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
+    try:
+        with pytest.raises(CheckpointError, match="cannot be written: File too large"):
+            tune(steps=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not Path("out").exists()
+    tune(steps=1)
+    assert Path("out").exists()
+
+
 def test_seeds_are_averaged(folder: Path) -> None:
     tuned = tune(seeds=2, steps=1)
     measure, length = tuned.measure, tuned.length

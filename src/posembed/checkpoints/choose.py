@@ -18,6 +18,7 @@ from posembed.tables.layout import IMAGE_AXES, SIDES, TableLayout, are_sides
 # The fields of the text length, for models that also have tables for other lengths (2-D boxes, episodes).
 TEXT_LENGTH = ("max_position_embeddings", "n_positions")
 NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|ep_len|2d|box|grid|window|mel|patches")
+WINDOWED = re.compile(r"^window_size$")
 MOST_POSITIONS = 10_000_000
 
 
@@ -52,6 +53,11 @@ class Target:
     def limited(self) -> TableSize | None:
         """The first table of limited differences, if there is one."""
         return next((change for change in self.changes if are_sides(change.layout.axes)), None)
+
+    @property
+    def of_window(self) -> bool:
+        """Whether the field is the size of a window on a map."""
+        return self.field is not None and self.limited is None and bool(WINDOWED.search(self.field.path[-1]))
 
     @property
     def values(self) -> dict[ConfigField, int | list[int]]:
@@ -126,6 +132,7 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         named = dict(zip(IMAGE_AXES, grid, strict=True))
         value = as_value(first, field, named)
         more = tuple((other, as_value(first, other, named)) for other in filter(None, others))
+    refuse_no_cell(tables, {} if field is None else {field: value, **dict(more)}, "size")
     changes = tuple(
         table.sized({field: value, **dict(more)}) if table.cells and field is not None else on_grid(table, grid)
         for table in tables
@@ -166,10 +173,17 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
         value = sides[0] if sides[0] == sides[1] and isinstance(field.value, int) else list(sides)
     if pair(value) == pair(field.value):
         raise ArgumentError(f"{first.key} already has {field}={field.value}; pass another {option.what}")
-    if any(each.count(pair(value) or 0) < 1 for table in tables for each in table.cells if each.field == field):
-        raise ArgumentError(f"{first.key}: {field}={value} leaves no cell; pass a larger {option.what}")
+    refuse_no_cell(tables, {field: value}, option.what)
     changes = tuple(table.sized({field: value}) for table in tables)
     return Target(changes, (first.length, changes[0].length), value, on=field)
+
+
+def refuse_no_cell(tables: Sequence[PositionTable], values: Mapping[ConfigField, Any], what: str) -> None:
+    """Refuses values of config fields that leave no cell of a table, such as the last stage of a small image."""
+    for table in tables:
+        for field in (each.field for each in table.cells if each.field in values):
+            if min(each.count(pair(values[field]) or 0) for each in table.cells if each.field == field) < 1:
+                raise ArgumentError(f"{table.key}: {field}={values[field]} leaves no cell; pass a larger {what}")
 
 
 def two_sides(option: str, value: Any) -> Size | None:
@@ -211,7 +225,6 @@ class Option:
         return list(dict.fromkeys(fields))
 
 
-WINDOWED = re.compile(r"^window_size$")
 TEXT_AXES = SIDES[:1]  # of limited differences; the positions of a text have no axes
 TEXT = Option("--length (length=...)", "length", "positions in a line", TEXT_AXES)
 IMAGE = Option("--image-size or --grid (image_size=..., grid=...)", "size", "a grid of patches", IMAGE_AXES)

@@ -15,13 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from posembed.checkpoints.answers import SAME, KeptAnswers, kept_answers, own_reading
 from posembed.checkpoints.choose import FRAMES, POSITIONS, WINDOW, Target, axis_target, grid_target, line_target
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
 from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
 from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, size_fields, with_field
-from posembed.checkpoints.runs import SAME, own_reading, refused, same_answers
-from posembed.checkpoints.trial import NO_RUN, NotTried, refuse_misread
+from posembed.checkpoints.runs import refused
+from posembed.checkpoints.small_copies import NotTried
+from posembed.checkpoints.trial import NO_RUN, refuse_misread
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.layout import are_sides
@@ -110,17 +112,9 @@ def plan_edit(
     refuse_second_copies(tensors, found, target)
     fields = target.values | dict.fromkeys(repeated(found, target), target.value)
     new_config = None if config is None else changed_config(config, found, target, fields)
-    # A method applies to the tables that have it; in SAM, cells and differences have other methods.
-    some = any(takes(change.table.layout, change.layout, method) for change in target.changes)
-    tables = tuple(
-        changed_table(
-            tensors, change, method if not some or takes(change.table.layout, change.layout, method) else None
-        )
-        for change in target.changes
-    )
     if found.model is None or new_config is None:
         others = tuple(buffers_without_model(tensors, found, target))
-        return Edit(target, tables, others, new_config, fields=fields)
+        return Edit(target, changed_tables(tensors, target, method), others, new_config, fields=fields)
     try:
         new_model = build_on_meta(config_object(new_config))
     except CheckpointError as error:
@@ -129,8 +123,13 @@ def plan_edit(
         given = "x".join(map(str, target.value))
         unbuilt = f"its model cannot be built with {target.field}={given}; it may take square images only"
         raise CheckpointError(f"{target.table.key}: {unbuilt} ({error})") from error
+    left = refuse_unread(found.model, new_model, target)
+    limits = answers_within_limits(found.model, new_model, target, method)
+    if method is None and limits is not None:
+        method = limits.keeping
+    tables = changed_tables(tensors, target, method)
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
-    checks = tuple(proofs(found.model, new_model, target, method))
+    checks = tuple(shown(found.model, new_model, target, method, limits, all_read=left))
     sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
     stale = [key for key in found.stale if tensors[key].shape[-1] in sizes or is_index(key)]
     removed = (TensorChange(key, values_of(tensors[key]), None, RECOMPUTED) for key in stale)
@@ -141,21 +140,63 @@ def plan_edit(
     return Edit(target, tables, (*buffers, *removed), new_config, sides, fields, checks)
 
 
-def proofs(old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None) -> Iterator[str]:
-    """Refuses tables that a run of small copies contradicts, or that no run could check. Yields what the runs
-    showed."""
-    if left := refuse_misread(old_model, new_model, target):
-        changes = [change for change, _ in left]
-        try:
-            problem = refused(old_model, new_model, target, changes)
-        except NotTried as reason:
-            problem = left[0][1] or NO_RUN.format(reason)
-        if problem:
-            raise CheckpointError(f"{changes[0].table.key}: not resized: {problem}")
-        if target.limited is None:
-            yield READ_ALL
-    if target.limited is not None:
-        yield limits_kept(old_model, new_model, target, target.limited, method)
+def changed_tables(tensors: Tensors, target: Target, method: str | None) -> tuple[TableChange, ...]:
+    """Resizes all tables. A method applies to the tables that have it; in SAM, cells and differences have others."""
+    having = [takes(change.table.layout, change.layout, method) for change in target.changes]
+    return tuple(
+        changed_table(tensors, change, method if has or not any(having) else None)
+        for change, has in zip(target.changes, having, strict=True)
+    )
+
+
+def refuse_unread(old_model: nn.Module, new_model: nn.Module, target: Target) -> bool:
+    """Refuses tables that a run of small copies contradicts, or that no run could check. Returns whether runs showed
+    that all rows of tables along axes are read."""
+    left = refuse_misread(old_model, new_model, target)
+    if not left:
+        return False
+    changes = [change for change, _ in left]
+    try:
+        problem = refused(old_model, new_model, target, changes)
+    except NotTried as reason:
+        problem = left[0][1] or NO_RUN.format(reason)
+    if problem:
+        raise CheckpointError(f"{changes[0].table.key}: not resized: {problem}")
+    return target.limited is None
+
+
+def answers_within_limits(
+    old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None
+) -> KeptAnswers | None:
+    """Returns what small copies show about limited differences, if there are any. Refuses a table whose rows mean
+    something else."""
+    table = target.limited
+    if table is None:
+        return None
+    try:
+        answers = kept_answers(old_model, new_model, target, table, method)
+    except NotTried as reason:
+        raise CheckpointError(f"{table.table.key}: not resized: {NO_RUN.format(reason)}") from reason
+    if not answers.keeping:
+        other = "a small copy gives other answers at the new size, whether new rows repeat the outermost rows or are 0"
+        raise CheckpointError(f"{table.table.key}: not resized: {other}, so its rows are not differences from a limit")
+    return answers
+
+
+def shown(
+    old_model: nn.Module,
+    new_model: nn.Module,
+    target: Target,
+    method: str | None,
+    limits: KeptAnswers | None,
+    *,
+    all_read: bool,
+) -> Iterator[str]:
+    """Yields what runs of small copies showed, in sentences."""
+    if all_read:
+        yield READ_ALL
+    if limits is not None and target.limited is not None:
+        yield said_of_limits(limits, shrinks=target.limited.length < target.limited.table.length)
     if (own := own_reading(old_model, new_model, target, method)) is not None:
         same = "the same answers as" if own.apart < SAME else f"answers that differ by {100 * own.apart:.2g}% from"
         remedy = f"; --method {own.same} (method={own.same!r}) gives the same answers" if own.same else ""
@@ -165,20 +206,18 @@ def proofs(old_model: nn.Module, new_model: nn.Module, target: Target, method: s
         )
 
 
-def limits_kept(
-    old_model: nn.Module, new_model: nn.Module, target: Target, table: TableSize, method: str | None
-) -> str:
-    """Returns what small copies showed about limited differences. Refuses a table whose rows mean something else."""
-    try:
-        same = same_answers(old_model, new_model, target, table)
-    except NotTried as reason:
-        raise CheckpointError(f"{table.table.key}: not resized: {NO_RUN.format(reason)}") from reason
-    if not same:
-        other = "a small copy gives other answers at the new size, whether new rows repeat the outermost rows or are 0"
-        raise CheckpointError(f"{table.table.key}: not resized: {other}, so its rows are not differences from a limit")
-    if same == (method or kernels_of(table.layout.axes).default):
-        return "A small copy of the model gives the same answers at the old and at the new size, for the same input."
-    return f"The answers change, also for short inputs; --method {same} (method={same!r}) keeps them."
+def said_of_limits(answers: KeptAnswers, *, shrinks: bool) -> str:
+    remedy = f"--method {answers.keeping} (method={answers.keeping!r}) keeps them"
+    if not answers.within:
+        return f"The answers change, also for short inputs; {remedy}."
+    if shrinks:
+        return (
+            "A small copy of the model gives the same answers at the old and at the new size, for an input within the "
+            "new limits. Longer inputs may get other answers."
+        )
+    if not answers.beyond:
+        return f"The answers change for inputs with differences beyond the old limits; {remedy}."
+    return "A small copy of the model gives the same answers at the old and at the new size, for the same input."
 
 
 def target_of(

@@ -7,6 +7,7 @@ table that contains no other table of the same length.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from posembed.checkpoints.edit import Edit, plan_edit
 from posembed.checkpoints.find import checked
 from posembed.checkpoints.found import Found, FoundTable, PositionTable, TableSize
 from posembed.checkpoints.layouts import class_tokens, found_tensor
-from posembed.checkpoints.rebuild import LENGTH_LIKE, OTHER_SIZES
+from posembed.checkpoints.rebuild import LENGTH_LIKE, OTHER_SIZES, class_of
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout, as_table, is_table, table_rows
 from posembed.tables.modules import (
@@ -49,11 +50,11 @@ class Attribute:
 def is_of_transformers(module: nn.Module) -> bool:
     """Returns whether the module's class is a model class of transformers itself, not a subclass of one."""
     transformers = sys.modules.get("transformers")  # already imported if the module is one of its models
-    return (
-        transformers is not None
-        and isinstance(module, transformers.PreTrainedModel)
-        and getattr(transformers, type(module).__name__, None) is type(module)
-    )
+    if transformers is None or not isinstance(module, transformers.PreTrainedModel):
+        return False
+    config = copy.copy(module.config)
+    config.architectures = [type(module).__name__]  # a part of a model need not be exported
+    return class_of(config) is type(module)
 
 
 def plan_own(

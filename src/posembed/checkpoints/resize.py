@@ -185,8 +185,8 @@ def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[s
 def card_paragraph(resize: Resize) -> str:
     before, after = resize.edit.target.length
     lines = [f"## Position table resized from {before} to {after} positions", ""]
-    for change in resize.edit.tables:
-        rows = f"{change.before.shape[-2]} to {change.after.shape[-2]} rows"
+    for change, size in zip(resize.edit.tables, resize.edit.target.changes, strict=True):
+        rows = f"{size.table.rows} to {size.layout.rows(size.length)} rows"
         unchanged = f"Unchanged rows{' at the start' * change.leading}: {change.kept}"
         lines.append(f"`{change.key}`: resized from {rows} by {change.how}. {unchanged}.")
     lines.append(NOT_TRAINED)

@@ -7,13 +7,8 @@ row of position i, and each patch of an image must read the row of its own cell.
 
 from __future__ import annotations
 
-import copy
-import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from inspect import Parameter, signature
 from itertools import product
 from typing import Any
 
@@ -22,32 +17,31 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.found import ConfigField, PositionTable, Size, TableSize, pair
-from posembed.checkpoints.rebuild import LAYERS, last_line, models_around, quiet, takes_text
+from posembed.checkpoints.found import PositionTable, Size, TableSize, pair
+from posembed.checkpoints.inputs import (
+    LONGEST_TEXT,
+    image_inputs,
+    text_inputs,
+)
+from posembed.checkpoints.rebuild import last_line, models_around, takes_text
+from posembed.checkpoints.small_copies import (
+    LOUDER,
+    MOST_CELLS,
+    TOLERANCE,
+    NotTried,
+    TooLarge,
+    floats_in,
+    random_total,
+    small_copy,
+    undisturbed,
+)
 from posembed.errors import CheckpointError
+from posembed.tables.layout import TableLayout
 from posembed.tables.resize import resize_table
 
-LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
 SHORT_TEXTS = (16, 64, 512)  # in tokens; some models accept only lengths that are a multiple of some number
-MOST_CELLS = 1024  # the maximum number of grid cells to compare with all patches
 LARGEST_GRID = 10_000  # the maximum number of grid cells to try; larger grids are tried in copies with few cells
-TOLERANCE = 1e-4
-HEADS = re.compile(r"heads$|^n_head$")
-FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
-FEW = 2  # layers, heads
-FEW_TOKENS = 1024  # rows of a vocabulary
-SHORT_TEXT = 8
-MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
 NO_RUN = "no small copy of its model could be run to check which rows it reads ({})"
-LOUDER = 10  # the factor by which initial weights are multiplied
-
-
-class NotTried(Exception):  # noqa: N818 - never leaves this file
-    """Raised if no small copy of a model could be run. The message gives the reason."""
-
-
-class TooLarge(NotTried):
-    """Raised if a small copy would take too much memory."""
 
 
 @dataclass(frozen=True)
@@ -135,14 +129,6 @@ def reads(model: nn.Module, table: PositionTable) -> bool:
         except NotTried:
             continue
     return False
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Runs models on the CPU with gradients and a fixed seed, without changing the caller's modes and generators."""
-    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.device("cpu"), quiet():
-        torch.default_generator.manual_seed(0)  # leaves the generators of other devices alone
-        yield
 
 
 def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
@@ -258,12 +244,37 @@ def wrong_grid(model: nn.Module, table: nn.Parameter, size: TableSize, image: Si
         error = (expected - patches[some]).abs().max() / patches[some].abs().max()
         if torch.equal(likeness.argmax(dim=1), some) or error < TOLERANCE:
             return ""
+        if isinstance(projection, nn.Conv2d) and is_read_behind(projection, model, table, size.layout, image):
+            return ""
     convolutions = [projection for projection in projections if isinstance(projection, nn.Conv2d)]
     if not convolutions:
         raise NotTried("it has no convolution of patches")
     if any(any(convolution.padding) for convolution in convolutions):
         raise NotTried("its patches reach beyond the image")
     return f"the patches of an image do not read the cells of a {lines} x {columns} grid, row by row"
+
+
+def is_read_behind(
+    projection: nn.Conv2d, model: nn.Module, table: nn.Parameter, layout: TableLayout, image: Size
+) -> bool:
+    """Returns whether the gradient at each output of a convolution of patches is most similar to that at its own row.
+
+    A norm between both changes the pixels' gradients so much that small patches look alike.
+    """
+    found: list[Tensor] = []
+    hook = projection.register_forward_hook(lambda _layer, _inputs, output: found.append(output))
+    try:
+        inputs = next(image_inputs(model, image))
+        total = random_total(model, inputs)
+    except Exception:  # another form of image
+        return False
+    finally:
+        hook.remove()
+    rows, cells = torch.autograd.grad(total, (table, found[0]), allow_unused=True, materialize_grads=True)
+    own, here = layout.split(layout.rows_in(rows))[1], cells.sum(dim=0).flatten(1).T
+    return own.shape == here.shape and torch.equal(
+        (normalize(own) @ normalize(here).T).argmax(dim=1), torch.arange(len(own))
+    )
 
 
 def image_gradients(model: nn.Module, table: nn.Parameter, size: Size) -> tuple[Tensor, Tensor]:
@@ -284,119 +295,3 @@ def image_gradients(model: nn.Module, table: nn.Parameter, size: Size) -> tuple[
 def gradients(model: nn.Module, inputs: Mapping[str, Any], *tensors: Tensor) -> tuple[Tensor, ...]:
     """Returns the gradients, with respect to these tensors, of a random linear function of all outputs of a model."""
     return torch.autograd.grad(random_total(model, inputs), tensors, allow_unused=True, materialize_grads=True)
-
-
-def random_total(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
-    """Returns a random linear function of all outputs of a model."""
-    return torch.stack([(output * torch.randn_like(output)).sum() for output in floats_in(model(**inputs))]).sum()
-
-
-def small_copy(
-    model: nn.Module, *, narrow: bool, few_layers: bool = True, settings: Sequence[tuple[ConfigField, Any]] = ()
-) -> nn.Module:
-    """Builds a model of the same class on the CPU with few tokens and, if asked for, few layers and few heads.
-
-    settings: config fields of the whole model, and other values of them.
-    """
-    config: Any = copy.deepcopy(model.config)
-    make_small(config, narrow=narrow, few_layers=few_layers)
-    for field, value in settings:
-        set_in(config, field, value)
-    kind: Any = type(model)
-    with torch.device("meta"):
-        sketch = kind(copy.deepcopy(config))
-    if sum(tensor.numel() for tensor in (*sketch.parameters(), *sketch.buffers())) > MOST_NUMBERS:
-        raise TooLarge(f"{kind.__name__} is too large to be tried")
-    small: nn.Module = kind(config).float().eval()
-    for parameter in small.parameters():
-        if not parameter.any():  # gates and scales of zero would hide which rows are read
-            nn.init.normal_(parameter, std=0.02)
-    return small
-
-
-def set_in(config: Any, field: ConfigField, value: Any) -> None:
-    """Sets a field of the whole model's config in the config object of a part of the model."""
-    for start in range(len(field.path)):
-        section = config
-        for name in field.path[start:-1]:
-            section = getattr(section, name, None)
-        if hasattr(section, field.path[-1]):
-            setattr(section, field.path[-1], value)
-            return
-
-
-def make_small(config: Any, *, narrow: bool, few_layers: bool = True) -> None:
-    """Shrinks a config object and its nested configs in place. Lengths and image sizes stay the same."""
-    from transformers import PretrainedConfig
-
-    numbers = [(name, value) for name, value in vars(config).items() if type(value) is int]
-    heads = next((getattr(config, name, None) for name in ("num_attention_heads", "num_heads")), None)
-    width = getattr(config, "hidden_size", None)
-    narrow_width = None
-    if narrow and type(heads) is type(width) is int and heads > FEW:
-        narrow_width = config.hidden_size = width // heads * FEW
-    for name, value in numbers:
-        most = value
-        if LAYERS.search(name) and value > FEW:
-            if not few_layers:
-                continue
-            most = FEW
-            for other, items in list(vars(config).items()):
-                if isinstance(items, list | tuple) and len(items) == value:  # a list with an item per layer
-                    setattr(config, other, items[:FEW])
-        elif narrow and HEADS.search(name):
-            most = FEW
-        elif narrow_width and FEED_FORWARD.search(name):
-            most = 4 * narrow_width
-        elif name.endswith(("vocab_size", "_token_id")):
-            most = FEW_TOKENS - name.endswith("_token_id")
-        if value > most:
-            setattr(config, name, most)
-    if isinstance(getattr(config, "mask_ratio", None), float):
-        config.mask_ratio = 0.0  # MAE's encoder drops most patches
-    for inner in list(vars(config).values()):
-        if isinstance(inner, PretrainedConfig):
-            make_small(inner, narrow=narrow, few_layers=few_layers)
-
-
-def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
-    """Returns arguments for a model's forward with a random text. Raises NotTried if the model takes no text."""
-    if not takes_text(model):
-        raise NotTried("it takes no text")
-    accepted = signature(model.forward).parameters
-    sections = (model.config, getattr(model.config, "text_config", None))
-    sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
-    special = {value for name, value in vars(model.config).items() if name.endswith("_token_id")}
-    ordinary = [token for token in range(sizes[0] if sizes else FEW_TOKENS) if token not in special]
-    ids = torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
-    given = {
-        "input_ids": ids,
-        "decoder_input_ids": ids,
-        "bbox": torch.zeros(1, tokens, 4, dtype=torch.int64),
-        "visual_feats": torch.zeros(1, 3, getattr(model.config, "visual_feat_dim", 1)),
-        "visual_pos": torch.zeros(1, 3, 4),
-    }
-    number = Parameter.POSITIONAL_OR_KEYWORD
-    others = {name: 1 for name, p in accepted.items() if p.kind is number and p.default is p.empty}
-    return others | {name: value for name, value in given.items() if name in accepted}
-
-
-def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
-    """Yields arguments to try with a model: a text, if the model takes one, and last a random image or video."""
-    accepted = signature(model.forward).parameters
-    texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
-    name = next((name for name in ("pixel_values", "pixel_values_videos", "image", "images") if name in accepted), None)
-    if name is not None:
-        channels, frames = getattr(model.config, "num_channels", 3), getattr(model.config, "num_frames", None)
-        for shape in ((1, channels),) if frames is None else ((1, frames, channels), (frames, channels)):
-            if math.prod((*shape, *size)) > MOST_NUMBERS:
-                raise TooLarge("its images are too large to be tried")
-            yield {**texts, name: torch.randn(*shape, *size)}
-
-
-def floats_in(outputs: Any) -> Iterator[Tensor]:
-    if isinstance(outputs, Tensor) and outputs.is_floating_point() and outputs.requires_grad:
-        yield outputs
-    elif isinstance(outputs, Mapping | list | tuple):
-        for value in outputs.values() if isinstance(outputs, Mapping) else outputs:
-            yield from floats_in(value)

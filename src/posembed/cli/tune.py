@@ -40,7 +40,7 @@ def tune(
         print_plan(plan, as_json)
         return
     try:
-        with Bar() as bar:
+        with Bar(lines=True) as bar:
             tuned = plan.run(bar.update)
     except KeyboardInterrupt:
         print(f"posembed: stopped; the same command continues from {plan.staging.path}", file=sys.stderr)

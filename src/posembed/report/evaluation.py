@@ -195,21 +195,15 @@ def write_evaluation_page(evaluation: Evaluation, path: str | Path) -> Path:
     return write_page(Path(path), render(evaluation))
 
 
-def length_picture(evaluation: Evaluation, described: str) -> Picture:
-    """Returns a picture of the first measure by text length. described: a text for screen readers."""
-    measure, units = evaluation.measures[0], UNITS[evaluation.unit]
-    return picture(
+def render(evaluation: Evaluation) -> str:
+    measure, sentences, units = evaluation.measures[0], " ".join(answer(evaluation)), UNITS[evaluation.unit]
+    curve = picture(
         length_figure(evaluation, measure),
         name="lengths",
-        described=described,
+        described=sentences,
         caption=f"{capitalised(measure)} by text length in tokens. Shaded bands are {INTERVAL}s over {units}. Rows "
         f"with overlapping intervals can still differ significantly, because they are measured on the same {units}.",
     )
-
-
-def render(evaluation: Evaluation) -> str:
-    sentences = " ".join(answer(evaluation))
-    curve = length_picture(evaluation, sentences)
     return render_page(
         title=f"How good is the model at {evaluation.lengths[-1]:,} tokens of text?",
         about=f"{capitalised(KINDS[evaluation.kind])}, on {evaluation.texts:,} {UNITS[evaluation.unit]}: "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from posembed.evaluation.measures import MEASURES, Measure
 from posembed.evaluation.results import UNITS, Row
-from posembed.report.evaluation import difference, differences, legend, length_picture, span, tables, value
+from posembed.report.evaluation import difference, differences, legend, span, tables, value
 from posembed.report.page import Lines, Section, Table, render_page, table_of, write_page
 from posembed.report.words import by_outcome, duration, interval, listed
 from posembed.statistics import INTERVAL
@@ -22,29 +22,29 @@ def answer(tuned: Tuned) -> list[str]:
     found = best.estimate(measure.name, tuned.length)
     if found is None:
         return [f"{best.name} has no {measure.name} at {tuned.length:,} tokens, because its outputs are not finite."]
-    others = [row for row in tuned.candidates if row is not best]
     ends = f" ({INTERVAL} {span(measure, found)})" if found.low is not None else ""
     first = f"On this text, use {spoken(tuned, best)}: its {measure.name} is {value(measure, found.value)}{ends}."
-    return [first, *compared(tuned, measure, best, others)]
+    return [first, *compared(tuned, measure, best)]
 
 
 def spoken(tuned: Tuned, row: Row) -> str:
     """Returns a candidate in words."""
     if row is tuned.candidates[-1]:
         return f"{row.name} on whole texts of up to {tuned.length:,} tokens"
-    return f"{row.checkpoint}{', not fine-tuned,' * (row is tuned.candidates[0])} with {row.baseline}"
+    return f"{row.checkpoint}{', not fine-tuned,' * (row is tuned.candidates[0])} with “{row.baseline}”"
 
 
-def compared(tuned: Tuned, measure: Measure, best: Row, others: Sequence[Row]) -> Iterator[str]:
-    """Yields sentences that compare the recommended candidate with the others."""
-    for row in others:
-        versus = tuned.versus(row, best)
-        if versus is None:
-            continue
-        by = difference(measure, versus.value) + (" times" if measure.perplexity else "")
-        ends = interval(versus, lambda end: difference(measure, end))
-        paired = f"{spoken(tuned, row)} ({by}{f'; paired {INTERVAL} {ends}' if ends else ''})"
-        yield from by_outcome("it", [(measure.verdict(versus), paired)], "document")
+def compared(tuned: Tuned, measure: Measure, best: Row) -> list[str]:
+    """Returns sentences that compare the other candidates with the recommended one."""
+    found = []
+    for row in tuned.candidates:
+        versus = None if row is best else tuned.versus(row, best)
+        if versus is not None:
+            by = difference(measure, versus.value) + (" times" if measure.perplexity else "")
+            ends = interval(versus, lambda end: difference(measure, end))
+            paired = f" ({by}{f'; paired {INTERVAL} {ends}' if ends else ''})"
+            found.append((measure.verdict(versus), spoken(tuned, row) + paired))
+    return by_outcome("it", found, "document")
 
 
 RULE = (
@@ -119,13 +119,12 @@ def write_tuning_page(tuned: Tuned, path: str | Path) -> Path:
 
 def render(tuned: Tuned) -> str:
     evaluation = tuned.evaluation
-    sentences = answer(tuned)
     return render_page(
         title=f"Is it worth fine-tuning {evaluation.reference.checkpoint} at {tuned.length:,} tokens?",
         about=f"{evaluation.texts:,} held-out {UNITS[evaluation.unit]}, which were not trained on.",
-        answer=[" ".join(sentences)],
+        answer=[" ".join(answer(tuned))],
         sections=[
-            Section("", (differences(evaluation), length_picture(evaluation, " ".join(sentences)))),
+            Section("", (differences(evaluation),)),
             Section("The numbers", (*tables(evaluation), *seeds_table(tuned)), says=legend(evaluation)),
             Section("How it was measured", (Lines((*how(tuned), *evaluation.notes)),)),
         ],

@@ -263,10 +263,11 @@ class TunePlan:
         model: Any = self.original.model(device_named(self.setup.device)).float()
         if which == "tuned":
             resize_model_(model, length=self.settings.length, method=self.settings.method)
-        times = []
+        times, length = [], self.lengths[which]
         for item in range(1 + PROBED):
             began = time.perf_counter()
-            self.objective.loss(model, [item], length=self.lengths[which], seed=self.settings.seed).backward()
+            with memory(length):
+                self.objective.loss(model, [item], length=length, seed=self.settings.seed).backward()
             times.append(time.perf_counter() - began)
         return min(times[1:]) * self.settings.batch
 
@@ -286,21 +287,14 @@ class TunePlan:
 
     def tune(self, which: str, seed: int, steps: int, progress: Progress) -> None:
         """Fine-tunes with one seed, and keeps the result. A batch that does not fit into memory is read in parts."""
-        from accelerate.utils.memory import should_reduce_batch_size
-
         from posembed.tuning.trainer import train
 
-        start, place, length, batch = (
-            self.start(which),
-            self.place(which, seed),
-            self.lengths[which],
-            self.settings.batch,
-        )
+        start, place, length = self.start(which), self.place(which, seed), self.lengths[which]
         name = f"fine-tuning at {length:,}{f', seed {seed}' if len(self.seeds) > 1 else ''}"
-        folder = place.with_name(f"{place.name}-steps")
+        folder, batch = place.with_name(f"{place.name}-steps"), self.settings.batch
         for parts in [parts for parts in range(1, batch + 1) if batch % parts == 0]:
             trained = self.trainable(which, start, seed)
-            try:
+            with memory(length, retried=parts < batch):
                 train(
                     trained,
                     self.objective,
@@ -314,15 +308,7 @@ class TunePlan:
                     tick=lambda done: progress(name, done, steps),
                 )
                 break
-            except RuntimeError as error:
-                if not should_reduce_batch_size(error):
-                    raise
-                if parts == batch:
-                    remedy = "give --checkpointing, a smaller --length or another --device"
-                    raise CheckpointError(
-                        f"a window of {length:,} tokens does not fit into memory; {remedy}"
-                    ) from error
-                remove(folder)
+            remove(folder)
         with whole_copy(start.checkpoint, place) as copy:
             copy.write(tensors=trained.changed(start.checkpoint), documents={})
         remove(folder)
@@ -378,3 +364,18 @@ def writing(folder: Path) -> Iterator[None]:
         raise CheckpointError(
             f"{folder}: cannot be written: {why}; the same command continues from there once it can be"
         ) from error
+
+
+@contextmanager
+def memory(length: int, *, retried: bool = False) -> Iterator[None]:
+    """Turns an error of too little memory in the block into a CheckpointError; with ``retried``, ends the block."""
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    try:
+        yield
+    except RuntimeError as error:
+        if not should_reduce_batch_size(error):
+            raise
+        if not retried:
+            remedy = "give --checkpointing, a smaller --length or another --device"
+            raise CheckpointError(f"a window of {length:,} tokens does not fit into memory; {remedy}") from error

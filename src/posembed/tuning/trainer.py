@@ -109,6 +109,7 @@ class StepTrainer(Trainer):
             remove_unused_columns=False,
             dataloader_pin_memory=False,
         )
+        arguments._n_gpu = min(arguments.n_gpu, 1)  # a batch is too small to be split between devices
         optimizer = torch.optim.AdamW(trained.groups, weight_decay=0.0)
         super().__init__(
             trained.model, arguments, train_dataset=Items(steps * settings.batch), optimizers=(optimizer, None)
@@ -193,7 +194,7 @@ def interrupts() -> Iterator[threading.Event]:
         asked.set()
         signal.signal(signal.SIGINT, earlier)
 
-    earlier = signal.signal(signal.SIGINT, ask)
+    earlier = signal.signal(signal.SIGINT, ask) or signal.SIG_DFL  # None: a handler that Python did not install
     try:
         yield asked
     finally:

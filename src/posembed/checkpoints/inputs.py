@@ -1,0 +1,148 @@
+"""Random inputs to try with a model: texts, sounds, images, videos and patches, in the forms that models take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from inspect import Parameter, signature
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from posembed.checkpoints.found import Size, pair
+from posembed.checkpoints.rebuild import takes_text
+from posembed.checkpoints.small_copies import (
+    FEW_TOKENS,
+    MOST_NUMBERS,
+    NotTried,
+    TooLarge,
+)
+
+LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
+SHORT_TEXT = 8
+SHORT_SOUND = 64  # frames, which a model may merge to fewer
+FRAME_WIDTHS = ("feature_projection_input_dim", "input_dim", "input_size", "hidden_size")  # fields, of a sound's frames
+IMAGE_SIZES = ("pretrain_image_size", "max_img_size", "max_image_size", "image_size", "img_size", "input_size")
+
+
+def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
+    """Returns arguments for a model's forward with a random text. Raises NotTried if the model takes no text."""
+    if not takes_text(model):
+        raise NotTried("it takes no text")
+    accepted = signature(model.forward).parameters
+    sections = (model.config, getattr(model.config, "text_config", None))
+    sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
+    special = {value for name, value in vars(model.config).items() if name.endswith("_token_id")}
+    ordinary = [token for token in range(sizes[0] if sizes else FEW_TOKENS) if token not in special]
+    ids = torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
+    given = {
+        "input_ids": ids,
+        "decoder_input_ids": ids,
+        "bbox": torch.zeros(1, tokens, 4, dtype=torch.int64),
+        "visual_feats": torch.zeros(1, 3, getattr(model.config, "visual_feat_dim", 1)),
+        "visual_pos": torch.zeros(1, 3, 4),
+    }
+    number = Parameter.POSITIONAL_OR_KEYWORD
+    others = {name: 1 for name, p in accepted.items() if p.kind is number and p.default is p.empty}
+    return others | {name: value for name, value in given.items() if name in accepted}
+
+
+def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
+    """Yields arguments to try with a model: a text, if the model takes one, and last a random image or video."""
+    accepted = signature(model.forward).parameters
+    texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
+    name = next((name for name in ("pixel_values", "pixel_values_videos", "image", "images") if name in accepted), None)
+    if name is not None:
+        channels, frames = getattr(model.config, "num_channels", 3), getattr(model.config, "num_frames", None)
+        for shape in ((1, channels),) if frames is None else ((1, frames, channels), (frames, channels)):
+            if math.prod((*shape, *size)) > MOST_NUMBERS:
+                raise TooLarge("its images are too large to be tried")
+            yield {**texts, name: torch.randn(*shape, *size)}
+
+
+def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
+    """Yields arguments to try with a model: patches, a sound, an image or a video, or a text with boxes."""
+    accepted, config = signature(model.forward).parameters, cast(Any, model.config)
+    area, side = getattr(config, "num_patches", None), getattr(config, "patch_size", None)
+    if {"pixel_values", "spatial_shapes"} <= set(accepted) and type(area) is int and type(side) is int:
+        edge, channels = math.isqrt(area), getattr(config, "num_channels", 3)
+        texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
+        mask = {name: torch.ones(1, area) for name in ("pixel_attention_mask", "attention_mask") if name in accepted}
+        yield {
+            **texts,
+            **dict(list(mask.items())[:1]),
+            "pixel_values": torch.randn(1, area, channels * side * side),
+            "spatial_shapes": torch.tensor([[edge, edge]]),
+        }
+    grid = grid_of(config)
+    if grid is not None and type(side) is int:
+        yield from packed_patches(accepted, config, grid, side)
+    bins, frames = (getattr(config, name, None) for name in ("num_mel_bins", "max_length"))
+    if "input_values" in accepted and type(bins) is int and type(frames) is int:
+        yield {"input_values": torch.randn(1, frames, bins)}
+    largest = getattr(config, "max_2d_position_embeddings", None)
+    if "bbox" in accepted and type(largest) is int:
+        inputs = text_inputs(model, SHORT_TEXT)
+        corner = torch.linspace(0, largest - 1, SHORT_TEXT).long()
+        box = torch.stack([torch.zeros_like(corner), torch.zeros_like(corner), corner, corner], dim=-1)
+        yield {**inputs, "bbox": box[None]}
+    if not any(each in accepted for each in ("pixel_values", "bbox", "input_values")):
+        for tokens in (SHORT_SOUND, SHORT_TEXT, 2):
+            yield from line_inputs(model, tokens)
+    for name in IMAGE_SIZES:
+        if (size := pair(getattr(config, name, None))) is not None:
+            yield from image_inputs(model, size)
+    if grid is not None and type(side) is int and "pixel_values" in accepted:  # patches without a grid
+        yield {"pixel_values": torch.randn(1, math.prod(grid), getattr(config, "num_channels", 3) * side * side)}
+
+
+def grid_of(config: Any) -> Size | None:
+    """Returns the grid of patches (height, width) that a config's learned positions stand for."""
+    for name in ("num_patches", "num_position_embeddings"):
+        if type(area := getattr(config, name, None)) is int and area:
+            return math.isqrt(area), math.isqrt(area)
+    if sides := pair(getattr(config, "posemb_grid_size", None)):
+        return sides
+    if sides := pair([getattr(config, f"pos_emb_{side}", None) for side in ("height", "width")]):
+        return sides
+    patch = pair(getattr(config, "patch_size", None))
+    sizes = (pair(getattr(config, name, None)) for name in IMAGE_SIZES)
+    size = next(filter(None, sizes), None)
+    return None if patch is None or size is None else (size[0] // patch[0], size[1] // patch[1])
+
+
+def packed_patches(accepted: Collection[str], config: Any, grid: Size, side: int) -> Iterator[dict[str, Any]]:
+    """Yields the patches of an image, cut out beforehand, with its grid, in the forms that models take."""
+    name = "hidden_states" if "hidden_states" in accepted else "pixel_values"
+    if name not in accepted:
+        return
+    cells = math.prod(grid)
+    channels = next((getattr(config, each) for each in ("num_channels", "in_channels") if hasattr(config, each)), 3)
+    frames = next(
+        (getattr(config, each) for each in ("temporal_patch_size", "patch_temporal") if hasattr(config, each)), 1
+    )
+    merged = getattr(config, "spatial_merge_size", 1)
+    for sizes in ("grid_thw", "image_grid_thw"):
+        if sizes in accepted:
+            here = torch.tensor([[1, *grid]])
+            yield {name: torch.randn(cells, channels * frames * side * side), sizes: here}
+            for lead in ((cells,), (1, cells)):
+                yield {name: torch.randn(*lead, channels, side, side), sizes: here}
+            blocks, block = cells // merged**2, merged * side
+            yield {name: torch.randn(blocks, block, block, channels), sizes: here // torch.tensor([1, merged, merged])}
+    if "target_sizes" in accepted:
+        yield {name: torch.randn(1, channels, side, cells * side), "target_sizes": torch.tensor([grid])}
+
+
+def line_inputs(model: nn.Module, tokens: int) -> Iterator[dict[str, Any]]:
+    """Yields arguments to try with a model of a text or a sound: this many tokens, frames or states."""
+    accepted, config = signature(model.forward).parameters, model.config
+    if takes_text(model):
+        yield text_inputs(model, tokens)
+    for name in ("input_features", "hidden_states", "input_values", "inputs_embeds"):
+        widths = (getattr(config, each, None) for each in FRAME_WIDTHS)
+        for width in widths if name in accepted else ():
+            if type(width) is int:
+                masks = {name: None for name in ("mask",) if name in accepted}
+                yield {name: torch.randn(1, tokens, width), **masks}

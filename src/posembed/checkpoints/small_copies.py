@@ -1,0 +1,154 @@
+"""Builds small copies of a model, and runs them without disturbing the caller."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posembed.checkpoints.choose import Target
+from posembed.checkpoints.found import ConfigField, PositionTable, TableSize
+from posembed.checkpoints.rebuild import LAYERS, last_line, quiet
+
+FEW = 2  # layers, heads
+FEW_TOKENS = 1024  # rows of a vocabulary
+FEW_CELLS = (12, 16)  # cells along an axis of a copy whose true size would take too long
+MOST_CELLS = 1024  # the maximum number of grid cells to compare with all patches
+MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
+TOLERANCE = 1e-4
+LOUDER = 10  # the factor by which initial weights are multiplied
+HEADS = re.compile(r"heads$|^n_head$")
+FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
+
+
+class NotTried(Exception):  # noqa: N818 - never leaves these files
+    """Raised if no small copy of a model could be run. The message gives the reason."""
+
+
+class TooLarge(NotTried):
+    """Raised if a small copy would take too much memory."""
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Runs models on the CPU with gradients and a fixed seed, without changing the caller's modes and generators."""
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.device("cpu"), quiet():
+        torch.default_generator.manual_seed(0)  # leaves the generators of other devices alone
+        yield
+
+
+def small_copy(
+    model: nn.Module, *, narrow: bool, few_layers: bool = True, settings: Sequence[tuple[ConfigField, Any]] = ()
+) -> nn.Module:
+    """Builds a model of the same class on the CPU with few tokens and, if asked for, few layers and few heads.
+
+    settings: config fields of the whole model, and other values of them.
+    """
+    config: Any = copy.deepcopy(model.config)
+    make_small(config, narrow=narrow, few_layers=few_layers)
+    for field, value in settings:
+        set_in(config, field, value)
+    kind: Any = type(model)
+    with torch.device("meta"):
+        sketch = kind(copy.deepcopy(config))
+    if sum(tensor.numel() for tensor in (*sketch.parameters(), *sketch.buffers())) > MOST_NUMBERS:
+        raise TooLarge(f"{kind.__name__} is too large to be tried")
+    small: nn.Module = kind(config).float().eval()
+    for parameter in small.parameters():
+        if not parameter.any():  # gates and scales of zero would hide which rows are read
+            nn.init.normal_(parameter, std=0.02)
+    return small
+
+
+def set_in(config: Any, field: ConfigField, value: Any) -> None:
+    """Sets a field of the whole model's config in the config object of a part of the model."""
+    for start in range(len(field.path)):
+        section = config
+        for name in field.path[start:-1]:
+            section = getattr(section, name, None)
+        if hasattr(section, field.path[-1]):
+            setattr(section, field.path[-1], value)
+            return
+
+
+def make_small(config: Any, *, narrow: bool, few_layers: bool = True) -> None:
+    """Shrinks a config object and its nested configs in place. Lengths and image sizes stay the same."""
+    from transformers import PretrainedConfig
+
+    numbers = [(name, value) for name, value in vars(config).items() if type(value) is int]
+    heads = next((getattr(config, name, None) for name in ("num_attention_heads", "num_heads")), None)
+    width = getattr(config, "hidden_size", None)
+    narrow_width = None
+    if narrow and type(heads) is type(width) is int and heads > FEW:
+        narrow_width = config.hidden_size = width // heads * FEW
+    for name, value in numbers:
+        most = value
+        if LAYERS.search(name) and value > FEW:
+            if not few_layers:
+                continue
+            most = FEW
+            for other, items in list(vars(config).items()):
+                if isinstance(items, list | tuple) and len(items) == value:  # a list with an item per layer
+                    setattr(config, other, items[:FEW])
+        elif narrow and HEADS.search(name):
+            most = FEW
+        elif narrow_width and FEED_FORWARD.search(name):
+            most = 4 * narrow_width
+        elif name.endswith(("vocab_size", "_token_id")):
+            most = FEW_TOKENS - name.endswith("_token_id")
+        if value > most:
+            setattr(config, name, most)
+    if isinstance(getattr(config, "mask_ratio", None), float):
+        config.mask_ratio = 0.0  # MAE's encoder drops most patches
+    for inner in list(vars(config).values()):
+        if isinstance(inner, PretrainedConfig):
+            make_small(inner, narrow=narrow, few_layers=few_layers)
+
+
+def copies(
+    models: Sequence[nn.Module], target: Target, table: PositionTable, *, narrow: bool, few_layers: bool
+) -> list[nn.Module]:
+    """Builds small copies of the old and the new model. Images of many cells are made smaller in both."""
+    whole = target.of_window or target.limited is not None  # a limit may not be smaller than a sound's chunks
+    many = max(change.length for change in target.changes) > MOST_CELLS and not whole
+    settings = [given for field in target.values if many and (given := smaller(table, field))]
+    with undisturbed():
+        try:
+            made = []
+            for model, given in zip(models, zip(*settings, strict=True) if settings else ((), ()), strict=True):
+                made.append(small_copy(model, narrow=narrow, few_layers=few_layers, settings=given))
+            return made
+        except NotTried:
+            raise
+        except Exception as error:
+            raise NotTried(f"{type(models[0]).__name__}: {last_line(error)}") from error
+
+
+def in_part(path: str, changes: Iterable[TableSize]) -> dict[str, TableSize]:
+    """Returns the sizes of tables by the names that their parameters have in the part of the model at ``path``."""
+    return {change.table.parameter.removeprefix(f"{path}."): change for change in changes}
+
+
+def smaller(table: PositionTable, field: ConfigField) -> list[tuple[ConfigField, Any]]:
+    """Returns a field twice, with two values that give few cells."""
+    cells = [each for each in table.cells if each.field == field]
+    values = [[each.value(few) for each in cells] for few in FEW_CELLS]
+    return [(field, sides[0] if isinstance(field.value, int) else sides) for sides in values if sides]
+
+
+def random_total(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+    """Returns a random linear function of all outputs of a model."""
+    return torch.stack([(output * torch.randn_like(output)).sum() for output in floats_in(model(**inputs))]).sum()
+
+
+def floats_in(outputs: Any) -> Iterator[Tensor]:
+    if isinstance(outputs, Tensor) and outputs.is_floating_point() and outputs.requires_grad:
+        yield outputs
+    elif isinstance(outputs, Mapping | list | tuple):
+        for value in outputs.values() if isinstance(outputs, Mapping) else outputs:
+            yield from floats_in(value)
