@@ -12,7 +12,6 @@ kept in runs/tune, so a second call continues where the first one stopped. Write
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import statistics
@@ -23,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +180,7 @@ def our_steps(plan: TunePlan, objective: Sentences, folder: Path) -> list[float]
         parts=1,
         tick=lambda done: ends.append(time.perf_counter()),
     )
-    return [stop - start for start, stop in zip(ends, ends[1:], strict=False)]
+    return [stop - start for start, stop in pairwise(ends)]
 
 
 def their_steps(plan: TunePlan, objective: Sentences, folder: Path, *, dropout: bool) -> list[float]:
@@ -233,7 +233,7 @@ def their_steps(plan: TunePlan, objective: Sentences, folder: Path, *, dropout: 
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    return [stop - start for start, stop in zip(ends, ends[1:], strict=False)]
+    return [stop - start for start, stop in pairwise(ends)]
 
 
 # --- the page ------------------------------------------------------------------------------------------------------
@@ -288,10 +288,11 @@ def page(
     yield ""
     rounds = len(speeds["posembed"])
     yield (
-        f"Training all weights on windows of {new:,} tokens, {tuned.settings.batch} per step, with the softmax over the "
-        f"passages as the only loss. The trainers took turns, {rounds} times {STEPS_AT_ONCE} steps each; the range is "
-        "over these rounds. sentence-transformers tokenizes the windows in each step. posembed always turns dropout off, "
-        "and so does the second row; the third keeps the dropout of the model's config, as the library's examples do."
+        f"Training all weights on windows of {new:,} tokens, {tuned.settings.batch} per step, with the softmax over "
+        f"the passages as the only loss. The trainers took turns, {rounds} times {STEPS_AT_ONCE} steps each; the range "
+        "is over these rounds. sentence-transformers tokenizes the windows in each step. posembed always turns dropout "
+        "off, and so does the second row; the third keeps the dropout of the model's config, as the library's examples "
+        "do."
     )
     yield ""
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from safetensors import safe_open
 
 import posembed
 from evaluated_models import save_encoder, write_texts
@@ -221,6 +222,12 @@ def test_a_loss_that_is_not_finite(folder: Path) -> None:
     with pytest.raises(CheckpointError, match="the loss or a gradient of step 3 is not finite"):
         tune(objective=Diverging)
     assert not Path("out").exists()
+    kept = Path(".out.tune/seed-0-old-steps/checkpoint-2")
+    assert json.loads((kept / "trainer_state.json").read_text())["global_step"] == 2
+    with safe_open(kept / "trained.safetensors", "pt") as weights:
+        assert all(weights.get_tensor(name).isfinite().all() for name in weights.keys())  # noqa: SIM118
+    with pytest.raises(CheckpointError, match=r"step 3 .* the state after step 2 is in \.out\.tune/seed-0-old-steps/"):
+        tune(objective=Diverging)
 
 
 def test_a_batch_that_does_not_fit_is_read_in_parts(finished: Finished, folder: Path) -> None:

@@ -228,9 +228,9 @@ class TunePlan:
                     if not self.place(which, seed).exists():
                         self.tune(which, seed, steps, progress)
             tuned = self.measured(steps, progress)
-        for which, place in self.places.items():
-            if not place.exists():
-                self.write(which, place, tuned)
+            for which, place in self.places.items():
+                if not place.exists():
+                    self.write(which, place, tuned)
         self.staging.remove()
         return tuned
 
@@ -354,16 +354,19 @@ class TunePlan:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turns errors of writing in the block into a CheckpointError."""
+    """Turns errors of writing in the block into a CheckpointError that says how to continue."""
     from safetensors import SafetensorError
 
+    remedy = f"make room, and repeat the command; it continues from {folder}"
     try:
         yield
+    except CheckpointError as error:
+        if isinstance(error.__cause__, OSError):
+            raise CheckpointError(f"{error}; {remedy}") from error.__cause__
+        raise
     except (OSError, SafetensorError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
-        raise CheckpointError(
-            f"{folder}: cannot be written: {why}; the same command continues from there once it can be"
-        ) from error
+        raise CheckpointError(f"{folder}: cannot be written: {why}; {remedy}") from error
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from posembed.checkpoints.rebuild import last_line
 from posembed.errors import CheckpointError
 from posembed.tuning.draws import number_of
 from posembed.tuning.objectives import Objective
@@ -144,8 +143,8 @@ class StepTrainer(Trainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         try:
             super()._save_checkpoint(model, trial)
-        except RuntimeError as error:  # torch.save, if it cannot write
-            raise OSError(last_line(error)) from error
+        except RuntimeError as error:  # torch.save, which does not say why it cannot write
+            raise OSError("PyTorch cannot write a checkpoint there; the disk may be full") from error
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or self.args.output_dir)
