@@ -17,6 +17,7 @@ from posembed.errors import ArgumentError
 from posembed.evaluation.plan import Plan
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import KINDS, Runnable
+from posembed.statistics import Estimate
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import Texts
 
@@ -69,6 +70,10 @@ class Objective(Protocol):
 
     def by_document(self, evaluation: Evaluation) -> Evaluation:
         """Returns the evaluation with one value per held-out document."""
+
+    def kept(self, tuned: Runnable) -> Estimate | None:
+        """Returns the mean cosine of the vectors of held-out short texts to those of the original model; None if the
+        model has no such vectors."""
 
 
 OBJECTIVES: Mapping[str, tuple[str, str]] = {"sentences": ("posembed.tuning.sentences", "Sentences")}
