@@ -117,6 +117,8 @@ def test_the_baselines(finished: Finished) -> None:
     )
     candidates = [row.name for row in finished.tuned.candidates]
     assert candidates == ["model, chunks of 64, mean", "out-at-64, chunks of 64, mean", "out"]
+    assert finished.tuned.kept is not None
+    assert 0.9 < finished.tuned.kept.value < 1
     assert (evaluation.unit, evaluation.texts, evaluation.reference.name) == ("document", 10, candidates[0])
 
 
@@ -194,6 +196,8 @@ def test_rows_train_nothing_at_the_old_length(folder: Path) -> None:
     assert changed == ["embeddings.position_embeddings.weight"]
     table = values_of(open_checkpoint("out").tensors[changed[0]])
     assert torch.equal(table[:64], values_of(open_checkpoint("model").tensors[changed[0]]))
+    assert tuned.kept is not None
+    assert tuned.kept.value == pytest.approx(1, abs=1e-6)
     values = {row.name: row.by_text for row in tuned.evaluation.rows}
     for measure in tuned.evaluation.measures:
         assert values["out, chunks of 64, mean"][measure] == values["model, chunks of 64, mean"][measure]

@@ -9,7 +9,7 @@ from posembed.evaluation.measures import MEASURES, Measure
 from posembed.evaluation.results import UNITS, Row
 from posembed.report.evaluation import difference, differences, legend, span, tables, value
 from posembed.report.page import Lines, Section, Table, render_page, table_of, write_page
-from posembed.report.words import by_outcome, duration, interval, listed
+from posembed.report.words import by_outcome, duration, interval, listed, measured
 from posembed.statistics import INTERVAL
 from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan
@@ -54,10 +54,21 @@ RULE = (
 )
 
 
+def kept(tuned: Tuned) -> list[str]:
+    """Returns a sentence on how near short texts stay to where they were."""
+    if tuned.kept is None:
+        return []
+    return [
+        "The vectors of short texts (the queries) have a mean cosine of "
+        f"{measured(tuned.kept, '{:.3f}'.format)} to those of the original model."
+    ]
+
+
 def how(tuned: Tuned) -> list[str]:
     settings = tuned.settings
     seeds = f" Values are means over {settings.seeds} seeds." if settings.seeds > 1 else ""
     return [
+        *kept(tuned),
         f"Trained: {TRAINED[settings.train]}; {tuned.steps:,} steps of {settings.batch} windows of {tuned.length:,} "
         f"tokens. The fine-tuning at the old length read the same windows in pieces, in as many steps.{seeds}",
         RULE,

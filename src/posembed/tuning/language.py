@@ -23,6 +23,7 @@ from posembed.evaluation.plan import Plan
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import Sample, special_tokens
+from posembed.statistics import Estimate
 from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import padded, pieces, seeded, window_of
 from posembed.tuning.objectives import Progress, Setup
@@ -120,6 +121,9 @@ class Language:
 
     def by_document(self, evaluation: Evaluation) -> Evaluation:
         return by_document(evaluation, self.held_out[0])
+
+    def kept(self, tuned: Runnable) -> Estimate | None:
+        return None
 
 
 class Causal(Language):

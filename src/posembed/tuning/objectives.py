@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from posembed.evaluation.plan import Plan
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable
+from posembed.statistics import Estimate
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import Texts
 
@@ -68,6 +69,10 @@ class Objective(Protocol):
 
     def by_document(self, evaluation: Evaluation) -> Evaluation:
         """Returns the evaluation with one value per held-out document."""
+
+    def kept(self, tuned: Runnable) -> Estimate | None:
+        """Returns the mean cosine of the vectors of held-out short texts to those of the original model; None if the
+        model has no such vectors."""
 
 
 OBJECTIVES: Mapping[str, tuple[str, str]] = {

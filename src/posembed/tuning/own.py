@@ -17,13 +17,14 @@ from posembed.evaluation.plan import Plan
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import special_tokens
+from posembed.statistics import Estimate
 from posembed.tuning.draws import padded, pieces, window_of
 from posembed.tuning.objectives import Objective, Progress, Setup
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """A function of the model, token ids (B, L) with special tokens, and their mask (B, L), which is 0 at the padding. It
 returns the mean loss of the rows, ()."""
-METHODS = ("tokens_once", "prepare", "loss", "plan", "by_document")
+METHODS = ("tokens_once", "prepare", "loss", "plan", "by_document", "kept")
 
 
 class OwnLoss:
@@ -57,6 +58,9 @@ class OwnLoss:
 
     def by_document(self, evaluation: Evaluation) -> Evaluation:
         return self.of_kind.by_document(evaluation)
+
+    def kept(self, tuned: Runnable) -> Estimate | None:
+        return self.of_kind.kept(tuned)
 
 
 def own_objective(own: Any, of_kind: Callable[[Setup], Objective]) -> Callable[[Setup], Objective]:

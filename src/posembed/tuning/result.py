@@ -21,7 +21,8 @@ class Tuned:
 
     out: the fine-tuned folder. steps: the number of steps. evaluation: the measurements on held-out documents, the
     mean over seeds. by_seed: those of each seed. names: the names of the rows of the fine-tuned checkpoint ("tuned"),
-    and of the same fine-tuning at the old length ("old"), if there is one.
+    and of the same fine-tuning at the old length ("old"), if there is one. kept: the mean cosine of the vectors of
+    short texts to those of the original model; None for a model without such vectors.
     """
 
     out: Path
@@ -30,6 +31,7 @@ class Tuned:
     evaluation: Evaluation
     by_seed: tuple[Evaluation, ...]
     names: Mapping[str, str]
+    kept: Estimate | None = None
 
     @property
     def measure(self) -> str:
@@ -74,6 +76,7 @@ class Tuned:
             "steps": self.steps,
             "recommended": self.recommended.name,
             "pays": self.pays,
+            "kept": self.kept and {"value": self.kept.value, "low": self.kept.low, "high": self.kept.high},
             "evaluation": self.evaluation.to_dict(),
             "by_seed": [each.to_dict() for each in self.by_seed] if len(self.by_seed) > 1 else [],
         }

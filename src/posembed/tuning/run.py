@@ -325,7 +325,8 @@ class TunePlan:
             plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
             found.append(self.objective.by_document(plan.run(progress)))
         names = {which: str(place) for which, place in self.places.items()}
-        return Tuned(self.out, self.settings, steps, over_seeds(found), tuple(found), names)
+        near = self.objective.kept(open_runnable(self.place("tuned", self.settings.seed)))
+        return Tuned(self.out, self.settings, steps, over_seeds(found), tuple(found), names, near)
 
     def write(self, which: str, place: Path, tuned: Tuned) -> None:
         """Writes a fine-tuned checkpoint with its record and the model card's paragraph."""

@@ -20,13 +20,14 @@ from torch import Tensor, nn
 from posembed.errors import ArgumentError
 from posembed.evaluation.api import device_named
 from posembed.evaluation.collection import Collection
-from posembed.evaluation.counts import PASSAGES
+from posembed.evaluation.counts import PASSAGES, Tick
 from posembed.evaluation.plan import Plan
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt, plan_collections
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import Encoder, Reading
 from posembed.files import written_whole
+from posembed.statistics import Estimate, estimate
 from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import pieces, seeded, window_of
 from posembed.tuning.objectives import Progress, Setup
@@ -95,9 +96,6 @@ class Sentences:
     def prepare(self, folder: Path, progress: Progress) -> None:
         path = folder / VECTORS
         if not path.exists():
-            model = self.setup.original.model(device_named(self.setup.device)).float()
-            reader = Encoder(model, *self.asked.around, self.pooling, self.pad)
-            longest = self.settings.passage + sum(map(len, self.asked.around))
             done = 0
 
             def tick(tokens: int) -> None:
@@ -105,12 +103,23 @@ class Sentences:
                 done += tokens
                 progress("embedding passages by the original", done, self.bank.ids.numel())
 
-            with torch.inference_mode():
-                found = reader.read(list(self.bank.ids), Reading(longest, longest, longest), tick)
-                vectors = torch.cat([vector for _, vector in found])
+            vectors = self.vectors_of(self.setup.original, list(self.bank.ids), tick)
             with written_whole(path) as staging:
                 save_file({"vectors": vectors}, staging)
         self.vectors = load_file(path)["vectors"]
+
+    def vectors_of(self, runnable: Runnable, texts: Sequence[Tensor], tick: Tick = lambda tokens: None) -> Tensor:
+        """Returns the unit vectors (N, D) of short texts, given as ids, by a checkpoint."""
+        model = runnable.model(device_named(self.setup.device)).float()
+        reader = Encoder(model, *self.asked.around, self.pooling, self.pad)
+        longest = max(map(len, texts)) + sum(map(len, self.asked.around))
+        with torch.inference_mode():
+            return torch.cat([found for _, found in reader.read(texts, Reading(longest, longest, longest), tick)])
+
+    def kept(self, tuned: Runnable) -> Estimate:
+        texts = [self.asked.ids(query) for query in self.collection.queries.values()]
+        before, after = (self.vectors_of(each, texts) for each in (self.setup.original, tuned))
+        return estimate((before * after).sum(dim=1).tolist())
 
     @property
     def tokens_once(self) -> int:
