@@ -149,15 +149,11 @@ def compared_speeds(text: Sequence[Path], settings: TuneSettings, rounds: int) -
 
 def texts_of(plan: TunePlan, numbers: Iterable[int]) -> list[str]:
     """Returns the texts of windows."""
-    windows = [plan.texts.windows[number] for number in numbers]
-    return [
-        pieces_of_text(
-            plan.setup.tokenizer,
-            plan.texts.training[each.document].text,
-            [slice(each.start, each.start + len(each.ids))],
-        )[0]
-        for each in windows
-    ]
+    found, documents = [], plan.texts.training
+    for window in (plan.texts.windows[number] for number in numbers):
+        span = slice(window.start, window.start + len(window.ids))
+        found += pieces_of_text(plan.setup.tokenizer, documents[window.document].text, [span])
+    return found
 
 
 def refuse_another_loss(plan: TunePlan, objective: Sentences) -> None:
