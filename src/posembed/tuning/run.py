@@ -14,7 +14,6 @@ from posembed.checkpoints.live import resize_model_
 from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED, Resize, plan_resize, resize_checkpoint
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import check, device_named, is_list, is_path
-from posembed.evaluation.measures import MEASUREMENTS
 from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, Prompt
 from posembed.evaluation.runnable import Runnable, open_runnable
@@ -128,7 +127,6 @@ def plan_tuning(
         tokenizer,
         width=settings.length - around,
         around=around,
-        fewest=MEASUREMENTS[original.kind].fewest_texts,
         held_out=settings.held_out,
         seed=settings.seed,
     )
