@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_causal(folder / "causal", positions=24)
     save_masked(folder / "masked", positions=24)
     (folder / "texts").mkdir()
-    for number in range(14):  # of different lengths, so that documents have different numbers of windows
+    for number in range(24):  # of different lengths, so that documents have different numbers of windows
         write_texts(folder / "texts" / f"{number:02}", number=1, words=60 + 30 * (number % 4))
         words = (folder / "texts" / f"{number:02}").read_text()
         (folder / "texts" / f"{number:02}").write_text(f"w{number} {words}")

@@ -91,10 +91,25 @@ def plan_texts(
     check(results is None or is_path(results), "results", "the path of a file, or None", results)
     where, kept = device_named(device), ResultsFile(results)
     runnables = checked_runnables(sources)
-    kind, measurement = runnables[0].kind, MEASUREMENTS[runnables[0].kind]
-    fewest = measurement.fewest_texts
+    kind, fewest = runnables[0].kind, MEASUREMENTS[runnables[0].kind].fewest_texts
     check(texts >= fewest, "texts", f"at least {fewest} to evaluate {KINDS[kind]}", texts)
     documents = read_documents(text)
+    return plan_documents(runnables, documents, lengths=lengths, texts=texts, seed=seed, kept=kept, device=where)
+
+
+def plan_documents(
+    runnables: Sequence[Runnable],
+    documents: Sequence[str],
+    *,
+    lengths: Sequence[int],
+    texts: int,
+    seed: int,
+    kept: ResultsFile,
+    device: torch.device,
+) -> Plan:
+    """Returns the plan of an evaluation on documents, at lengths in ascending order. The other arguments are those of
+    ``evaluate_checkpoints``."""
+    kind, measurement = runnables[0].kind, MEASUREMENTS[runnables[0].kind]
     samples = {runnable.name: sample_for(runnable, documents, length=lengths[-1], most=texts) for runnable in runnables}
     setting = measurement.setting(lengths[0], seed)
     rows = planned_rows(runnables, samples, lengths, setting)
@@ -102,7 +117,7 @@ def plan_texts(
     number = len(samples[runnables[0].name].ids)
     how = f"{number:,} texts of {lengths[-1]:,} tokens; {measurement.note.format(setting)}."
     notes = (how, *notes_on(runnables, samples, rows, lengths))
-    return Plan(kind, measures, lengths, number, rows, notes, kept, where)
+    return Plan(kind, measures, tuple(lengths), number, rows, notes, kept, device)
 
 
 def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path], *, length: int) -> None:

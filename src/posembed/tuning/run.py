@@ -14,7 +14,6 @@ from posembed.checkpoints.live import resize_model_
 from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED, Resize, plan_resize, resize_checkpoint
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import check, device_named, is_list, is_path
-from posembed.evaluation.measures import MEASUREMENTS
 from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, Prompt
 from posembed.evaluation.runnable import Runnable, open_runnable
@@ -35,8 +34,6 @@ OTHERS = (
     "fine-tune the checkpoint that has the model's head, or resize this one and train it yourself, as "
     "examples/tune_resized.py does (docs/checkpoints.md)"
 )
-FEWEST_HELD_OUT = 5
-"""The smallest number of documents to measure on: with fewer, an interval tells little."""
 PROBED = 3
 """Windows that are timed before a fine-tuning, after one that is not."""
 SHARE_OF_READING = 0.35
@@ -136,7 +133,6 @@ def plan_tuning(
         tokenizer,
         width=settings.length - around,
         around=around,
-        fewest=max(FEWEST_HELD_OUT, MEASUREMENTS[original.kind].fewest_texts),
         held_out=settings.held_out,
         seed=settings.seed,
     )

@@ -16,6 +16,8 @@ from posembed.errors import DataError
 from posembed.evaluation.texts import MOST_UNKNOWN, encode, read_documents
 from posembed.evaluation.ways import slices
 
+FEWEST = 10
+"""The smallest number of documents to train on, and to measure on."""
 MOST_HELD_OUT = 100
 """The largest number of documents to measure on: measuring more would take longer than it tells."""
 MOST_SHORT = 500
@@ -87,7 +89,14 @@ def read_texts(text: str | Path | Sequence[str | Path]) -> list[str]:
 
 
 def split(
-    documents: Iterable[str], tokenizer: Any, *, width: int, around: int, fewest: int, held_out: float, seed: int
+    documents: Iterable[str],
+    tokenizer: Any,
+    *,
+    width: int,
+    around: int,
+    held_out: float,
+    seed: int,
+    fewest: int = FEWEST,
 ) -> Texts:
     """Splits the documents of at least ``width`` tokens. Equal documents count once.
 
