@@ -47,11 +47,13 @@ def compared(tuned: Tuned, measure: Measure, best: Row) -> list[str]:
     return by_outcome("it", found, "document")
 
 
-RULE = (
-    "Only three rows were candidates, fixed before the measurement: the original in chunks, the same fine-tuning "
-    "at the old length in chunks, and the fine-tuned model on whole texts. The first of them is recommended unless "
-    "a later one is significantly better. Of many rows, the best is partly the best by chance."
-)
+def rule(tuned: Tuned) -> str:
+    candidates = "; ".join(spoken(tuned, row) for row in tuned.candidates)
+    return (
+        f"The candidates were fixed before the measurement, in the order of their costs: {candidates}. The first of "
+        "them is recommended unless a later one is significantly better. Of many rows, the best is partly the best by "
+        "chance."
+    )
 
 
 def kept(tuned: Tuned) -> list[str]:
@@ -71,7 +73,7 @@ def how(tuned: Tuned) -> list[str]:
         *kept(tuned),
         f"Trained: {TRAINED[settings.train]}; {tuned.steps:,} steps of {settings.batch} windows of {tuned.length:,} "
         f"tokens. The fine-tuning at the old length read the same windows in pieces, in as many steps.{seeds}",
-        RULE,
+        rule(tuned),
     ]
 
 
@@ -109,13 +111,14 @@ def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
         "train old": f"the same fine-tuning at {old:,} tokens",
         "measure": "measuring",
     }
-    times = [f"{what}: {duration(estimate[name])}" for name, what in parts.items() if name in estimate]
+    times = [f"{what}: {duration(estimate[name])}" for name, what in parts.items() if estimate.get(name)]
+    used = "only searched" if plan.original.kind == "sentences" else "not used"
     total = duration(sum(seconds for name, seconds in estimate.items() if name != "steps"))
     return [
         f"{plan.source}: from {old:,} to {settings.length:,} tokens. Trained: {TRAINED[settings.train]}.",
         f"Documents with {settings.length:,} tokens: {trained + held_out:,}. {held_out:,} of them are held out to "
         f"measure the result, {trained:,} are trained on, in {len(texts.windows):,} windows. Shorter documents, which "
-        f"are only searched: {len(texts.short):,}.",
+        f"are {used}: {len(texts.short):,}.",
         f"{steps:,} steps of {settings.batch} windows, so that each window is read "
         f"{items / len(texts.windows):.1f} times.",
         f"Estimated times on this machine: {'; '.join(times)}. In all: about {total}.",

@@ -32,6 +32,7 @@ MOST_HELD_OUT = 100
 """The largest number of held-out windows: measuring more would take longer than it tells."""
 SLIDING = {"sliding windows": "sliding"}
 """The best way to read at the old length, as a baseline in addition to those of an evaluation."""
+NOTE = "Sliding windows overlap by half. Each token counts once, in the window that gives it the more context."
 NOT_PREDICTED = -100
 SHARE_OF_MASK, SHARE_OF_RANDOM = 0.8, 0.1
 """Of the predicted tokens of a masked language model, the shares that become the mask token and a random token."""
@@ -113,7 +114,7 @@ class Language:
             f"{len(sample.ids):,} windows of {lengths[-1]:,} tokens from {len(set(documents)):,} held-out documents; "
             f"{measurement.note.format(setting).replace('each text', 'each window')}."
         )
-        notes = (how, *notes_on(runnables, {}, rows, lengths))
+        notes = (how, NOTE, *notes_on(runnables, {}, rows, lengths))
         # The loss that is trained comes first, and so decides which row is recommended.
         measures = tuple(each.name for each in sorted(measurement.measures, key=lambda each: not each.perplexity))
         where = device_named(self.setup.device)
