@@ -28,7 +28,7 @@ class Staging:
 
     def refuse_other(self) -> None:
         """Raises CheckpointError if the folder holds another fine-tuning, and names what differs."""
-        if not self.path.exists():
+        if not self.path.exists() or self.is_new():
             return
         try:
             known = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
@@ -42,6 +42,10 @@ class Staging:
                 f"{self.path} holds an unfinished fine-tuning, which differs in {', '.join(differs)}; repeat its "
                 "command to continue it, choose another OUT, or remove that folder"
             )
+
+    def is_new(self) -> bool:
+        """Returns whether the folder is empty: a process that was killed at once left it."""
+        return self.path.is_dir() and all(path.name.startswith(".") for path in self.path.iterdir())
 
     def open(self) -> None:
         """Creates the folder. Raises CheckpointError if it cannot be written."""
