@@ -156,6 +156,7 @@ def test_another_run_is_not_continued(folder: Path) -> None:
     def stop(name: str, done: int, total: int) -> None:
         raise KeyboardInterrupt
 
+    Path(".out.tune").mkdir()  # as if killed at once
     with pytest.raises(KeyboardInterrupt):
         tune(progress=stop)
     with pytest.raises(CheckpointError, match=r"differs in batch \(2, now 4\); repeat its command"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import CheckpointError
-from posembed.files import leftovers, reason, remove, write_text
+from posembed.files import reason, remove, write_text
 from posembed.tuning.settings import TuneSettings
 
 SETTINGS, STATE = "settings.json", "state.json"
@@ -28,12 +28,10 @@ class Staging:
 
     def refuse_other(self) -> None:
         """Raises CheckpointError if the folder holds another fine-tuning, and names what differs."""
-        settings = self.path / SETTINGS
-        begun = leftovers(settings)  # of a kill before the settings were written
-        if not self.path.exists() or (self.path.is_dir() and sorted(self.path.iterdir()) == begun):
+        if not self.path.exists() or self.is_new():
             return
         try:
-            known = json.loads(settings.read_text(encoding="utf-8"))
+            known = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
             earlier, hashes = dict(known["settings"]), dict(known["hashes"])
         except (OSError, ValueError, KeyError, TypeError):
             raise CheckpointError(f"{self.path}: not the folder of a fine-tuning; remove it yourself") from None
@@ -44,6 +42,10 @@ class Staging:
                 f"{self.path} holds an unfinished fine-tuning, which differs in {', '.join(differs)}; repeat its "
                 "command to continue it, choose another OUT, or remove that folder"
             )
+
+    def is_new(self) -> bool:
+        """Returns whether the folder is empty: a process that was killed at once left it."""
+        return self.path.is_dir() and all(path.name.startswith(".") for path in self.path.iterdir())
 
     def open(self) -> None:
         """Creates the folder. Raises CheckpointError if it cannot be written."""
