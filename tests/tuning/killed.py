@@ -2,12 +2,13 @@
 
     PYTHONPATH=src:tests python -m tuning.killed --kills 10
 
-The processes are forks of this one, which has imported transformers but has not run anything.
+The processes are forks of this one, which has one thread and has imported everything.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import os
@@ -31,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from evaluated_models import save_causal, save_encoder, write_texts
 from posembed.errors import PosEmbedError
+from posembed.evaluation.runnable import open_runnable
 from posembed.tuning import trainer
 from posembed.tuning.run import tune_checkpoint
 
@@ -75,7 +77,6 @@ def in_a_fork(
         status = 1
         try:
             os.chdir(folder)
-            torch.set_num_threads(1)
             result = run(lambda name, done: os.write(write, f"{name} {done}\n".encode()) and None)
             os.write(write, f"= {json.dumps(result)}\n".encode())
             status = 0
@@ -105,13 +106,12 @@ def never(seen: list[str]) -> int:
 
 
 def prepare(folder: Path, kind: str) -> None:
-    """Writes the model and the texts, in a fork."""
-
-    def write(on_step: Any) -> None:
-        {"causal": save_causal, "sentences": save_encoder}[kind](folder / "model", positions=24)
-        write_texts(folder / "texts", number=30, words=100)
-
-    assert in_a_fork(folder, write, stop=never).status == 0
+    """Writes the model and the texts. Does once what each fork would do, such as importing the model's code."""
+    torch.set_num_threads(1)
+    {"causal": save_causal, "sentences": save_encoder}[kind](folder / "model", positions=24)
+    write_texts(folder / "texts", number=30, words=100)
+    open_runnable(folder / "model").model("cpu")
+    gc.freeze()
 
 
 def weights(folder: Path) -> dict[str, str]:
@@ -172,21 +172,12 @@ def interrupted_runs(
     return [*happened, "finished: the same weights and values as without an interruption, to the last bit"]
 
 
-def imports() -> None:
-    """Imports what a fine-tuning imports, so that the forks need not."""
-    import accelerate  # noqa: F401
-    import scipy.stats  # noqa: F401
-    import transformers.models.bert.modeling_bert
-    import transformers.models.gpt2.modeling_gpt2  # noqa: F401
-
-
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--kills", type=int, default=10)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--kind", choices=["causal", "sentences"], default="causal")
     given = options.parse_args()
-    imports()
     own = {"objective": with_dropout} if given.kind == "causal" else {"passage": 6, "query": 6}
     with tempfile.TemporaryDirectory() as place:
         interruptions = [KILL] * given.kills

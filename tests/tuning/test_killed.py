@@ -21,10 +21,9 @@ warnings.simplefilter("default")
 sys.path[:0] = ["{TESTS}", "{TESTS}/tuning"]
 import killed
 
-killed.imports()
 happened = killed.interrupted_runs(
     killed.Path("runs"),
-    [100, 2_000, 20_000, killed.KILL, 80_000, killed.KILL, killed.KILL],
+    [100, 20_000, killed.KILL, 80_000, killed.KILL, killed.KILL],
     seed=2,
     kind="causal",
     objective=killed.with_dropout,
@@ -41,13 +40,13 @@ def test_interruptions_leave_no_trace_in_the_weights(tmp_path: Path) -> None:
     kills = [line for line in interrupted if line.startswith("killed after")]
     errors = [line for line in interrupted if line not in kills]
     assert len(kills) == 3
-    assert len(errors) == 4
+    assert len(errors) == 3
     assert errors[0].startswith("RunFolderError: .out.tune/settings.json cannot be written: ")
     for error in errors[1:]:
         assert error.startswith("CheckpointError: .out.tune")
         assert "cannot be written: " in error
         assert error.endswith("make room, and repeat the command; it continues from .out.tune")
-    assert "PyTorch cannot write a checkpoint there; the disk may be full" in errors[3]
+    assert "PyTorch cannot write a checkpoint there; the disk may be full" in errors[2]
     assert finished == "finished: the same weights and values as without an interruption, to the last bit"
 
 
