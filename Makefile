@@ -57,7 +57,9 @@ bench-length: .venv/dev
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@touch $@ .venv/base
 
-# Python compiles what the tests import; pip would compile everything that it installs.
+# Python compiles what the tests import, once for all their processes; pip would compile everything that it installs.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Peers of our tests: timm asks for torchvision, which its code for position tables does without, and what
 # x-transformers asks for would bring more than its encodings need.
 PEERS := timm x-transformers loguru einops einx torch-einops-utils frozendict

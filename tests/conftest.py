@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # workers share the cores; each taking all would have them wait
     share = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -11,11 +12,14 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # workers share the cores; each t
 import pytest
 import torch
 
+seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
+"""Where no GPU is, ``torch.manual_seed`` notes the whole call stack for one to come: as long as a small test."""
+
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     """Each test draws the same numbers, whichever ran before it."""
-    torch.manual_seed(0)
+    seed(0)
 
 
 @pytest.fixture
@@ -45,3 +49,13 @@ def pytest_configure(config: pytest.Config) -> None:
         checked += ["kernels.operator", "kernels.plain", "kernels.pieces"]
         modules = [f"posembed.{name}" for name in checked]
         jaxtyping.install_import_hook(modules, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay to the end, so the garbage collector need not look at them again and again."""
+    gc.disable()
+    found = yield
+    gc.enable()
+    gc.freeze()
+    return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from fresh_process import run_fresh
 
 PAGE = Path(__file__).parents[1] / "docs" / "coming-from.md"
 NAMES = """
@@ -29,6 +29,5 @@ def test_every_call_in_a_table_runs(tmp_path: Path) -> None:
     code = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     shown = calls(text)
     assert len(shown) > 30
-    command = [sys.executable, "-W", "error", "-c", "\n".join([*code, NAMES, *shown])]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    status, printed = run_fresh("\n".join([*code, NAMES, *shown]), tmp_path)
+    assert status == 0, printed

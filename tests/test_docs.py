@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fresh_process import run_fresh
-from run_page import WITH_OUTPUTS
+from run_page import WITH_OUTPUTS, shorter
 from timm_peer import vision_transformer
 
 ROOT = Path(__file__).parents[1]
@@ -85,7 +85,7 @@ def test_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) ->
     if code:
         if page.name == "transformers.md":
             pytest.importorskip("transformers", minversion="5")
-        status, printed = run_fresh("\n".join(code), tmp_path)
+        status, printed = run_fresh(shorter("\n".join(code)), tmp_path)
         assert status == 0, printed
 
 

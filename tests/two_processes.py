@@ -1,10 +1,12 @@
-"""A test file started twice, as two gloo processes that check what they see and end with 0."""
+"""A test file started as two gloo processes, which check what they see and end with 0."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,35 +15,48 @@ import torch.distributed as dist
 WORLD_SIZE = 2
 
 
-def start_twice(file: str, store: Path) -> None:
-    """Run ``file`` as both processes; fail with what they said unless both end with 0."""
+def start_both(file: str, store: Path) -> None:
+    """Run ``file`` as a process that becomes both; fail with what they said unless both end with 0."""
     import posembed
 
     folders = [str(Path(posembed.__file__).parents[1]), str(Path(__file__).parent)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, file, str(rank), str(store)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(WORLD_SIZE)
-    ]
+    with subprocess.Popen(
+        [sys.executable, file, str(store)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as first:
+        try:
+            said = first.communicate(timeout=120)[0]
+        except BaseException:
+            os.killpg(first.pid, signal.SIGKILL)
+            raise
+    assert first.returncode == 0, said
+
+
+def be_both(check: Callable[[int], None]) -> None:
+    """What such a file does when it is started: ``check(rank)`` in two processes, inside the group of both."""
+    second = os.fork()  # after the imports, which are most of the time, and before any thread
+    rank, store = int(not second), sys.argv[1]
     try:
-        said = [process.communicate(timeout=120)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * WORLD_SIZE, "\n".join(said)
+        be_one_of_two(check, rank, store)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush(), sys.stderr.flush()
+    if second:
+        if status:
+            os.kill(second, signal.SIGKILL)  # it would wait for this one
+        status = status or os.waitstatus_to_exitcode(os.waitpid(second, 0)[1])
+    os._exit(status)  # PyTorch's own threads may abort an interpreter that shuts down
 
 
-def be_one_of_two(check: Callable[[int], None]) -> None:
-    """What such a file does when it is started: ``check(rank)`` inside the group of both."""
-    rank, store = int(sys.argv[1]), sys.argv[2]
+def be_one_of_two(check: Callable[[int], None], rank: int, store: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD_SIZE)
     check(rank)
     dist.barrier()  # neither leaves while the other still talks to it
     dist.destroy_process_group()
-    os._exit(0)  # all is checked; PyTorch's own threads may abort an interpreter that shuts down

@@ -1,6 +1,6 @@
 """An input layer whose tables are sharded over two gloo processes (FSDP2) trains as it does in one.
 
-The test starts this file twice; each process checks what it sees and ends with 0.
+The test starts this file as two processes; each checks what it sees and ends with 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.distributed.fsdp import fully_shard
 
 from posembed.inputs import BertInput
 from posembed.kernels import pieces
-from two_processes import WORLD_SIZE, be_one_of_two, start_twice
+from two_processes import WORLD_SIZE, be_both, start_both
 
 
 def trained(model: nn.Module, batches: list[Tensor]) -> nn.Module:
@@ -55,8 +55,8 @@ def main(rank: int) -> None:
 
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
-    start_twice(__file__, tmp_path / "store")
+    start_both(__file__, tmp_path / "store")
 
 
 if __name__ == "__main__":
-    be_one_of_two(main)
+    be_both(main)

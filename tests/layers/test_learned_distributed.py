@@ -1,6 +1,6 @@
 """Two gloo processes give one process's numbers: DDP, FSDP2, and a sequence divided between them.
 
-The test starts this file twice; each process checks what it sees and ends with 0.
+The test starts this file as two processes; each checks what it sees and ends with 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from posembed import PADDING, LearnedPositionalEmbedding, PositionError, TableLayout, positions
-from two_processes import WORLD_SIZE, be_one_of_two, start_twice
+from two_processes import WORLD_SIZE, be_both, start_both
 
 BATCH, LENGTH, DIM = 4, 8, 6
 
@@ -104,8 +104,8 @@ def main(rank: int) -> None:
 
 
 def test_two_processes_give_one_processs_numbers(tmp_path: Path) -> None:
-    start_twice(__file__, tmp_path / "store")
+    start_both(__file__, tmp_path / "store")
 
 
 if __name__ == "__main__":
-    be_one_of_two(main)
+    be_both(main)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 import posembed
 from every_layer import LAYERS, SMALL, tensors
+from fresh_process import run_fresh
 from posembed import (
     ArgumentError,
     ExtendedPositionalEmbedding,
@@ -117,7 +117,7 @@ def test_input_layers_take_nothing_by_place_but_the_tokens(name: str) -> None:
 
 @pytest.mark.parametrize("target", ["Embedding.forward", "LayerNorm.forward", "Module._call_impl", "Module.__call__"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_patched_class_is_called(target: str, when: str) -> None:
+def test_a_patched_class_is_called(target: str, when: str, tmp_path: Path) -> None:
     """Whether it was patched before posembed was imported or after."""
     patch = f"""
 kind, name = torch.nn.{target.split(".")[0]}, "{target.split(".")[1]}"
@@ -132,8 +132,8 @@ setattr(kind, name, patched)
     code += "BertInput(vocab_size=10, max_len=600, dim=1024).eval()(torch.zeros(1, 600, dtype=torch.int64))\n"
     wanted = "LayerNorm" if target.startswith("LayerNorm") else "TokenEmbedding"
     code += f"assert {wanted!r} in seen, seen\n"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    status, printed = run_fresh(code, tmp_path)
+    assert status == 0, printed
 
 
 def test_a_function_mode_sees_every_call() -> None:

@@ -1,6 +1,6 @@
 """Every public layer with its parameters, from the meta device to two gloo processes (FSDP2) and in DDP.
 
-The test starts this file twice; each process checks what it sees and ends with 0.
+The test starts this file as two processes; each checks what it sees and ends with 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from every_layer import LAYERS, SMALL, Size, loss_of, tensors
-from two_processes import WORLD_SIZE, be_one_of_two, start_twice
+from two_processes import WORLD_SIZE, be_both, start_both
 
 LEARNED = [name for name, case in LAYERS.items() if list(case.make(SMALL).parameters())]
 
@@ -85,8 +85,8 @@ def main(rank: int) -> None:
 
 
 def test_sharded_it_is_whole(tmp_path: Path) -> None:
-    start_twice(__file__, tmp_path / "store")
+    start_both(__file__, tmp_path / "store")
 
 
 if __name__ == "__main__":
-    be_one_of_two(main)
+    be_both(main)

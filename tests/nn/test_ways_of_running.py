@@ -1,6 +1,6 @@
 """Every encoding in a model that is compiled, exported, in bfloat16, sharded over two gloo processes (FSDP2), or saved.
 
-The sharded test starts this file twice; each process checks what it sees and ends with 0.
+The sharded test starts this file as two processes; each checks what it sees and ends with 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
 from posembed.nn.encodings import names_for
-from two_processes import WORLD_SIZE, be_one_of_two, start_twice
+from two_processes import WORLD_SIZE, be_both, start_both
 
 DIM, HEADS, LENGTH = 16, 4, 16
 DECODERS = names_for("decoder")
@@ -186,8 +186,8 @@ def main(rank: int) -> None:
 
 
 def test_sharded_it_is_whole(tmp_path: Path) -> None:
-    start_twice(__file__, tmp_path / "store")
+    start_both(__file__, tmp_path / "store")
 
 
 if __name__ == "__main__":
-    be_one_of_two(main)
+    be_both(main)

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import atexit
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -89,12 +92,20 @@ FOLDERS: dict[str, Callable[[Path], object]] = {
 """How the run folder of each page is made."""
 
 
-def texts_of(name: str, folder: Path) -> dict[Path, str]:
-    """Makes a run folder; returns the text of its page and what the terminal shows, by the file that keeps it."""
+@cache
+def written(name: str) -> Path:
+    """The page of a run folder, in this folder; both are made once for all who read them."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
     FOLDERS[name](folder)
-    page = page_text(write_report(folder).read_text(encoding="utf-8"))
+    return write_report(folder)
+
+
+def texts_of(name: str) -> dict[Path, str]:
+    """Returns the text of a page and what the terminal shows, by the file that keeps it."""
+    page = page_text(written(name).read_text(encoding="utf-8"))
     question: Any = QUESTIONS[name]
-    runs: RunFolder[Any] = RunFolder(folder, question.Spec)
+    runs: RunFolder[Any] = RunFolder(written(name).parent, question.Spec)
     summary = question.summarise(runs.results(), folder=runs)
     page_maker = page_of(question)
     terminal = as_text(
@@ -108,6 +119,5 @@ def texts_of(name: str, folder: Path) -> dict[Path, str]:
 
 if __name__ == "__main__":
     for name in FOLDERS:
-        with tempfile.TemporaryDirectory() as made:
-            for file, text in texts_of(name, Path(made)).items():
-                file.write_text(text, encoding="utf-8")
+        for file, text in texts_of(name).items():
+            file.write_text(text, encoding="utf-8")

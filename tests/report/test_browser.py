@@ -20,7 +20,7 @@ from posembed.evaluation.results import Evaluation, Row
 from posembed.report.checkpoint import write_checkpoint_page
 from posembed.report.evaluation import write_evaluation_page
 from posembed.report.questions import write_report
-from report.golden import FOLDERS
+from report.golden import FOLDERS, written
 from tiny_models import TEXT, saved, tiny_model
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: the page was not looked at")
@@ -34,13 +34,15 @@ class Seen:
     console: list[str]
 
 
-def look_at(page: Path, folder: Path, *widths: int) -> Seen:
+def look_at(pages: list[Path], folder: Path, *widths: int) -> list[Seen]:
+    """Opens the pages together, in one browser. Their messages are in one console."""
     harness = Path(__file__).with_name("browser.html").as_uri()
-    asked = urlencode([("page", page.as_uri()), *(("width", width) for width in widths)])
+    asked = urlencode([*(("page", page.as_uri()) for page in pages), *(("width", width) for width in widths)])
     shown, console = opened(f"{harness}?{asked}", folder)
     found = re.search(r"<pre>(.*?)</pre>", shown, re.DOTALL)
     assert found is not None, shown
-    return Seen(json.loads(html.unescape(found[1])), console)
+    measured = json.loads(html.unescape(found[1]))
+    return [Seen(measured[page.as_uri()], console) for page in pages]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     folder = tmp_path_factory.mktemp("browser")
     results = [*runs(2), run("none", (4.2, 80.0, 3000.0, 2e7)), run("sinusoidal+window", (3.9, 8.0, 20.0, 50.0))]
     results.append(run("rope+window", failure="the loss was nan at step 84 of 700; try a lower learning rate"))
-    return look_at(write_report(save(folder / "runs", results).path), folder, 1100, 400)
+    [seen] = look_at([write_report(save(folder / "runs", results).path)], folder, 1100, 400)
+    return seen
 
 
 def test_no_console_message(seen: Seen) -> None:
@@ -78,42 +81,39 @@ def test_every_figure_is_there_whole_and_legible(seen: Seen, width: str) -> None
         assert figure["smallest"] >= 8
 
 
-@pytest.mark.parametrize("name", FOLDERS)
-def test_the_page_of_every_question_fits(name: str, tmp_path: Path) -> None:
-    FOLDERS[name](tmp_path / "run")
-    page = write_report(tmp_path / "run")
-    shown = look_at(page, tmp_path, 1200, 400)
-    assert shown.console == []
-    for width in ("1200", "400"):
-        assert shown.by_width[width]["overflow"] == 0
-        for figure in shown.by_width[width]["figures"]:
-            assert figure["cut"] == []
-            assert figure["smallest"] >= 8
-    hidden = {title: pixels for title, pixels in shown.by_width["1200"]["tables"].items() if pixels > 0}
-    assert hidden == {}, "columns out of sight in a window on a desk"
+def test_the_page_of_every_question_fits(tmp_path: Path) -> None:
+    pages = look_at([written(name) for name in FOLDERS], tmp_path, 1200, 400)
+    for name, shown in zip(FOLDERS, pages, strict=True):
+        assert shown.console == []
+        for width in ("1200", "400"):
+            assert shown.by_width[width]["overflow"] == 0, name
+            for figure in shown.by_width[width]["figures"]:
+                assert figure["cut"] == [], name
+                assert figure["smallest"] >= 8, name
+        hidden = {title: pixels for title, pixels in shown.by_width["1200"]["tables"].items() if pixels > 0}
+        assert hidden == {}, f"{name}: columns out of sight in a window on a desk"
 
 
 def test_pages_about_checkpoints(tmp_path: Path) -> None:
     """A line of positions and a grid, and an evaluation with many rows, as narrow as a telephone."""
     line = tiny_model("bert", TEXT)
     vit = ViTModel(ViTConfig(image_size=(32, 96), patch_size=16, hidden_size=32, intermediate_size=16, **LAYERS))
-    for name, model, figures in (("line", line, 5), ("grid", vit, 3)):
-        page = write_checkpoint_page(inspect_checkpoint(saved(model, tmp_path / name)), tmp_path / f"{name}.html")
-        fits(look_at(page, tmp_path, 400), figures)
+    pages = [
+        write_checkpoint_page(inspect_checkpoint(saved(model, tmp_path / name)), tmp_path / f"{name}.html")
+        for name, model in (("line", line), ("grid", vit))
+    ]
     values = {"recall at 1": {512: (1.0, 0.0, 1.0), 2048: (1.0, 0.0, 0.5)}}
     rows = [Row(f"a-checkpoint-{n}", "", None, "", values) for n in range(9)]
     rows.append(Row("a-checkpoint-1", "chunked at 512", None, "", values))
     evaluation = Evaluation("sentences", ("recall at 1",), (512, 2048), 3, tuple(rows), ())
-    fits(look_at(write_evaluation_page(evaluation, tmp_path / "evaluation.html"), tmp_path, 400), 1)
-
-
-def fits(seen: Seen, figures: int) -> None:
-    assert seen.console == []
-    assert seen.by_width["400"]["overflow"] == 0
-    assert len(seen.by_width["400"]["figures"]) == figures
-    for figure in seen.by_width["400"]["figures"]:
-        assert figure["cut"] == []
-        assert figure["smallest"] >= 8
+    pages.append(write_evaluation_page(evaluation, tmp_path / "evaluation.html"))
+    for seen, figures in zip(look_at(pages, tmp_path, 400), (5, 3, 1), strict=True):
+        assert seen.console == []
+        assert seen.by_width["400"]["overflow"] == 0
+        assert len(seen.by_width["400"]["figures"]) == figures
+        for figure in seen.by_width["400"]["figures"]:
+            assert figure["cut"] == []
+            assert figure["smallest"] >= 8
 
 
 def test_what_is_wrong_would_be_seen(tmp_path: Path) -> None:
@@ -125,7 +125,10 @@ def test_what_is_wrong_would_be_seen(tmp_path: Path) -> None:
         '<text x="90" y="20" font-size="5">cut</text></svg></figure><script>console.error("broken")</script>',
         encoding="utf-8",
     )
-    bad = look_at(page, tmp_path, 400)
+    good = page.with_name("good.html")
+    good.write_text('<!doctype html><link rel="icon" href="data:,">short', encoding="utf-8")
+    bad, beside = look_at([page, good], tmp_path, 400)
+    assert beside.by_width["400"]["overflow"] == 0
     assert any("broken" in line for line in bad.console)
     assert bad.by_width["400"]["overflow"] > 400
     (figure,) = bad.by_width["400"]["figures"]

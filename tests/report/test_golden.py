@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from report.golden import FOLDERS, texts_of
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_it_reads_as_it_did(name: str, tmp_path: Path) -> None:
-    for file, text in texts_of(name, tmp_path).items():
+def test_it_reads_as_it_did(name: str) -> None:
+    for file, text in texts_of(name).items():
         assert text == file.read_text(encoding="utf-8")

@@ -200,7 +200,7 @@ class TunePlan:
         return False
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON: what would be trained, on how many documents, and the time in seconds."""
+        """Returns plain values for JSON: the settings, and the numbers of documents and windows."""
         return {
             "settings": self.settings.to_dict(),
             "old_length": self.setup.old_length,

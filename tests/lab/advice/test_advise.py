@@ -6,6 +6,7 @@ import inspect
 import itertools
 import json
 import math
+from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -52,7 +53,9 @@ def grid_of_needs() -> list[Needs]:
     return found
 
 
-GRID = [(needs, recommend(needs, PUBLISHED)) for needs in grid_of_needs()]
+@cache
+def grid() -> list[tuple[Needs, Advice]]:
+    return [(needs, recommend(needs, PUBLISHED)) for needs in grid_of_needs()]
 
 
 def chosen_of(advice: Advice) -> Option:
@@ -61,7 +64,7 @@ def chosen_of(advice: Advice) -> Option:
 
 
 def test_the_recommended_option_meets_the_needs() -> None:
-    for needs, advice in GRID:
+    for needs, advice in grid():
         name, longer = advice.recommendation, needs.longest is None or needs.longest > needs.length
         held = needs.checkpoint
         if name == "keep":
@@ -100,7 +103,7 @@ def significantly_better(kind: str, ours: tuple[float, ...], theirs: tuple[float
 
 
 def test_nothing_that_meets_the_needs_measured_better() -> None:
-    for needs, advice in GRID:
+    for needs, advice in grid():
         if advice.recommendation in ("keep", "resize"):
             continue
         study = next(s for s in PUBLISHED if MEASURES[s.kind].name.endswith(advice.measure))
@@ -114,7 +117,7 @@ def test_nothing_that_meets_the_needs_measured_better() -> None:
 
 def test_every_encoding_that_is_ever_best_is_recommended_for_some_needs() -> None:
     """Best: of the encodings that a decoder can use at a length, with or without a window, retrieval or parameters."""
-    recommended = {advice.recommendation for _, advice in GRID}
+    recommended = {advice.recommendation for _, advice in grid()}
     passkey = next(study for study in PUBLISHED if study.kind == "passkey")
     for study in (study for study in PUBLISHED if study.kind != "passkey"):
         for length in study.lengths:
@@ -140,7 +143,7 @@ def test_every_encoding_that_is_ever_best_is_recommended_for_some_needs() -> Non
 
 
 def test_far_tokens_are_found_by_what_is_recommended_for_them() -> None:
-    for needs, advice in GRID:
+    for needs, advice in grid():
         if needs.far and needs.use == "decoder":
             chosen = chosen_of(advice)
             assert chosen.found is not None
@@ -150,7 +153,7 @@ def test_far_tokens_are_found_by_what_is_recommended_for_them() -> None:
 
 
 def test_every_encoding_is_an_option_with_its_parameters() -> None:
-    for needs, advice in GRID:
+    for needs, advice in grid():
         names = {each.name for each in advice.options} - {"keep", "resize"}
         assert names == set(names_of(needs.use))
         for option in advice.options:
@@ -183,7 +186,7 @@ def test_guides_and_where_the_evidence_departs_from_them() -> None:
         assert found is not None
         assert found[0] == names
     assert guides_say(needs_of(grid=(7, 7))) is None
-    for needs, advice in GRID:
+    for needs, advice in grid():
         found = guides_say(needs)
         scaled = needs.checkpoint is not None and needs.checkpoint.length is None
         departs = found is not None and not scaled and advice.recommendation not in (*found[0], "keep", "resize")
@@ -212,8 +215,8 @@ def test_checkpoints() -> None:
     assert far.recommendation.startswith("rope-")
     assert far.reasons[0].endswith("of the encodings that meet your other needs")  # no passkeys of RoPE's scalings
     assert "whether it retrieves far tokens was not measured" in far.caveats
-    grid = recommend(needs_of(grid=(14, 14), longest_grid=(24, 24), checkpoint=Existing(196, (14, 14))), PUBLISHED)
-    assert grid.recommendation == "resize"
+    images = recommend(needs_of(grid=(14, 14), longest_grid=(24, 24), checkpoint=Existing(196, (14, 14))), PUBLISHED)
+    assert images.recommendation == "resize"
 
 
 def test_what_goes_past_the_evidence_is_said() -> None:
@@ -268,7 +271,7 @@ def test_equal_measurements_are_decided_by_use_and_then_by_parameters() -> None:
 @pytest.mark.parametrize("use", ["decoder", "encoder", "images"])
 def test_reach_is_stated_only_where_it_was_measured(use: str) -> None:
     measured = {row.encoding for study in PUBLISHED if study.kind == "passkey" for row in study.rows}
-    for needs, advice in GRID:
+    for needs, advice in grid():
         if needs.far and needs.use == use and advice.recommendation not in ("keep", "resize"):
             text = " ".join((*advice.reasons, *advice.caveats))
             assert ("% of the passkeys" in text) == (use == "decoder" and advice.recommendation in measured)

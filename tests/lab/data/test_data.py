@@ -100,7 +100,7 @@ def test_what_the_lab_writes_is_not_read_wherever_it_is(
     if question == "cost":
         save_cost(cost, folder)
     else:
-        write_runs(folder, made_up_runs())
+        write_runs(folder, made_up_runs()[:2])
         (folder / "tracking" / "wandb").mkdir(parents=True)
         (folder / "tracking" / "wandb" / "output.log").write_text("a log\n")
         (folder / "results" / ".KEY.json.01234567.partial").write_text("half a resu")

@@ -157,7 +157,8 @@ def test_a_disk_that_is_full(most: int, text: Path, tmp_path: Path) -> None:
         "import resource, sys; from posembed.cli import main; sys.argv[0] = 'posembed'; "
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most})); main()"
     )
-    done = subprocess.run([sys.executable, "-c", limited, *command], capture_output=True, text=True)
+    # -B: of a module that Python compiles, half would be kept.
+    done = subprocess.run([sys.executable, "-B", "-c", limited, *command], capture_output=True, text=True)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "cannot be written" in done.stderr

@@ -57,6 +57,7 @@ def candidates(needs: Needs) -> list[Candidate]:
     return [candidate(name, needs.use, sizes) for name in names_of(needs.use)]
 
 
+@cache
 def candidate(name: str, use: Use, sizes: Sizes) -> Candidate:
     base, suffixes = split_name(name, use)
     title = ENCODINGS[base].line + (" (under a causal window)" if suffixes else "")
