@@ -28,7 +28,7 @@ from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import padded, pieces, seeded, window_of
 from posembed.tuning.objectives import Progress, Setup
 
-MOST_HELD_OUT = 100
+MOST_MEASURED = 100
 """The largest number of held-out windows: measuring more would take longer than it tells."""
 SLIDING = {"sliding windows": "sliding"}
 """The best way to read at the old length, as a baseline in addition to those of an evaluation."""
@@ -92,8 +92,8 @@ class Language:
             for number, document in enumerate(self.setup.texts.held_out)
             for start in range(0, len(document.ids) - width + 1, width)
         ]
-        step = max(1.0, len(found) / MOST_HELD_OUT)
-        documents, ids = zip(*(found[int(at * step)] for at in range(min(len(found), MOST_HELD_OUT))), strict=True)
+        step = max(1.0, len(found) / MOST_MEASURED)
+        documents, ids = zip(*(found[int(at * step)] for at in range(min(len(found), MOST_MEASURED))), strict=True)
         sample = Sample(torch.stack(ids), self.before, self.after, self.setup.tokenizer.mask_token_id)
         return list(documents), sample
 
