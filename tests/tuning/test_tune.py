@@ -235,7 +235,7 @@ def test_a_loss_that_is_not_finite(folder: Path) -> None:
         tune(objective=Diverging)
 
 
-def test_a_batch_that_does_not_fit_is_read_in_parts(finished: Finished, folder: Path) -> None:
+def test_ways_to_save_memory_do_not_change_the_result(finished: Finished, folder: Path) -> None:
     class Large(Sentences):
         most = 1
 
@@ -244,7 +244,7 @@ def test_a_batch_that_does_not_fit_is_read_in_parts(finished: Finished, folder: 
                 torch.empty(1 << 50)  # more than any machine has
             return super().loss(model, items, **how)
 
-    tune(objective=Large)
+    tune(objective=Large, checkpointing=True)
     whole, parts = (open_checkpoint(place / "out").tensors for place in (finished.folder, folder))
     for key in whole:
         torch.testing.assert_close(values_of(parts[key]), values_of(whole[key]), rtol=1e-4, atol=1e-5)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from posembed.checkpoints.edit import Edit
-from posembed.errors import CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tuning.settings import TuneSettings
@@ -96,7 +96,7 @@ def trainable(
     model.requires_grad_(False)
     without_dropout(model)
     if settings.checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        save_activations(model)
     by_key = {key: name for name, key in keys.items()}
     tables = [(by_key.get(change.key), change) for change in edit.tables]
     slow = [name for name, _ in model.named_parameters() if "pooler" not in name] if settings.train == "all" else []
@@ -120,6 +120,15 @@ def trainable(
     of_slow = [each for each in model.parameters() if each.requires_grad and all(each is not one for one in fast)]
     groups = [{"params": of_slow, "lr": settings.learning_rate}, {"params": fast, "lr": settings.rows_learning_rate}]
     return Trainable(model, keys, [group for group in groups if group["params"]])
+
+
+def save_activations(model: Any) -> None:
+    """Makes a model compute its activations again in the backward pass. Raises ArgumentError if it cannot."""
+    if not model.supports_gradient_checkpointing:
+        raise ArgumentError(f"checkpointing: {type(model).__name__} does not support it; leave it out")
+    # Version 5 of transformers has another name for it.
+    new, old = "activation_checkpointing_enable", "gradient_checkpointing_enable"
+    getattr(model, new if hasattr(model, new) else old)({"use_reentrant": False})
 
 
 def new_rows(module: Any, name: str, *, kept: int) -> nn.Parameter:

@@ -88,6 +88,8 @@ class StepTrainer(Trainer):
         parts: int,
     ) -> None:
         self.trained, self.objective, self.pieces, self.folder = trained, objective, (length, seed), folder
+        if str(device).startswith("cuda:"):
+            torch.cuda.set_device(device)  # the Trainer takes the current device
         on_gpu = (device is None and torch.cuda.is_available()) or str(device).startswith("cuda")
         arguments = TrainingArguments(
             output_dir=str(folder),
