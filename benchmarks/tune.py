@@ -167,7 +167,7 @@ def refuse_another_loss(plan: TunePlan, objective: Sentences) -> None:
         ours = objective.loss(
             plan.start("tuned").model("cpu"), range(len(numbers)), length=plan.settings.length, seed=0
         )
-        features = model.tokenize(texts_of(plan, numbers))
+        features = model.preprocess(texts_of(plan, numbers))
         theirs = AnswerLoss(model, objective)([features], torch.tensor(numbers))
     assert math.isclose(ours, theirs, rel_tol=1e-3), (ours, theirs)  # a window's text can begin within a word
 

@@ -177,6 +177,28 @@ def test_what_is_written_opens_in_transformers(folder: Path, tuned: dict[str, Tu
     assert not list(folder.glob(".*.tune"))
 
 
+@pytest.mark.parametrize("kind", ["causal", "masked"])
+def test_rows_keep_every_output_within_the_old_length(folder: Path, kind: str) -> None:
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    library = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}[kind]
+    out = f"rows-{kind}"
+    settings = {**SETTINGS, "train": "rows", "rows_learning_rate": 0.1}
+    tuned = tune_checkpoint(folder / kind, folder / out, folder / "texts", device="cpu", **settings)
+    before, after = (library.from_pretrained(folder / name).eval() for name in (kind, out))
+    for width in (1, 7, 24):
+        ids = torch.randint(5, len(VOCABULARY), (3, width))
+        assert torch.equal(before(input_ids=ids).logits, after(input_ids=ids).logits)
+    untrained = library.from_pretrained(folder / kind).eval()
+    posembed.resize_model_(untrained, length=50)
+    ids = torch.randint(5, len(VOCABULARY), (3, 50))
+    assert not torch.equal(untrained(input_ids=ids).logits, after(input_ids=ids).logits)
+    rows = {row.name: row for row in tuned.evaluation.rows}
+    for measure in tuned.evaluation.measures:
+        of_new, of_old = (rows[f"{folder / name}, sliding windows at 24"].by_text[measure] for name in (out, kind))
+        assert of_new == of_old
+
+
 def test_of_documents_keeps_the_mean_and_equals_plain_means() -> None:
     draw = torch.Generator().manual_seed(0)
     values = tuple(torch.randn(12, generator=draw, dtype=torch.float64).tolist())
