@@ -102,7 +102,9 @@ class Prepared:
         return self.task.description
 
     def plan(self) -> list[PlannedRun]:
-        """Returns the runs with their sizes and estimated times."""
+        """Returns the runs with their sizes and estimated times. Raises RunFolderError if the folder holds runs that
+        cannot be compared with them."""
+        self.folder.check(*self.specs)
         return plan(self.specs, self.task, self.accelerator)
 
     def run(self, watcher: Watcher | None = None) -> Comparison:

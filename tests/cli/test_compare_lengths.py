@@ -96,6 +96,18 @@ def test_a_tracker_is_looked_for_before_anything_trains(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("command", ["lengths --encodings rope", "inits --inits zero"])
+def test_commands_that_take_long_by_default_name_the_quick_preset(
+    command: str, posembed, text: Path, tmp_path: Path
+) -> None:
+    small = f"--data {text} --layers 1 --width 16 --heads 2 --train-length 8 --test-tokens 64 --batch 2 --dry-run"
+    lengths = " --test-lengths 8,16" if "lengths" in command else ""
+    for options, hint in (("", True), (" --preset quick", False), (" --steps 3", False)):
+        code, out, _ = posembed(f"compare {command} --out {tmp_path}/run {small}{lengths}{options}")
+        assert code == 0
+        assert ("The same with --preset quick takes minutes." in out) == hint
+
+
 def test_dry_run_trains_nothing(posembed, text: Path, tmp_path: Path) -> None:
     code, out, _ = posembed(f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --seeds 2 --dry-run")
     assert code == 0

@@ -290,6 +290,17 @@ def test_what_is_refused(call: Callable[[], object], message: str) -> None:
         call()
 
 
+def test_a_copy_of_a_memory_with_nan_is_the_same_memory() -> None:
+    broken = SOURCE.clone()
+    broken[1, 3:] = math.nan
+    in_two_steps({"memory": broken}, {"memory": broken.clone()})
+    for at in ((0, 0), (1, 3)):
+        other = broken.clone()
+        other[at] = 0.5 if other[at].isnan().any() else math.nan
+        with pytest.raises(ArgumentError, match="have read another memory"):
+            in_two_steps({"memory": broken}, {"memory": other})
+
+
 @torch.no_grad()
 def test_a_step_that_fails_leaves_the_memory_and_an_emptied_cache_takes_another() -> None:
     model = plain().double()

@@ -323,6 +323,12 @@ def split_name(name: str, use: Use = "decoder") -> tuple[str, frozenset[str]]:
     raise ArgumentError(f"{name!r} {reason}; choose from {names}")
 
 
+def needs_window(name: str) -> bool:
+    """Whether a decoder's encoding can be built only with a window."""
+    base, suffixes = split_name(name)
+    return base in ("rolling", "near-far") or "+window" in suffixes
+
+
 def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     """Builds the encoding with this name in ``ENCODINGS``, which may end in ``SUFFIXES``: "rope+window".
 

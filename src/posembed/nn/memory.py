@@ -89,11 +89,17 @@ class Memory(ChecksCalls):
         return across
 
     def is_same(self, other: Memory) -> bool:
-        """Whether the other memory has the same outputs, mask, positions and encoding."""
+        """Whether the other memory has the same outputs, mask, positions and encoding. NaN equals NaN: a copy of what a
+        broken encoder wrote is the same memory."""
         pairs = (self.x, other.x), (self.mask, other.mask), (self.keys.q_positions, other.keys.q_positions)
         return self.encoding is other.encoding and all(
-            a is b or (a is not None and b is not None and a.shape == b.shape and torch.equal(a, b)) for a, b in pairs
+            a is b or (a is not None and b is not None and a.shape == b.shape and equal(a, b)) for a, b in pairs
         )
+
+
+def equal(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of one shape have the same entries; NaN equals NaN."""
+    return torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 class CrossAttention(ChecksCalls, nn.Module):

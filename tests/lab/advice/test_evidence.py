@@ -75,6 +75,8 @@ def test_differences_are_paired() -> None:
     assert not differ(perplexity(5.0, 6.0), perplexity(5.0, 6.0))
     assert differ(perplexity(5.0), perplexity(5.2))
     assert not differ(perplexity(5.0), perplexity(5.1))
+    assert not differ(perplexity(5.0, 4.0, 4.0), perplexity(5.1))  # only the first seed is shared
+    assert differ(perplexity(5.0, 6.0), perplexity(5.1, 6.12001, 1.0))
     assert MEASURES["accuracy"].differ(Estimate(50.0, values=(50.0,)), Estimate(56.0, values=(56.0,)))
     assert not MEASURES["accuracy"].differ(Estimate(50.0, values=(50.0,)), Estimate(54.0, values=(54.0,)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.rows import RowSpec, bands, parts_of
 from posembed.lab.runs.results import RunFolder, result_from_json
+from posembed.nn.encodings import Sizes, encoding_by_name, names_for
 
 
 @pytest.fixture
@@ -47,6 +49,23 @@ def test_each_name_has_one_spelling(tmp_path: Path) -> None:
     assert canonical(str(plus)) == str(plus)
     [spec] = runs_of(dataclasses.replace(row_run("full").spec), [str(plus)], 1)
     assert (spec.lengths_name, spec.encoding, spec.train_length_counts) == (str(plus), "learned", ((5, 1),))
+
+
+def test_encodings_with_a_window_are_refused_with_the_reason() -> None:
+    def fails_without_window(name: str) -> bool:
+        try:
+            encoding_by_name(name, Sizes(dim=16, heads=2, max_len=8, longest=8, rope_factors=(1.0,) * 4))
+        except ArgumentError as error:
+            return "needs window" in str(error)
+        return False
+
+    check = QUESTIONS["rows"].check_name
+    for name in (*names_for("decoder"), *(f"{name}+window" for name in names_for("decoder"))):
+        if fails_without_window(name):
+            with pytest.raises(ArgumentError, match=f"'{re.escape(name)}' needs a window, and compare rows sets none"):
+                check(f"short+{name}")
+        else:
+            check(f"short+{name}")
 
 
 def test_each_run_has_its_own_lengths_and_encoding(data: str, tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from accelerate import Accelerator
 
 from asked import runs_of, shared
 from posembed import RunFolderError
+from posembed.comparison import Prepared
+from posembed.lab.advice.evidence import study_of_folder
+from posembed.lab.question import Conduct, Reading
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.classification import ImageSpec, TextSpec
 from posembed.lab.questions.lengths import LengthSpec
@@ -30,6 +33,7 @@ from posembed.lab.tasks.sharing import Rewriting
 from posembed.lab.tasks.task import draw_seed
 from posembed.report.questions import write_report
 
+REFUSED = r"holds runs \(seed 1\) .* same batches .*another folder"
 TINY = {"layers": 1, "width": 16, "heads": 2, "steps": 3, "batch": 6, "warmup": 1}
 
 
@@ -95,9 +99,14 @@ def test_an_earlier_folder_is_left_as_it_is_and_its_seed_0_stays_in_use(
     for file in (folder.path / "results").iterdir():
         earlier(file)
     before = contents(folder.path)
+    with pytest.raises(RunFolderError, match=REFUSED):
+        study_of_folder(folder.path)
     for names, seeds in ((["rope"], 2), (["rope"], 3), (["alibi"], 2)):
-        with pytest.raises(RunFolderError, match=r"holds runs \(seed 1\) .* same batches .*another --out"):
-            sweep(runs_of(spec, names, seeds), task, folder, accelerator)
+        specs = runs_of(spec, names, seeds)
+        with pytest.raises(RunFolderError, match=REFUSED):
+            Prepared(QUESTIONS["lengths"], task, specs, Reading(), Conduct(), folder, accelerator).plan()
+        with pytest.raises(RunFolderError, match=REFUSED):
+            sweep(specs, task, folder, accelerator)
         assert contents(folder.path) == before
 
     trained = Trained()
@@ -107,6 +116,7 @@ def test_an_earlier_folder_is_left_as_it_is_and_its_seed_0_stays_in_use(
     copy = RunFolder(shutil.copytree(folder.path, tmp_path / "copy"), LengthSpec)
     for file in copy.path.glob("*/*-seed-[1-9]*"):  # what the error says to delete
         file.unlink()
+    assert [row.seeds for row in study_of_folder(copy.path).rows] == [1, 1]
     results = sweep(runs_of(spec, ["rope"], 2), task, copy, accelerator, trained)
     assert trained.names == ["alibi, seed 0", "rope, seed 1"]
     assert [(r.spec, r.losses, r.measurements) for r in results] == [(r.spec, r.losses, r.measurements) for r in whole]

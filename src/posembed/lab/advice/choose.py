@@ -126,7 +126,8 @@ class Evidence:
             names = listed(
                 [f"{called(each.name)} with {measure.written(each.needed)}" for each in others if each.needed]
             )
-            alike = "do not differ significantly" if len(value.values) > 1 else "one run each does not tell apart"
+            single = any(len(each.needed.values) == 1 for each in equals if each.needed)
+            alike = "single runs do not tell apart" if single else "do not differ significantly"
             reasons.append(f"of the encodings that {alike}, it {why}; there is also {names}")
         if self.needs.far and chosen.found is not None and self.passkey is not None:
             at = self.passkey.measure.at.format(self.passkey.length_for(self.needs.factor))

@@ -50,12 +50,12 @@ class Measure:
         return -value.value if self.percent else value.value
 
     def differ(self, a: Estimate, b: Estimate) -> bool:
-        """Returns whether the 95% interval of the difference, paired by seed, excludes zero. Single runs differ if the
-        difference is more than ``chance``."""
+        """Returns whether the 95% interval of the difference, paired by seed, excludes zero. If one of the two has more
+        seeds, only those that both have count. Single runs differ if the difference is more than ``chance``."""
         change = (lambda value: value / 100) if self.percent else math.log
-        if len(a.values) != len(b.values) or len(a.values) < 2:
-            return abs(change(a.value) - change(b.value)) > self.chance
-        differences = [change(one) - change(other) for one, other in zip(a.values, b.values, strict=True)]
+        differences = [change(one) - change(other) for one, other in zip(a.values, b.values, strict=False)]
+        if len(differences) < 2:
+            return any(abs(difference) > self.chance for difference in differences)
         return any(differences) and estimate(differences).side_of(0) != "both"
 
 
@@ -134,7 +134,7 @@ def published_studies() -> list[Study]:
 
 def study_of_folder(folder: Path) -> Study:
     """Reads the runs of ``posembed compare lengths --out FOLDER``. Raises RunFolderError if the folder holds anything
-    else, and ArgumentError if no run is finished."""
+    else, or runs whose seeds share batches, and ArgumentError if no run is finished."""
     from posembed.lab.questions.lengths import Lengths
     from posembed.lab.runs.results import RunFolder, read_settings
 
@@ -144,7 +144,9 @@ def study_of_folder(folder: Path) -> Study:
         raise RunFolderError(
             f"{folder} holds runs of posembed compare {question}; advice needs runs of posembed compare lengths"
         )
-    results = RunFolder(folder, lengths.Spec).results()
+    runs = RunFolder(folder, lengths.Spec)
+    runs.refuse_shared_batches()
+    results = runs.results()
     if not any(result.measurements for result in results):
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
     summary = lengths.summarise(results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -45,6 +46,12 @@ class ProblemSpec(TrainingSpec):
     @property
     def longest(self) -> int:
         return tokens_read(self.problem, max(self.train_size, *self.test_sizes))
+
+    def shortened(self, tokens: int) -> ProblemSpec:
+        if self.train_length <= tokens:
+            return self
+        size = max(self.train_size * tokens // self.train_length, 1)
+        return dataclasses.replace(self, train_size=size, train_length=tokens_read(self.problem, size))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -160,9 +160,16 @@ class Rows(TrainedQuestion[RowSpec, RowMeasurements, RowSummary]):
         return lengths if encoding == LEARNED else text
 
     def check_name(self, name: str) -> None:
+        from posembed.nn.encodings import needs_window
+
         lengths, encoding = parts_of(name)
         counts_of(lengths)
         super().check_name(encoding)
+        if needs_window(encoding):
+            raise ArgumentError(
+                f"{encoding!r} needs a window, and compare rows sets none, so that every token can attend to every "
+                "earlier row; choose an encoding without a window, or use posembed compare lengths"
+            )
 
     def specs(self, shared: RowSpec, names: Sequence[str], seeds: int, values: Sequence[str] = ()) -> list[RowSpec]:
         own = {name: parts_of(name) for name in names}

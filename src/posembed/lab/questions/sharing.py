@@ -55,6 +55,12 @@ class SharingSpec(TrainingSpec):
     target_length: int
     """Tokens that the decoder reads to write the longest training target; the rows of the decoder's table."""
 
+    def shortened(self, tokens: int) -> SharingSpec:
+        if self.train_length <= tokens:
+            return self
+        size = max(self.train_size * tokens // self.train_length, 1)
+        return dataclasses.replace(self, train_size=size, **lengths_of(self.problem, size))
+
 
 @dataclass(frozen=True, kw_only=True)
 class SharingRow(Row):
@@ -82,6 +88,12 @@ class SharingSummary(Summary):
     test_sizes: tuple[int, ...]
     test_pairs: int
     rows: tuple[SharingRow, ...]
+
+
+def lengths_of(problem: str, size: int) -> dict[str, Any]:
+    """Returns the lengths in tokens of the longest pair of this size, as fields of ``SharingSpec``."""
+    source, target = (longest + 1 for longest in PROBLEMS[problem].longest(size))
+    return {"source_length": source, "target_length": target, "train_length": source + target}
 
 
 class Sharing(TrainedQuestion[SharingSpec, Rewritten, SharingSummary]):
@@ -113,9 +125,7 @@ class Sharing(TrainedQuestion[SharingSpec, Rewritten, SharingSummary]):
 
         problem = PROBLEMS[chosen["problem"]]
         ascending(chosen, "test_sizes", lowest=1, unit=problem.unit)
-        source, target = (longest + 1 for longest in problem.longest(chosen["train_size"]))
-        lengths = {"source_length": source, "target_length": target, "train_length": source + target}
-        return Rewriting(chosen["problem"]), lengths
+        return Rewriting(chosen["problem"]), lengths_of(chosen["problem"], chosen["train_size"])
 
     def summary(self, runs: Sequence[BySeed[Rewritten]], spec: SharingSpec, reading: Compared) -> SharingSummary:
         return SharingSummary(

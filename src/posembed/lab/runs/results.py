@@ -139,26 +139,34 @@ class RunFolder(Generic[SpecT]):
         """Returns the path of a run's file in ``folder``, which is a key of ``FILES``."""
         return self.path / folder / f"{spec.key()}.{FILES[folder]}"
 
-    def prepare(self, *specs: SpecT) -> None:
-        """Creates the folder, or checks that its runs can be compared with those of ``specs``: they have the same
-        settings, and seeds other than 0 did not share their batches. Raises the errors of ``claim``, and RunFolderError
-        for shared batches."""
-        claim(self.path, specs[0].shared_settings(), ignore=specs[0].labels(), folders=FILES)
+    def check(self, *specs: SpecT) -> None:
+        """Checks that the folder's runs, if any, can be compared with those of ``specs``: they have the same settings,
+        and seeds other than 0 did not share their batches. Writes nothing. Raises RunFolderError if they cannot."""
+        if os.path.lexists(self.path / SETTINGS):
+            refuse_other_settings(self.path, specs[0].shared_settings(), ignore=specs[0].labels())
         if any(spec.seed for spec in specs):
-            self._refuse_shared_batches()
+            self.refuse_shared_batches()
+
+    def prepare(self, *specs: SpecT) -> None:
+        """Creates the folder, or checks its runs. Raises the errors of ``claim`` and ``check``."""
+        claim(self.path, specs[0].shared_settings(), ignore=specs[0].labels(), folders=FILES)
+        self.check(*specs)
         for file in self._result_files():  # a run that was killed as it finished may leave its checkpoint
             with suppress(OSError):
                 (self.path / "checkpoints" / f"{file.stem}.pt").unlink()
         if self.asked is not None:
             write_text(self.reading_file, json.dumps(dataclasses.asdict(self.asked)) + "\n")
 
-    def _refuse_shared_batches(self) -> None:
+    def refuse_shared_batches(self) -> None:
+        """Raises RunFolderError if an earlier version trained runs with other seeds than 0, which have the batches of
+        seed 0."""
         shared = [result for result in self.results() if result.shares_batches]
         if shared:
             raise RunFolderError(
                 f"{self.path} holds runs ({seeds_of(shared)}) of an earlier version, which drew the same batches for "
-                "all seeds; they cannot be compared with new runs. Use another --out. To keep the runs with seed 0, "
-                "copy the folder, delete */*-seed-[1-9]* in the copy, and continue there. Nothing was changed"
+                "all seeds, so intervals over their seeds are too narrow. Train them again in another folder. To keep "
+                "the runs with seed 0, copy the folder, delete */*-seed-[1-9]* in the copy, and use the copy. Nothing "
+                "was changed"
             )
 
     def _result_files(self) -> list[Path]:
@@ -217,7 +225,7 @@ def claim(
 
     Raises RunFolderError if the folder holds other results or cannot be written.
     """
-    file, wanted = folder / SETTINGS, json.loads(json.dumps(settings))
+    file = folder / SETTINGS
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
@@ -225,18 +233,8 @@ def claim(
         if not file.exists():
             if os.path.lexists(folder / OF_COST):
                 raise FileExistsError(f"this version did not write its {OF_COST}")
-            write_text(file, json.dumps(wanted, indent=2) + "\n", replace=False)
-        existing = read_settings(folder)
-        differ = "; ".join(
-            f"{name}: {existing.get(name)} there, {wanted.get(name)} now"
-            for name in wanted | existing
-            if name not in ignore and existing.get(name) != wanted.get(name)
-        )
-        if differ:
-            raise RunFolderError(
-                f"{folder} holds results with other settings ({differ}); use the same settings to continue, or another "
-                "--out"
-            )
+            write_text(file, json.dumps(settings, indent=2) + "\n", replace=False)
+        refuse_other_settings(folder, settings, ignore=ignore)
         for name in folders:
             (folder / name).mkdir(exist_ok=True)
         remove_leftovers(folder)
@@ -244,6 +242,21 @@ def claim(
         raise RunFolderError(
             f"the run folder {folder} cannot be written: {reason(error)}; choose another --out"
         ) from error
+
+
+def refuse_other_settings(folder: Path, settings: Mapping[str, Any], *, ignore: Collection[str] = ()) -> None:
+    """Raises RunFolderError if the results of a folder have other settings, or if its settings cannot be read."""
+    wanted, existing = json.loads(json.dumps(settings)), read_settings(folder)
+    differ = "; ".join(
+        f"{name}: {existing.get(name)} there, {wanted.get(name)} now"
+        for name in wanted | existing
+        if name not in ignore and existing.get(name) != wanted.get(name)
+    )
+    if differ:
+        raise RunFolderError(
+            f"{folder} holds results with other settings ({differ}); use the same settings to continue, or another "
+            "--out"
+        )
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

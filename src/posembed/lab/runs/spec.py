@@ -164,6 +164,11 @@ class TrainingSpec:
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         return f"{re.sub('[^a-z0-9]+', '-', self.name.lower())}-{digest[:10]}"
 
+    def shortened(self: SpecT, tokens: int) -> SpecT:
+        """Returns the spec with shorter training sequences, of about so many tokens; itself if they are not longer, or
+        if the data decides how long they are. A plan times it in place of a run whose steps take too long to try."""
+        return self
+
     def shared_settings(self) -> dict[str, Any]:
         """Returns the settings that all runs of a folder have in common."""
         return {

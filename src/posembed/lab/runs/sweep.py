@@ -4,6 +4,7 @@ and logs them to TensorBoard or Weights & Biases."""
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,8 @@ from posembed.lab.tasks.task import Task
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+TOKENS_TO_TIME = 1024
+"""A plan times training sequences of about this length in place of longer ones, if they can be shortened."""
 INSTALLED_BY = {"tensorboard": "pip install 'posembed[track]'", "wandb": "pip install wandb"}
 
 
@@ -137,21 +140,29 @@ def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Acce
 def _seconds_per_step(
     spec: SpecT, task: Task[SpecT, MeasuredT], accelerator: Accelerator, model: PositionedModel
 ) -> float:
-    """Times steps as training takes them."""
+    """Times steps as training takes them. Of sequences that are too long to try, times shorter ones, and extrapolates
+    from how the time grows with their length."""
     share = spec.batch // accelerator.num_processes
     first = accelerator.process_index * share
     model.train()
     wrapped, optimizer = accelerator.prepare(model, make_optimizer(spec, model))
 
-    def timed(step: int, rows: int) -> float:
+    def timed(tried: SpecT, step: int, rows: int) -> float:
         def take() -> None:
-            batch = [t.to(accelerator.device) for t in task.draw(spec, model, step, slice(first, first + rows))]
+            batch = [t.to(accelerator.device) for t in task.draw(tried, model, step, slice(first, first + rows))]
             take_step(spec, task, accelerator, wrapped, optimizer, batch)
 
         taken = torch.tensor(seconds_of(take), device=accelerator.device)
         return accelerator.reduce(taken, "mean").item()  # so that all processes decide alike
 
-    return time_batch(timed, share)
+    tried = spec.shortened(TOKENS_TO_TIME)
+    seconds = time_batch(partial(timed, tried), share)
+    if tried == spec:
+        return seconds
+    half = spec.shortened(TOKENS_TO_TIME // 2)
+    of_half = time_batch(partial(timed, half), share)
+    power = math.log(seconds / of_half) / math.log(tried.train_length / half.train_length)
+    return seconds * (spec.train_length / tried.train_length) ** min(max(power, 1.0), 2.0)
 
 
 # --- trackers ----------------------------------------------------------------------------------------------------
