@@ -20,11 +20,12 @@ MAY_IMPORT = {
     "inputs": {"layers", "kernels", "positions", "tables", "modelfiles"},
     "checkpoints": {"tables", "modelfiles"},
     "evaluation": {"checkpoints", "modelfiles"},
+    "tuning": {"checkpoints", "evaluation", "lab", "modelfiles"},
     "nn": {"layers", "positions"},
     "integrations": {"nn", "layers", "checkpoints", "tables", "positions", "plots"},
     "lab": {"nn", "layers", "positions", "tables", "checkpoints", "integrations"},
     "plots": {"tables", "layers", "nn", "checkpoints", "modelfiles"},
-    "report": {"plots", "tables", "checkpoints", "evaluation", "lab", "nn"},
+    "report": {"plots", "tables", "checkpoints", "evaluation", "lab", "nn", "tuning"},
     "comparison": {"lab", "report"},
     "cli": {
         "comparison",
@@ -38,6 +39,7 @@ MAY_IMPORT = {
         "evaluation",
         "lab",
         "report",
+        "tuning",
     },
     "calls": set(),
     "errors": set(),
@@ -94,6 +96,8 @@ MAY_WRITE = (
     "modelfiles/raw_files.py",
     "evaluation/results.py",
     "lab/cost/results.py",
+    "tuning/sentences.py",
+    "tuning/staging.py",
 )
 
 

@@ -55,6 +55,29 @@ def test_causal_losses_are_those_of_each_token_in_its_chunk(tmp_path: Path, befo
         assert counts["last tokens"][text] == 4
 
 
+@pytest.mark.parametrize("before", [(), (CLS,)])
+@pytest.mark.parametrize(("width", "length"), [(22, 9), (5, 9), (40, 3)])
+def test_with_sliding_windows_each_token_counts_in_the_first_window_that_holds_it(
+    tmp_path: Path, before: tuple[int, ...], width: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts, "TOKENS_PER_BATCH", 20)  # so that narrow and wide windows have different batches
+    model = save_causal(tmp_path).double()
+    ids, chunk = some_ids(3, width), length - len(before)
+    step = max(1, chunk // 2)
+    front = torch.tensor(before, dtype=torch.long).expand(3, -1)
+    with torch.inference_mode():
+        losses, predicted = causal_losses(model, Sample(ids, before), length=length, sliding=True)
+        for column in range(width):
+            start = max(0, min(stop for stop in range(width, 0, -step) if stop > column) - chunk)
+            context = torch.cat([front, ids[:, start:column]], dim=1)
+            assert (predicted[:, column] == bool(context.shape[1])).all()
+            assert column - start >= min(column, chunk - step)
+            if context.shape[1]:
+                likely = model(input_ids=context).logits[:, -1].log_softmax(-1)
+                expected = -likely.gather(1, ids[:, column, None])[:, 0]
+                torch.testing.assert_close(losses[:, column].double(), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_a_model_that_knows_the_text_has_no_loss(tmp_path: Path) -> None:
     model = save_causal(tmp_path)
     ids = torch.full((2, 16), 7)
@@ -83,6 +106,31 @@ def test_the_same_tokens_are_masked_at_every_length(tmp_path: Path) -> None:
             assert counts["masked"].tolist() == masked.sum(dim=1).tolist()
             assert counts["correct"].tolist() == hits
             assert counts["loss"].tolist() == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.parametrize(("width", "length"), [(40, 22), (43, 10), (20, 22), (7, 22)])
+def test_with_sliding_windows_each_masked_token_counts_where_the_ends_are_farther(
+    tmp_path: Path, width: int, length: int
+) -> None:
+    model, chunk, step = save_masked(tmp_path).double(), length - 2, (length - 2) // 2
+    ids = some_ids(4, width)
+    masked = torch.rand(ids.shape, generator=torch.Generator().manual_seed(3)) < 0.15
+    given, all_windows = ids.masked_fill(masked, MASK), [(max(0, s - chunk), s) for s in range(width, 0, -step)]
+
+    def room(column: int, start: int, stop: int) -> int:
+        inside = start <= column < stop
+        return min(column - start if start else width, stop - 1 - column if stop < width else width) if inside else -1
+
+    with torch.inference_mode():
+        counts = masked_counts(model, Sample(ids, (CLS,), (SEP,), MASK), length=length, seed=3, sliding=True)
+        losses = torch.zeros(4, dtype=torch.float64)
+        for text, column in masked.nonzero().tolist():
+            start, stop = max(all_windows, key=lambda window: (room(column, *window), window[1]))
+            fed = torch.tensor([[CLS, *given[text, start:stop].tolist(), SEP]])
+            likely = model(input_ids=fed).logits[0, 1 + column - start].log_softmax(-1)
+            losses[text] -= likely[ids[text, column]]
+    assert counts["masked"].tolist() == masked.sum(dim=1).tolist()
+    assert counts["loss"].tolist() == pytest.approx(losses.tolist(), rel=1e-5)
 
 
 def test_a_tokenizer_without_a_mask_token_is_refused(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from posembed.checkpoints.settings import Setting
 
 MODEL_CARD = "README.md"
+NOT_TRAINED = "New rows are computed, not trained: evaluate the model at the new length before you rely on it."
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +206,6 @@ def card_paragraph(resize: Resize) -> str:
         rows = f"{size.table.rows} to {size.layout.rows(size.length)} rows"
         unchanged = f"Unchanged rows{' at the start' * change.leading}: {change.kept}"
         lines.append(f"`{change.key}`: resized from {rows} by {change.how}. {unchanged}.")
-    lines.append("New rows are computed, not trained: evaluate the model at the new length before you rely on it.")
+    lines.append(NOT_TRAINED)
     lines.append(f"Written by posembed {__version__} from {resize.record['source']}; see `{RECORD}` for details.")
     return "\n".join(lines) + "\n"

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from posembed._version import __version__
-from posembed.cli import advise, checkpoints, compare, encodings
+from posembed.cli import advise, checkpoints, compare, encodings, tune
 from posembed.errors import PosEmbedError
 from posembed.files import reason
 
@@ -32,6 +32,7 @@ app.command()(compare.report)
 app.command()(checkpoints.inspect)
 app.command()(checkpoints.resize)
 app.command()(checkpoints.evaluate)
+app.command()(tune.tune)
 app.command()(advise.advise)
 
 

@@ -101,6 +101,7 @@ def print_plan(
     from posembed.cli.console import table_console
     from posembed.report.page import Column, table_of
     from posembed.report.terminal import print_tables
+    from posembed.report.words import duration
 
     of_runs: tuple[Column, ...] = (
         ("of positions", lambda run: f"{run.position_parameters:,}"),
@@ -118,13 +119,6 @@ def print_plan(
     total = duration(math.fsum(each.seconds for each in planned))
     done = "measured" if measured else "trained"
     print_tables(table_console(), [table], [f"About {total} in total on this machine; nothing was {done}.", *notes])
-
-
-def duration(seconds: float) -> str:
-    """Formats a duration for people: 40 s, 12 min, 3.5 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
 
 
 def with_bar(prepared: Prepared | PreparedCost, hint: str | None) -> Comparison:

@@ -37,11 +37,13 @@ class Bar:
     """A progress bar on stderr, below the text ``about``. It shows the current part, the share done, the latest values
     and the time left.
 
-    The bar appears with the first step, so that an earlier error is printed without it.
+    The bar appears with the first step, so that an earlier error is printed without it. ``lines``: whether to print a
+    line every 30 seconds if stderr is not a terminal.
     """
 
-    def __init__(self, *, total: int | None = None, about: str = "", quiet: bool = False) -> None:
-        self.about = about
+    def __init__(self, *, total: int | None = None, about: str = "", quiet: bool = False, lines: bool = False) -> None:
+        self.about, self.lines = about, lines
+        self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
         self.console = plain_console(stderr=True, quiet=quiet)
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -70,6 +72,9 @@ class Bar:
                 self.console.print(self.about)
             self.progress.start()
         self.progress.update(self.task, description=name, completed=done, total=total, now=now)
+        if self.lines and total and not self.console.is_terminal and time.monotonic() > self.line_due:
+            self.console.print(f"{name}: {done / total:.0%}")
+            self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
 
 
 class RunsBar(Bar, Watcher):
@@ -82,7 +87,6 @@ class RunsBar(Bar, Watcher):
         self.steps_done: dict[TrainingSpec, int] = {}
         self.steps = sum(spec.steps for spec in specs)
         super().__init__(total=self.steps, about=about, quiet=quiet)
-        self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def found(self, result: RunResult[Any, Any]) -> None:
         self.steps_done[result.spec] = result.spec.steps

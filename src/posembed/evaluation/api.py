@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,25 @@ def plan_texts(
     check(results is None or is_path(results), "results", "the path of a file, or None", results)
     where, kept = device_named(device), ResultsFile(results)
     runnables = checked_runnables(sources)
-    kind, measurement = runnables[0].kind, MEASUREMENTS[runnables[0].kind]
-    fewest = measurement.fewest_texts
+    kind, fewest = runnables[0].kind, MEASUREMENTS[runnables[0].kind].fewest_texts
     check(texts >= fewest, "texts", f"at least {fewest} to evaluate {KINDS[kind]}", texts)
     documents = read_documents(text)
+    return plan_documents(runnables, documents, lengths=lengths, texts=texts, seed=seed, kept=kept, device=where)
+
+
+def plan_documents(
+    runnables: Sequence[Runnable],
+    documents: Sequence[str],
+    *,
+    lengths: Sequence[int],
+    texts: int,
+    seed: int,
+    kept: ResultsFile,
+    device: torch.device,
+) -> Plan:
+    """Returns the plan of an evaluation on documents, at lengths in ascending order. The other arguments are those of
+    ``evaluate_checkpoints``."""
+    kind, measurement = runnables[0].kind, MEASUREMENTS[runnables[0].kind]
     samples = {runnable.name: sample_for(runnable, documents, length=lengths[-1], most=texts) for runnable in runnables}
     setting = measurement.setting(lengths[0], seed)
     rows = planned_rows(runnables, samples, lengths, setting)
@@ -101,7 +117,7 @@ def plan_texts(
     number = len(samples[runnables[0].name].ids)
     how = f"{number:,} texts of {lengths[-1]:,} tokens; {measurement.note.format(setting)}."
     notes = (how, *notes_on(runnables, samples, rows, lengths))
-    return Plan(kind, measures, lengths, number, rows, notes, kept, where)
+    return Plan(kind, measures, tuple(lengths), number, rows, notes, kept, device)
 
 
 def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path], *, length: int) -> None:
@@ -165,12 +181,23 @@ def sample_for(runnable: Runnable, documents: Sequence[str], *, length: int, mos
 
 
 def planned_rows(
-    runnables: Sequence[Runnable], samples: Mapping[str, Sample], lengths: Sequence[int], setting: int
+    runnables: Sequence[Runnable],
+    samples: Mapping[str, Sample],
+    lengths: Sequence[int],
+    setting: int,
+    *,
+    baselines: Mapping[str, str] | None = None,
+    of: Sequence[Runnable] | None = None,
 ) -> list[PlannedRow]:
-    """Returns one row per checkpoint, then the baselines if the longest length is above the original length."""
+    """Returns one row per checkpoint, then the baselines if the longest length is above the original length.
+
+    baselines: as in ``Measurement``, the default. of: the checkpoints that have them. Default: the original one.
+    """
+
+    measured = MEASUREMENTS[runnables[0].kind]
 
     def job(runnable: Runnable, length: int, limit: int, fit: str) -> Job:
-        text = lengths[-1] if MEASUREMENTS[runnable.kind].whole_texts else length
+        text = lengths[-1] if measured.whole_texts else length
         chunk = min(length, limit)
         return Job(runnable, samples[runnable.name], setting, text, chunk, "whole" if chunk == text else fit)
 
@@ -182,9 +209,9 @@ def planned_rows(
     if known := original(runnables):
         old, oldest = known
         if SHORTEST <= old < lengths[-1]:
-            for name, fit in MEASUREMENTS[oldest.kind].baselines.items():
-                jobs = {length: job(oldest, length, old, fit) for length in lengths}
-                rows.append(PlannedRow(oldest, f"{name} at {old}", samples[oldest.name].sha256, jobs))
+            for runnable, (name, fit) in product(of or [oldest], (baselines or measured.baselines).items()):
+                jobs = {length: job(runnable, length, old, fit) for length in lengths}
+                rows.append(PlannedRow(runnable, f"{name} at {old}", samples[runnable.name].sha256, jobs))
     return rows
 
 

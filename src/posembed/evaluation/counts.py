@@ -36,6 +36,7 @@ FITS: dict[str, Callable[[Tensor, int], Sequence[Tensor]]] = {
     "whole": lambda texts, limit: (texts,),
     "truncated": lambda texts, limit: (texts[:, :limit],),
     "chunked": lambda texts, limit: texts.split(limit, dim=1),
+    "sliding": lambda texts, limit: [texts[:, columns] for columns in windows(texts.shape[1], limit, sliding=True)],
 }
 """Ways to feed texts (N, W) to a model that takes ``limit`` tokens. Each function returns the chunks to feed."""
 
@@ -48,14 +49,22 @@ POOL: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def causal_counts(
-    model: nn.Module, sample: Sample, *, length: int, last: int, tick: Tick = lambda tokens: None
+    model: nn.Module,
+    sample: Sample,
+    *,
+    length: int,
+    last: int,
+    sliding: bool = False,
+    tick: Tick = lambda tokens: None,
 ) -> dict[str, Tensor]:
     """Returns the summed losses in nats and the numbers of predicted tokens, for each text and for its last tokens.
 
     Each value is (N,). model: a model with logits (B, L, V) for ids (B, L). length: tokens per chunk, including special
-    tokens. last: the number of last tokens of a text; they have nearly ``length`` tokens of context.
+    tokens. last: the number of last tokens of a text; they have nearly ``length`` tokens of context. sliding: whether
+    each chunk overlaps the one before it by half and only its new tokens count, so that all tokens but the first have
+    at least half a chunk of context.
     """
-    losses, predicted = causal_losses(model, sample, length=length, tick=tick)
+    losses, predicted = causal_losses(model, sample, length=length, sliding=sliding, tick=tick)
     losses = losses.double()  # zero where nothing was predicted
     return {
         "loss": losses.sum(dim=1),
@@ -66,7 +75,7 @@ def causal_counts(
 
 
 def causal_losses(
-    model: nn.Module, sample: Sample, *, length: int, tick: Tick = lambda tokens: None
+    model: nn.Module, sample: Sample, *, length: int, sliding: bool = False, tick: Tick = lambda tokens: None
 ) -> tuple[Tensor, Tensor]:
     """Returns losses (N, W) in nats, as float32 on the CPU, and a boolean mask (N, W) of the predicted tokens.
 
@@ -76,33 +85,43 @@ def causal_losses(
     predicted = torch.zeros(sample.ids.shape, dtype=torch.bool)
     begin = len(sample.before)
     first = max(begin, 1)
-    for rows, columns in batches(sample.ids, length - begin):
+    for rows, columns in batches(sample.ids, length - begin, sliding=sliding):
         ids, output = run_on(model, sample.ids[rows, columns], sample.before)
         logits = output.logits[:, first - 1 : -1].float()
         loss = F.cross_entropy(logits.transpose(1, 2), ids[:, first:], reduction="none")
-        losses[rows, columns][:, first - begin :] = loss.cpu()
-        predicted[rows, columns][:, first - begin :] = True
+        known = max(int(predicted[rows.start, columns].sum()), first - begin)  # tokens that overlap the chunk before
+        losses[rows, columns][:, known:] = loss.cpu()[:, known - (first - begin) :]
+        predicted[rows, columns][:, known:] = True
         tick(sample.ids[rows, columns].numel())
     return losses, predicted
 
 
 def masked_counts(
-    model: nn.Module, sample: Sample, *, length: int, seed: int, tick: Tick = lambda tokens: None
+    model: nn.Module,
+    sample: Sample,
+    *,
+    length: int,
+    seed: int,
+    sliding: bool = False,
+    tick: Tick = lambda tokens: None,
 ) -> dict[str, Tensor]:
     """Returns the numbers of masked tokens and of correct predictions, and the summed losses in nats, each (N,).
 
     A seeded random 15% of the tokens are masked, all at once, and the same tokens at every length. (Salazar et al.,
-    arXiv:1910.14659, mask one token at a time, which takes one run of the model per token.)
+    arXiv:1910.14659, mask one token at a time, which takes one run of the model per token.) sliding: whether each chunk
+    overlaps the one before it by half, and each token counts in the chunk whose ends are farther away.
     """
     if sample.mask is None:
         raise CheckpointError("the tokenizer has no mask token; save the model's own tokenizer next to its weights")
     masked = torch.rand(sample.ids.shape, generator=torch.Generator().manual_seed(seed)) < MASKED_SHARE
     losses = torch.zeros(sample.ids.shape, dtype=torch.float64)
     correct = torch.zeros(sample.ids.shape, dtype=torch.bool)
-    begin = len(sample.before)
-    for rows, columns in batches(sample.ids, length - sample.specials):
+    begin, chunk = len(sample.before), length - sample.specials
+    for rows, columns in batches(sample.ids, chunk, sliding=sliding):
         answers, chosen = sample.ids[rows, columns], masked[rows, columns]
         ids, output = run_on(model, answers.masked_fill(chosen, sample.mask), sample.before, sample.after)
+        if columns.start:  # the chunk before counts for the first half of their overlap
+            chosen = chosen & (torch.arange(chosen.shape[1]) >= (chunk - step_of(chunk, sliding)) // 2)
         predicted = output.logits[:, begin : begin + answers.shape[1]][chosen.to(ids.device)].float()
         expected = answers[chosen].to(ids.device)
         losses[rows, columns][chosen] = F.cross_entropy(predicted, expected, reduction="none").double().cpu()
@@ -160,11 +179,25 @@ def encoder(model: nn.Module, sample: Sample, pooling: str, *, tick: Tick = lamb
     return encode
 
 
-def batches(ids: Tensor, chunk: int) -> Iterator[tuple[slice, slice]]:
-    """Yields slices (rows, columns) that cover ids (N, W) once. Chunks have ``chunk`` columns, counted from the end."""
+def windows(width: int, chunk: int, *, sliding: bool) -> Iterator[slice]:
+    """Yields slices of at most ``chunk`` columns, counted from the end, that cover ``width`` columns.
+
+    sliding: whether each slice overlaps the one before it by half. Otherwise they do not overlap.
+    """
+    step = step_of(chunk, sliding)
+    for stop in range(width % step or min(step, width), width + 1, step):
+        if stop + step > min(chunk, width):  # otherwise the next slice holds this one
+            yield slice(max(0, stop - chunk), stop)
+
+
+def step_of(chunk: int, sliding: bool) -> int:
+    return max(1, chunk // 2) if sliding else chunk
+
+
+def batches(ids: Tensor, chunk: int, *, sliding: bool = False) -> Iterator[tuple[slice, slice]]:
+    """Yields slices (rows, columns) that cover ids (N, W). The columns are those of ``windows``."""
     texts, width = ids.shape
-    for stop in range(width % chunk or min(chunk, width), width + 1, chunk):
-        columns = slice(max(0, stop - chunk), stop)
+    for columns in windows(width, chunk, sliding=sliding):
         number = max(1, TOKENS_PER_BATCH // (columns.stop - columns.start))
         for start in range(0, texts, number):
             yield slice(start, start + number), columns

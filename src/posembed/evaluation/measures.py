@@ -169,7 +169,9 @@ def by_query(name: str) -> Callable[[Counts], ByText]:
 
 MEASUREMENTS: dict[Kind, Measurement] = {
     "causal": Measurement(
-        count=lambda model, job, tick: causal_counts(model, job.sample, length=job.chunk, last=job.setting, tick=tick),
+        count=lambda model, job, tick: causal_counts(
+            model, job.sample, length=job.chunk, last=job.setting, sliding=job.fit == "sliding", tick=tick
+        ),
         setting=lambda shortest, seed: min(128, shortest // 2),
         note="the last tokens are the last {} tokens of each text",
         measures=(
@@ -180,7 +182,9 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         baselines={"truncated or chunked": "chunked"},
     ),
     "masked": Measurement(
-        count=lambda model, job, tick: masked_counts(model, job.sample, length=job.chunk, seed=job.setting, tick=tick),
+        count=lambda model, job, tick: masked_counts(
+            model, job.sample, length=job.chunk, seed=job.setting, sliding=job.fit == "sliding", tick=tick
+        ),
         setting=lambda shortest, seed: seed,
         note="15% of the tokens are masked, drawn with seed {}",
         measures=(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -157,32 +157,45 @@ def plan_retrieval(
             f"retrieval: expected sentence encoders (folders with modules.json); {runnables[0].name} is "
             f"{KINDS[runnables[0].kind]}; measure it with a text instead"
         )
-    tokenizers = {runnable.name: runnable.tokenizer() for runnable in runnables}
+    how = ""
     if generated:
+        tokenizer = runnables[0].tokenizer()
 
         def count(text: str) -> int:
-            return len(tokenizers[runnables[0].name](text, truncation=False, verbose=False)["input_ids"])
+            return len(tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
         found = {
             length: generate(str(collection), length=length, documents=texts or 100, seed=seed, count=count)
             for length in lengths
         }
+        how = f" The task {collection} is generated anew for each length, with seed {seed}. LongEmbed reports recall@1."
     else:
         found = dict.fromkeys(lengths, read_collection(collection, split))
-    data = {
-        runnable.name: tokenized(runnable, tokenizers[runnable.name], found, (query_prompt, document_prompt))
-        for runnable in runnables
-    }
+    prompts = query_prompt, document_prompt
+    return plan_collections(runnables, found, ways=ways, chunk=chunk, prompts=prompts, how=how, kept=kept, device=where)
+
+
+def plan_collections(
+    runnables: Sequence[Runnable],
+    found: Mapping[int, Collection],
+    *,
+    ways: Sequence[str] = tuple(WAYS),
+    chunk: int | None = None,
+    prompts: tuple[str | None, str | None] = (None, None),
+    how: str = "",
+    kept: ResultsFile,
+    device: torch.device,
+) -> Plan:
+    """Returns the plan of an evaluation on collections, one for each length in ascending order. how: a sentence on the
+    collections. The other arguments are those of ``evaluate_retrieval``."""
+    lengths = tuple(found)
+    data = {runnable.name: tokenized(runnable, runnable.tokenizer(), found, prompts) for runnable in runnables}
     rows = planned_rows(runnables, data, lengths, ways, chunk)
     shown = found[lengths[-1]]
-    how = f"{len(shown.queries):,} queries and {len(shown.documents):,} documents."
-    if generated:
-        how += (
-            f" The task {collection} is generated anew for each length, with seed {seed}. LongEmbed reports recall@1."
-        )
+    how = f"{len(shown.queries):,} queries and {len(shown.documents):,} documents.{how}"
     notes = (how, *shown.notes, *notes_on(runnables, data, rows, lengths))
     measures = tuple(measure.name for measure in RANKINGS)
-    return Plan("sentences", measures, lengths, len(shown.queries), rows, notes, kept, where, unit="query")
+    return Plan("sentences", measures, lengths, len(shown.queries), rows, notes, kept, device, unit="query")
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +229,31 @@ class Tokens:
         return sum(map(len, self.around_documents))
 
 
+class Prompt(NamedTuple):
+    """A text before each query or each window of a document.
+
+    start: its tokens. around: the tokens before and after each text: special tokens and the prompt.
+    """
+
+    tokenizer: Any
+    text: str
+    start: tuple[int, ...]
+    around: tuple[tuple[int, ...], tuple[int, ...]]
+
+    @classmethod
+    def of(cls, runnable: Runnable, tokenizer: Any, names: Sequence[str], text: str | None = None) -> Prompt:
+        """Returns the prompt with one of these names in a checkpoint's settings, or with the given text."""
+        text = runnable.prompt(*names) if text is None else text
+        (before, after), start = special_tokens(tokenizer), tuple(encode(tokenizer, text.rstrip()))
+        return cls(tokenizer, text, start, ((*before, *start), after))
+
+    def ids(self, text: str) -> Tensor:
+        """Returns the tokens of a text (L,), int64, without those around it."""
+        # A prompt and a text are encoded together, because a text's first token can depend on the space before it.
+        ids = encode(self.tokenizer, self.text + text)[len(self.start) :] if text else []
+        return torch.tensor(ids, dtype=torch.long)
+
+
 def tokenized(
     runnable: Runnable,
     tokenizer: Any,
@@ -223,18 +261,9 @@ def tokenized(
     prompts: tuple[str | None, str | None],
 ) -> dict[int, Tokens]:
     """Returns the collection of each length in the tokens of a checkpoint, with prompts for queries and documents."""
-    before, after = special_tokens(tokenizer)
-    of_query, of_document = (
-        runnable.prompt(*names) if prompt is None else prompt
-        for prompt, names in zip(prompts, (QUERY_PROMPTS, DOCUMENT_PROMPTS), strict=True)
-    )
-    query_start, document_start = (tuple(encode(tokenizer, prompt.rstrip())) for prompt in (of_query, of_document))
-    most = None if runnable.length is None else runnable.length - len(before) - len(after) - len(query_start)
-
-    def ids(text: str, prompt: str, start: tuple[int, ...]) -> Tensor:
-        # A prompt and a text are encoded together, because a text's first token can depend on the space before it.
-        return torch.tensor(encode(tokenizer, prompt + text)[len(start) :] if text else [], dtype=torch.long)
-
+    asked = Prompt.of(runnable, tokenizer, QUERY_PROMPTS, prompts[0])
+    given = Prompt.of(runnable, tokenizer, DOCUMENT_PROMPTS, prompts[1])
+    most = None if runnable.length is None else runnable.length - sum(map(len, asked.around))
     made: dict[int, Tokens] = {}
     for length, each in found.items():
         same = [tokens for tokens in made.values() if tokens.collection is each]
@@ -243,13 +272,10 @@ def tokenized(
             if same
             else Tokens(
                 each,
-                [
-                    ids(each.documents[name], of_document, document_start)
-                    for name in sorted(each.documents, reverse=True)
-                ],
-                [ids(text, of_query, query_start)[:most] for text in each.queries.values()],
-                ((*before, *document_start), after),
-                ((*before, *query_start), after),
+                [given.ids(each.documents[name]) for name in sorted(each.documents, reverse=True)],
+                [asked.ids(text)[:most] for text in each.queries.values()],
+                given.around,
+                asked.around,
                 tokenizer.pad_token_id or 0,
             )
         )

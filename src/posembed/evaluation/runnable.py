@@ -126,15 +126,18 @@ class Runnable:
         return model.eval().to(device)
 
 
-def open_runnable(source: str | Path) -> Runnable:
-    """Opens a checkpoint for evaluation. Raises CheckpointError if its kind of model is unknown."""
+HEAD_NEEDED = "evaluate the checkpoint that has the model's head"
+
+
+def open_runnable(source: str | Path, *, remedy: str = HEAD_NEEDED) -> Runnable:
+    """Opens a checkpoint that can be run. Raises CheckpointError, with this remedy, if its kind of model is unknown."""
     checkpoint = open_checkpoint(source)
     config = checkpoint.config
     if checkpoint.folder is None or config is None or "model_type" not in config:
         expected = "a folder of transformers or sentence-transformers, with config.json and a tokenizer"
         raise CheckpointError(f"{source}: expected {expected}; weights alone cannot be run")
     sentences = (checkpoint.root / "modules.json").exists()
-    kind: Kind = "sentences" if sentences else language_model(source, config)
+    kind: Kind = "sentences" if sentences else language_model(source, config, remedy)
     fed, pooling = (fed_length(checkpoint), pooling_of(checkpoint)) if sentences else (None, None)
     found = find_tables(config, checkpoint.tensors)
     rows = least(*(table.length for table in found.understood if not table.layout.axes))
@@ -162,7 +165,7 @@ def window_of(config: dict[str, Any]) -> int | None:
     return max((size for size in windows if type(size) is int and size > 0), default=None)
 
 
-def language_model(source: str | Path, config: dict[str, Any]) -> Kind:
+def language_model(source: str | Path, config: dict[str, Any], remedy: str) -> Kind:
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -175,7 +178,7 @@ def language_model(source: str | Path, config: dict[str, Any]) -> Kind:
         if architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
             return "causal"
     given = f"{', '.join(KINDS.values())} (a folder with modules.json), but config.json names {architecture}"
-    raise CheckpointError(f"{source}: expected {given}; evaluate the checkpoint that has the model's head")
+    raise CheckpointError(f"{source}: expected {given}; {remedy}")
 
 
 def length_before(checkpoint: Checkpoint) -> int | None:

@@ -168,9 +168,10 @@ def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
         raise CheckpointError(f"{out}: the folder {out.parent} does not exist; create it first")
 
 
-def refuse_full_disk(checkpoint: Checkpoint, kept: tuple[Path, ...], out: Path) -> None:
-    """Refuses a copy that cannot fit on the disk, before its first byte. Added rows are not counted."""
+def refuse_full_disk(checkpoint: Checkpoint, kept: tuple[Path, ...], out: Path, *, copies: int = 1) -> None:
+    """Refuses copies that cannot fit on the disk, before their first byte. Added rows are not counted."""
     needed = sum(path.stat().st_size for path in kept) + sum(map(byte_count, checkpoint.tensors.values()))
+    needed *= copies
     try:
         disk = shutil.disk_usage(out.parent)
     except OSError:  # writing will then report it
@@ -221,9 +222,13 @@ def files_of(place: Path) -> list[Path]:
 
 
 def last_resize(place: Path) -> dict[str, Any]:
-    """Returns the last entry of the record. Raises KeyError, IndexError, TypeError or ValueError if it has no entry."""
+    """Returns the last entry of the record. Raises KeyError, IndexError, TypeError or ValueError if it has no entry, or
+    if the checkpoint was fine-tuned since, which takes hours that a resize must not overwrite."""
     record: Any = read_json(place / RECORD) if place.is_dir() else json.loads(read_header(place)[1]["posembed"])
-    return dict(record["resizes"][-1])
+    last = dict(record["resizes"][-1])
+    if any(tuning["time"] >= last["time"] for tuning in record.get("tunings", [])):
+        raise ValueError("fine-tuned since")
+    return last
 
 
 def fingerprint(path: Path) -> str:

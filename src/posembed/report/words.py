@@ -71,6 +71,13 @@ def from_to(texts: Sequence[str]) -> str:
     return " to ".join(dict.fromkeys((texts[0], texts[-1])))
 
 
+def duration(seconds: float) -> str:
+    """Formats a duration for people: 40 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def capitalised(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 

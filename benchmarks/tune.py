@@ -1,0 +1,295 @@
+"""Fine-tuning all-MiniLM-L6-v2 from 512 to 2,048 positions on long articles, and its speed.
+
+    python benchmarks/tune.py --text wikitext-2
+
+The folder has WikiText-2's validation and test files. Measures windows per second, compared with the trainer of
+sentence-transformers, which computes the same loss on the same windows with the same model. Then does what
+``posembed tune original tuned-2048-all --length 2048`` does, and measures both models on texts of another kind, the
+source files of Python's standard library. A call that is interrupted continues from runs/tune. Writes
+benchmarks/results/tune.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shlex
+import statistics
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from resize_quality import markdown
+from retrieval import copy_with_its_whole_table
+from torch import Tensor, nn
+
+from posembed.cli.console import Bar
+from posembed.evaluation.api import evaluate_checkpoints
+from posembed.evaluation.results import Evaluation
+from posembed.report import evaluation as evaluation_report
+from posembed.report import tuning as tuning_report
+from posembed.tuning.draws import window_of
+from posembed.tuning.result import Tuned
+from posembed.tuning.run import TunePlan, plan_tuning
+from posembed.tuning.sentences import Sentences, answer_loss
+from posembed.tuning.settings import TuneSettings
+from posembed.tuning.texts import pieces_of_text
+from posembed.tuning.trainer import train
+
+LENGTHS = (512, 2048)
+RESULTS = Path(__file__).resolve().parent / "results" / "tune.md"
+WORK = Path("runs/tune")
+STDLIB = Path(sysconfig.get_path("stdlib"))
+BYTES_OF_A_LONG_FILE = 12_000
+STEPS_AT_ONCE = 3  # of each trainer, in turn; a step before them is not timed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, nargs="+", required=True, help="files, or a folder of files")
+    parser.add_argument("--length", type=int, default=LENGTHS[1])
+    parser.add_argument("--minutes", type=float, default=6.0, help="minutes of fine-tuning per seed, at the new length")
+    parser.add_argument("--steps", type=int, help="steps, instead of minutes")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--train", default="all")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--other", type=int, default=60, help="maximum number of source files of Python")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each trainer is timed")
+    given = parser.parse_args()
+    text = [path.resolve() for path in given.text]
+    WORK.mkdir(parents=True, exist_ok=True)
+    os.chdir(WORK)  # so that the checkpoints have short names
+    if not Path("original").exists():
+        copy_with_its_whole_table(Path("original"))
+    settings = TuneSettings(
+        length=given.length,
+        train=given.train,
+        minutes=None if given.steps else given.minutes,
+        steps=given.steps,
+        batch=given.batch,
+        seeds=given.seeds,
+    )
+    name = f"tuned-{given.length}-{given.train}"
+    write_other(Path("other"), given.other)
+    with Bar() as bar:
+        speeds = compared_speeds(text, replace(settings, minutes=None, anchor=0.0), given.rounds)
+        began = time.monotonic()
+        tuned = plan_tuning("original", name, text, settings).run(bar.update)
+        minutes = (time.monotonic() - began) / 60
+        lengths = [LENGTHS[0], given.length]
+        other = evaluate_checkpoints([name, "original"], "other", lengths=lengths, progress=bar.update)
+    words = [Path(word).name if Path(word).exists() else word for word in sys.argv[1:]]
+    RESULTS.write_text("\n".join(page(tuned, minutes, other, speeds, words)), encoding="utf-8")
+    print(RESULTS.read_text(encoding="utf-8"))
+
+
+def write_other(folder: Path, most: int) -> None:
+    """Copies long source files of Python's standard library, each of which is a document."""
+    folder.mkdir(exist_ok=True)
+    long = [path for path in sorted(STDLIB.glob("*.py")) if path.stat().st_size > BYTES_OF_A_LONG_FILE]
+    for path in long[:most]:
+        (folder / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+# --- speed ---------------------------------------------------------------------------------------------------------
+
+
+class AnswerLoss(nn.Module):
+    """Our loss, as a loss of sentence-transformers. The labels are the numbers of the windows."""
+
+    def __init__(self, model: nn.Module, objective: Sentences) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, features: Iterable[dict[str, Tensor]], labels: Tensor) -> Tensor:
+        (of_windows,) = features
+        found = F.normalize(self.model(of_windows)["sentence_embedding"], dim=1)
+        objective, numbers = self.objective, labels.tolist()
+        assert objective.vectors is not None
+        own = torch.stack([objective.bank.windows == number for number in numbers])
+        documents = torch.tensor([objective.windows[number].document for number in numbers])
+        scores = found @ objective.vectors.T / objective.settings.temperature
+        return answer_loss(scores, own, documents[:, None] == objective.bank.documents)
+
+
+def compared_speeds(text: Sequence[Path], settings: TuneSettings, rounds: int) -> dict[str, list[float]]:
+    """Returns the seconds per window of each trainer in each round. The trainers take turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = plan_tuning("original", Path(folder) / "speed", text, settings)
+        objective = plan.objective
+        assert isinstance(objective, Sentences)
+        objective.vectors = F.normalize(torch.randn(len(objective.bank.ids), 384), dim=1)
+        from posembed.checkpoints.resize import resize_checkpoint
+
+        plan.staging.open()
+        resized = plan.staging.path / "resized"
+        resize_checkpoint("original", resized, length=settings.length)
+        refuse_another_loss(plan, objective)
+        runs: dict[str, Callable[[], list[float]]] = {
+            "posembed": lambda: our_steps(plan, objective, Path(folder)),
+            "sentence-transformers": lambda: their_steps(plan, objective, Path(folder), dropout=False),
+            "sentence-transformers, with dropout": lambda: their_steps(plan, objective, Path(folder), dropout=True),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in runs}
+        for number in range(rounds):
+            for name in sorted(runs, reverse=number % 2 == 1):
+                seconds[name].append(statistics.median(runs[name]()) / settings.batch)
+    return seconds
+
+
+def texts_of(plan: TunePlan, numbers: Iterable[int]) -> list[str]:
+    """Returns the texts of windows."""
+    found, documents = [], plan.texts.training
+    for window in (plan.texts.windows[number] for number in numbers):
+        span = slice(window.start, window.start + len(window.ids))
+        found += pieces_of_text(plan.setup.tokenizer, documents[window.document].text, [span])
+    return found
+
+
+def refuse_another_loss(plan: TunePlan, objective: Sentences) -> None:
+    """Raises AssertionError unless both trainers compute the same loss on the first windows."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(plan.staging.path / "resized")).eval()
+    model.max_seq_length = plan.settings.length
+    numbers = [window_of(item, len(plan.texts.windows), 0) for item in range(plan.settings.batch)]
+    with torch.inference_mode():
+        ours = objective.loss(
+            plan.start("tuned").model("cpu"), range(len(numbers)), length=plan.settings.length, seed=0
+        )
+        features = model.preprocess(texts_of(plan, numbers))
+        theirs = AnswerLoss(model, objective)([features], torch.tensor(numbers))
+    assert math.isclose(ours, theirs, rel_tol=1e-3), (ours, theirs)  # a window's text can begin within a word
+
+
+def our_steps(plan: TunePlan, objective: Sentences, folder: Path) -> list[float]:
+    """Returns the seconds of each step."""
+    trained = plan.trainable("tuned", plan.start("tuned"), 0)
+    ends: list[float] = []
+    train(
+        trained,
+        objective,
+        plan.settings,
+        folder=Path(tempfile.mkdtemp(dir=folder)),
+        steps=1 + STEPS_AT_ONCE,
+        length=plan.settings.length,
+        seed=0,
+        device=None,
+        parts=1,
+        tick=lambda done: ends.append(time.perf_counter()),
+    )
+    return [stop - start for start, stop in pairwise(ends)]
+
+
+def their_steps(plan: TunePlan, objective: Sentences, folder: Path, *, dropout: bool) -> list[float]:
+    from datasets import Dataset
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
+    from transformers import TrainerCallback
+    from transformers.trainer_callback import PrinterCallback
+
+    from posembed.tuning.trainable import without_dropout
+
+    model = SentenceTransformer(str(plan.staging.path / "resized"))
+    model.max_seq_length = plan.settings.length
+    if not dropout:
+        without_dropout(model)
+    ends: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, *given: Any, **others: Any) -> None:
+            ends.append(time.perf_counter())
+
+    texts = texts_of(plan, range(min(plan.settings.batch * (1 + STEPS_AT_ONCE), len(plan.texts.windows))))
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=tempfile.mkdtemp(dir=folder),
+        max_steps=1 + STEPS_AT_ONCE,
+        per_device_train_batch_size=plan.settings.batch,
+        learning_rate=plan.settings.learning_rate,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_dict({"sentence": texts, "label": list(range(len(texts)))}),
+        loss=AnswerLoss(model, objective),
+        callbacks=[Clock()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return [stop - start for start, stop in pairwise(ends)]
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+
+def page(
+    tuned: Tuned, minutes: float, other: Evaluation, speeds: dict[str, list[float]], words: list[str]
+) -> Iterable[str]:
+    old, new = tuned.evaluation.lengths
+    yield f"# all-MiniLM-L6-v2, fine-tuned from {old:,} to {new:,} positions"
+    yield ""
+    yield f"    python benchmarks/tune.py {shlex.join(words)}"
+    yield ""
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers"))
+    machine = f"{versions}; {os.cpu_count()} CPUs, {torch.get_num_threads()} threads."
+    yield f"{machine} The fine-tunings and their measurement took {minutes:.0f} minutes."
+    yield ""
+    yield " ".join(tuning_report.answer(tuned))
+    for table in (*evaluation_report.tables(tuned.evaluation), *tuning_report.seeds_table(tuned)):
+        yield from ("", f"## {table.title}", "", *markdown(table, slice(None)))
+    yield ""
+    yield f"- {evaluation_report.legend(tuned.evaluation)}"
+    yield from (f"- {line}" for line in (*tuning_report.how(tuned), *tuned.evaluation.notes))
+    yield from ("", "## Texts of another kind", "")
+    yield "The same two models on the first tokens of source files of Python's standard library."
+    for table in evaluation_report.tables(other)[:2]:
+        yield from ("", f"### {table.title}", "", *markdown(table, slice(None)))
+    yield ""
+    yield from (f"- {note}" for note in other.notes)
+    yield from (
+        "",
+        "## Windows per second",
+        "",
+        "| trainer | windows/s (median) | posembed is faster by |",
+        "|---|---|---|",
+    )
+    for name, seconds in speeds.items():
+        ratios = [theirs / ours for theirs, ours in zip(seconds, speeds["posembed"], strict=True)]
+        by = (
+            f"{statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})"
+            if name != "posembed"
+            else ""
+        )
+        yield f"| {name} | {1 / statistics.median(seconds):.2f} | {by} |"
+    yield ""
+    rounds = len(speeds["posembed"])
+    yield (
+        f"Training all weights on windows of {new:,} tokens, {tuned.settings.batch} per step, with the softmax over "
+        f"the passages as the only loss. The trainers took turns, {rounds} times {STEPS_AT_ONCE} steps each; the range "
+        "is over these rounds. sentence-transformers tokenizes the windows in each step. posembed always turns dropout "
+        "off, and so does the second row; the third keeps the dropout of the model's config, as the library's examples "
+        "do."
+    )
+    yield ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""posembed tune: resizes a checkpoint, fine-tunes it on long texts, and says whether the longer table pays."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from posembed.cli.options import AS_JSON, PATH, parameter, parameters_of, with_parameters
+from posembed.tuning.settings import TuneSettings
+
+if TYPE_CHECKING:
+    from posembed.tuning.result import Tuned
+    from posembed.tuning.run import TunePlan
+
+
+def tune(
+    *, checkpoint: str, out: Path, text: list[Path], report: Path | None, dry_run: bool, as_json: bool, **chosen: Any
+) -> None:
+    """Fine-tune a model at a longer length on your own long texts, and find out whether the longer table pays.
+
+    Resizes CHECKPOINT as posembed resize does, fine-tunes it, and measures it on texts that were held out, against the
+    original model and against the same fine-tuning at the old length, both with truncated and chunked texts.
+    The same command continues after Ctrl-C or a kill.
+    """
+    from posembed.cli.console import Bar
+    from posembed.report.page import refuse_page
+    from posembed.tuning.run import plan_tuning
+
+    device = chosen.pop("device")
+    settings = TuneSettings.of(chosen)
+    page = out.with_name(f"{out.name}.html") if report is None else report
+    refuse_page(page)
+    plan = plan_tuning(checkpoint, out, text, settings, device=device)
+    if dry_run:
+        print_plan(plan, as_json)
+        return
+    try:
+        with Bar(lines=True) as bar:
+            tuned = plan.run(bar.update)
+    except KeyboardInterrupt:
+        print(f"posembed: stopped; the same command continues from {plan.staging.path}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if as_json:
+        print(json.dumps(tuned.to_dict(), indent=2))
+    else:
+        print_tuned(tuned)
+    from posembed.report.tuning import write_tuning_page
+
+    write_tuning_page(tuned, page)
+    for path in plan.places.values():
+        print(f"written: {path}", file=sys.stderr if as_json else sys.stdout)
+    print(f"report: {page}", file=sys.stderr if as_json else sys.stdout)
+
+
+def print_plan(plan: TunePlan, as_json: bool) -> None:
+    from posembed.cli.console import plain_console
+    from posembed.report.tuning import plan_words
+
+    estimate = plan.estimate()
+    if as_json:
+        print(json.dumps({**plan.to_dict(), "estimate": estimate}, indent=2))
+        return
+    for sentence in [*plan_words(plan, estimate), "Nothing was written (--dry-run)."]:
+        plain_console().print(sentence)
+
+
+def print_tuned(tuned: Tuned) -> None:
+    from posembed.cli.console import table_console
+    from posembed.report.evaluation import tables
+    from posembed.report.terminal import print_tables
+    from posembed.report.tuning import paragraphs, seeds_table
+
+    print_tables(table_console(), [*tables(tuned.evaluation), *seeds_table(tuned)], paragraphs(tuned))
+
+
+def positional(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+
+
+CHECKPOINT = typer.Argument(help="A folder or hub name, with its tokenizer.", metavar="CHECKPOINT")
+OUT = typer.Argument(help="The new folder to write.", **{**PATH, "metavar": "OUT"})
+TEXT = typer.Option(help="A text file or a folder of text files; can be repeated.", show_default=False, **PATH)
+
+with_parameters(
+    tune,
+    [
+        positional("checkpoint", Annotated[str, CHECKPOINT]),
+        positional("out", Annotated[Path, OUT]),
+        positional("text", Annotated[list[Path], TEXT]),
+        *parameters_of(TuneSettings),
+        parameter("device", str, "The device that runs the models. Default: an accelerator if available."),
+        parameter("report", Path, "The page to write.", shown="OUT.html"),
+        parameter("dry_run", bool, "Print the documents, the steps and the time, and write nothing.", default=False),
+        AS_JSON,
+    ],
+)

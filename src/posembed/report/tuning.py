@@ -1,0 +1,145 @@
+"""A fine-tuning as sentences and tables for the terminal, and as an HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from posembed.evaluation.measures import MEASURES, Measure
+from posembed.evaluation.results import UNITS, Row
+from posembed.report.evaluation import difference, differences, legend, span, tables, value
+from posembed.report.page import Lines, Section, Table, render_page, table_of, write_page
+from posembed.report.words import by_outcome, duration, interval, listed, measured
+from posembed.statistics import INTERVAL
+from posembed.tuning.result import Tuned
+from posembed.tuning.run import TunePlan
+from posembed.tuning.settings import TRAINED
+
+
+def answer(tuned: Tuned) -> list[str]:
+    """Returns one sentence that says what to use on this text, and sentences that compare the candidates."""
+    measure, best = MEASURES[tuned.measure], tuned.recommended
+    found = best.estimate(measure.name, tuned.length)
+    if found is None:
+        return [f"{best.name} has no {measure.name} at {tuned.length:,} tokens, because its outputs are not finite."]
+    ends = f" ({INTERVAL} {span(measure, found)})" if found.low is not None else ""
+    first = f"On this text, use {spoken(tuned, best)}: its {measure.name} is {value(measure, found.value)}{ends}."
+    return [first, *compared(tuned, measure, best)]
+
+
+def spoken(tuned: Tuned, row: Row) -> str:
+    """Returns a candidate in words."""
+    if row is tuned.candidates[-1]:
+        return f"{row.name} on whole texts of up to {tuned.length:,} tokens"
+    return f"{row.checkpoint}{', not fine-tuned,' * (row is tuned.candidates[0])} with “{row.baseline}”"
+
+
+def compared(tuned: Tuned, measure: Measure, best: Row) -> list[str]:
+    """Returns sentences that compare the other candidates with the recommended one."""
+    found = []
+    for row in tuned.candidates:
+        versus = None if row is best else tuned.versus(row, best)
+        if versus is not None:
+            by = difference(measure, versus.value) + (" times" if measure.perplexity else "")
+            ends = interval(versus, lambda end: difference(measure, end))
+            paired = f" ({by}{f'; paired {INTERVAL} {ends}' if ends else ''})"
+            found.append((measure.verdict(versus), spoken(tuned, row) + paired))
+    return by_outcome("it", found, "document")
+
+
+def rule(tuned: Tuned) -> str:
+    candidates = "; ".join(spoken(tuned, row) for row in tuned.candidates)
+    return (
+        f"The candidates were fixed before the measurement, in the order of their costs: {candidates}. The first of "
+        "them is recommended unless a later one is significantly better. Of many rows, the best is partly the best by "
+        "chance."
+    )
+
+
+def kept(tuned: Tuned) -> list[str]:
+    """Returns a sentence on how near short texts stay to where they were."""
+    if tuned.kept is None:
+        return []
+    return [
+        "The vectors of short texts (the queries) have a mean cosine of "
+        f"{measured(tuned.kept, '{:.3f}'.format)} to those of the original model."
+    ]
+
+
+def how(tuned: Tuned) -> list[str]:
+    settings = tuned.settings
+    seeds = f" Values are means over {settings.seeds} seeds." if settings.seeds > 1 else ""
+    return [
+        *kept(tuned),
+        f"Trained: {TRAINED[settings.train]}; {tuned.steps:,} steps of {settings.batch} windows of {tuned.length:,} "
+        f"tokens. The fine-tuning at the old length read the same windows in pieces, in as many steps.{seeds}",
+        rule(tuned),
+    ]
+
+
+def paragraphs(tuned: Tuned) -> list[str]:
+    return [" ".join(answer(tuned)), legend(tuned.evaluation), *how(tuned), *tuned.evaluation.notes]
+
+
+def seeds_table(tuned: Tuned) -> list[Table]:
+    """Returns a table of the candidates' values by seed, if there are several seeds."""
+    if len(tuned.by_seed) < 2:
+        return []
+    measure = MEASURES[tuned.measure]
+
+    def of_seed(number: int) -> tuple[str, object]:
+        rows = {row.name: row for row in tuned.by_seed[number].rows}
+
+        def cell(row: Row) -> str:
+            found = rows[row.name].estimate(measure.name, tuned.length)
+            return "-" if found is None else value(measure, found.value)
+
+        return f"seed {tuned.settings.seed + number}", cell
+
+    columns = [of_seed(number) for number in range(len(tuned.by_seed))]
+    return [table_of(tuned.candidates, f"{measure.name} by seed", "", *columns, first="checkpoint")]  # type: ignore[arg-type]
+
+
+def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
+    """Returns what a fine-tuning would do, in sentences. estimate: that of the plan."""
+    settings, texts, old = plan.settings, plan.texts, plan.setup.old_length
+    trained, held_out, steps = len(texts.training), len(texts.held_out), int(estimate["steps"])
+    items = steps * settings.batch
+    parts = {
+        "prepare": "embedding passages by the original model",
+        "train tuned": f"fine-tuning at {settings.length:,} tokens",
+        "train old": f"the same fine-tuning at {old:,} tokens",
+        "measure": "measuring",
+    }
+    times = [f"{what}: {duration(estimate[name])}" for name, what in parts.items() if estimate.get(name)]
+    used = "only searched" if plan.original.kind == "sentences" else "not used"
+    total = duration(sum(seconds for name, seconds in estimate.items() if name != "steps"))
+    return [
+        f"{plan.source}: from {old:,} to {settings.length:,} tokens. Trained: {TRAINED[settings.train]}.",
+        f"Documents with {settings.length:,} tokens: {trained + held_out:,}. {held_out:,} of them are held out to "
+        f"measure the result, {trained:,} are trained on, in {len(texts.windows):,} windows. Shorter documents, which "
+        f"are {used}: {len(texts.short):,}.",
+        f"{steps:,} steps of {settings.batch} windows, so that each window is read "
+        f"{items / len(texts.windows):.1f} times.",
+        f"Estimated times on this machine: {'; '.join(times)}. In all: about {total}.",
+        f"To write: {listed([str(place) for place in plan.places.values()])}.",
+    ]
+
+
+def write_tuning_page(tuned: Tuned, path: str | Path) -> Path:
+    """Writes a fine-tuning as one self-contained HTML file. Raises the errors of ``write_page``."""
+    return write_page(Path(path), render(tuned))
+
+
+def render(tuned: Tuned) -> str:
+    evaluation = tuned.evaluation
+    return render_page(
+        title=f"Is it worth fine-tuning {evaluation.reference.checkpoint} at {tuned.length:,} tokens?",
+        about=f"{evaluation.texts:,} held-out {UNITS[evaluation.unit]}, which were not trained on.",
+        answer=[" ".join(answer(tuned))],
+        sections=[
+            Section("", (differences(evaluation),)),
+            Section("The numbers", (*tables(evaluation), *seeds_table(tuned)), says=legend(evaluation)),
+            Section("How it was measured", (Lines((*how(tuned), *evaluation.notes)),)),
+        ],
+    )

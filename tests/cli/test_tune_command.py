@@ -1,0 +1,81 @@
+"""posembed tune: the plan, the answer, the page, JSON, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from evaluated_models import save_encoder, write_texts
+
+WORDS = ["tune", "model", "out", "--text", "text", "--device", "cpu"]
+HOW = [*WORDS, "--length", "128", "--steps", "2", "--batch", "2", "--passage", "8", "--query", "8"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save_encoder(Path("model"))
+    write_texts(Path("text"), number=24, words=300)
+    return tmp_path
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_dry_run_writes_nothing(posembed, folder: Path) -> None:
+    before = files(folder)
+    done = posembed("", *HOW, "--dry-run")
+    assert done.code == 0
+    said = " ".join(done.out.split())
+    assert "Documents with 128 tokens: 24. 10 of them are held out to measure the result, 14 are trained on" in said
+    assert "2 steps of 2 windows, so that each window is read 0.1 times." in said
+    assert re.search(r"fine-tuning at 128 tokens: \d+ s; the same fine-tuning at 64 tokens: \d+ s", said)
+    assert "To write: out-at-64 and out. Nothing was written (--dry-run)." in said
+    planned = json.loads(
+        posembed("", *WORDS, "--length", "128", "--passage", "8", "--query", "8", "--dry-run", "--json").out
+    )
+    assert planned["held_out_documents"] == 10
+    assert planned["estimate"]["train tuned"] == pytest.approx(15 * 60, rel=0.2)  # --minutes 15 is the default
+    assert files(folder) == before
+
+
+def test_the_answer_and_the_page(posembed, folder: Path) -> None:
+    done = posembed("", *HOW)
+    assert done.code == 0
+    said = " ".join(done.out.split())
+    assert "NDCG@10 by text length" in said
+    assert "On this text, use model, not fine-tuned, with “chunks of 64, mean”: its NDCG@10 is" in said
+    assert "out on whole texts of up to 128 tokens (" in said
+    assert "written: out-at-64 written: out report: out.html" in said
+    page = Path("out.html").read_text(encoding="utf-8")
+    for words in ("Is it worth fine-tuning model at 128 tokens?", "On this text, use model", "10 held-out documents"):
+        assert words in page
+    assert files(folder) == ["model", "out", "out-at-64", "out.html", "text"]
+    again = posembed("", *HOW)
+    assert again.code == 1
+    assert "it exists; choose another OUT" in again.err
+    printed = posembed("", *(word.replace("out", "rows") for word in HOW), "--train", "rows", "--json")
+    found = json.loads(printed.out)
+    assert (found["recommended"], found["pays"]) == ("model, chunks of 64, mean", False)
+    assert "report: rows.html" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (WORDS, "length: expected the new length in tokens"),
+        ([*HOW, "--train", "head"], "train: expected one of all, rows, table, lora; got 'head'"),
+        ([*HOW, "--report", "text"], "the page text cannot be written"),
+        ([*HOW, "--minutes", "3"], "expected either minutes or steps; got both"),
+    ],
+)
+def test_refusals(posembed, folder: Path, options: list[str], message: str) -> None:
+    before = files(folder)
+    done = posembed("", *options)
+    assert (done.code, done.out) == (1, "")
+    assert message in done.err
+    assert files(folder) == before

@@ -1,0 +1,81 @@
+"""A fine-tuning that is killed, or that cannot write its files, continues and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fresh_process import run_fresh
+from posembed.errors import CheckpointError
+from posembed.tuning.settings import TuneSettings
+from posembed.tuning.staging import Staging
+from posembed.tuning.trainer import STATE, WEIGHTS, last_checkpoint
+
+TESTS = Path(__file__).parents[1]
+CODE = f"""
+import json, sys, warnings
+
+warnings.simplefilter("default")
+sys.path[:0] = ["{TESTS}", "{TESTS}/tuning"]
+import killed
+
+happened = killed.interrupted_runs(
+    killed.Path("runs"),
+    [100, 20_000, killed.KILL, 80_000, killed.KILL, killed.KILL],
+    seed=2,
+    kind="causal",
+    objective=killed.with_dropout,
+)
+print("=", json.dumps(happened))
+"""
+
+
+def test_interruptions_leave_no_trace_in_the_weights(tmp_path: Path) -> None:
+    status, printed = run_fresh(CODE, tmp_path)
+    assert status == 0, printed
+    happened = json.loads(printed.splitlines()[-1].removeprefix("= "))
+    *interrupted, finished = happened
+    kills = [line for line in interrupted if line.startswith("killed after")]
+    errors = [line for line in interrupted if line not in kills]
+    assert len(kills) == 3
+    assert len(errors) == 3
+    assert errors[0].startswith("RunFolderError: .out.tune/settings.json cannot be written: ")
+    for error in errors[1:]:
+        assert error.startswith("CheckpointError: .out.tune")
+        assert "cannot be written: " in error
+        assert error.endswith("make room, and repeat the command; it continues from .out.tune")
+    assert "PyTorch cannot write a checkpoint there; the disk may be full" in errors[2]
+    assert finished == "finished: the same weights and values as without an interruption, to the last bit"
+
+
+def test_an_empty_folder_of_a_killed_run_is_no_other_run(tmp_path: Path) -> None:
+    staging = Staging.of(tmp_path / "out", TuneSettings(length=64), {})
+    for left in ((), (".settings.json.0123abcd.partial",)):
+        (tmp_path / ".out.tune").mkdir()
+        for name in left:
+            (tmp_path / ".out.tune" / name).touch()
+        staging.refuse_other()
+        staging.open()
+        staging.refuse_other()
+        staging.remove()
+    (tmp_path / ".out.tune").mkdir()
+    (tmp_path / ".out.tune" / "thesis.txt").touch()
+    with pytest.raises(CheckpointError, match=r"\.out\.tune: not the folder of a fine-tuning; remove it yourself"):
+        staging.refuse_other()
+
+
+@pytest.mark.parametrize("kept", [0, 10, 300])
+def test_a_checkpoint_that_is_half_written_is_not_used(tmp_path: Path, kept: int) -> None:
+    for step in (4, 8, 12):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        for name in (WEIGHTS, "optimizer.pt"):
+            (tmp_path / f"checkpoint-{step}" / name).write_bytes(b"0" * 100)
+    assert last_checkpoint(tmp_path) is None
+    whole = json.dumps({"epoch": 1.0, "global_step": 4, "log_history": [{"step": step} for step in range(30)]})
+    (tmp_path / "checkpoint-4" / STATE).write_text(whole)
+    (tmp_path / "checkpoint-8" / STATE).write_text(whole.replace("4", "8", 1)[:kept])
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
+    (tmp_path / "checkpoint-12" / STATE).write_text(whole.replace(": 4", ": 12"))
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-12")

@@ -1,0 +1,314 @@
+"""The objectives of language models, against float64 and the losses that an evaluation counts."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import posembed
+from evaluated_models import VOCABULARY, save_causal, save_masked, write_texts
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.tuning.by_document import of_documents
+from posembed.tuning.draws import padded, pieces, window_of
+from posembed.tuning.language import NOT_PREDICTED, Language, Masked
+from posembed.tuning.objectives import Setup
+from posembed.tuning.result import Tuned
+from posembed.tuning.run import plan_tuning, tune_checkpoint
+from posembed.tuning.settings import TuneSettings
+
+SETTINGS: dict[str, Any] = {"length": 50, "steps": 2, "batch": 2}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("language")
+    save_causal(folder / "causal", positions=24)
+    save_masked(folder / "masked", positions=24)
+    (folder / "texts").mkdir()
+    for number in range(24):  # of different lengths, so that documents have different numbers of windows
+        write_texts(folder / "texts" / f"{number:02}", number=1, words=60 + 30 * (number % 4))
+        words = (folder / "texts" / f"{number:02}").read_text()
+        (folder / "texts" / f"{number:02}").write_text(f"w{number} {words}")
+    return folder
+
+
+def objective_of(folder: Path, kind: str) -> Language:
+    plan = plan_tuning(folder / kind, folder / "out", folder / "texts", TuneSettings(**SETTINGS), device="cpu")
+    assert isinstance(plan.objective, Language)
+    return plan.objective
+
+
+def model_of(folder: Path, kind: str) -> Any:
+    """The model with a table for 50 tokens, in float64."""
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    made = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}[kind].from_pretrained(folder / kind)
+    posembed.resize_model_(made, length=50)
+    return made.eval().double()
+
+
+@pytest.mark.parametrize("length", [50, 24])
+@pytest.mark.parametrize("kind", ["causal", "masked"])
+def test_the_loss_of_items_one_token_at_a_time(folder: Path, kind: str, length: int) -> None:
+    objective, model = objective_of(folder, kind), model_of(folder, kind)
+    front, back = ([], []) if kind == "causal" else ([2], [3])
+    items, of_items = [0, 5, 40], []
+    for item in items:
+        window = objective.windows[window_of(item, len(objective.windows), 7)].ids
+        read, predicted = objective.read_and_predicted(window, item, 7)
+        losses = []
+        for part in pieces(len(window), length - len(front) - len(back)):
+            fed = [*front, *read[part].tolist(), *back]
+            likely = model(input_ids=torch.tensor([fed])).logits[0].log_softmax(-1)
+            for place, answer in enumerate(predicted[part].tolist()):
+                if answer != NOT_PREDICTED and (kind == "masked" or place):
+                    losses.append(-likely[len(front) + place - (kind == "causal"), answer])
+        of_items.append(sum(losses, torch.zeros((), dtype=torch.float64)) / len(losses))
+    expected = torch.stack(of_items).mean()
+    found = objective.loss(model, items, length=length, seed=7)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    parameters = list(model.parameters())
+    ours, theirs = torch.autograd.grad(found, parameters), torch.autograd.grad(expected, parameters)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-7)
+    of_each = [objective.loss(model, [item], length=length, seed=7).item() for item in items]
+    assert found.item() == pytest.approx(math.fsum(of_each) / 3, rel=1e-6)  # so a batch can be read in parts
+
+
+@pytest.mark.parametrize("kind", ["causal", "masked"])
+def test_a_fine_tuning_at_the_old_length_reads_the_same_tokens(folder: Path, kind: str) -> None:
+    objective, model, read = objective_of(folder, kind), model_of(folder, kind), list[Tensor]()
+
+    def keep(module: nn.Module, arguments: Any, named: dict[str, Tensor]) -> None:
+        ids, mask = named["input_ids"], named["attention_mask"].bool()
+        assert int(mask.sum(dim=1).max()) <= length
+        assert bool((mask.int().diff(dim=1) <= 0).all())  # the padding is at the end
+        read.append(ids[mask & (ids != VOCABULARY["[CLS]"]) & (ids != VOCABULARY["[SEP]"])])
+
+    model.register_forward_pre_hook(keep, with_kwargs=True)
+    for length in (50, 24):
+        objective.loss(model, [1, 2], length=length, seed=0)
+    assert torch.equal(*read)
+    assert len(read[0]) == 2 * objective.setup.texts.width
+
+
+def test_masks_depend_on_the_seed_and_the_item_alone(folder: Path) -> None:
+    objective = objective_of(folder, "masked")
+    ids = torch.randint(5, len(VOCABULARY), (20_000,))
+    read, predicted = objective.read_and_predicted(ids, 3, 1)
+    torch.manual_seed(5)
+    again = objective.read_and_predicted(ids, 3, 1)
+    assert torch.equal(read, again[0])
+    assert torch.equal(predicted, again[1])
+    for item, seed in ((4, 1), (3, 2)):
+        assert not torch.equal(predicted, objective.read_and_predicted(ids, item, seed)[1])
+    chosen = predicted != NOT_PREDICTED
+    assert torch.equal(predicted[chosen], ids[chosen])
+    assert torch.equal(read[~chosen], ids[~chosen])
+    assert not set(range(4)) & set(read.tolist())  # no padding, which some models count positions by
+    share, masked, same = (
+        float(each.double().mean()) for each in (chosen, read[chosen] == 4, read[chosen] == ids[chosen])
+    )
+    # 5 standard deviations of shares of 20,000 and 3,000 tokens. A random token equals the old one in 1 of 90 cases.
+    assert share == pytest.approx(0.15, abs=0.013)
+    assert masked == pytest.approx(0.8, abs=0.037)
+    assert same == pytest.approx(0.1 + 0.1 / 90, abs=0.028)
+
+
+def test_a_tokenizer_without_a_mask_token(folder: Path) -> None:
+    setup = objective_of(folder, "masked").setup
+    setup.tokenizer.mask_token = None
+    with pytest.raises(CheckpointError, match="expected a tokenizer with a mask token; save the model's own tokenizer"):
+        Masked(setup)
+
+
+@pytest.fixture(scope="module")
+def tuned(folder: Path) -> dict[str, Tuned]:
+    return {
+        kind: tune_checkpoint(
+            folder / kind, folder / f"my-{kind}", folder / "texts", device="cpu", learning_rate=0.01, **SETTINGS
+        )
+        for kind in ("causal", "masked")
+    }
+
+
+@pytest.mark.parametrize("kind", ["causal", "masked"])
+def test_the_rows_are_those_of_an_evaluation(folder: Path, tuned: dict[str, Tuned], kind: str, tmp_path: Path) -> None:
+    found, setup = tuned[kind].evaluation, objective_of(folder, kind).setup
+    assert (found.texts, found.unit) == (len(setup.texts.held_out), "document")
+    assert not {each.text for each in setup.texts.held_out} & {each.text for each in setup.texts.training}
+    for number, document in enumerate(setup.texts.held_out):
+        (tmp_path / str(number)).write_text(document.text)
+    names = [f"{folder}/my-{kind}", f"{folder}/{kind}", f"{folder}/my-{kind}-at-24"]
+    peer = posembed.evaluate_checkpoints(names, tmp_path, lengths=[24, 50], device="cpu")
+    rows = {row.name: row for row in found.rows}
+    assert [row.name for row in found.rows][:3] == names
+    for row in peer.rows:
+        for measure in found.measures:
+            for length in (24, 50):
+                ours, theirs = rows[row.name].estimate(measure, length), row.estimate(measure, length)
+                assert (ours is None) == (theirs is None)
+                if ours and theirs:
+                    assert ours.value == pytest.approx(theirs.value, rel=1e-5)
+                    assert len(ours.values) == len(setup.texts.held_out)
+    loss = {"causal": "perplexity", "masked": "pseudo-perplexity"}[kind]
+    assert tuned[kind].measure == loss
+    sliding = "sliding windows at 24"
+    expected = [f"{names[1]}, {sliding}", f"{names[2]}, {sliding}", names[0]]
+    assert [row.name for row in tuned[kind].candidates] == expected
+
+
+@pytest.mark.parametrize("kind", ["causal", "masked"])
+def test_what_is_written_opens_in_transformers(folder: Path, tuned: dict[str, Tuned], kind: str) -> None:
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    library = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}[kind]
+    for out, length in ((f"my-{kind}", 50), (f"my-{kind}-at-24", 24)):
+        model, loading = library.from_pretrained(folder / out, output_loading_info=True)
+        assert not loading["missing_keys"]
+        assert model(input_ids=torch.full((1, length), 7)).logits.isfinite().all()
+        # The matrix of the tokens stays tied to the head.
+        assert torch.equal(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    assert not list(folder.glob(".*.tune"))
+
+
+@pytest.mark.parametrize("kind", ["causal", "masked"])
+def test_rows_keep_every_output_within_the_old_length(folder: Path, kind: str) -> None:
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    library = {"causal": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}[kind]
+    out = f"rows-{kind}"
+    settings = {**SETTINGS, "train": "rows", "rows_learning_rate": 0.1}
+    tuned = tune_checkpoint(folder / kind, folder / out, folder / "texts", device="cpu", **settings)
+    before, after = (library.from_pretrained(folder / name).eval() for name in (kind, out))
+    for width in (1, 7, 24):
+        ids = torch.randint(5, len(VOCABULARY), (3, width))
+        assert torch.equal(before(input_ids=ids).logits, after(input_ids=ids).logits)
+    untrained = library.from_pretrained(folder / kind).eval()
+    posembed.resize_model_(untrained, length=50)
+    ids = torch.randint(5, len(VOCABULARY), (3, 50))
+    assert not torch.equal(untrained(input_ids=ids).logits, after(input_ids=ids).logits)
+    rows = {row.name: row for row in tuned.evaluation.rows}
+    for measure in tuned.evaluation.measures:
+        of_new, of_old = (rows[f"{folder / name}, sliding windows at 24"].by_text[measure] for name in (out, kind))
+        assert of_new == of_old
+
+
+def test_of_documents_keeps_the_mean_and_equals_plain_means() -> None:
+    draw = torch.Generator().manual_seed(0)
+    values = tuple(torch.randn(12, generator=draw, dtype=torch.float64).tolist())
+    for owners in ([0] * 3 + [1] * 5 + [4] + [2] * 3, list(range(12)), [3] * 12):
+        found = of_documents(values, owners)
+        assert found is not None
+        assert len(found) == len(set(owners))
+        assert math.fsum(found) / len(found) == pytest.approx(math.fsum(values) / 12, abs=1e-12)
+    equal = of_documents(values, [at // 4 for at in range(12)])
+    assert equal == pytest.approx([math.fsum(values[at : at + 4]) / 4 for at in (0, 4, 8)], abs=1e-12)
+    assert of_documents(None, [0, 1]) is None
+
+
+def test_padded_and_pieces() -> None:
+    rows, mask = padded([torch.tensor([5, 6, 7]), torch.tensor([8])], 1)
+    assert rows.tolist() == [[5, 6, 7], [8, 1, 1]]
+    assert mask.tolist() == [[1, 1, 1], [1, 0, 0]]
+    for width, most in ((10, 4), (8, 4), (3, 9)):
+        places = [place for piece in pieces(width, most) for place in range(piece.start, piece.stop)]
+        assert places == list(range(width))
+
+
+# --- a user's own objective --------------------------------------------------------------------------------------
+
+
+def first_token_loss(model: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
+    """A loss that only a user could want: of the token 7, everywhere."""
+    likely = model(input_ids=ids, attention_mask=mask).logits.log_softmax(-1)
+    return -(likely[..., 7] * mask).sum() / mask.sum()
+
+
+def test_a_loss_of_ones_own_is_trained_and_measured_as_the_kind_is(folder: Path, tuned: dict[str, Tuned]) -> None:
+    sizes: list[tuple[int, ...]] = []
+
+    def loss(model: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
+        sizes.append(tuple(ids.shape))
+        return first_token_loss(model, ids, mask)
+
+    made = tune_checkpoint(
+        folder / "masked",
+        folder / "own",
+        folder / "texts",
+        objective=loss,
+        device="cpu",
+        learning_rate=0.01,
+        **SETTINGS,
+    )
+    assert sizes == 2 * [(6, 24)] + 2 * [(2, 50)]  # two steps of each: 48 tokens are read as 22 + 22 + 4
+    assert made.evaluation.measures == tuned["masked"].evaluation.measures
+    from transformers import AutoModelForMaskedLM
+
+    ids = torch.randint(5, 90, (2, 24))
+    before, after = (
+        first_token_loss(AutoModelForMaskedLM.from_pretrained(folder / name), ids, torch.ones_like(ids)).item()
+        for name in ("masked", "own")
+    )
+    assert after < before
+
+
+def test_a_class_of_ones_own_gets_the_setup(folder: Path) -> None:
+    class Doubled(Masked):
+        def loss(self, *given: Any, **named: Any) -> Tensor:
+            return 2 * super().loss(*given, **named)
+
+    settings = TuneSettings(**SETTINGS)
+    plan = plan_tuning(folder / "masked", folder / "out", folder / "texts", settings, objective=Doubled, device="cpu")
+    model = model_of(folder, "masked")
+    expected = 2 * objective_of(folder, "masked").loss(model, [0, 1], length=50, seed=0)
+    assert plan.objective.loss(model, [0, 1], length=50, seed=0).item() == expected.item()
+
+
+class Half:
+    def __init__(self, setup: Setup) -> None: ...
+    def prepare(self, folder: Path, progress: Any) -> None: ...
+    def loss(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (3, "objective: expected a loss, a class with the methods of Objective, or None; got 3"),
+        (Half, r"Half has no tokens_once, plan, by_document, kept; derive it from posembed.tuning.language.Causal"),
+    ],
+)
+def test_what_is_no_objective(folder: Path, own: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        tune_checkpoint(folder / "causal", folder / "no", folder / "texts", objective=own, **SETTINGS)
+    assert not list(folder.glob(".no*"))
+
+
+@pytest.mark.parametrize(
+    ("loss", "given"),
+    [
+        (lambda model, ids, mask: 3.0, "got 3.0"),
+        (lambda model, ids, mask: torch.zeros(()), r"got torch.Size\(\[\]\)"),
+        (lambda model, ids, mask: model(input_ids=ids).logits, r"got torch.Size\(\[2, 50, 95\]\)"),
+    ],
+)
+def test_what_is_no_loss(folder: Path, tmp_path: Path, loss: Any, given: str) -> None:
+    settings = TuneSettings(**SETTINGS)
+    plan = plan_tuning(folder / "causal", tmp_path / "no", folder / "texts", settings, objective=loss, device="cpu")
+    with pytest.raises(ArgumentError, match=f"a function that returns a differentiable loss.*{given}"):
+        plan.objective.loss(model_of(folder, "causal"), [0, 1], length=50, seed=0)
+
+
+def test_a_run_with_another_objective_is_not_continued(folder: Path, tmp_path: Path) -> None:
+    def stop(*progress: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune_checkpoint(folder / "causal", tmp_path / "a", folder / "texts", progress=stop, device="cpu", **SETTINGS)
+    with pytest.raises(CheckpointError, match="differs in the objective; repeat its command"):
+        tune_checkpoint(folder / "causal", tmp_path / "a", folder / "texts", objective=first_token_loss, **SETTINGS)

@@ -1,0 +1,93 @@
+"""Long documents, split by document, and their windows."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from evaluated_models import WORDS, save_tokenizer
+from posembed import DataError
+from posembed.tuning.texts import MOST_WINDOWS, Document, Texts, pieces_of_text, read_texts, split
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    save_tokenizer(folder, specials=True)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def documents(number: int, words: int) -> list[str]:
+    draw = random.Random(number)
+    return [" ".join(draw.choices(WORDS, k=words + index % 7)) for index in range(number)]
+
+
+def parts(texts: Texts) -> tuple[set[str], set[str]]:
+    return {document.text for document in texts.training}, {document.text for document in texts.held_out}
+
+
+HOW: dict[str, Any] = {"width": 30, "around": 2, "fewest": 5, "held_out": 0.2, "seed": 0}
+
+
+def test_every_long_document_is_on_one_side(tokenizer: Any) -> None:
+    long, short = documents(40, 50), documents(9, 12)
+    texts = split([*long, *short, *long[:5]], tokenizer, **HOW)
+    training, held_out = parts(texts)
+    assert not training & held_out
+    assert training | held_out == set(long)
+    assert (len(held_out), set(texts.short)) == (8, set(short))
+    assert parts(split([*short, *reversed(long)], tokenizer, **HOW)) == (training, held_out)
+    assert parts(split(long, tokenizer, **{**HOW, "seed": 1}))[1] != held_out
+    assert len(parts(split(long, tokenizer, **{**HOW, "held_out": 0}))[1]) == 5
+
+
+def test_windows_cover_the_training_documents(tokenizer: Any) -> None:
+    texts = split(documents(12, 75), tokenizer, **HOW)
+    for number, document in enumerate(texts.training):
+        windows = [window for window in texts.windows if window.document == number]
+        covered = {window.start + place for window in windows for place in range(30)}
+        assert covered == set(range(len(document.ids)))
+        assert all(torch.equal(window.ids, document.ids[window.start : window.start + 30]) for window in windows)
+        assert all(len(window.ids) == 30 for window in windows)
+
+
+def test_very_many_windows_are_chosen_evenly() -> None:
+    ids = torch.arange(10 * MOST_WINDOWS)
+    texts = Texts((Document("", ids),), (), (), 4)
+    starts = [window.start for window in texts.windows]
+    assert len(starts) == MOST_WINDOWS == len(set(starts))
+    assert starts[-1] > 0.99 * len(ids)
+    assert 0 not in [later - earlier for earlier, later in itertools.pairwise(starts)]
+
+
+def test_too_few_documents_are_refused(tokenizer: Any) -> None:
+    with pytest.raises(
+        DataError, match=r"at least 10 documents of 32 tokens, 5 to train on and 5 .* 9 of 12 documents"
+    ):
+        split([*documents(9, 40), *documents(3, 20)], tokenizer, **HOW)
+    with pytest.raises(DataError, match="the longest has 28; give more text or a smaller length"):
+        split(documents(7, 20), tokenizer, **HOW)
+    with pytest.raises(DataError, match="does not know most of this text"):
+        split([f"a{number} " * 40 for number in range(12)], tokenizer, **HOW)
+
+
+def test_pieces_of_text_have_the_tokens_of_their_spans(tokenizer: Any) -> None:
+    text = "w3 w5  w7\nw9 w11"
+    assert pieces_of_text(tokenizer, text, [slice(1, 3), slice(0, 5), slice(2, 2)]) == ["w5  w7", text, ""]
+    slow = type(
+        "Slow", (), {"is_fast": False, "decode": tokenizer.decode, "__call__": lambda self, *a, **b: tokenizer(*a, **b)}
+    )()
+    assert pieces_of_text(slow, text, [slice(1, 3)]) == ["w5 w7"]
+
+
+def test_paths_are_read_in_order(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\n\ntwo")
+    (tmp_path / "b").write_text("three")
+    assert read_texts([tmp_path / "b", tmp_path / "a"]) == ["three", "one", "two"]
+    assert read_texts(str(tmp_path)) == ["one\n\ntwo", "three"]

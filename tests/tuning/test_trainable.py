@@ -1,0 +1,139 @@
+"""What is trained, and what keeps its bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import posembed
+from evaluated_models import save_causal, save_encoder, save_masked
+from posembed.checkpoints.resize import plan_resize
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.safetensors import values_of
+from posembed.tuning.settings import TuneSettings
+from posembed.tuning.trainable import NewRows, Trainable, keys_of, trainable
+
+KEY = "embeddings.position_embeddings.weight"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    save_encoder(folder / "short")
+    posembed.resize_checkpoint(folder / "short", folder / "long", length=128)
+    return folder
+
+
+def trained(folder: Path, train: str, *, resized: bool = True, steps: int = 3) -> tuple[Trainable, dict[str, Tensor]]:
+    """Trains with large steps towards other outputs. Returns what was trained, and the changed weights."""
+    from transformers import AutoModel
+
+    edit = plan_resize(open_checkpoint(folder / "short"), "short", length=128).edit
+    checkpoint = open_checkpoint(folder / ("long" if resized else "short"))
+    model = AutoModel.from_pretrained(checkpoint.root)
+    settings = TuneSettings(length=128, train=train, learning_rate=0.1, rows_learning_rate=0.1)
+    found = trainable(model, checkpoint, settings, edit, resized=resized, seed=0)
+    assert not found.changed(checkpoint)
+    model.train()
+    ids = torch.arange(128 if resized else 64)[None] % 90
+    optimizer = torch.optim.AdamW(found.groups, weight_decay=0.0)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (model(input_ids=ids).last_hidden_state - torch.linspace(-1, 1, 32)).square().mean().backward()
+        optimizer.step()
+    return found, found.changed(checkpoint)
+
+
+def states(model: nn.Module, length: int) -> Tensor:
+    with torch.inference_mode():
+        return model.eval()(input_ids=torch.arange(length)[None] % 90).last_hidden_state
+
+
+def test_rows_keep_every_other_byte_and_every_output_within_the_old_length(folder: Path) -> None:
+    from transformers import AutoModel
+
+    before = AutoModel.from_pretrained(folder / "long")
+    found, changed = trained(folder, "rows")
+    table = values_of(open_checkpoint(folder / "long").tensors[KEY])
+    assert list(changed) == [KEY]
+    assert torch.equal(changed[KEY][:64], table[:64])
+    assert bool((changed[KEY][64:] != table[64:]).all())
+    for length in (1, 63, 64):
+        assert torch.equal(states(found.model, length), states(before, length))
+    assert not torch.equal(states(found.model, 65), states(before, 65))
+
+
+def test_what_each_choice_changes(folder: Path) -> None:
+    keys = {key for key in open_checkpoint(folder / "long").tensors if "pooler" not in key}
+    assert set(trained(folder, "all")[1]) == keys
+    assert list(trained(folder, "table")[1]) == [KEY]
+    of_attention = {key for key in keys if "attention" in key and key.endswith("dense.weight")}
+    of_attention |= {key for key in keys if ".self." in key and key.endswith("weight")}
+    assert set(trained(folder, "lora")[1]) == {KEY, *of_attention}
+
+
+def test_at_the_old_length_there_are_no_new_rows(folder: Path) -> None:
+    keys = {key for key in open_checkpoint(folder / "short").tensors if "pooler" not in key}
+    assert set(trained(folder, "all", resized=False)[1]) == keys
+    assert list(trained(folder, "table", resized=False)[1]) == [KEY]
+    assert KEY not in trained(folder, "lora", resized=False)[1]
+
+
+def test_new_rows_have_their_own_learning_rate(folder: Path) -> None:
+    slow, fast = trained(folder, "all", steps=0)[0].groups
+    assert [tuple(each.shape) for each in fast["params"]] == [(64, 32)]
+    assert (64, 32) in [tuple(each.shape) for each in slow["params"]]
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (1, 7, 3)])
+@pytest.mark.parametrize("kept", [0, 4, 7])
+def test_a_split_table_is_the_table(shape: tuple[int, ...], kept: int) -> None:
+    table = torch.randn(shape)
+    split = NewRows(kept)
+    assert torch.equal(split(*split.right_inverse(table)), table)
+
+
+@pytest.mark.parametrize("save", [save_causal, save_masked])
+def test_the_weights_of_a_language_model_return_to_their_own_keys(save: Any, tmp_path: Path) -> None:
+    """Also into a checkpoint without the head, whose keys have no prefix, and with tied weights."""
+    model = save(tmp_path / "head")
+    getattr(model, model.base_model_prefix).save_pretrained(tmp_path / "base")
+    for name in ("head", "base"):
+        checkpoint = open_checkpoint(tmp_path / name)
+        loaded = type(model).from_pretrained(tmp_path / "head")
+        keys = keys_of(loaded, checkpoint)
+        assert set(keys.values()) == set(checkpoint.tensors)
+        with torch.no_grad():
+            for parameter in loaded.parameters():
+                parameter += 1
+        changed = Trainable(loaded, keys, []).changed(checkpoint)
+        assert all(torch.equal(changed[key], values_of(checkpoint.tensors[key]) + 1) for key in checkpoint.tensors)
+
+
+def test_dropout_is_off_and_half_precision_returns(folder: Path, tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    half = AutoModel.from_pretrained(folder / "long").half()
+    half.save_pretrained(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
+    edit = plan_resize(open_checkpoint(folder / "short"), "short", length=128).edit
+    found = trainable(
+        AutoModel.from_pretrained(tmp_path, dtype="auto"),
+        checkpoint,
+        TuneSettings(length=128),
+        edit,
+        resized=True,
+        seed=0,
+    )
+    assert next(found.model.parameters()).dtype == torch.float32
+    found.model.train()
+    ids = torch.arange(100)[None] % 90
+    with torch.no_grad():
+        assert torch.equal(found.model(input_ids=ids)[0], found.model(input_ids=ids)[0])
+        found.model.embeddings.LayerNorm.weight += 0.5
+    changed = found.changed(checkpoint)
+    assert {key: value.dtype for key, value in changed.items()} == {"embeddings.LayerNorm.weight": torch.float16}

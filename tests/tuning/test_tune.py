@@ -1,0 +1,362 @@
+"""Fine-tuning from end to end, with a small sentence encoder: what is written, continued and refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from safetensors import safe_open
+
+import posembed
+from evaluated_models import save_encoder, write_texts
+from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError
+from posembed.evaluation.runnable import open_runnable
+from posembed.evaluation.texts import encode
+from posembed.evaluation.ways import Encoder
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.safetensors import tensor_sha256, values_of
+from posembed.tuning.result import Tuned, over_seeds
+from posembed.tuning.run import TunePlan, tune_checkpoint
+from posembed.tuning.sentences import Sentences
+from posembed.tuning.texts import read_texts
+
+SETTINGS: dict[str, Any] = {"length": 128, "steps": 5, "batch": 2, "passage": 8, "query": 8}
+
+
+class Finished(NamedTuple):
+    """A folder with a model, a text and what a fine-tuning wrote, its result, and the progress that it reported."""
+
+    folder: Path
+    tuned: Tuned
+    seen: list[tuple[str, int, int]]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tune")
+    save_encoder(folder / "model", pooling={"pooling_mode": "mean", "embedding_dimension": 32})
+    (folder / "model" / "README.md").write_text("# My model\n")
+    write_texts(folder / "text", number=24, words=300)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    folder, seen = shutil.copytree(data, tmp_path_factory.mktemp("finished") / "here"), list[tuple[str, int, int]]()
+    with chdir(folder):
+        return Finished(folder, tune(progress=lambda *done: seen.append(done)), seen)
+
+
+@pytest.fixture
+def folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the model and the text."""
+    folder = shutil.copytree(data, tmp_path / "here")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@contextmanager
+def chdir(folder: Path) -> Iterator[None]:
+    """contextlib.chdir, which Python 3.10 lacks."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def tune(**others: Any) -> Tuned:
+    return tune_checkpoint("model", "out", "text", **{"device": "cpu", **SETTINGS, **others})
+
+
+def hashes(path: str | Path) -> dict[str, str]:
+    return {key: tensor_sha256(values_of(tensor)) for key, tensor in open_checkpoint(path).tensors.items()}
+
+
+def test_what_is_written(finished: Finished, data: Path) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    folder, tuned, seen = finished
+    assert hashes(folder / "model") == hashes(data / "model")
+    assert sorted(path.name for path in folder.iterdir()) == ["model", "out", "out-at-64", "text"]
+    for name in ("fine-tuning at 128", "fine-tuning at 64"):
+        assert [(done, total) for of, done, total in seen if of == name] == [(step, 5) for step in range(1, 6)]
+    record = json.loads((folder / "out" / "posembed.json").read_text())
+    assert (record["resizes"][0]["to"], record["tunings"][0]["steps"]) == (128, 5)
+    card = (folder / "out" / "README.md").read_text()
+    assert card.startswith("# My model\n\n## Position table resized")
+    assert "## Fine-tuned at 128 tokens" in card
+    assert "not trained" not in card
+    assert "read in pieces of 64" in (folder / "out-at-64" / "README.md").read_text()
+    assert hashes(folder / "out-at-64") != hashes(data / "model")
+    assert AutoModel.from_pretrained(folder / "out").embeddings.position_embeddings.weight.shape == (128, 32)
+    assert AutoTokenizer.from_pretrained(folder / "out").model_max_length == 128
+    with pytest.raises(CheckpointError, match="not an unchanged earlier resize"):
+        posembed.resize_checkpoint(data / "model", folder / "out", length=96, overwrite=True)
+    assert (tuned.steps, tuned.out) == (5, Path("out"))
+
+
+def test_the_baselines(finished: Finished) -> None:
+    evaluation = finished.tuned.evaluation
+    rows = [row.name for row in evaluation.rows]
+    assert rows[:3] == ["out", "model", "out-at-64"]
+    assert {"model, truncated at 64", "model, chunks of 64, mean", "out-at-64, chunks of 64, max"} <= set(rows)
+    assert {"out, chunks of 64, mean", "out, late chunks of 64, max", "model, chunks of 64 in context, max"} <= set(
+        rows
+    )
+    candidates = [row.name for row in finished.tuned.candidates]
+    assert candidates == ["model, chunks of 64, mean", "out-at-64, chunks of 64, mean", "out"]
+    assert finished.tuned.kept is not None
+    assert 0.9 < finished.tuned.kept.value < 1
+    assert (evaluation.unit, evaluation.texts, evaluation.reference.name) == ("document", 10, candidates[0])
+
+
+def test_sentence_transformers_embeds_as_we_do(finished: Finished) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    out = open_runnable(finished.folder / "out")
+    tokenizer, texts = out.tokenizer(), read_texts(finished.folder / "text")
+    with torch.inference_mode():
+        reader = Encoder(out.model("cpu"), (2,), (3,), "mean", 0)
+        ids = [torch.tensor(encode(tokenizer, text)[:126]) for text in texts]
+        ours = torch.cat([reader.pooled(states, 126, 126) for states in reader.states(ids)])
+    theirs = library.SentenceTransformer(str(finished.folder / "out"), device="cpu").encode(texts)
+    torch.testing.assert_close(ours, torch.tensor(theirs), rtol=1e-5, atol=1e-6)
+
+
+def test_ctrl_c_and_the_same_call_end_with_the_same_bits(finished: Finished, folder: Path) -> None:
+    def press(name: str, done: int, total: int) -> None:
+        if (name, done) in (("fine-tuning at 64", 2), ("fine-tuning at 128", 4)):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            tune(progress=press)
+        assert not Path("out").exists()
+    seen: list[tuple[str, int]] = []
+    again = tune(progress=lambda name, done, total: seen.append((name, done)))
+    assert [step for step in seen if step[0].startswith("fine")] == [("fine-tuning at 128", 5)]
+    for out in ("out", "out-at-64"):
+        assert hashes(out) == hashes(finished.folder / out)
+    assert again.evaluation == finished.tuned.evaluation
+    assert not Path(".out.tune").exists()
+
+
+def test_another_run_is_not_continued(folder: Path) -> None:
+    def stop(name: str, done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    Path(".out.tune").mkdir()  # as if killed at once
+    with pytest.raises(KeyboardInterrupt):
+        tune(progress=stop)
+    with pytest.raises(CheckpointError, match=r"differs in batch \(2, now 4\); repeat its command"):
+        tune(batch=4)
+    write_texts(Path("text"), number=25, words=300)
+    with pytest.raises(CheckpointError, match="differs in the texts"):
+        tune()
+    Path(".out.tune/settings.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="not the folder of a fine-tuning; remove it yourself"):
+        tune()
+
+
+def test_a_kill_between_the_two_outputs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = TunePlan.write
+
+    def killed(self: TunePlan, which: str, *others: Any) -> None:
+        if which == "tuned":
+            raise KeyboardInterrupt
+        write(self, which, *others)
+
+    monkeypatch.setattr(TunePlan, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tune()
+    assert Path("out-at-64").exists()
+    monkeypatch.setattr(TunePlan, "write", write)
+    tune()
+    assert Path("out").exists()
+    with pytest.raises(CheckpointError, match="it exists; choose another OUT"):
+        tune()
+
+
+def test_rows_train_nothing_at_the_old_length(folder: Path) -> None:
+    tuned = tune(train="rows")
+    assert not Path("out-at-64").exists()
+    assert len(tuned.candidates) == 2
+    before, after = hashes("model"), hashes("out")
+    changed = [key for key in before if before[key] != after[key]]
+    assert changed == ["embeddings.position_embeddings.weight"]
+    table = values_of(open_checkpoint("out").tensors[changed[0]])
+    assert torch.equal(table[:64], values_of(open_checkpoint("model").tensors[changed[0]]))
+    assert tuned.kept is not None
+    assert tuned.kept.value == pytest.approx(1, abs=1e-6)
+    values = {row.name: row.by_text for row in tuned.evaluation.rows}
+    for measure in tuned.evaluation.measures:
+        assert values["out, chunks of 64, mean"][measure] == values["model, chunks of 64, mean"][measure]
+
+
+def test_minutes_become_steps_once(folder: Path) -> None:
+    counted: list[int] = []
+
+    def stop(name: str, done: int, total: int) -> None:
+        if name.startswith("fine-tuning"):
+            counted.append(total)
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            tune(steps=None, minutes=0.5, progress=stop)
+    assert counted[0] == counted[1] > 1
+    assert json.loads(Path(".out.tune/state.json").read_text())["steps"] == counted[0]
+
+
+def test_a_loss_that_is_not_finite(folder: Path) -> None:
+    class Diverging(Sentences):
+        def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
+            return super().loss(model, items, **how) * (math.nan if min(items) >= 4 else 1.0)
+
+    with pytest.raises(CheckpointError, match="the loss or a gradient of step 3 is not finite"):
+        tune(objective=Diverging)
+    assert not Path("out").exists()
+    kept = Path(".out.tune/seed-0-old-steps/checkpoint-2")
+    assert json.loads((kept / "trainer_state.json").read_text())["global_step"] == 2
+    with safe_open(kept / "trained.safetensors", "pt") as weights:
+        assert all(weights.get_tensor(name).isfinite().all() for name in weights.keys())  # noqa: SIM118
+    with pytest.raises(CheckpointError, match=r"step 3 .* the state after step 2 is in \.out\.tune/seed-0-old-steps/"):
+        tune(objective=Diverging)
+
+
+def test_ways_to_save_memory_do_not_change_the_result(finished: Finished, folder: Path) -> None:
+    class Large(Sentences):
+        most = 1
+
+        def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
+            if len(items) > self.most:
+                torch.empty(1 << 50)  # more than any machine has
+            return super().loss(model, items, **how)
+
+    tune(objective=Large, checkpointing=True)
+    whole, parts = (open_checkpoint(place / "out").tensors for place in (finished.folder, folder))
+    for key in whole:
+        torch.testing.assert_close(values_of(parts[key]), values_of(whole[key]), rtol=1e-4, atol=1e-5)
+    shutil.rmtree("out-at-64")
+    shutil.rmtree("out")
+    Large.most = 0
+    with pytest.raises(CheckpointError, match=r"a window of 64 tokens does not fit into memory; give --checkpointing"):
+        tune(objective=Large)
+
+
+def test_a_full_disk(folder: Path) -> None:
+    """With the largest size of a file below that of the weights, as on a full disk."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
+    try:
+        with pytest.raises(CheckpointError, match="cannot be written: File too large"):
+            tune(steps=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not Path("out").exists()
+    tune(steps=1)
+    assert Path("out").exists()
+
+
+def test_seeds_are_averaged(folder: Path) -> None:
+    tuned = tune(seeds=2, steps=1)
+    measure, length = tuned.measure, tuned.length
+    assert len(tuned.by_seed) == 2
+    for number, row in enumerate(tuned.evaluation.rows):
+        each = [evaluation.rows[number].by_text[measure][length] for evaluation in tuned.by_seed]
+        expected = None if None in each else tuple((a + b) / 2 for a, b in zip(*each, strict=True))  # type: ignore[arg-type]
+        assert row.by_text[measure][length] == expected
+    assert over_seeds([tuned.by_seed[0]]) == tuned.by_seed[0]
+
+
+def test_the_choice_is_the_cheapest_that_nothing_beats(finished: Finished) -> None:
+    tuned = finished.tuned
+
+    def with_values(*values: float) -> Tuned:
+        of = dict(zip((row.name for row in tuned.candidates), values, strict=True))
+        rows = tuple(
+            replace(row, by_text={tuned.measure: {128: tuple(of.get(row.name, 0) + i % 3 / 50 for i in range(10))}})
+            for row in tuned.evaluation.rows
+        )
+        return replace(
+            tuned, evaluation=replace(tuned.evaluation, rows=rows, measures=(tuned.measure,), lengths=(128,))
+        )
+
+    for values, best in (((0.5, 0.5, 0.5), 0), ((0.5, 0.6, 0.6), 1), ((0.5, 0.4, 0.6), 2), ((0.5, 0.6, 0.7), 2)):
+        found = with_values(*values)
+        assert found.recommended.name == tuned.candidates[best].name
+        assert found.pays == (best == 2)
+
+
+@pytest.fixture
+def untouched(folder: Path) -> Iterator[Path]:
+    before = sorted(folder.rglob("*"))
+    yield folder
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"length": 64}, ArgumentError, "length: expected more than 64 tokens, which model takes already; got 64"),
+        ({"length": 8}, ArgumentError, "length: expected a whole number of at least 16; got 8"),
+        ({"length": 400}, DataError, "expected at least 20 documents of 400 tokens.* the longest has 302"),
+        ({"train": "head"}, ArgumentError, "train: expected one of all, rows, table, lora; got 'head'"),
+        ({"train": "rows", "method": "linear"}, ArgumentError, "rows keeps the existing rows, but the method linear"),
+        ({"method": "best"}, ArgumentError, "best"),
+        ({"minutes": 3}, ArgumentError, "minutes: expected either minutes or steps; got both"),
+        ({"batches": 2}, ArgumentError, r"unknown setting 'batches' \(did you mean batch\?\)"),
+        ({"length": None}, ArgumentError, "length: expected the new length in tokens, such as 2048; got none"),
+        ({"length": "long"}, ArgumentError, "length: expected a whole number, got 'long'"),
+        ({"steps": 0}, ArgumentError, "steps: expected a whole number of at least 1; got 0"),
+        ({"held_out": 1.0}, ArgumentError, "held_out: expected a share from 0 to below 1; got 1.0"),
+        ({"temperature": 0.0}, ArgumentError, "temperature: expected a number above 0; got 0.0"),
+        ({"anchor": math.nan}, ArgumentError, "anchor: expected a number of at least 0"),
+        ({"passage": 17}, ArgumentError, "passage: expected at most 16 tokens"),
+        ({"seed": -1}, ArgumentError, "seed: expected a whole number from 0"),
+        ({"device": "none"}, ArgumentError, "device: expected a device"),
+    ],
+)
+def test_wrong_settings(untouched: Path, changed: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        tune(**changed)
+
+
+@pytest.mark.parametrize(
+    ("out", "text", "message"),
+    [
+        ("text", "text", "text: it exists; choose another OUT"),
+        ("model/inside", "text", "must be outside"),
+        ("no/out", "text", "the folder no does not exist"),
+        ("out", "no", "no: expected a text file or a folder"),
+    ],
+)
+def test_wrong_paths(untouched: Path, out: str, text: str, message: str) -> None:
+    with pytest.raises(PosEmbedError, match=message):
+        tune_checkpoint("model", out, text, **SETTINGS)
+
+
+def test_wrong_models(folder: Path) -> None:
+    from transformers import ViTConfig, ViTModel
+
+    sizes: dict[str, int] = {"image_size": 16, "patch_size": 4, "num_hidden_layers": 1, "hidden_size": 8}
+    ViTModel(ViTConfig(num_attention_heads=2, intermediate_size=8, **sizes)).save_pretrained(folder / "vit")
+    with pytest.raises(CheckpointError, match=r"config.json names ViTModel; .* examples/tune_resized.py does"):
+        tune_checkpoint("vit", "out", "text", **SETTINGS)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / "model" / file).unlink()
+    with pytest.raises(CheckpointError, match="expected a tokenizer next to the weights"):
+        tune()
+    assert not Path(".out.tune").exists()
