@@ -57,7 +57,8 @@ class Reading:
 
 def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -> list[tuple[TableSize, str]]:
     """Refuses a table if the model reads other rows than planned, or if no run can show which rows a text reads.
-    Returns the tables along axes that ``along_axes.py`` must check, with the reason why an image did not ("" without a try).
+    Returns the tables along axes that ``along_axes.py`` must check, with the reason why an image did not ("" without a
+    try).
 
     Two kinds of tables are accepted without a run. The rows of fixed sinusoids in a line follow from a formula at any
     position. If a text model cannot be run even at its own size, the names of its field and inputs must suffice.
