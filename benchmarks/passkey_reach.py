@@ -132,19 +132,19 @@ Penalty = Callable[[int], Callable[[Tensor], Tensor]]
 
 
 def averaged(
-    std: float = 1.0, *, penalty: Penalty | None = None, near: bool = False, log: bool = False, times: float = 1.0
+    std: float = 1.0, *, penalty: Penalty | None = None, near: bool = False, log: float = 0.0, times: float = 1.0
 ) -> Entry:
     """Returns an Entry.
 
-    near: whether only the nearest quarter of the distances has learned values. log: whether the logits of the heads
-    without position grow with the logarithm of the tokens seen, from a quarter of the training length on. times: how
-    many times as fast the rows learn.
+    near: whether only the nearest quarter of the distances has learned values. log: the power of the logarithm of the
+    tokens seen with which the logits of the heads without position grow, from a quarter of the training length on; 0
+    means that they do not. times: how many times as fast the rows learn.
     """
 
     def build(sizes: Sizes) -> PositionEncoding:
         n = sizes.length
         others = {"max_len": n, "dim": sizes.dim, "heads": sizes.given("heads"), "std": std}
-        others["log_length"] = n // 4 if log else None
+        others |= {"log_length": n // 4 if log else None, "log_power": log or 1.0}
         if times != 1:
             return Faster(times=times, **others)
         if penalty is None:
@@ -168,6 +168,7 @@ TRAINED = {
     "averaged, std .1": averaged(0.1),
     "averaged, log": averaged(log=True),
     "averaged, std .1, log": averaged(0.1, log=True),
+    "averaged, std .1, square root of log": averaged(0.1, log=0.5),
     "learned-averaged-far": ENCODINGS["learned-averaged-far"],
     "averaged, std .1, 3 times as fast, log": averaged(0.1, log=True, times=3),
     "averaged, std .1, 10 times as fast, log": averaged(0.1, log=True, times=10),

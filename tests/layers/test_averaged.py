@@ -157,13 +157,13 @@ def test_flex_attention_in_each_layer_is_the_dense_path(monkeypatch: pytest.Monk
 
 
 def test_only_heads_without_position_attend_more_sharply_in_longer_texts() -> None:
-    layer = AveragedPositionalEmbedding(max_len=16, dim=16, heads=4, heads_without=2, log_length=5)
+    layer = AveragedPositionalEmbedding(max_len=16, dim=16, heads=4, heads_without=2, log_length=5, log_power=0.5)
     positions = Positions(layer, torch.zeros(1, 40, 16))
     q = torch.randn(1, 4, 40, 4)
     scaled = positions.scale(q)
     assert torch.equal(scaled[:, :2], q[:, :2])
     assert torch.equal(scaled[:, :, :5], q[:, :, :5])
-    factor = (torch.arange(1, 41).log() / math.log(5)).clamp(min=1)
+    factor = (torch.arange(1, 41).log() / math.log(5)).clamp(min=1).sqrt()
     torch.testing.assert_close(scaled[:, 2:], q[:, 2:] * factor.unsqueeze(-1))
     plain = AveragedPositionalEmbedding(max_len=16, dim=16, heads=4, heads_without=2)
     assert Positions(plain, torch.zeros(1, 40, 16)).scale(q) is q
@@ -198,5 +198,7 @@ def test_bad_sizes_are_refused() -> None:
         AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, log_length=1)
     with pytest.raises(ArgumentError, match=r"log_length must be a whole number; got 2.5"):
         AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, log_length=2.5)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"log_power must be a number above 0; got 0"):
+        AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, log_length=2, log_power=0)
     with pytest.raises(ArgumentError, match=r"max_slope must be at most 0.*got 0.5"):
         AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, max_slope=0.5)

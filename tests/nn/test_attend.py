@@ -135,18 +135,19 @@ def test_queries_and_keys_may_be_wider_than_values(length: int, window: int | No
 
 @settings(deadline=None, max_examples=40, derandomize=True)
 @given(
-    st.integers(1, 30), st.integers(2, 12), st.one_of(st.none(), st.integers(1, 30)), st.sampled_from([None, 0, 1, 3])
-)
+    st.integers(1, 30), st.integers(2, 12), st.one_of(st.none(), st.integers(1, 30)), st.sampled_from([None, 0, 1, 3]),
+    st.sampled_from([0.5, 1.0, 2.0]),
+)  # fmt: skip
 def test_logits_grow_with_the_logarithm_of_what_is_seen(
-    length: int, trained: int, window: int | None, last_heads: int | None
+    length: int, trained: int, window: int | None, last_heads: int | None, power: float
 ) -> None:
     q, k, v = heads(length)
-    scaled = scale_by_log_length(q, torch.arange(1, length + 1), trained, window, last_heads)
+    scaled = scale_by_log_length(q, torch.arange(1, length + 1), trained, window, last_heads, power)
     first = 0 if last_heads is None else 3 - last_heads
     assert torch.equal(scaled[:, :first], q[:, :first])
     for i in range(length):
         seen = min(i + 1, window or length)
-        times = math.log(seen) / math.log(trained) if seen > trained else 1.0
+        times = (math.log(seen) / math.log(trained)) ** power if seen > trained else 1.0
         torch.testing.assert_close(scaled[:, first:, i], times * q[:, first:, i])
     shown = min(length, trained)
     assert torch.equal(scaled[:, :, :shown], q[:, :, :shown])

@@ -105,14 +105,15 @@ class AveragedPositionalEmbedding(PositionEncoding):
         heads_without: the number of heads without position; these are the last heads. None means 1 (0 if H = 1).
         std: the scale of the initial rows, which are sinusoids whose periods divide 2 N.
         log_length: the number of tokens from which on the heads without position attend more sharply: there, the
-            model multiplies a query that sees n > log_length tokens by ln n / ln log_length. At a quarter of the
-            training length, training teaches these heads to attend alike at every length. None means no factor.
+            model multiplies a query that sees n > log_length tokens by (ln n / ln log_length)^log_power. At a quarter
+            of the training length, training teaches these heads to attend alike at every length. None means no factor.
+        log_power: the power of this factor.
         max_slope: the largest slope of the lines past the training length. Below -1, all tokens past it together get
             a bounded weight in the heads with position, however long the text is.
 
     Raises:
         ArgumentError: fewer than 8 rows, a width that is not a multiple of ``heads``, no head with position, a
-            ``log_length`` below 2, or a ``max_slope`` above 0.
+            ``log_length`` below 2, a ``log_power`` of 0 or less, or a ``max_slope`` above 0.
 
     Examples:
         >>> import torch
@@ -135,6 +136,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
         heads_without: int | None = None,
         std: float = 1.0,
         log_length: int | None = None,
+        log_power: float = 1.0,
         max_slope: float = 0.0,
     ) -> None:
         super().__init__()
@@ -155,7 +157,10 @@ class AveragedPositionalEmbedding(PositionEncoding):
                     f"log_length must be at least 2, so that its logarithm is above 0; got {log_length}"
                 )
         self.max_len, self.dim, self.heads, self.heads_without, self.std = max_len, dim, heads, heads_without, std
+        if not 0 < log_power < math.inf:
+            raise ArgumentError(f"log_power must be a number above 0; got {log_power}")
         self.log_length, self.log_heads = log_length, None if log_length is None else heads_without
+        self.log_power = log_power
         if not max_slope <= 0:
             raise ArgumentError(f"max_slope must be at most 0, so that no line rises; got {max_slope}")
         self.max_slope = max_slope

@@ -147,9 +147,9 @@ def compiled(name: str) -> Any:
 
 
 def scale_by_log_length(
-    q: Tensor, seen: Tensor, trained: int, window: int | None, last_heads: int | None = None
+    q: Tensor, seen: Tensor, trained: int, window: int | None, last_heads: int | None = None, power: float = 1.0
 ) -> Tensor:
-    """Multiplies queries (B, H, L, d) that see n > trained tokens by ln n / ln trained. Other queries stay unchanged.
+    """Multiplies queries (B, H, L, d) that see n > trained tokens by (ln n / ln trained)^power, and no others.
 
     A softmax over more keys is flatter; the factor makes up for it (Su 2021, kexue.fm/archives/8823; Chiang and
     Cholak 2022, arXiv:2202.12172). A bias is not scaled.
@@ -160,7 +160,7 @@ def scale_by_log_length(
     """
     if window is not None and window <= trained:
         return q
-    factor = torch.where(seen > trained, seen.clamp(min=trained, max=window).log() / math.log(trained), 1.0)
+    factor = torch.where(seen > trained, seen.clamp(min=trained, max=window).log() / math.log(trained), 1.0) ** power
     factor = factor if factor.dim() == 1 else factor.unsqueeze(1)
     if last_heads is not None:
         scaled = torch.arange(q.size(-3), device=q.device) >= q.size(-3) - last_heads

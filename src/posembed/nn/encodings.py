@@ -248,9 +248,10 @@ ENCODINGS: dict[str, Entry] = {
             heads=s.given("heads"),
             std=0.1,
             log_length=max(s.length // 4, 2),
+            log_power=0.5,
             max_slope=-2.0,
         ),
-        "learned-averaged from small rows; logits of the head without position grow with the logarithm of the length",
+        "learned-averaged from small rows; logits of the head without position grow slowly with the length",
         "posembed"),
     "learned-concat": Entry(
         lambda s: ConcatenatedPositionalEmbedding(max_len=s.length, dim=s.dim, dropout=s.dropout),
@@ -362,5 +363,5 @@ def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     if "+window" in suffixes:
         encoding.window = sizes.given("window")
     if "+logn" in suffixes:
-        encoding.log_length, encoding.log_heads = max(sizes.length, 2), None
+        encoding.log_length, encoding.log_heads, encoding.log_power = max(sizes.length, 2), None, 1.0
     return encoding

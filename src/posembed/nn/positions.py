@@ -185,7 +185,8 @@ class Positions(ChecksCalls):
             seen = 1 + ranks[..., ranks.size(-1) - q.size(-2) :]
         else:
             seen = 1 + ranks[..., -1:] if self.texts is None else _longest(ranks, self.texts)
-        return scale_by_log_length(q, seen, trained, self.encoding.window, self.encoding.log_heads)
+        encoding = self.encoding
+        return scale_by_log_length(q, seen, trained, encoding.window, encoding.log_heads, encoding.log_power)
 
     def scores(self, project: Project) -> Tensor | None:
         """Returns one layer's bias on the scores, without a mask: (H, Lq, Lk) or (B, H, Lq, Lk), or None."""
