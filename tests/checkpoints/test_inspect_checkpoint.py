@@ -78,6 +78,27 @@ def test_a_listed_family_with_another_table_is_rebuilt(tmp_path: Path) -> None:
         find_tables(config, checkpoint.tensors, rebuild=False)
 
 
+@pytest.mark.parametrize("family", LISTED)
+def test_odd_listed_models_are_reported_as_if_the_model_had_been_rebuilt(family: str, tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(saved(tiny_model(family, SIZES.get(family, TEXT)), tmp_path / "source"))
+    config, tensors = checkpoint.config or {}, dict(checkpoint.tensors)
+    for key in [key for key in tensors if "position" in key]:
+        values = tensors[key]
+        tensors[key] = torch.randn(values.shape)  # also where the model's code has sines
+    unpadded = family in ("roberta", "xlm-roberta", "camembert")
+    odd = {"max_position_embeddings": 41, **({"pad_token_id": None} if unpadded else {})}
+    for name in odd:
+        answers = []
+        for rebuild in (False, True):
+            try:
+                found = find_tables({**config, name: odd[name]}, tensors, rebuild=rebuild)
+            except posembed.CheckpointError as error:
+                answers.append(str(error))
+            else:
+                answers.append([(each.key, each.doubt, getattr(each, "layout", None)) for each in found.tables])
+        assert answers[0] == answers[1], name
+
+
 def test_a_known_family_is_inspected_without_heavy_imports(tmp_path: Path) -> None:
     """Each of them takes from a tenth of a second to three seconds to import."""
     code = f"""

@@ -98,7 +98,8 @@ def test_inputs_with_old_numbers_get_the_old_answers(name: str, length: int) -> 
     shared = min(length, 12)
     inputs = case.inputs(shared)
     before, table = answer(model, inputs), model.get_parameter(case.table).detach().clone()
-    posembed.resize_model_(model, length=length, table=case.table)
+    edit = posembed.resize_model_(model, length=length, table=case.table)
+    assert not any("interpolates" in check for check in edit.checks)  # none of them does
     after = model.get_parameter(case.table).detach()
     assert after.shape[case.dim] == length
     assert torch.equal(after.narrow(case.dim, 0, shared), table.narrow(case.dim, 0, shared))
@@ -175,9 +176,11 @@ def test_both_sides_of_a_model_get_their_own_buckets(tmp_path: Path) -> None:
     key = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     old = {side: model.get_parameter(f"{side}.{key}").detach() for side in ("encoder", "decoder")}
     source = saved(model, tmp_path / "old")
+    (source / "README.md").write_text("# A model")
     posembed.resize_checkpoint(source, tmp_path / "new", buckets=16)
     grown = transformers.T5Model.from_pretrained(tmp_path / "new").eval()
     assert grown.config.relative_attention_num_buckets == 16
+    assert "from 8 to 16 buckets" in (tmp_path / "new" / "README.md").read_text()
     for side, both in (("encoder", True), ("decoder", False)):
         expected = rebucket(old[side], 16, farthest=20, both=both)
         assert torch.equal(grown.get_parameter(f"{side}.{key}").detach(), expected)
@@ -199,6 +202,33 @@ def test_buckets_that_a_model_does_not_read_are_refused() -> None:
     t5 = transformers.T5EncoderModel(transformers.T5Config(**T5, relative_attention_num_buckets=8))
     with pytest.raises(ArgumentError, match="8 already"):
         posembed.resize_model_(t5, buckets=8)
+
+
+@pytest.mark.parametrize("farthest", [6, 128])
+@pytest.mark.parametrize("kind", ["T5Model", "T5EncoderModel"])
+def test_a_model_with_the_most_buckets_reads_long_texts_and_more_are_refused(kind: str, farthest: int) -> None:
+    sizes = {**T5, "relative_attention_num_buckets": 8, "relative_attention_max_distance": farthest}
+    model = built(kind, transformers.T5Config(**sizes))
+    most = (2 if kind == "T5Model" else 4) * farthest - 2
+    ids = torch.arange(3 * farthest)[None] % 60
+    inputs = {"input_ids": ids, **({"decoder_input_ids": ids} if kind == "T5Model" else {})}
+    for buckets in (most + 2, 4 * most):
+        with pytest.raises(CheckpointError, match="pass at most" if farthest == 128 else "not resized"):
+            posembed.resize_model_(model, buckets=buckets)
+    posembed.resize_model_(model, buckets=most)
+    assert answer(model, inputs).isfinite().all()
+
+
+@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize("buckets", [64, 512, 4096])
+def test_more_buckets_than_distances_up_to_the_farthest_keep_all_biases(both: bool, buckets: int) -> None:
+    rows = torch.randn(16, 3)
+    distances = torch.arange(-1100, 1100)
+    old, new = (bucket_of(distances, size, farthest=20, both=both) for size in (16, buckets))
+    held = rebucket(rows, buckets, farthest=20, both=both)[new]
+    single = buckets // (4 if both else 2)
+    for near in (distances.abs() < single, distances.abs() > 40):
+        assert torch.equal(held[near], rows[old][near])
 
 
 # What transformers remembers

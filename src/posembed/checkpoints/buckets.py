@@ -107,8 +107,22 @@ def method_of(model: nn.Module, change: TableSize, field: ConfigField, reaches: 
                 except Exception as error:
                     failure = failure or error
                     continue
-                return found or "a small copy of the model does not read its rows as buckets of distances, as T5 does"
+                if found is None:
+                    return "a small copy of the model does not read its rows as buckets of distances, as T5 does"
+                return too_many(change.length, **found.keywords) or found
     return f"no small copy of its model could be run to check which rows it reads ({last_line(failure or NotTried())})"
+
+
+def too_many(buckets: int, *, farthest: int, both: bool) -> str:
+    """Returns why a model cannot have so many buckets, or "". If each distance up to the farthest has a bucket, the
+    logarithm of T5's code that gives the others is infinite or negative, and they are outside the table."""
+    single, most = buckets // (4 if both else 2), (4 if both else 2) * farthest - 2
+    if single < farthest:
+        return ""
+    return (
+        f"{buckets} buckets hold {single} near distances alone, but far ones end at {farthest}, so the model could not "
+        f"read longer texts; pass at most {most}"
+    )
 
 
 def same_weights(copies: Sequence[nn.Module]) -> None:

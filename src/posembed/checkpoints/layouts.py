@@ -27,6 +27,7 @@ from posembed.checkpoints.found import (
     pair,
     section,
 )
+from posembed.checkpoints.patterns import looks_sinusoidal
 from posembed.checkpoints.rebuild import BUCKETS, is_of_timm, size_fields
 from posembed.checkpoints.trials.along_axes import reads_cells
 from posembed.checkpoints.trials.plain import LARGEST_GRID, reads
@@ -39,6 +40,7 @@ LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|co
 CLASS_TOKENS = re.compile(r"cls|class|dist")
 CLASS_TOKEN = re.compile(r"(cls|class|dist\w*)_token$")
 BRANCH = re.compile(r"_\d+$")
+ALIAS = "max_position_embeddings"
 POOLS = ("AttentionPool2d",)  # of timm, whose row 0 is that of the mean of all cells
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
 REGISTERS = re.compile(r"(^|\.)reg_token$")  # timm adds the table after it has put them behind the class token
@@ -220,11 +222,18 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
 
 def all_listed(config: Config, tensors: Tensors) -> tuple[PositionTable, ...]:
     """Returns the tables of a family whose tables are all listed, or () if its files hold others, or do not fit."""
-    found = tuple(known_tables(config, tensors))
+    family, found = family_of(config), tuple(known_tables(config, tensors))
     tables = tuple(table for table in found if isinstance(table, PositionTable))
-    complete = len(tables) == len(family_of(config).tables) and isinstance(config.get("model_type"), str)
+    complete = len(tables) == len(family.tables) and isinstance(config.get("model_type"), str)
     others = {guess.key for guess in guessed_tables(config, tensors)} - {table.key for table in tables}
-    return tables if complete and not others else ()
+    if not complete or others:
+        return ()
+    fields = [table.field.path for table in tables if table.field is not None]
+    aliased = ALIAS in config and (ALIAS,) not in fields  # in GPT-2, it overrides n_positions
+    unpadded = family.after_padding and type(config.get("pad_token_id", 0)) is not int
+    frozen = (table for table, known in zip(tables, family.tables, strict=True) if known.sinusoidal)
+    learned = any(not looks_sinusoidal(table.values(tensors)) for table in frozen)
+    return () if aliased or unpadded or learned else tables
 
 
 def at(config: Config, path: FieldPath) -> Any:

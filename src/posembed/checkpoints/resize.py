@@ -201,7 +201,8 @@ def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[s
 
 def card_paragraph(resize: Resize) -> str:
     before, after = resize.edit.target.length
-    lines = [f"## Position table resized from {before} to {after} positions", ""]
+    what = "buckets" if any(size.table.fixed for size in resize.edit.target.changes) else "positions"
+    lines = [f"## Position table resized from {before} to {after} {what}", ""]
     for change, size in zip(resize.edit.tables, resize.edit.target.changes, strict=True):
         rows = f"{size.table.rows} to {size.layout.rows(size.length)} rows"
         unchanged = f"Unchanged rows{' at the start' * change.leading}: {change.kept}"

@@ -41,7 +41,8 @@ def rebucket(rows: Tensor, buckets: int, *, farthest: int = FARTHEST, both: bool
 
     A bucket without a distance gets the row of the old bucket at the same share of its side.
     """
-    distances = torch.arange(-2 * farthest, 2 * farthest + 1) if both else torch.arange(-2 * farthest, 1)
+    far = max(2 * farthest, buckets)  # each near distance may have a bucket, even beyond the farthest
+    distances = torch.arange(-far, far + 1 if both else 1)
     old = bucket_of(distances, len(rows), farthest=farthest, both=both)
     new = bucket_of(distances, buckets, farthest=farthest, both=both)
     alike = (torch.arange(buckets) * len(rows) // buckets).clamp(max=len(rows) - 1)

@@ -25,6 +25,7 @@ class KnownTable:
     patch: for a grid, the config field with the patch size. kernel: without ``patch``, the key of the convolution
     whose kernel has that size.
     layout: the roles of its rows; for a grid, without its size. None means a grid after a prefix of up to two rows.
+    sinusoidal: whether the model's code freezes its rows, which are sines and cosines.
     """
 
     key: str
@@ -33,6 +34,7 @@ class KnownTable:
     patch: FieldPath = ()
     kernel: str = ""
     layout: TableLayout | None = TableLayout.BERT
+    sinusoidal: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +69,17 @@ class Family:
         return TableLayout.roberta(padding) if self.after_padding and type(padding) is int else self.line
 
 
+SOUND = "max_source_positions"  # of Whisper
 OPEN_CLIP_TEXT = ("model_cfg", "text_cfg", "context_length")
 
 
 def lines(base: str, *names: tuple[str, str], **layouts: Any) -> Family:
     """Returns a family of texts or sounds. names: the key of each table, and the config field with its length."""
     layout = layouts.get("line", TableLayout.BERT)
-    tables = (KnownTable(key=f"{key}.weight", fields=((field,),), layout=layout) for key, field in names)
+    tables = (
+        KnownTable(key=f"{key}.weight", fields=((field,),), layout=layout, sinusoidal=field == SOUND)
+        for key, field in names
+    )
     return Family(base=base, tables=tuple(tables), **layouts)
 
 
@@ -91,7 +97,7 @@ FAMILIES: Mapping[str, Family] = {
     "openai-gpt": lines("transformer", ("positions_embed", "n_positions")),
     "whisper": lines(
         "model",
-        ("encoder.embed_positions", "max_source_positions"),
+        ("encoder.embed_positions", SOUND),
         ("decoder.embed_positions", "max_target_positions"),
     ),
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), lines("roberta", BERT, **AFTER_PADDING)),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.found import TableSize
 from posembed.checkpoints.rebuild import last_line, models_around
+from posembed.checkpoints.trials.along_axes import IN_PART
 from posembed.checkpoints.trials.inputs import (
     LONGEST_TEXT,
     inputs_of,
@@ -137,7 +138,7 @@ def own_reading(old_model: nn.Module, new_model: nn.Module, target: Target, meth
     table = target.table
     axes = table.layout.axes
     windowed = target.image_size is None and any(axis.relative for axis in axes)
-    if not axes or windowed or axes[0].name == "coordinate" or table.kind == "sinusoidal":
+    if not axes or windowed or axes[0].name in IN_PART or table.kind == "sinusoidal":
         return None
     kernels = kernels_of(changed_axes(table.layout, target.changes[0].layout))
     for path in models_around(old_model, table.parameter):
