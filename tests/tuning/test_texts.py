@@ -47,6 +47,15 @@ def test_every_long_document_is_on_one_side(tokenizer: Any) -> None:
     assert len(parts(split(long, tokenizer, **{**HOW, "held_out": 0}))[1]) == 5
 
 
+def test_documents_with_equal_tokens_count_once(tokenizer: Any) -> None:
+    long, short = documents(20, 50), documents(9, 12)
+    copies = [text.replace(" ", spaces) for text in (*long, *short) for spaces in (" ", "  ", "\n", " \t")]
+    texts = split(copies, tokenizer, **HOW)
+    ids = [tuple(document.ids.tolist()) for document in (*texts.training, *texts.held_out)]
+    assert (len(ids), len(set(ids)), len(texts.short)) == (20, 20, 9)
+    assert split(copies[::-1], tokenizer, **HOW).sha256 == texts.sha256
+
+
 def test_windows_cover_the_training_documents(tokenizer: Any) -> None:
     texts = split(documents(12, 75), tokenizer, **HOW)
     for number, document in enumerate(texts.training):

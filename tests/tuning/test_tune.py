@@ -28,7 +28,9 @@ from posembed.modelfiles.safetensors import tensor_sha256, values_of
 from posembed.tuning.result import Tuned, over_seeds
 from posembed.tuning.run import TunePlan, tune_checkpoint
 from posembed.tuning.sentences import Sentences
+from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import read_texts
+from posembed.tuning.trainable import Trainable
 
 SETTINGS: dict[str, Any] = {"length": 128, "steps": 5, "batch": 2, "passage": 8, "query": 8}
 
@@ -253,6 +255,57 @@ def test_ways_to_save_memory_do_not_change_the_result(finished: Finished, folder
     Large.most = 0
     with pytest.raises(CheckpointError, match=r"a window of 64 tokens does not fit into memory; give --checkpointing"):
         tune(objective=Large)
+
+
+def test_a_batch_in_parts_continues_from_its_checkpoint(folder: Path) -> None:
+    class Large(Sentences):
+        def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
+            if len(items) > 1:
+                torch.empty(1 << 50)  # more than any machine has
+            return super().loss(model, items, **how)
+
+    def progress(name: str, done: int, total: int) -> None:
+        seen.append((name, done))
+        if (name, done, interrupted) == ("fine-tuning at 128", 3, False):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    seen, interrupted = list[tuple[str, int]](), False
+    with pytest.raises(KeyboardInterrupt):
+        tune(objective=Large, progress=progress)
+    seen, interrupted = [], True
+    tune(objective=Large, progress=progress)
+    assert [done for name, done in seen if name == "fine-tuning at 128"] == [4, 5]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 10])
+@pytest.mark.parametrize("warmup", [0.0, 0.1, 0.5, 0.99])
+def test_the_learning_rate_reaches_its_peak(steps: int, warmup: float, tmp_path: Path) -> None:
+    from posembed.tuning.trainer import train
+
+    model = torch.nn.Linear(2, 1)
+    trained, rates = Trainable(model, {}, [{"params": list(model.parameters()), "lr": 0.25}]), list[float]()
+
+    class Recorded:
+        def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
+            return model(torch.ones(2)).sum()
+
+    def tick(done: int) -> None:
+        rates.append(model.bias.item())
+
+    before, settings = model.bias.item(), TuneSettings(length=16, batch=1, warmup=warmup)
+    how: dict[str, Any] = {"length": 16, "seed": 0, "device": "cpu", "parts": 1, "tick": tick}
+    train(trained, Recorded(), settings, folder=tmp_path, steps=steps, **how)  # type: ignore[arg-type]
+    # With a constant gradient, each step of AdamW is as large as the learning rate.
+    assert max(a - b for a, b in zip([before, *rates], rates, strict=False)) == pytest.approx(0.25, rel=1e-4)
+
+
+@pytest.mark.parametrize("length", [33, 48, 64])
+@pytest.mark.parametrize("train", ["all", "rows"])
+def test_positions_that_a_lower_limit_leaves_unused_are_not_cut_off(folder: Path, length: int, train: str) -> None:
+    (folder / "model" / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 32}))
+    with pytest.raises(ArgumentError, match=r"length: expected more than 64 tokens.* raise its max_seq_length"):
+        tune(length=length, train=train)
+    assert sorted(path.name for path in folder.iterdir()) == ["model", "text"]
 
 
 def test_a_full_disk(folder: Path) -> None:

@@ -120,6 +120,12 @@ def plan_tuning(
             f"length: expected more than {original.length:,} tokens, which {source} takes already; got "
             f"{settings.length:,}; give a larger length"
         )
+    if original.rows is not None and settings.length <= original.rows:
+        raise ArgumentError(
+            f"length: expected more than {original.rows:,} tokens, for which {source} has positions already; got "
+            f"{settings.length:,}; give a larger length, or raise its max_seq_length or the tokenizer's "
+            f"model_max_length, which limit it to {original.length:,}"
+        )
     resize = plan_resize(original.checkpoint, str(source), length=settings.length, method=settings.method)
     if settings.train == "rows" and any(change.kept < len(change.before) for change in resize.edit.tables):
         raise ArgumentError(
@@ -304,7 +310,6 @@ class TunePlan:
                     tick=lambda done: progress(name, done, steps),
                 )
                 break
-            remove(folder)
         with whole_copy(start.checkpoint, place) as copy:
             copy.write(tensors=trained.changed(start.checkpoint), documents={})
         remove(folder)

@@ -98,28 +98,30 @@ def split(
     seed: int,
     fewest: int = FEWEST,
 ) -> Texts:
-    """Splits the documents of at least ``width`` tokens. Equal documents count once.
+    """Splits the documents of at least ``width`` tokens. Documents with equal tokens count once.
 
     around: the number of special tokens, for the errors. fewest: the smallest number of documents in each part.
     held_out: the share of documents to measure on. A hash of the seed and of a document's text decides on its part.
     Raises DataError if there are too few documents.
     """
-    texts = list(dict.fromkeys(documents))
-    encoded = [Document(text, torch.tensor(encode(tokenizer, text), dtype=torch.long)) for text in texts]
+    found = dict[tuple[int, ...], str]()
+    for text in sorted(set(documents)):  # so that the order of the files does not matter
+        found.setdefault(tuple(encode(tokenizer, text)), text)
+    encoded = [Document(text, torch.tensor(ids, dtype=torch.long)) for ids, text in found.items()]
     long = [document for document in encoded if len(document.ids) >= width]
-    if len(long) < 2 * fewest:
-        longest = max(len(document.ids) for document in encoded) + around
-        found = f"{len(long):,} of {len(texts):,} documents hold it, and the longest has {longest:,}"
-        raise DataError(
-            f"expected at least {2 * fewest} documents of {width + around:,} tokens, {fewest} to train on and {fewest} "
-            f"to measure on; {found}; give more text or a smaller length (documents are files of a folder, or "
-            "separated by blank lines)"
-        )
     unknown = tokenizer.unk_token_id
     if unknown is not None and sum(int((each.ids == unknown).sum()) for each in long) > MOST_UNKNOWN * sum(
         len(each.ids) for each in long
     ):
         raise DataError("the tokenizer does not know most of this text; give text in its language")
+    if len(long) < 2 * fewest:
+        longest = max(len(document.ids) for document in encoded) + around
+        holding = f"{len(long):,} of {len(encoded):,} documents hold it, and the longest has {longest:,}"
+        raise DataError(
+            f"expected at least {2 * fewest} documents of {width + around:,} tokens, {fewest} to train on and {fewest} "
+            f"to measure on; {holding}; give more text or a smaller length (documents are files of a folder, or "
+            "separated by blank lines)"
+        )
     number = min(max(fewest, round(held_out * len(long))), MOST_HELD_OUT, len(long) - fewest)
     ranked = sorted(long, key=lambda document: order(seed, document.text))
     short = sorted((each.text for each in encoded if 0 < len(each.ids) < width), key=lambda text: order(seed, text))

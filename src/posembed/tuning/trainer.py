@@ -98,7 +98,8 @@ class StepTrainer(Trainer):
             gradient_accumulation_steps=parts,
             max_grad_norm=settings.clip,
             lr_scheduler_type="cosine",
-            warmup_steps=math.ceil(settings.warmup * steps),
+            # The first step of a warmup has the rate 0, so a single step must have none.
+            warmup_steps=min(math.ceil(settings.warmup * steps), steps - 1),
             bf16=on_gpu and torch.cuda.is_bf16_supported(),
             seed=settings.seed,
             use_cpu=device == "cpu",
