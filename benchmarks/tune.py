@@ -44,7 +44,7 @@ from posembed.tuning.run import TunePlan, plan_tuning
 from posembed.tuning.sentences import Sentences, answer_loss
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import pieces_of_text
-from posembed.tuning.trainer import train
+from posembed.tuning.trainer import StepTrainer
 
 LENGTHS = (512, 2048)
 RESULTS = Path(__file__).resolve().parent / "results" / "tune.md"
@@ -176,7 +176,7 @@ def our_steps(plan: TunePlan, objective: Sentences, folder: Path) -> list[float]
     """Returns the seconds of each step."""
     trained = plan.trainable("tuned", plan.start("tuned"), 0)
     ends: list[float] = []
-    train(
+    trainer = StepTrainer(
         trained,
         objective,
         plan.settings,
@@ -186,8 +186,8 @@ def our_steps(plan: TunePlan, objective: Sentences, folder: Path) -> list[float]
         seed=0,
         device=None,
         parts=1,
-        tick=lambda done: ends.append(time.perf_counter()),
     )
+    trainer.run(lambda done: ends.append(time.perf_counter()))
     return [stop - start for start, stop in pairwise(ends)]
 
 

@@ -12,12 +12,26 @@ from torch import Tensor, nn
 import posembed
 from evaluated_models import save_causal, save_encoder, save_masked
 from posembed.checkpoints.resize import plan_resize
+from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.trainable import NewRows, Trainable, keys_of, trainable
 
 KEY = "embeddings.position_embeddings.weight"
+
+
+def test_a_matrix_that_is_not_in_the_files_is_named(folder: Path) -> None:
+    """Otherwise, its low-rank change would be trained and then lost."""
+    from transformers import AutoModel
+
+    checkpoint = open_checkpoint(folder / "short")
+    model = AutoModel.from_pretrained(checkpoint.root)
+    with torch.no_grad():
+        model.encoder.layer[0].attention.self.query.weight.add_(1)
+    edit = plan_resize(checkpoint, "short", length=128).edit
+    with pytest.raises(CheckpointError, match=r"attention\.self\.query\.weight is not in its files under the name"):
+        trainable(model, checkpoint, TuneSettings(length=128, train="lora"), edit, resized=False, seed=0)
 
 
 @pytest.fixture(scope="module")

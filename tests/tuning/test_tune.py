@@ -154,6 +154,16 @@ def test_ctrl_c_and_the_same_call_end_with_the_same_bits(finished: Finished, fol
     assert not Path(".out.tune").exists()
 
 
+def test_two_processes_do_not_run_the_same_fine_tuning(folder: Path) -> None:
+    def again(name: str, done: int, total: int) -> None:
+        with pytest.raises(CheckpointError, match="another process is running this fine-tuning; wait for it"):
+            tune()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(progress=again)
+
+
 def test_another_run_is_not_continued(folder: Path) -> None:
     def stop(name: str, done: int, total: int) -> None:
         raise KeyboardInterrupt
@@ -280,7 +290,7 @@ def test_a_batch_in_parts_continues_from_its_checkpoint(folder: Path) -> None:
 @pytest.mark.parametrize("steps", [1, 2, 3, 10])
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.5, 0.99])
 def test_the_learning_rate_reaches_its_peak(steps: int, warmup: float, tmp_path: Path) -> None:
-    from posembed.tuning.trainer import train
+    from posembed.tuning.trainer import StepTrainer
 
     model = torch.nn.Linear(2, 1)
     trained, rates = Trainable(model, {}, [{"params": list(model.parameters()), "lr": 0.25}]), list[float]()
@@ -293,8 +303,8 @@ def test_the_learning_rate_reaches_its_peak(steps: int, warmup: float, tmp_path:
         rates.append(model.bias.item())
 
     before, settings = model.bias.item(), TuneSettings(length=16, batch=1, warmup=warmup)
-    how: dict[str, Any] = {"length": 16, "seed": 0, "device": "cpu", "parts": 1, "tick": tick}
-    train(trained, Recorded(), settings, folder=tmp_path, steps=steps, **how)  # type: ignore[arg-type]
+    how: dict[str, Any] = {"length": 16, "seed": 0, "device": "cpu", "parts": 1}
+    StepTrainer(trained, Recorded(), settings, folder=tmp_path, steps=steps, **how).run(tick)  # type: ignore[arg-type]
     # With a constant gradient, each step of AdamW is as large as the learning rate.
     assert max(a - b for a, b in zip([before, *rates], rates, strict=False)) == pytest.approx(0.25, rel=1e-4)
 

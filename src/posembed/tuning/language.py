@@ -35,7 +35,7 @@ SLIDING = {"sliding windows": "sliding"}
 NOTE = "Sliding windows overlap by half. Each token counts once, in the window that gives it the more context."
 NOT_PREDICTED = -100
 SHARE_OF_MASK, SHARE_OF_RANDOM = 0.8, 0.1
-"""Of the predicted tokens of a masked language model, the shares that become the mask token and a random token."""
+"""The shares of a masked language model's predicted tokens that become the mask token, and a random token."""
 
 
 class Language:

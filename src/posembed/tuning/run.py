@@ -219,7 +219,7 @@ class TunePlan:
     def run(self, progress: Progress = lambda name, done, total: None) -> Tuned:
         """Runs what earlier calls have not finished, writes OUT, and removes the folder of the unfinished run."""
         self.staging.open()
-        with writing(self.staging.path):
+        with self.staging.locked(), writing(self.staging.path):
             resized = self.staging.path / "resized"
             if not resized.exists():
                 resize_checkpoint(self.source, resized, length=self.settings.length, method=self.settings.method)
@@ -289,7 +289,7 @@ class TunePlan:
 
     def tune(self, which: str, seed: int, steps: int, progress: Progress) -> None:
         """Fine-tunes with one seed, and keeps the result. A batch that does not fit into memory is read in parts."""
-        from posembed.tuning.trainer import train
+        from posembed.tuning.trainer import StepTrainer
 
         start, place, length = self.start(which), self.place(which, seed), self.lengths[which]
         name = f"fine-tuning at {length:,}{f', seed {seed}' if len(self.seeds) > 1 else ''}"
@@ -297,7 +297,7 @@ class TunePlan:
         for parts in [parts for parts in range(1, batch + 1) if batch % parts == 0]:
             trained = self.trainable(which, start, seed)
             with memory(length, retried=parts < batch):
-                train(
+                trainer = StepTrainer(
                     trained,
                     self.objective,
                     self.settings,
@@ -307,8 +307,8 @@ class TunePlan:
                     seed=seed,
                     device=self.setup.device,
                     parts=parts,
-                    tick=lambda done: progress(name, done, steps),
                 )
+                trainer.run(lambda done: progress(name, done, steps))
                 break
         with whole_copy(start.checkpoint, place) as copy:
             copy.write(tensors=trained.changed(start.checkpoint), documents={})

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from posembed.errors import CheckpointError
 from posembed.files import reason, remove, write_text
 from posembed.tuning.settings import TuneSettings
 
-SETTINGS, STATE = "settings.json", "state.json"
+SETTINGS, STATE, LOCK = "settings.json", "state.json", ".lock"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,18 @@ class Staging:
         if not (self.path / SETTINGS).exists():
             text = json.dumps({"settings": self.settings.to_dict(), "hashes": self.hashes}, indent=2)
             write_text(self.path / SETTINGS, text)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for one process. Raises CheckpointError if another one has it."""
+        try:
+            lock = FileLock(self.path / LOCK).acquire(timeout=0)
+        except Timeout:
+            raise CheckpointError(
+                f"{self.path}: another process is running this fine-tuning; wait for it, or choose another OUT"
+            ) from None
+        with lock:
+            yield
 
     @property
     def state(self) -> dict[str, Any]:

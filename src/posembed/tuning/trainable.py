@@ -101,7 +101,10 @@ def trainable(
     tables = [(by_key.get(change.key), change) for change in edit.tables]
     slow = [name for name, _ in model.named_parameters() if "pooler" not in name] if settings.train == "all" else []
     slow += [name or change.key for name, change in tables if settings.train == "table"]
-    if unknown := [name for name in slow if name not in keys] or [change.key for name, change in tables if not name]:
+    matrices = attention_matrices(model) if settings.train == "lora" else []
+    unknown = [name for name in slow + matrices if name not in keys]
+    unknown += [change.key for name, change in tables if not name]
+    if unknown:
         raise CheckpointError(
             f"{checkpoint.root}: {unknown[0]} is not in its files under the name that transformers gives it; save the "
             "model again with transformers"
@@ -113,7 +116,8 @@ def trainable(
         fast.append(new_rows(*owner_of(model, str(name)), kept=change.kept))
     if settings.train == "lora":
         draw = torch.Generator().manual_seed(seed)
-        for module, name in attention_matrices(model):
+        for matrix in matrices:
+            module, name = owner_of(model, matrix)
             changed = LowRank(getattr(module, name), settings.rank, draw)
             parametrize.register_parametrization(module, name, changed)
             fast += changed.parameters()
@@ -166,10 +170,10 @@ def owner_of(model: nn.Module, name: str) -> tuple[nn.Module, str]:
     return model.get_submodule(path), own
 
 
-def attention_matrices(model: nn.Module) -> list[tuple[nn.Module, str]]:
-    """Returns the modules with a matrix inside a model's attention, and the matrix's name."""
+def attention_matrices(model: nn.Module) -> list[str]:
+    """Returns the names of the matrices inside a model's attention."""
     return [
-        (module, "weight")
+        f"{path}.weight"
         for path, module in model.named_modules()
         if any(part in path.lower() for part in ATTENTION)
         and isinstance(getattr(module, "weight", None), nn.Parameter)

@@ -32,33 +32,6 @@ Tick = Callable[[int], None]
 """A function of the number of steps done."""
 
 
-def train(
-    trained: Trainable,
-    objective: Objective,
-    settings: TuneSettings,
-    *,
-    folder: Path,
-    steps: int,
-    length: int,
-    seed: int,
-    device: str | None,
-    parts: int,
-    tick: Tick,
-) -> None:
-    """Trains a model in place for a number of steps, in windows read as pieces of at most ``length`` tokens.
-
-    folder: where the checkpoints are. If it has one, training continues from it. parts: the number of parts of a batch,
-    which are read one after the other. Raises CheckpointError if the loss is not finite, and KeyboardInterrupt, after
-    writing a checkpoint, on Ctrl-C.
-    """
-    trainer = StepTrainer(trained, objective, settings, folder, steps, length, seed, device, parts)
-    with interrupts() as asked:
-        trainer.add_callback(Keeper(trainer, tick, asked))
-        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
-    if asked.is_set():
-        raise KeyboardInterrupt
-
-
 class Items(Dataset[dict[str, int]]):
     """The numbers of the items that are trained on, in order."""
 
@@ -73,13 +46,18 @@ class Items(Dataset[dict[str, int]]):
 
 
 class StepTrainer(Trainer):
-    """A Trainer whose batches are the next items of an objective, and whose checkpoints hold only what is trained."""
+    """A Trainer whose batches are the next items of an objective, and whose checkpoints hold only what is trained.
+
+    folder: where the checkpoints are. length: the tokens of a piece that is read at once. parts: the number of parts of
+    a batch, which are read one after the other.
+    """
 
     def __init__(
         self,
         trained: Trainable,
         objective: Objective,
         settings: TuneSettings,
+        *,
         folder: Path,
         steps: int,
         length: int,
@@ -117,6 +95,17 @@ class StepTrainer(Trainer):
             trained.model, arguments, train_dataset=Items(steps * settings.batch), optimizers=(optimizer, None)
         )
         self.remove_callback(PrinterCallback)
+
+    def run(self, tick: Tick) -> None:
+        """Trains the model in place, and continues from the last checkpoint in the folder.
+
+        Raises CheckpointError if the loss is not finite, and KeyboardInterrupt, after writing a checkpoint, on Ctrl-C.
+        """
+        with interrupts() as asked:
+            self.add_callback(Keeper(self, tick, asked))
+            self.train(resume_from_checkpoint=last_checkpoint(self.folder))
+        if asked.is_set():
+            raise KeyboardInterrupt
 
     def _get_train_sampler(self, *dataset: Any) -> SequentialSampler:
         return SequentialSampler(self.train_dataset)
