@@ -23,7 +23,8 @@ def answer(tuned: Tuned) -> list[str]:
     if found is None:
         return [f"{best.name} has no {measure.name} at {tuned.length:,} tokens, because its outputs are not finite."]
     ends = f" ({INTERVAL} {span(measure, found)})" if found.low is not None else ""
-    first = f"On this text, use {spoken(tuned, best)}: its {measure.name} is {value(measure, found.value)}{ends}."
+    where = "For these queries" if tuned.evaluation.unit == "query" else "On this text"
+    first = f"{where}, use {spoken(tuned, best)}: its {measure.name} is {value(measure, found.value)}{ends}."
     return [first, *compared(tuned, measure, best)]
 
 
@@ -44,7 +45,7 @@ def compared(tuned: Tuned, measure: Measure, best: Row) -> list[str]:
             ends = interval(versus, lambda end: difference(measure, end))
             paired = f" ({by}{f'; paired {INTERVAL} {ends}' if ends else ''})"
             found.append((measure.verdict(versus), spoken(tuned, row) + paired))
-    return by_outcome("it", found, "document")
+    return by_outcome("it", found, tuned.evaluation.unit)
 
 
 def rule(tuned: Tuned) -> str:
@@ -112,18 +113,31 @@ def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
         "measure": "measuring",
     }
     times = [f"{what}: {duration(estimate[name])}" for name, what in parts.items() if estimate.get(name)]
-    used = "only searched" if plan.original.kind == "sentences" else "not used"
+    used = "only searched" if plan.original.kind == "sentences" and not plan.setup.collection else "not used"
     total = duration(sum(seconds for name, seconds in estimate.items() if name != "steps"))
     return [
         f"{plan.source}: from {old:,} to {settings.length:,} tokens. Trained: {TRAINED[settings.train]}.",
-        f"Documents with {settings.length:,} tokens: {trained + held_out:,}. {held_out:,} of them are held out to "
-        f"measure the result, {trained:,} are trained on, in {len(texts.windows):,} windows. Shorter documents, which "
+        f"Documents with {settings.length:,} tokens: {trained + held_out:,}. {parts_of(plan)} Shorter documents, which "
         f"are {used}: {len(texts.short):,}.",
         f"{steps:,} steps of {settings.batch} windows, so that each window is read "
         f"{items / len(texts.windows):.1f} times.",
         f"Estimated times on this machine: {'; '.join(times)}. In all: about {total}.",
         f"To write: {listed([str(place) for place in plan.places.values()])}.",
     ]
+
+
+def parts_of(plan: TunePlan) -> str:
+    """Returns sentences on what is trained on and what measures the result."""
+    texts, collection = plan.texts, plan.setup.collection
+    if collection is None:
+        return (
+            f"{len(texts.held_out):,} of them are held out to measure the result, {len(texts.training):,} are trained "
+            f"on, in {len(texts.windows):,} windows."
+        )
+    return (
+        f"All of them are trained on, in {len(texts.windows):,} windows. The result is measured by "
+        f"{len(collection.queries):,} queries on {len(collection.documents):,} documents."
+    )
 
 
 def write_tuning_page(tuned: Tuned, path: str | Path) -> Path:
@@ -135,7 +149,9 @@ def render(tuned: Tuned) -> str:
     evaluation = tuned.evaluation
     return render_page(
         title=f"Is it worth fine-tuning {evaluation.reference.checkpoint} at {tuned.length:,} tokens?",
-        about=f"{evaluation.texts:,} held-out {UNITS[evaluation.unit]}, which were not trained on.",
+        about=f"{evaluation.texts:,} held-out {UNITS[evaluation.unit]}, which were not trained on."
+        if evaluation.unit != "query"
+        else f"{evaluation.texts:,} queries of your own, which were not trained on.",
         answer=[" ".join(answer(tuned))],
         sections=[
             Section("", (differences(evaluation),)),

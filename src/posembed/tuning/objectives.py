@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from posembed.evaluation.collection import Collection
 from posembed.evaluation.plan import Plan
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable
+from posembed.evaluation.texts import encode
 from posembed.statistics import Estimate
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import Texts
@@ -29,7 +32,7 @@ class Setup:
     """Everything that an objective is made from.
 
     original: the checkpoint before it is resized. old_length: the number of tokens that it takes, including special
-    tokens. folder: the folder that keeps what the objective computes once.
+    tokens. collection: the queries and documents that measure the result, instead of the held-out texts.
     """
 
     original: Runnable
@@ -38,6 +41,15 @@ class Setup:
     settings: TuneSettings
     old_length: int
     device: str | None
+    collection: Collection | None = None
+
+    @cached_property
+    def windows_measured(self) -> float:
+        """The size of what measures the result, in windows of the new length."""
+        if self.collection is None:
+            return len(self.texts.held_out)
+        sizes = (len(encode(self.tokenizer, text)) for text in self.collection.documents.values())
+        return sum(min(size, self.texts.width) for size in sizes) / self.texts.width
 
 
 class Objective(Protocol):
@@ -68,7 +80,7 @@ class Objective(Protocol):
         None if there is nothing to train at the old length."""
 
     def by_document(self, evaluation: Evaluation) -> Evaluation:
-        """Returns the evaluation with one value per held-out document."""
+        """Returns the evaluation with one value per held-out document, or per query of a collection."""
 
     def kept(self, tuned: Runnable) -> Estimate | None:
         """Returns the mean cosine of the vectors of held-out short texts to those of the original model; None if the

@@ -108,10 +108,13 @@ def over_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:
 
 
 def averaged(found: Sequence[Mapping[int, ByText]]) -> dict[int, ByText]:
-    values = {length: [each[length] for each in found] for length in found[0]}
-    return {
-        length: None
-        if any(each is None for each in of_seeds)
-        else tuple(sum(texts) / len(texts) for texts in zip(*of_seeds, strict=True))
-        for length, of_seeds in values.items()
-    }
+    made: dict[int, ByText] = {}
+    for length in found[0]:
+        known = [values for each in found if (values := each[length]) is not None]
+        made[length] = means(known) if len(known) == len(found) else None
+    return made
+
+
+def means(of_seeds: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Returns the mean over seeds of the value of each text."""
+    return tuple(sum(texts) / len(texts) for texts in zip(*of_seeds, strict=True))

@@ -14,20 +14,21 @@ from posembed.checkpoints.live import resize_model_
 from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED, Resize, plan_resize, resize_checkpoint
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import check, device_named, is_list, is_path
-from posembed.evaluation.results import ResultsFile
+from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, Prompt
-from posembed.evaluation.runnable import Runnable, open_runnable
+from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
 from posembed.files import reason, remove
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_place, whole_copy
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
+from posembed.statistics import Estimate, estimate
 from posembed.tuning.objectives import Objective, Progress, Setup, objective_for
 from posembed.tuning.own import identity
-from posembed.tuning.result import Tuned, over_seeds
+from posembed.tuning.result import Tuned, means, over_seeds
 from posembed.tuning.settings import MINUTES, TuneSettings
 from posembed.tuning.staging import Staging
-from posembed.tuning.texts import Texts, read_texts, split
+from posembed.tuning.texts import Texts, judged_collection, read_texts, split_documents
 from posembed.tuning.trainable import Trainable, trainable
 
 OTHERS = (
@@ -47,8 +48,10 @@ COPIES = 3
 def tune_checkpoint(
     source: str | Path,
     out: str | Path,
-    text: str | Path | Sequence[str | Path],
+    text: str | Path | Sequence[str | Path] | None = None,
     *,
+    retrieval: str | Path | None = None,
+    split: str | None = None,
     objective: Any = None,
     device: str | None = None,
     progress: Progress = lambda name, done, total: None,
@@ -66,7 +69,9 @@ def tune_checkpoint(
         out: the new folder. It is complete or absent.
         text: a file, several files, a folder, or "hf:NAME[:CONFIG]", a dataset of Hugging Face. A file is split into
             documents at WikiText titles, or else at blank lines; each file of a folder, and each row of a dataset, is
-            one document. Only documents of the new length are used.
+            one document. Only documents of the new length are used. Default: the documents of ``retrieval``.
+        retrieval: a folder in BEIR's layout, with your own queries and judgements, which measure the result instead of
+            held-out documents. Only for sentence encoders. split: the file in qrels. Default: "test", or the only file.
         objective: your own loss, a function of the model, token ids (B, L) and their mask (B, L), or a class with the
             methods of ``posembed.tuning.objectives.Objective``. Default: the objective of the model's kind.
         device: the device that runs the models. Default: an accelerator if available.
@@ -77,7 +82,7 @@ def tune_checkpoint(
     Raises:
         ArgumentError: an argument cannot be used.
         CheckpointError: the checkpoint cannot be fine-tuned, the loss is not finite, or files cannot be written.
-        DataError: the text cannot be read, or too few documents have the new length.
+        DataError: the text or the collection cannot be read, or too few documents have the new length.
 
     Examples:
         >>> import argparse
@@ -90,21 +95,37 @@ def tune_checkpoint(
         ...     print(error)  # doctest: +ELLIPSIS
         expected at least 20 documents of 2,048 tokens, 10 to train on and 10 to measure on; 0 of ...
     """
-    plan = plan_tuning(source, out, text, TuneSettings.of(settings), objective=objective, device=device)
+    plan = plan_tuning(
+        source,
+        out,
+        text,
+        TuneSettings.of(settings),
+        retrieval=retrieval,
+        split=split,
+        objective=objective,
+        device=device,
+    )
     return plan.run(progress)
 
 
 def plan_tuning(
     source: str | Path,
     out: str | Path,
-    text: str | Path | Sequence[str | Path],
+    text: str | Path | Sequence[str | Path] | None,
     settings: TuneSettings,
     *,
+    retrieval: str | Path | None = None,
+    split: str | None = None,
     objective: Any = None,
     device: str | None = None,
 ) -> TunePlan:
     """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing."""
-    check(is_path(text) or is_list(text, is_path), "text", "the path of a file or a folder, or a list of paths", text)
+    given = is_path(text) or (is_list(text, is_path) and bool(text))
+    paths = "the path of a file or a folder, or a list of paths"
+    check(given or (text is None and retrieval is not None), "text", f"{paths}; or a collection as retrieval", text)
+    check(retrieval is None or is_path(retrieval), "retrieval", "the path of a folder in BEIR's layout", retrieval)
+    if split is not None and retrieval is None:
+        raise ArgumentError("split: only for a collection; give retrieval too, or leave it out")
     check(is_path(out) and Path(out).name != "", "out", "the path of a new folder", out)
     device_named(device)
     try:
@@ -113,6 +134,11 @@ def plan_tuning(
         raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
     original, out = open_runnable(source, remedy=OTHERS), Path(out)
     make = objective_for(original, objective)
+    if retrieval is not None and original.kind != "sentences":
+        raise ArgumentError(
+            f"retrieval: expected a sentence encoder (a folder with modules.json); {source} is "
+            f"{KINDS[original.kind]}; leave it out, and give a text"
+        )
     if original.length is None or original.old_length is None:
         raise CheckpointError(f"{source}: no table limits its length, so there is nothing to lengthen")
     if settings.length <= original.length:
@@ -134,16 +160,24 @@ def plan_tuning(
         )
     tokenizer = original.tokenizer()
     around = sum(map(len, Prompt.of(original, tokenizer, DOCUMENT_PROMPTS).around))
-    texts = split(
-        read_texts(text),
+    collection = None
+    if retrieval is not None:
+        collection = judged_collection(retrieval, tokenizer, split=split, old_length=original.old_length, around=around)
+    texts = split_documents(
+        read_texts(text) if text is not None else [*collection.documents.values()] if collection is not None else [],
         tokenizer,
         width=settings.length - around,
         around=around,
-        held_out=settings.held_out,
+        held_out=settings.held_out if collection is None else None,
         seed=settings.seed,
     )
-    setup = Setup(original, tokenizer, texts, settings, original.old_length, device)
-    hashes = {"checkpoint": original.sha256, "texts": texts.sha256, "objective": identity(objective)}
+    setup = Setup(original, tokenizer, texts, settings, original.old_length, device, collection)
+    hashes = {
+        "checkpoint": original.sha256,
+        "texts": texts.sha256,
+        "objective": identity(objective),
+        "collection": "" if collection is None else collection.sha256,
+    }
     plan = TunePlan(source, out, setup, make(setup), resize, Staging.of(out, settings, hashes))
     plan.staging.refuse_other()
     plan.refuse_places()
@@ -212,6 +246,7 @@ class TunePlan:
             "old_length": self.setup.old_length,
             "training_documents": len(self.texts.training),
             "held_out_documents": len(self.texts.held_out),
+            "queries": 0 if self.setup.collection is None else len(self.setup.collection.queries),
             "shorter_documents": len(self.texts.short),
             "windows": len(self.texts.windows),
         }
@@ -284,7 +319,7 @@ class TunePlan:
             "steps": steps,
             "prepare": self.objective.tokens_once / self.texts.width * shortest,
             **{f"train {which}": steps * seconds * self.settings.seeds for which, seconds in per_step.items()},
-            "measure": len(self.texts.held_out) * read * self.settings.seeds,
+            "measure": self.setup.windows_measured * read * self.settings.seeds,
         }
 
     def tune(self, which: str, seed: int, steps: int, progress: Progress) -> None:
@@ -317,7 +352,7 @@ class TunePlan:
     def measured(self, steps: int, progress: Progress) -> Tuned:
         kept = ResultsFile(self.staging.path / "evaluations.jsonl")
         original = replace(self.original, name=str(self.source))
-        found = []
+        found, near = list[Evaluation](), list[Estimate]()
         for seed in self.seeds:
             made = {
                 which: replace(open_runnable(self.place(which, seed)), name=str(place))
@@ -325,9 +360,11 @@ class TunePlan:
             }
             plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
             found.append(self.objective.by_document(plan.run(progress)))
+            if (of_seed := self.objective.kept(made["tuned"])) is not None:
+                near.append(of_seed)
         names = {which: str(place) for which, place in self.places.items()}
-        near = self.objective.kept(open_runnable(self.place("tuned", self.settings.seed)))
-        return Tuned(self.out, self.settings, steps, over_seeds(found), tuple(found), names, near)
+        cosine = estimate(means([each.values for each in near])) if near else None
+        return Tuned(self.out, self.settings, steps, over_seeds(found), tuple(found), names, cosine)
 
     def write(self, which: str, place: Path, tuned: Tuned) -> None:
         """Writes a fine-tuned checkpoint with its record and the model card's paragraph."""

@@ -163,13 +163,19 @@ class Sentences:
             f" The queries are {len(PASSAGES)} passages of {size} tokens from each of the {held_out:,} held-out "
             "documents, and are removed from them. The other documents are too short to be trained on."
         )
+        if self.setup.collection is not None:
+            trained = {document.text.strip() for document in self.setup.texts.training}
+            both = sum(text.strip() in trained for text in self.setup.collection.documents.values())
+            how = f" The models were trained on {both:,} of these documents, but on no query and no judgement."
         runnables = [each for each in (tuned, original, old) if each is not None]
         return plan_collections(runnables, found, how=how, kept=kept, device=device_named(self.setup.device))
 
     @cached_property
     def collection(self) -> Collection:
-        """The held-out documents, each up to the new length, and the shorter documents. The queries are passages from
-        the beginning, middle and end of the held-out documents, and are removed from them."""
+        """The user's own collection; or the held-out documents, each up to the new length, and the shorter documents.
+        Their queries are passages from their beginning, middle and end, and are removed from them."""
+        if self.setup.collection is not None:
+            return self.setup.collection
         documents = {f"s{number}": text for number, text in enumerate(self.setup.texts.short)}
         queries, judged = {}, {}
         size, width = self.settings.query, self.setup.texts.width
@@ -187,6 +193,8 @@ class Sentences:
         return Collection(documents, queries, judged)
 
     def by_document(self, evaluation: Evaluation) -> Evaluation:
+        if self.setup.collection is not None:
+            return evaluation
         owners = range(len(self.setup.texts.held_out))
         return by_document(evaluation, [owner for owner in owners for _ in PASSAGES])
 
