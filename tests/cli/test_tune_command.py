@@ -84,6 +84,8 @@ def test_own_queries_measure_the_result(posembed, folder: Path) -> None:
         (WORDS, "length: expected the new length in tokens"),
         ([*HOW, "--train", "head"], "train: expected one of all, rows, table, lora; got 'head'"),
         ([*HOW, "--report", "text"], "the page text cannot be written"),
+        ([*HOW, "--images", "text"], "images: an image model is trained and measured on images only"),
+        ([*HOW, "--image-size", "96"], "image_size: expected either length or image_size; got both"),
         ([*HOW, "--minutes", "3"], "expected either minutes or steps; got both"),
     ],
 )

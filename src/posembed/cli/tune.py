@@ -25,6 +25,7 @@ def tune(
     out: Path,
     text: list[Path] | None,
     retrieval: Path | None,
+    images: Path | None,
     split: str | None,
     report: Path | None,
     dry_run: bool,
@@ -35,7 +36,7 @@ def tune(
 
     Resizes CHECKPOINT as posembed resize does, fine-tunes it, and measures it on texts that were held out, against the
     original model and against the same fine-tuning at the old length, both with truncated and chunked texts.
-    With --retrieval, your own queries measure it.
+    With --retrieval, your own queries measure it. With --images and --image-size, the same for an image model.
     The same command continues after Ctrl-C or a kill.
     """
     from posembed.cli.console import Bar
@@ -46,9 +47,11 @@ def tune(
     settings = TuneSettings.of(chosen)
     page = out.with_name(f"{out.name}.html") if report is None else report
     refuse_page(page)
-    if not text and retrieval is None:
-        raise ArgumentError("expected --text, --retrieval or both; got neither")
-    plan = plan_tuning(checkpoint, out, text or None, settings, retrieval=retrieval, split=split, device=device)
+    if not text and retrieval is None and images is None:
+        raise ArgumentError("expected --text, --retrieval or both (for an image model, --images); got neither")
+    plan = plan_tuning(
+        checkpoint, out, text or None, settings, retrieval=retrieval, split=split, images=images, device=device
+    )
     if dry_run:
         print_plan(plan, as_json)
         return
@@ -118,6 +121,8 @@ with_parameters(
             "instead of passages of held-out documents. For sentence encoders.",
             panel=DATA,
         ),
+        parameter("images", Path, "A folder of large images, for an image model. They need no labels.", panel=DATA),
+        parameter("image_size", int, "For an image model, the new side in pixels, instead of --length.", panel=DATA),
         parameter("split", str, "The file in qrels. Default: test, or the only file.", panel=DATA),
         *parameters_of(TuneSettings),
         parameter("device", str, "The device that runs the models. Default: an accelerator if available."),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from posembed.evaluation.measures import MEASURES, Measure
 from posembed.evaluation.results import UNITS, Row
-from posembed.report.evaluation import difference, differences, legend, span, tables, value
+from posembed.report.evaluation import difference, differences, legend, size_unit, span, tables, value
 from posembed.report.page import Lines, Section, Table, render_page, table_of, write_page
 from posembed.report.words import by_outcome, duration, interval, listed, measured
 from posembed.statistics import INTERVAL
@@ -21,18 +21,22 @@ def answer(tuned: Tuned) -> list[str]:
     measure, best = MEASURES[tuned.measure], tuned.recommended
     found = best.estimate(measure.name, tuned.length)
     if found is None:
-        return [f"{best.name} has no {measure.name} at {tuned.length:,} tokens, because its outputs are not finite."]
+        at = f"at {tuned.length:,} {size_unit(tuned.evaluation)}"
+        return [f"{best.name} has no {measure.name} {at}, because its outputs are not finite."]
     ends = f" ({INTERVAL} {span(measure, found)})" if found.low is not None else ""
-    where = "For these queries" if tuned.evaluation.unit == "query" else "On this text"
+    where = {"query": "For these queries", "image": "On these images"}.get(tuned.evaluation.unit, "On this text")
     first = f"{where}, use {spoken(tuned, best)}: its {measure.name} is {value(measure, found.value)}{ends}."
     return [first, *compared(tuned, measure, best)]
 
 
 def spoken(tuned: Tuned, row: Row) -> str:
     """Returns a candidate in words."""
+    if row is tuned.candidates[-1] and tuned.evaluation.kind == "images":
+        return f"{row.name} on whole images of {tuned.length:,} x {tuned.length:,} pixels"
     if row is tuned.candidates[-1]:
         return f"{row.name} on whole texts of up to {tuned.length:,} tokens"
-    return f"{row.checkpoint}{', not fine-tuned,' * (row is tuned.candidates[0])} with “{row.baseline}”"
+    original = row.checkpoint == tuned.candidates[0].checkpoint
+    return f"{row.checkpoint}{', not fine-tuned,' * original} with “{row.baseline}”"
 
 
 def compared(tuned: Tuned, measure: Measure, best: Row) -> list[str]:
@@ -61,19 +65,23 @@ def kept(tuned: Tuned) -> list[str]:
     """Returns a sentence on how near short texts stay to where they were."""
     if tuned.kept is None:
         return []
-    return [
-        "The vectors of short texts (the queries) have a mean cosine of "
-        f"{measured(tuned.kept, '{:.3f}'.format)} to those of the original model."
-    ]
+    what, to = "short texts (the queries)", "the original model"
+    if tuned.evaluation.kind == "images":
+        what, to = "held-out images", "the original model, which reads them at its own size"
+    cosine = measured(tuned.kept, lambda end: f"{min(end, 1.0):.3f}")
+    return [f"The vectors of {what} have a mean cosine of {cosine} to those of {to}."]
 
 
 def how(tuned: Tuned) -> list[str]:
     settings = tuned.settings
     seeds = f" Values are means over {settings.seeds} seeds." if settings.seeds > 1 else ""
+    windows, size, pieces = f"windows of {tuned.length:,} tokens", "length", "windows in pieces"
+    if tuned.evaluation.kind == "images":
+        windows, size, pieces = f"images of {tuned.length:,} x {tuned.length:,} pixels", "size", "images in tiles"
     return [
         *kept(tuned),
-        f"Trained: {TRAINED[settings.train]}; {tuned.steps:,} steps of {settings.batch} windows of {tuned.length:,} "
-        f"tokens. The fine-tuning at the old length read the same windows in pieces, in as many steps.{seeds}",
+        f"Trained: {TRAINED[settings.train]}; {tuned.steps:,} steps of {settings.batch} {windows}. The fine-tuning at "
+        f"the old {size} read the same {pieces}, in as many steps.{seeds}",
         rule(tuned),
     ]
 
@@ -104,22 +112,22 @@ def seeds_table(tuned: Tuned) -> list[Table]:
 def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
     """Returns what a fine-tuning would do, in sentences. estimate: that of the plan."""
     settings, texts, old = plan.settings, plan.texts, plan.setup.old_length
-    trained, held_out, steps = len(texts.training), len(texts.held_out), int(estimate["steps"])
+    steps = int(estimate["steps"])
     items = steps * settings.batch
+    pictures = plan.original.kind == "images"
+    unit, windows = ("pixels", "image") if pictures else ("tokens", "window")
     parts = {
-        "prepare": "embedding passages by the original model",
-        "train tuned": f"fine-tuning at {settings.length:,} tokens",
-        "train old": f"the same fine-tuning at {old:,} tokens",
+        "prepare": f"embedding {'images' if pictures else 'passages'} by the original model",
+        "train tuned": f"fine-tuning at {settings.length:,} {unit}",
+        "train old": f"the same fine-tuning at {old:,} {unit}",
         "measure": "measuring",
     }
     times = [f"{what}: {duration(estimate[name])}" for name, what in parts.items() if estimate.get(name)]
-    used = "only searched" if plan.original.kind == "sentences" and not plan.setup.collection else "not used"
     total = duration(sum(seconds for name, seconds in estimate.items() if name != "steps"))
     return [
-        f"{plan.source}: from {old:,} to {settings.length:,} tokens. Trained: {TRAINED[settings.train]}.",
-        f"Documents with {settings.length:,} tokens: {trained + held_out:,}. {parts_of(plan)} Shorter documents, which "
-        f"are {used}: {len(texts.short):,}.",
-        f"{steps:,} steps of {settings.batch} windows, so that each window is read "
+        f"{plan.source}: from {old:,} to {settings.length:,} {unit}. Trained: {TRAINED[settings.train]}.",
+        parts_of(plan),
+        f"{steps:,} steps of {settings.batch} {windows}s, so that each {windows} is read "
         f"{items / len(texts.windows):.1f} times.",
         f"Estimated times on this machine: {'; '.join(times)}. In all: about {total}.",
         f"To write: {listed([str(place) for place in plan.places.values()])}.",
@@ -128,16 +136,26 @@ def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
 
 def parts_of(plan: TunePlan) -> str:
     """Returns sentences on what is trained on and what measures the result."""
-    texts, collection = plan.texts, plan.setup.collection
-    if collection is None:
-        return (
-            f"{len(texts.held_out):,} of them are held out to measure the result, {len(texts.training):,} are trained "
-            f"on, in {len(texts.windows):,} windows."
-        )
-    return (
-        f"All of them are trained on, in {len(texts.windows):,} windows. The result is measured by "
-        f"{len(collection.queries):,} queries on {len(collection.documents):,} documents."
+    texts, collection, length = plan.texts, plan.setup.collection, plan.settings.length
+    number, trained, held_out, short = (
+        f"{len(each):,}" for each in ((*texts.training, *texts.held_out), texts.training, texts.held_out, texts.short)
     )
+    if plan.original.kind == "images":
+        return (
+            f"Images whose short side has {length:,} pixels: {number}. {held_out} of them are held out to measure the "
+            f"result, {trained} are trained on. Smaller images, which are not used: {short}."
+        )
+    used = "only searched" if plan.original.kind == "sentences" and collection is None else "not used"
+    measure = (
+        f"{held_out} of them are held out to measure the result, {trained} are trained on, in {len(texts.windows):,} "
+        "windows."
+    )
+    if collection is not None:
+        measure = (
+            f"All of them are trained on, in {len(texts.windows):,} windows. The result is measured by "
+            f"{len(collection.queries):,} queries on {len(collection.documents):,} documents."
+        )
+    return f"Documents with {length:,} tokens: {number}. {measure} Shorter documents, which are {used}: {short}."
 
 
 def write_tuning_page(tuned: Tuned, path: str | Path) -> Path:
@@ -148,7 +166,7 @@ def write_tuning_page(tuned: Tuned, path: str | Path) -> Path:
 def render(tuned: Tuned) -> str:
     evaluation = tuned.evaluation
     return render_page(
-        title=f"Is it worth fine-tuning {evaluation.reference.checkpoint} at {tuned.length:,} tokens?",
+        title=f"Is it worth fine-tuning {evaluation.reference.checkpoint} at {tuned.length:,} {size_unit(evaluation)}?",
         about=f"{evaluation.texts:,} held-out {UNITS[evaluation.unit]}, which were not trained on."
         if evaluation.unit != "query"
         else f"{evaluation.texts:,} queries of your own, which were not trained on.",

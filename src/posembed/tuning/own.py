@@ -20,22 +20,23 @@ from posembed.evaluation.texts import special_tokens
 from posembed.statistics import Estimate
 from posembed.tuning.draws import padded, pieces, window_of
 from posembed.tuning.objectives import Objective, Progress, Setup
+from posembed.tuning.texts import Texts
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """A function of the model, token ids (B, L) with special tokens, and their mask (B, L), which is 0 at the padding. It
 returns the mean loss of the rows, ()."""
-METHODS = ("tokens_once", "prepare", "loss", "plan", "by_document", "kept")
+METHODS = ("windows_once", "prepare", "loss", "plan", "by_document", "kept")
 
 
 class OwnLoss:
     """A user's loss, measured as models of this kind are. See ``Objective`` for the methods."""
 
-    def __init__(self, setup: Setup, function: Loss, of_kind: Objective) -> None:
+    def __init__(self, setup: Setup[Texts], function: Loss, of_kind: Objective) -> None:
         self.setup, self.function, self.of_kind = setup, function, of_kind
         self.before, self.after = (torch.tensor(each, dtype=torch.long) for each in special_tokens(setup.tokenizer))
 
     @property
-    def tokens_once(self) -> int:
+    def windows_once(self) -> float:
         return 0
 
     def prepare(self, folder: Path, progress: Progress) -> None:
@@ -63,7 +64,7 @@ class OwnLoss:
         return self.of_kind.kept(tuned)
 
 
-def own_objective(own: Any, of_kind: Callable[[Setup], Objective]) -> Callable[[Setup], Objective]:
+def own_objective(own: Any, of_kind: Callable[[Setup[Any]], Objective]) -> Callable[[Setup[Any]], Objective]:
     """Returns what makes a user's objective: a class itself, or a function as the loss of the model's kind.
 
     Raises ArgumentError if it is neither, or if the class lacks a method.

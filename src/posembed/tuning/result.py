@@ -22,7 +22,8 @@ class Tuned:
     out: the fine-tuned folder. steps: the number of steps. evaluation: the measurements on held-out documents, the
     mean over seeds. by_seed: those of each seed. names: the names of the rows of the fine-tuned checkpoint ("tuned"),
     and of the same fine-tuning at the old length ("old"), if there is one. kept: the mean cosine of the vectors of
-    short texts to those of the original model; None for a model without such vectors.
+    short texts to those of the original model; None for a model without such vectors. chunked: the baseline with
+    which the fine-tuning at the old length is compared, if it is not that of the reference.
     """
 
     out: Path
@@ -32,6 +33,7 @@ class Tuned:
     by_seed: tuple[Evaluation, ...]
     names: Mapping[str, str]
     kept: Estimate | None = None
+    chunked: str = ""
 
     @property
     def measure(self) -> str:
@@ -43,13 +45,17 @@ class Tuned:
 
     @property
     def candidates(self) -> tuple[Row, ...]:
-        """The rows among which the recommendation chooses, fixed beforehand: the original in chunks, the same
-        fine-tuning at the old length in chunks, and the fine-tuned checkpoint at the new length, in the order of what
-        they cost."""
-        baseline = self.evaluation.reference.baseline
-        rows = {(row.checkpoint, row.baseline): row for row in self.evaluation.rows}
-        chunked = [rows[self.names["old"], baseline]] if "old" in self.names else []
-        return self.evaluation.reference, *chunked, rows[self.names["tuned"], ""]
+        """The rows among which the recommendation chooses, fixed beforehand: the original in chunks (for images, first
+        scaled down), the same fine-tuning at the old length in chunks, and the fine-tuned checkpoint at the new length,
+        in the order of what they cost."""
+        reference, rows = (
+            self.evaluation.reference,
+            {(row.checkpoint, row.baseline): row for row in self.evaluation.rows},
+        )
+        baseline = self.chunked or reference.baseline
+        chunked = [rows[reference.checkpoint, baseline]] if self.chunked else []
+        chunked += [rows[self.names["old"], baseline]] if "old" in self.names else []
+        return reference, *chunked, rows[self.names["tuned"], ""]
 
     @property
     def recommended(self) -> Row:

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posembed._version import __version__
 from posembed.checkpoints.live import resize_model_
 from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED, Resize, plan_resize, resize_checkpoint
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import check, device_named, is_list, is_path
+from posembed.evaluation.pictures import open_image_model
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, Prompt
 from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
@@ -23,7 +24,7 @@ from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_p
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
 from posembed.statistics import Estimate, estimate
-from posembed.tuning.objectives import Objective, Progress, Setup, objective_for
+from posembed.tuning.objectives import AnyData, Objective, Progress, Setup, objective_for
 from posembed.tuning.own import identity
 from posembed.tuning.result import Tuned, means, over_seeds
 from posembed.tuning.settings import MINUTES, TuneSettings
@@ -31,9 +32,12 @@ from posembed.tuning.staging import Staging
 from posembed.tuning.texts import Texts, judged_collection, read_texts, split_documents
 from posembed.tuning.trainable import Trainable, trainable
 
+if TYPE_CHECKING:
+    from posembed.tuning.images import Pictures
+
 OTHERS = (
-    "fine-tune the checkpoint that has the model's head, or resize this one and train it yourself, as "
-    "examples/tune_resized.py does (docs/checkpoints.md)"
+    "for an image model, give --images; otherwise fine-tune the checkpoint that has the model's head, or resize this "
+    "one and train it yourself, as examples/tune_resized.py does (docs/checkpoints.md)"
 )
 PROBED = 3
 """Windows that are timed before a fine-tuning, after one that is not."""
@@ -52,6 +56,7 @@ def tune_checkpoint(
     *,
     retrieval: str | Path | None = None,
     split: str | None = None,
+    images: str | Path | None = None,
     objective: Any = None,
     device: str | None = None,
     progress: Progress = lambda name, done, total: None,
@@ -64,7 +69,7 @@ def tune_checkpoint(
     ``out``, and that of the old length beside it, to ``out``-at-LENGTH. The same call continues after a kill.
 
     Args:
-        source: a sentence encoder, or a causal or masked language model, as a folder in the format of
+        source: a sentence encoder, a causal or masked language model or an image model, as a folder in the format of
             sentence-transformers or transformers, or a hub name.
         out: the new folder. It is complete or absent.
         text: a file, several files, a folder, or "hf:NAME[:CONFIG]", a dataset of Hugging Face. A file is split into
@@ -72,6 +77,9 @@ def tune_checkpoint(
             one document. Only documents of the new length are used. Default: the documents of ``retrieval``.
         retrieval: a folder in BEIR's layout, with your own queries and judgements, which measure the result instead of
             held-out documents. Only for sentence encoders. split: the file in qrels. Default: "test", or the only file.
+        images: a folder of images, for an image model of transformers (ViT, DeiT, CLIP, SigLIP, DINOv2). Only images
+            whose short side has the new size are used; they need no labels. Instead of ``length``, give ``image_size``,
+            the new side in pixels.
         objective: your own loss, a function of the model, token ids (B, L) and their mask (B, L), or a class with the
             methods of ``posembed.tuning.objectives.Objective``. Default: the objective of the model's kind.
         device: the device that runs the models. Default: an accelerator if available.
@@ -82,7 +90,7 @@ def tune_checkpoint(
     Raises:
         ArgumentError: an argument cannot be used.
         CheckpointError: the checkpoint cannot be fine-tuned, the loss is not finite, or files cannot be written.
-        DataError: the text or the collection cannot be read, or too few documents have the new length.
+        DataError: the text, the images or the collection cannot be read, or too few documents have the new length.
 
     Examples:
         >>> import argparse
@@ -102,6 +110,7 @@ def tune_checkpoint(
         TuneSettings.of(settings),
         retrieval=retrieval,
         split=split,
+        images=images,
         objective=objective,
         device=device,
     )
@@ -116,13 +125,20 @@ def plan_tuning(
     *,
     retrieval: str | Path | None = None,
     split: str | None = None,
+    images: str | Path | None = None,
     objective: Any = None,
     device: str | None = None,
 ) -> TunePlan:
     """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing."""
     given = is_path(text) or (is_list(text, is_path) and bool(text))
     paths = "the path of a file or a folder, or a list of paths"
-    check(given or (text is None and retrieval is not None), "text", f"{paths}; or a collection as retrieval", text)
+    other = "a collection as retrieval, or images"
+    check(given or (text is None and (retrieval, images) != (None, None)), "text", f"{paths}; or {other}", text)
+    if images is not None and (text is not None or retrieval is not None):
+        raise ArgumentError(
+            "images: an image model is trained and measured on images only; leave text and retrieval out"
+        )
+    check(images is None or is_path(images), "images", "the path of a folder", images)
     check(retrieval is None or is_path(retrieval), "retrieval", "the path of a folder in BEIR's layout", retrieval)
     if split is not None and retrieval is None:
         raise ArgumentError("split: only for a collection; give retrieval too, or leave it out")
@@ -132,7 +148,8 @@ def plan_tuning(
         import transformers  # noqa: F401
     except ImportError:
         raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
-    original, out = open_runnable(source, remedy=OTHERS), Path(out)
+    original = open_runnable(source, remedy=OTHERS) if images is None else open_image_model(source)
+    out = Path(out)
     make = objective_for(original, objective)
     if retrieval is not None and original.kind != "sentences":
         raise ArgumentError(
@@ -141,10 +158,11 @@ def plan_tuning(
         )
     if original.length is None or original.old_length is None:
         raise CheckpointError(f"{source}: no table limits its length, so there is nothing to lengthen")
+    name, unit = ("length", "tokens") if images is None else ("image_size", "pixels")
     if settings.length <= original.length:
         raise ArgumentError(
-            f"length: expected more than {original.length:,} tokens, which {source} takes already; got "
-            f"{settings.length:,}; give a larger length"
+            f"{name}: expected more than {original.length:,} {unit}, which {source} takes already; got "
+            f"{settings.length:,}; give a larger one"
         )
     if original.rows is not None and settings.length <= original.rows:
         raise ArgumentError(
@@ -152,17 +170,51 @@ def plan_tuning(
             f"{settings.length:,}; give a larger length, or raise its max_seq_length or the tokenizer's "
             f"model_max_length, which limit it to {original.length:,}"
         )
-    resize = plan_resize(original.checkpoint, str(source), length=settings.length, method=settings.method)
+    resize = plan_resize(original.checkpoint, str(source), **size_of(original, settings))
+    if settings.train == "rows" and images is not None:
+        raise ArgumentError("train: rows is for tables of sequences, as all rows of an image table change; give table")
     if settings.train == "rows" and any(change.kept < len(change.before) for change in resize.edit.tables):
         raise ArgumentError(
             f"train: rows keeps the existing rows, but the method {settings.method} changes them; give another method, "
             "or --train table"
         )
-    tokenizer = original.tokenizer()
+    setup = (
+        picture_setup(original, images, settings, device)
+        if images is not None
+        else text_setup(original, text, retrieval, split, settings, device)
+    )
+    hashes = {
+        "checkpoint": original.sha256,
+        "texts": setup.texts.sha256,
+        "objective": identity(objective),
+        "collection": "" if setup.collection is None else setup.collection.sha256,
+    }
+    plan = TunePlan(source, out, setup, make(setup), resize, Staging.of(out, settings, hashes))
+    plan.staging.refuse_other()
+    plan.refuse_places()
+    return plan
+
+
+def size_of(original: Runnable, settings: TuneSettings) -> dict[str, Any]:
+    """Returns the arguments of a resize."""
+    size = {"image_size" if original.kind == "images" else "length": settings.length}
+    return {**size, "method": settings.method}
+
+
+def text_setup(
+    original: Runnable,
+    text: str | Path | Sequence[str | Path] | None,
+    retrieval: str | Path | None,
+    split: str | None,
+    settings: TuneSettings,
+    device: str | None,
+) -> Setup[Texts]:
+    assert original.old_length is not None
+    tokenizer, old = original.tokenizer(), original.old_length
     around = sum(map(len, Prompt.of(original, tokenizer, DOCUMENT_PROMPTS).around))
     collection = None
     if retrieval is not None:
-        collection = judged_collection(retrieval, tokenizer, split=split, old_length=original.old_length, around=around)
+        collection = judged_collection(retrieval, tokenizer, split=split, old_length=old, around=around)
     texts = split_documents(
         read_texts(text) if text is not None else [*collection.documents.values()] if collection is not None else [],
         tokenizer,
@@ -171,17 +223,17 @@ def plan_tuning(
         held_out=settings.held_out if collection is None else None,
         seed=settings.seed,
     )
-    setup = Setup(original, tokenizer, texts, settings, original.old_length, device, collection)
-    hashes = {
-        "checkpoint": original.sha256,
-        "texts": texts.sha256,
-        "objective": identity(objective),
-        "collection": "" if collection is None else collection.sha256,
-    }
-    plan = TunePlan(source, out, setup, make(setup), resize, Staging.of(out, settings, hashes))
-    plan.staging.refuse_other()
-    plan.refuse_places()
-    return plan
+    return Setup(original, tokenizer, texts, settings, old, device, collection)
+
+
+def picture_setup(
+    original: Runnable, images: str | Path, settings: TuneSettings, device: str | None
+) -> Setup[Pictures]:
+    from posembed.tuning.images import split_pictures
+
+    assert original.old_length is not None
+    found = split_pictures(images, size=settings.length, held_out=settings.held_out, seed=settings.seed)
+    return Setup(original, None, found, settings, original.old_length, device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +242,7 @@ class TunePlan:
 
     source: str | Path
     out: Path
-    setup: Setup
+    setup: Setup[Any]
     objective: Objective
     resize: Resize
     staging: Staging
@@ -200,7 +252,7 @@ class TunePlan:
         return self.setup.settings
 
     @property
-    def texts(self) -> Texts:
+    def texts(self) -> AnyData:
         return self.setup.texts
 
     @property
@@ -257,7 +309,7 @@ class TunePlan:
         with self.staging.locked(), writing(self.staging.path):
             resized = self.staging.path / "resized"
             if not resized.exists():
-                resize_checkpoint(self.source, resized, length=self.settings.length, method=self.settings.method)
+                resize_checkpoint(self.source, resized, **size_of(self.original, self.settings))
             self.objective.prepare(self.staging.path, progress)
             steps = self.steps()
             for seed in self.seeds:
@@ -277,7 +329,10 @@ class TunePlan:
 
     def start(self, which: str) -> Runnable:
         """Returns the checkpoint that a fine-tuning starts from."""
-        return open_runnable(self.staging.path / "resized") if which == "tuned" else self.original
+        return self.opened(self.staging.path / "resized") if which == "tuned" else self.original
+
+    def opened(self, place: Path) -> Runnable:
+        return open_image_model(place) if self.original.kind == "images" else open_runnable(place)
 
     def steps(self) -> int:
         """Returns the number of steps. Minutes are turned into steps once, so that a continued run has as many."""
@@ -299,7 +354,7 @@ class TunePlan:
         """Times the loss and its gradients of a few windows. Writes nothing."""
         model: Any = self.original.model(device_named(self.setup.device)).float()
         if which == "tuned":
-            resize_model_(model, length=self.settings.length, method=self.settings.method)
+            resize_model_(model, **size_of(self.original, self.settings))
         times, length = [], self.lengths[which]
         for item in range(1 + PROBED):
             began = time.perf_counter()
@@ -317,7 +372,7 @@ class TunePlan:
         read = sum(window.get(which, shortest) * times for which, times in READINGS.items())
         return {
             "steps": steps,
-            "prepare": self.objective.tokens_once / self.texts.width * shortest,
+            "prepare": self.objective.windows_once * shortest,
             **{f"train {which}": steps * seconds * self.settings.seeds for which, seconds in per_step.items()},
             "measure": self.setup.windows_measured * read * self.settings.seeds,
         }
@@ -355,7 +410,7 @@ class TunePlan:
         found, near = list[Evaluation](), list[Estimate]()
         for seed in self.seeds:
             made = {
-                which: replace(open_runnable(self.place(which, seed)), name=str(place))
+                which: replace(self.opened(self.place(which, seed)), name=str(place))
                 for which, place in self.places.items()
             }
             plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
@@ -364,7 +419,8 @@ class TunePlan:
                 near.append(of_seed)
         names = {which: str(place) for which, place in self.places.items()}
         cosine = estimate(means([each.values for each in near])) if near else None
-        return Tuned(self.out, self.settings, steps, over_seeds(found), tuple(found), names, cosine)
+        chunked = getattr(self.objective, "chunked", "")
+        return Tuned(self.out, self.settings, steps, over_seeds(found), tuple(found), names, cosine, chunked)
 
     def write(self, which: str, place: Path, tuned: Tuned) -> None:
         """Writes a fine-tuned checkpoint with its record and the model card's paragraph."""

@@ -31,7 +31,7 @@ from posembed.statistics import Estimate, estimate
 from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import pieces, seeded, window_of
 from posembed.tuning.objectives import Progress, Setup
-from posembed.tuning.texts import pieces_of_text
+from posembed.tuning.texts import Texts, pieces_of_text
 
 VECTORS = "passages.safetensors"
 PASSAGES_PER_PIECE = 2
@@ -53,7 +53,7 @@ class Bank(NamedTuple):
 class Sentences:
     """The objective of sentence encoders. See ``Objective`` for the methods."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup[Texts]) -> None:
         self.setup, self.settings, self.windows = setup, setup.settings, setup.texts.windows
         self.asked = Prompt.of(setup.original, setup.tokenizer, QUERY_PROMPTS)
         self.given = Prompt.of(setup.original, setup.tokenizer, DOCUMENT_PROMPTS)
@@ -122,8 +122,8 @@ class Sentences:
         return estimate((before * after).sum(dim=1).tolist())
 
     @property
-    def tokens_once(self) -> int:
-        return self.bank.ids.numel()
+    def windows_once(self) -> float:
+        return self.bank.ids.numel() / self.setup.texts.width
 
     def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
         numbers = [window_of(item, len(self.windows), seed) for item in items]

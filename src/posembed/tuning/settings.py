@@ -86,11 +86,18 @@ class TuneSettings:
     def of(cls, given: Mapping[str, Any]) -> TuneSettings:
         """Returns the settings with given values; None means the default. Raises ArgumentError for an unknown name."""
         rest = dict(given)
+        if (size := rest.pop("image_size", None)) is not None:
+            if rest.get("length") is not None:
+                raise ArgumentError("image_size: expected either length or image_size; got both")
+            rest["length"] = size
         taken = take_options(cls, rest)
         if rest:
             raise unknown("setting", next(iter(rest)), options(cls))
         if "length" not in taken:
-            raise ArgumentError("length: expected the new length in tokens, such as 2048; got none")
+            raise ArgumentError(
+                "length: expected the new length in tokens, such as 2048 (for an image model, image_size in pixels); "
+                "got none"
+            )
         return cls(**taken)
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from posembed.checkpoints.edit import Edit
+from posembed.checkpoints.find import loaded_names
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.safetensors import AnyTensor, values_of
@@ -148,11 +149,13 @@ def new_rows(module: Any, name: str, *, kept: int) -> nn.Parameter:
 def keys_of(model: Any, checkpoint: Checkpoint) -> dict[str, str]:
     """Returns the key of each parameter in the files. Leaves out parameters with other names or values there.
 
-    A model without its head, or with one, differs from the files in the prefix of its names.
+    A model without its head, or with one, differs from the files in the prefix of its names. transformers also renames
+    the weights of some families on loading.
     """
     prefix, found = f"{model.base_model_prefix}.", dict[str, str]()
+    renamed = loaded_names(model, checkpoint.tensors)
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        keys = (name, prefix + name, name.removeprefix(prefix))
+        keys = (name, prefix + name, name.removeprefix(prefix), renamed.get(name, name))
         equal = [key for key in keys if key in checkpoint.tensors and holds(checkpoint.tensors[key], parameter)]
         if equal:
             found[name] = equal[0]
