@@ -70,7 +70,7 @@ def test_own_queries_measure_the_result(posembed, folder: Path) -> None:
     words += ["--passage", "8", "--query", "8", "--train", "rows"]
     done = posembed("", *words)
     assert (done.code, done.out) == (1, "")
-    assert "expected --text, --retrieval or both; got neither" in done.err
+    assert "expected --text, --retrieval or both (for an image model, --images); got neither" in done.err
     done = posembed("", *words, "--retrieval", "mine")
     assert done.code == 0, done.err
     assert "For these queries, use model, not fine-tuned" in " ".join(done.out.split())

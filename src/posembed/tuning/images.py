@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from posembed.errors import DataError
@@ -32,11 +32,11 @@ from posembed.evaluation.plan import Plan, PlannedRow
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import slices
-from posembed.files import written_whole
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import window_of
 from posembed.tuning.objectives import Progress, Setup
+from posembed.tuning.staging import vectors_once
 from posembed.tuning.texts import FEWEST, MOST_HELD_OUT, order
 
 VECTORS = "targets.safetensors"
@@ -92,12 +92,9 @@ class Images:
         return len(self.pictures) / len(slices(self.settings.length, self.setup.old_length)) ** 2
 
     def prepare(self, folder: Path, progress: Progress) -> None:
-        path, self.resized = folder / VECTORS, folder / "resized"
-        if not path.exists():
-            vectors = self.vectors_of(self.setup.original, self.pictures, progress)
-            with written_whole(path) as staging:
-                save_file({"vectors": vectors}, staging)
-        self.targets = load_file(path)["vectors"]
+        self.resized = folder / "resized"
+        make = partial(self.vectors_of, self.setup.original, self.pictures, progress)
+        self.targets = vectors_once(folder / VECTORS, make)
 
     def vectors_of(
         self, runnable: Runnable, pictures: Sequence[Picture], progress: Progress = lambda name, done, total: None

@@ -9,12 +9,11 @@ they were: 1 - cosine between the tuned and the original vectors of a few passag
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
@@ -26,11 +25,11 @@ from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt, plan_collections
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import Encoder, Reading
-from posembed.files import written_whole
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import pieces, seeded, window_of
 from posembed.tuning.objectives import Progress, Setup
+from posembed.tuning.staging import vectors_once
 from posembed.tuning.texts import Texts, pieces_of_text
 
 VECTORS = "passages.safetensors"
@@ -94,19 +93,15 @@ class Sentences:
         )
 
     def prepare(self, folder: Path, progress: Progress) -> None:
-        path = folder / VECTORS
-        if not path.exists():
-            done = 0
+        done = 0
 
-            def tick(tokens: int) -> None:
-                nonlocal done
-                done += tokens
-                progress("embedding passages by the original", done, self.bank.ids.numel())
+        def tick(tokens: int) -> None:
+            nonlocal done
+            done += tokens
+            progress("embedding passages by the original", done, self.bank.ids.numel())
 
-            vectors = self.vectors_of(self.setup.original, list(self.bank.ids), tick)
-            with written_whole(path) as staging:
-                save_file({"vectors": vectors}, staging)
-        self.vectors = load_file(path)["vectors"]
+        make = partial(self.vectors_of, self.setup.original, list(self.bank.ids), tick)
+        self.vectors = vectors_once(folder / VECTORS, make)
 
     def vectors_of(self, runnable: Runnable, texts: Sequence[Tensor], tick: Tick = lambda tokens: None) -> Tensor:
         """Returns the unit vectors (N, D) of short texts, given as ids, by a checkpoint."""

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from posembed.errors import CheckpointError
-from posembed.files import reason, remove, write_text
+from posembed.files import reason, remove, write_text, written_whole
 from posembed.tuning.settings import TuneSettings
 
 SETTINGS, STATE, LOCK = "settings.json", "state.json", ".lock"
+
+
+def vectors_once(path: Path, make: Callable[[], Tensor]) -> Tensor:
+    """Returns the vectors that a file keeps, or else computes them and writes the file."""
+    if not path.exists():
+        vectors = make()
+        with written_whole(path) as staging:
+            save_file({"vectors": vectors}, staging)
+    return load_file(path)["vectors"]
 
 
 @dataclass(frozen=True)
