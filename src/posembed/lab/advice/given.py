@@ -14,13 +14,14 @@ from posembed.checkpoints.inspect import inspect_checkpoint
 from posembed.errors import ArgumentError
 from posembed.lab.advice.needs import Existing, Grid, Needs
 from posembed.lab.runs.spec import as_type, options
+from posembed.modelfiles.checkpoint import open_checkpoint
 
 
 def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | None = None, **given: Any) -> Needs:
     """Returns the needs; an option that is None has its default. ``longest="none"`` means no limit.
 
     By default the longest length is the training length. For images, the lengths are the sizes of the grids and the
-    vocabulary is 0. The width of a checkpoint is the default width.
+    vocabulary is 0. The width of a checkpoint is the default width, and the length of its table the default length.
 
     Raises:
         ArgumentError: an unknown option, a value that cannot be used, or needs that contradict each other.
@@ -41,10 +42,13 @@ def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | No
     if grid is not None:
         chosen = {"length": math.prod(grid), "vocabulary": 0, **chosen}
         chosen.setdefault("longest", math.prod(chosen.get("longest_grid", grid)))
+    held = checkpoint if isinstance(checkpoint, Existing) else existing_of(checkpoint, table, grid)
+    if held is not None and held.length is not None and held.grid is None and grid is None:
+        longest = chosen.get("longest", held.length)
+        chosen.setdefault("length", held.length if longest is None else min(held.length, longest))
     if "length" not in chosen:
         raise ArgumentError("give --length, the tokens per training sequence, or --grid for images")
     chosen.setdefault("longest", chosen["length"])
-    held = checkpoint if isinstance(checkpoint, Existing) else existing_of(checkpoint, table, grid)
     if held is not None and held.width is not None:
         chosen.setdefault("width", held.width)
     return Needs(**chosen, checkpoint=held)
@@ -74,7 +78,8 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
     if not fitting:
         return Existing(None, source=str(checkpoint))
     found, findings = min(fitting, key=lambda each: each[0].length)
-    return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings)
+    kind = "sentence encoders" if (open_checkpoint(checkpoint).root / "modules.json").exists() else ""
+    return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings, kind)
 
 
 def _length(value: Any) -> int | None:
