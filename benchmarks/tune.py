@@ -48,6 +48,7 @@ from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan, plan_tuning
 from posembed.tuning.sentences import Sentences, answer_loss
 from posembed.tuning.settings import TuneSettings
+from posembed.tuning.staging import Staging
 from posembed.tuning.texts import pieces_of_text
 from posembed.tuning.trainer import StepTrainer
 
@@ -104,6 +105,7 @@ def main() -> None:
             continue
         with Bar(lines=True) as bar:
             part = once(f"tuned-{length}.pickle", lambda plan=plan, bar=bar: fine_tuned(plan(), bar))
+            Staging.of(Path(f"tuned-{length}"), settings, {}).remove()
             write(out, words, [*parts, part])
             sources, lengths = [f"tuned-{length}", "original"], [OLD, length]
             kept = {"results": "other.jsonl", "progress": bar.update}

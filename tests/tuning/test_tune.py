@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,8 +26,10 @@ from posembed.evaluation.texts import encode
 from posembed.evaluation.ways import Encoder
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import tensor_sha256, values_of
+from posembed.report.tuning import seeds_table
+from posembed.statistics import estimate
 from posembed.tuning.result import Tuned, over_seeds
-from posembed.tuning.run import TunePlan, tune_checkpoint
+from posembed.tuning.run import TunePlan, plan_tuning, tune_checkpoint
 from posembed.tuning.sentences import Sentences
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import read_texts
@@ -342,6 +345,36 @@ def test_seeds_are_averaged(folder: Path) -> None:
         expected = None if None in each else tuple((a + b) / 2 for a, b in zip(*each, strict=True))  # type: ignore[arg-type]
         assert row.by_text[measure][length] == expected
     assert over_seeds([tuned.by_seed[0]]) == tuned.by_seed[0]
+    first, *_, last = tuned.candidates
+    found = tuned.versus_by_seed(last, first)
+    differences = []
+    for evaluation in tuned.by_seed:
+        rows = {row.name: row.by_text[measure][length] for row in evaluation.rows}
+        differences.append(fmean(rows[last.name]) - fmean(rows[first.name]))  # type: ignore[arg-type]
+    assert found is not None
+    assert found.values == pytest.approx(differences, abs=1e-12)
+    assert tuned.versus_by_seed(first, first) == estimate([0.0, 0.0])
+    (table,) = seeds_table(tuned)
+    assert [cell.text for cell in table.head] == ["seed 0", "seed 1", "difference"]
+    assert table.title.endswith("and the difference from the first row with its 95% interval over seeds")
+
+
+@pytest.mark.parametrize(("gains", "pays"), [((0.2, 0.21, 0.19), True), ((0.6, -0.2, 0.2), False), ((0.6, -0.2), True)])
+def test_a_gain_must_hold_over_three_seeds(finished: Finished, gains: tuple[float, ...], pays: bool) -> None:
+    tuned = finished.tuned
+    last = tuned.candidates[-1].name
+
+    def of_seed(gain: float) -> Any:
+        rows = tuple(
+            replace(
+                row, by_text={tuned.measure: {128: tuple((row.name == last) * gain + i % 3 / 99 for i in range(10))}}
+            )
+            for row in tuned.evaluation.rows
+        )
+        return replace(tuned.evaluation, rows=rows, measures=(tuned.measure,), lengths=(128,))
+
+    seeds = tuple(map(of_seed, gains))
+    assert replace(tuned, evaluation=over_seeds(seeds), by_seed=seeds).pays == pays
 
 
 def test_the_choice_is_the_cheapest_that_nothing_beats(finished: Finished) -> None:
@@ -423,3 +456,17 @@ def test_wrong_models(folder: Path) -> None:
     with pytest.raises(CheckpointError, match="expected a tokenizer next to the weights"):
         tune()
     assert not Path(".out.tune").exists()
+
+
+def test_the_result_is_kept_until_the_run_is_finished(folder: Path) -> None:
+    def planned() -> TunePlan:
+        return plan_tuning("model", "out", "text", TuneSettings.of({**SETTINGS, "steps": 1}), device="cpu")
+
+    first, seen = planned().run(), list[str]()
+    again = planned()
+    assert again.run(lambda name, done, total: seen.append(name)).evaluation == first.evaluation
+    assert seen == []
+    again.finish()
+    assert sorted(path.name for path in folder.iterdir()) == ["model", "out", "out-at-64", "text"]
+    with pytest.raises(CheckpointError, match="it exists; choose another OUT"):
+        planned()

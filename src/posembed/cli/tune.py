@@ -68,6 +68,7 @@ def tune(
     from posembed.report.tuning import write_tuning_page
 
     write_tuning_page(tuned, page)
+    plan.finish()
     for path in plan.places.values():
         print(f"written: {path}", file=sys.stderr if as_json else sys.stdout)
     print(f"report: {page}", file=sys.stderr if as_json else sys.stdout)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from posembed.evaluation.measures import MEASURES, Measure
 from posembed.evaluation.results import UNITS, Row
-from posembed.report.evaluation import difference, differences, legend, size_unit, span, tables, value
-from posembed.report.page import Lines, Section, Table, render_page, table_of, write_page
+from posembed.report.evaluation import difference, differences, half_width, legend, size_unit, span, tables, value
+from posembed.report.page import Cell, Lines, Section, Table, render_page, table_of, write_page
 from posembed.report.words import by_outcome, duration, interval, listed, measured
 from posembed.statistics import INTERVAL
-from posembed.tuning.result import Tuned
+from posembed.tuning.result import ENOUGH_SEEDS, Tuned
 from posembed.tuning.run import TunePlan
 from posembed.tuning.settings import TRAINED
 
@@ -54,10 +54,12 @@ def compared(tuned: Tuned, measure: Measure, best: Row) -> list[str]:
 
 def rule(tuned: Tuned) -> str:
     candidates = "; ".join(spoken(tuned, row) for row in tuned.candidates)
+    many, units = len(tuned.by_seed) >= ENOUGH_SEEDS, UNITS[tuned.evaluation.unit]
+    also = f", both over {units} and over seeds" if many else ""
     return (
         f"The candidates were fixed before the measurement, in the order of their costs: {candidates}. The first of "
-        "them is recommended unless a later one is significantly better. Of many rows, the best is partly the best by "
-        "chance."
+        f"them is recommended unless a later one is significantly better{also}. Of many rows, the best is partly the "
+        "best by chance."
     )
 
 
@@ -105,8 +107,17 @@ def seeds_table(tuned: Tuned) -> list[Table]:
 
         return f"seed {tuned.settings.seed + number}", cell
 
+    def over_seeds(row: Row) -> object:
+        versus = tuned.versus_by_seed(row, tuned.evaluation.reference)
+        if versus is None or row is tuned.evaluation.reference:
+            return Cell("")
+        verdict = measure.verdict(versus)
+        return Cell(difference(measure, versus.value), note=f"{half_width(measure, versus)} {verdict}".strip())
+
     columns = [of_seed(number) for number in range(len(tuned.by_seed))]
-    return [table_of(tuned.candidates, f"{measure.name} by seed", "", *columns, first="checkpoint")]  # type: ignore[arg-type]
+    columns.append(("ratio" if measure.perplexity else "difference", over_seeds))
+    what = f"{measure.name} by seed, and the {columns[-1][0]} from the first row with its {INTERVAL} over seeds"
+    return [table_of(tuned.candidates, what, "", *columns, first="checkpoint")]  # type: ignore[arg-type]
 
 
 def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:

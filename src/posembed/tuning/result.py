@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,9 @@ from posembed.evaluation.results import Evaluation, Row
 from posembed.modelfiles.copies import RECORD
 from posembed.statistics import Estimate
 from posembed.tuning.settings import TRAINED, TuneSettings
+
+ENOUGH_SEEDS = 3
+"""With fewer seeds, an interval over them is too wide to decide anything."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +63,31 @@ class Tuned:
 
     @property
     def recommended(self) -> Row:
-        """The cheapest candidate, unless a more costly one is significantly better."""
-        best = self.candidates[0]
+        """The cheapest candidate, unless a more costly one is significantly better: over documents, and with three
+        seeds or more also over seeds."""
+        best, measure = self.candidates[0], MEASURES[self.measure]
         for row in self.candidates[1:]:
-            if MEASURES[self.measure].verdict(self.versus(row, best)) == "better":
+            better = measure.verdict(self.versus(row, best)) == "better"
+            if better and len(self.by_seed) >= ENOUGH_SEEDS:
+                better = measure.verdict(self.versus_by_seed(row, best)) == "better"
+            if better:
                 best = row
         return best
 
     def versus(self, row: Row, other: Row) -> Estimate | None:
         return row.versus(other, self.measure, self.length)
+
+    def versus_by_seed(self, row: Row, other: Row) -> Estimate | None:
+        """Returns the difference from another row (a ratio for perplexities), with Student's t interval over seeds: the
+        documents stay the same, and the random numbers of the fine-tuning change. None with one seed."""
+        measure, found = MEASURES[self.measure], list[float]()
+        for evaluation in self.by_seed:
+            rows = {each.name: each for each in evaluation.rows}
+            versus = self.versus(rows[row.name], rows[other.name])
+            if versus is None or len(self.by_seed) < 2:
+                return None
+            found.append(math.log(versus.value) if measure.perplexity else versus.value)
+        return measure.estimate(found)
 
     @property
     def pays(self) -> bool:

@@ -114,7 +114,9 @@ def tune_checkpoint(
         objective=objective,
         device=device,
     )
-    return plan.run(progress)
+    tuned = plan.run(progress)
+    plan.finish()
+    return tuned
 
 
 def plan_tuning(
@@ -304,7 +306,7 @@ class TunePlan:
         }
 
     def run(self, progress: Progress = lambda name, done, total: None) -> Tuned:
-        """Runs what earlier calls have not finished, writes OUT, and removes the folder of the unfinished run."""
+        """Runs what earlier calls have not finished, and writes OUT. ``finish`` then removes the folder of the run."""
         self.staging.open()
         with self.staging.locked(), writing(self.staging.path):
             resized = self.staging.path / "resized"
@@ -320,8 +322,11 @@ class TunePlan:
             for which, place in self.places.items():
                 if not place.exists():
                     self.write(which, place, tuned)
-        self.staging.remove()
         return tuned
+
+    def finish(self) -> None:
+        """Removes the folder of the run. Until then, the same plan returns its result again."""
+        self.staging.remove()
 
     def place(self, which: str, seed: int) -> Path:
         """Returns the folder that keeps a fine-tuned checkpoint until everything is measured."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Staging:
 
     def refuse_other(self) -> None:
         """Raises CheckpointError if the folder holds another fine-tuning, and names what differs."""
+        self.clean()
         if not self.path.exists() or self.is_new():
             return
         try:
@@ -93,5 +94,18 @@ class Staging:
     def keep(self, **decided: Any) -> None:
         write_text(self.path / STATE, json.dumps({**self.state, **decided}, indent=2))
 
+    @property
+    def removed(self) -> Path:
+        """The name under which the folder is removed, so that a kill leaves the folder whole or nothing of it."""
+        return self.path.with_name(f"{self.path.name}.removed")
+
     def remove(self) -> None:
-        remove(self.path)
+        self.clean()
+        with suppress(FileNotFoundError):
+            self.path.rename(self.removed)
+        self.clean()
+
+    def clean(self) -> None:
+        """Removes what a kill left of an earlier removal."""
+        if self.removed.exists():
+            remove(self.removed)
