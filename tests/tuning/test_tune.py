@@ -157,6 +157,19 @@ def test_ctrl_c_and_the_same_call_end_with_the_same_bits(finished: Finished, fol
     assert not Path(".out.tune").exists()
 
 
+def test_a_precision_in_the_environment_changes_nothing(
+    finished: Finished, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, which has no mixed precision here: accelerate would take it from the environment."""
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    tune(train="rows")
+    assert os.environ["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
+    shutil.move("out", "half")
+    tune(train="rows")
+    assert hashes("half") == hashes("out")
+
+
 def test_two_processes_do_not_run_the_same_fine_tuning(folder: Path) -> None:
     def again(name: str, done: int, total: int) -> None:
         with pytest.raises(CheckpointError, match="another process is running this fine-tuning; wait for it"):

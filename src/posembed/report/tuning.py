@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 
 from posembed.evaluation.measures import MEASURES, Measure
 from posembed.evaluation.results import UNITS, Row
+from posembed.plots.charts import Line, line_chart
 from posembed.report.evaluation import difference, differences, half_width, legend, size_unit, span, tables, value
-from posembed.report.page import Cell, Lines, Section, Table, render_page, table_of, write_page
+from posembed.report.page import Cell, Lines, Picture, Section, Table, picture, render_page, table_of, write_page
 from posembed.report.words import by_outcome, duration, interval, listed, measured
-from posembed.statistics import INTERVAL
+from posembed.statistics import INTERVAL, Estimate
 from posembed.tuning.result import ENOUGH_SEEDS, Tuned
 from posembed.tuning.run import TunePlan
 from posembed.tuning.settings import TRAINED
@@ -169,6 +171,42 @@ def parts_of(plan: TunePlan) -> str:
     return f"Documents with {length:,} tokens: {number}. {measure} Shorter documents, which are {used}: {short}."
 
 
+def figure_of_rows(tuned: Tuned) -> list[Picture]:
+    """Returns a picture of how far each position's row moved, if there is a table of sequences."""
+    if not any(tuned.moved):
+        return []
+    first = tuned.settings.seed
+    lines = [
+        Line(f"seed {first + number}", {position: Estimate(share) for position, share in each.items()})
+        for number, each in enumerate(tuned.moved)
+    ]
+    old, new = tuned.old_length, tuned.length
+    means = [
+        fmean([share for each in tuned.moved for position, share in each.items() if (position < old) == is_old])
+        for is_old in (True, False)
+    ]
+    what = "How far each position's row moved, relative to its norm before the fine-tuning"
+    shares = [f"{100 * mean:.2g}%" for mean in means]
+    said = f"{shares[0]} on average for the {old:,} rows of the original, {shares[1]} for the new ones"
+    figure = line_chart(
+        lines,
+        title="How far each position's row moved, in percent",
+        below="position",
+        names=[each.name for each in lines],
+        ticks=[old, new],
+        trained=old,
+    )
+    return [
+        picture(
+            figure,
+            name="rows",
+            described=f"{what}: {said}.",
+            caption=f"{what}: {said}. Left of the dotted line are the rows that the original has. With many rows, a "
+            "point is the mean of neighbours.",
+        )
+    ]
+
+
 def write_tuning_page(tuned: Tuned, path: str | Path) -> Path:
     """Writes a fine-tuning as one self-contained HTML file. Raises the errors of ``write_page``."""
     return write_page(Path(path), render(tuned))
@@ -183,7 +221,7 @@ def render(tuned: Tuned) -> str:
         else f"{evaluation.texts:,} queries of your own, which were not trained on.",
         answer=[" ".join(answer(tuned))],
         sections=[
-            Section("", (differences(evaluation),)),
+            Section("", (differences(evaluation), *figure_of_rows(tuned))),
             Section("The numbers", (*tables(evaluation), *seeds_table(tuned)), says=legend(evaluation)),
             Section("How it was measured", (Lines((*how(tuned), *evaluation.notes)),)),
         ],

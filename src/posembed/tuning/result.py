@@ -27,7 +27,8 @@ class Tuned:
     mean over seeds. by_seed: those of each seed. names: the names of the rows of the fine-tuned checkpoint ("tuned"),
     and of the same fine-tuning at the old length ("old"), if there is one. kept: the mean cosine of the vectors of
     short texts to those of the original model; None for a model without such vectors. chunked: the baseline with
-    which the fine-tuning at the old length is compared, if it is not that of the reference.
+    which the fine-tuning at the old length is compared, if it is not that of the reference. old_length: the length of
+    the original. moved: for each seed, how far the rows of the position table moved, as ``rows_moved`` returns it.
     """
 
     out: Path
@@ -38,6 +39,8 @@ class Tuned:
     names: Mapping[str, str]
     kept: Estimate | None = None
     chunked: str = ""
+    old_length: int = 0
+    moved: tuple[Mapping[int, float], ...] = ()
 
     @property
     def measure(self) -> str:
@@ -103,6 +106,7 @@ class Tuned:
             "recommended": self.recommended.name,
             "pays": self.pays,
             "kept": self.kept and {"value": self.kept.value, "low": self.kept.low, "high": self.kept.high},
+            "moved": [dict(each) for each in self.moved],
             "evaluation": self.evaluation.to_dict(),
             "by_seed": [each.to_dict() for each in self.by_seed] if len(self.by_seed) > 1 else [],
         }

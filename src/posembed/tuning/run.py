@@ -30,7 +30,7 @@ from posembed.tuning.result import Tuned, means, over_seeds
 from posembed.tuning.settings import MINUTES, TuneSettings
 from posembed.tuning.staging import Staging
 from posembed.tuning.texts import Texts, judged_collection, read_texts, split_documents
-from posembed.tuning.trainable import Trainable, trainable
+from posembed.tuning.trainable import Trainable, rows_moved, trainable
 
 if TYPE_CHECKING:
     from posembed.tuning.images import Pictures
@@ -425,7 +425,20 @@ class TunePlan:
         names = {which: str(place) for which, place in self.places.items()}
         cosine = estimate(means([each.values for each in near])) if near else None
         chunked = getattr(self.objective, "chunked", "")
-        return Tuned(self.out, self.settings, steps, over_seeds(found), tuple(found), names, cosine, chunked)
+        resized = open_checkpoint(self.staging.path / "resized")
+        moved = tuple(rows_moved(resized, open_checkpoint(self.place("tuned", seed))) for seed in self.seeds)
+        return Tuned(
+            self.out,
+            self.settings,
+            steps,
+            over_seeds(found),
+            tuple(found),
+            names,
+            kept=cosine,
+            chunked=chunked,
+            old_length=self.setup.old_length,
+            moved=moved,
+        )
 
     def write(self, which: str, place: Path, tuned: Tuned) -> None:
         """Writes a fine-tuned checkpoint with its record and the model card's paragraph."""

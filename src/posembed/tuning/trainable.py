@@ -15,12 +15,15 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from posembed.checkpoints.edit import Edit
-from posembed.checkpoints.find import loaded_names
+from posembed.checkpoints.find import find_tables, loaded_names
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.safetensors import AnyTensor, values_of
+from posembed.tuning.draws import pieces
 from posembed.tuning.settings import TuneSettings
 
+MOST_DRAWN = 128
+"""The largest number of positions whose movement is reported."""
 ATTENTION = ("attn", "attention")
 """Parts of the names of modules whose matrices LoRA changes."""
 
@@ -125,6 +128,25 @@ def trainable(
     of_slow = [each for each in model.parameters() if each.requires_grad and all(each is not one for one in fast)]
     groups = [{"params": of_slow, "lr": settings.learning_rate}, {"params": fast, "lr": settings.rows_learning_rate}]
     return Trainable(model, keys, [group for group in groups if group["params"]])
+
+
+def rows_moved(before: Checkpoint, after: Checkpoint, *, most: int = MOST_DRAWN) -> dict[int, float]:
+    """Returns how far each row of the position table of sequences moved, relative to its norm before, by position.
+
+    Of more than ``most`` positions, neighbours are averaged, and stand at their middle. Empty without such a table.
+    """
+    found = find_tables(before.config, before.tensors).understood if before.config is not None else ()
+    tables = [table for table in found if not table.layout.axes and table.kind == "learned"]
+    if not tables:
+        return {}
+    (_, old, _), (_, new, _) = (
+        tables[0].layout.split(tables[0].values(each.tensors).float()) for each in (before, after)
+    )
+    moved = (new - old).norm(dim=-1) / old.norm(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
+    return {
+        (part.start + min(part.stop, len(moved))) // 2: moved[part].mean().item()
+        for part in pieces(len(moved), max(1, -(-len(moved) // most)))
+    }
 
 
 def save_activations(model: Any) -> None:
