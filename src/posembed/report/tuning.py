@@ -8,11 +8,12 @@ from statistics import fmean
 
 from posembed.evaluation.measures import MEASURES, Measure
 from posembed.evaluation.results import UNITS, Row
-from posembed.plots.charts import Line, line_chart
+from posembed.plots.by_position import Panel, by_position_figure
+from posembed.plots.style import DOTS, MUTED
 from posembed.report.evaluation import difference, differences, half_width, legend, size_unit, span, tables, value
 from posembed.report.page import Cell, Lines, Picture, Section, Table, picture, render_page, table_of, write_page
 from posembed.report.words import by_outcome, duration, interval, listed, measured
-from posembed.statistics import INTERVAL, Estimate
+from posembed.statistics import INTERVAL, estimate
 from posembed.tuning.result import ENOUGH_SEEDS, Tuned
 from posembed.tuning.run import TunePlan
 from posembed.tuning.settings import TRAINED
@@ -175,34 +176,22 @@ def figure_of_rows(tuned: Tuned) -> list[Picture]:
     """Returns a picture of how far each position's row moved, if there is a table of sequences."""
     if not any(tuned.moved):
         return []
-    first = tuned.settings.seed
-    lines = [
-        Line(f"seed {first + number}", {position: Estimate(share) for position, share in each.items()})
-        for number, each in enumerate(tuned.moved)
-    ]
-    old, new = tuned.old_length, tuned.length
-    means = [
-        fmean([share for each in tuned.moved for position, share in each.items() if (position < old) == is_old])
-        for is_old in (True, False)
-    ]
+    old, seeds = tuned.old_length, len(tuned.moved)
+    rows = {position: estimate([100 * each[position] for each in tuned.moved]) for position in tuned.moved[0]}
+    before, after = ([each.value for at, each in rows.items() if (at < old) == is_old] for is_old in (True, False))
+    said = f"{fmean(before):.2g}% on average for the {old:,} rows of the original, {fmean(after):.2g}% for the new ones"
     what = "How far each position's row moved, relative to its norm before the fine-tuning"
-    shares = [f"{100 * mean:.2g}%" for mean in means]
-    said = f"{shares[0]} on average for the {old:,} rows of the original, {shares[1]} for the new ones"
-    figure = line_chart(
-        lines,
-        title="How far each position's row moved, in percent",
-        below="position",
-        names=[each.name for each in lines],
-        ticks=[old, new],
-        trained=old,
-    )
+    figure = by_position_figure([Panel("How far each position's row moved, in percent", {"": rows})], [""])
+    figure.axes[0].set_ylim(0)
+    figure.axes[0].axvline(old, color=MUTED, linewidth=1, linestyle=DOTS, zorder=0)
+    over = f" The line is the mean over {seeds} seeds, with its {INTERVAL}." if seeds > 1 else ""
     return [
         picture(
             figure,
             name="rows",
             described=f"{what}: {said}.",
-            caption=f"{what}: {said}. Left of the dotted line are the rows that the original has. With many rows, a "
-            "point is the mean of neighbours.",
+            caption=f"{what}: {said}. Left of the dotted line are the rows that the original has. Of many rows, "
+            f"neighbours are averaged.{over}",
         )
     ]
 
