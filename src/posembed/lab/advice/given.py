@@ -14,7 +14,6 @@ from posembed.checkpoints.inspect import inspect_checkpoint
 from posembed.errors import ArgumentError
 from posembed.lab.advice.needs import Existing, Grid, Needs
 from posembed.lab.runs.spec import as_type, options
-from posembed.modelfiles.checkpoint import open_checkpoint
 
 
 def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | None = None, **given: Any) -> Needs:
@@ -68,17 +67,17 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
     if checkpoint is None:
         return None
     as_type("checkpoint", checkpoint, Path)
-    reports = inspect_checkpoint(checkpoint).tables
+    report = inspect_checkpoint(checkpoint)
     learned = [
-        (report.table, tuple(map(str, report.findings)))
-        for report in reports
-        if isinstance(report.table, PositionTable) and report.table.kind == "learned"
+        (each.table, tuple(map(str, each.findings)))
+        for each in report.tables
+        if isinstance(each.table, PositionTable) and each.table.kind == "learned"
     ]
     fitting = [each for each in learned if (each[0].layout.grid is None) == (grid is None)] or learned
     if not fitting:
         return Existing(None, source=str(checkpoint))
     found, findings = min(fitting, key=lambda each: each[0].length)
-    kind = "sentence encoders" if (open_checkpoint(checkpoint).root / "modules.json").exists() else ""
+    kind = "sentence encoders" if report.sentences else ""
     return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings, kind)
 
 
