@@ -35,6 +35,11 @@ STEEPEST = -1e6
 """The steepest slope that ``max_slope`` may ask for. Infinite ones would make NaN."""
 
 
+def is_number(value: object) -> bool:
+    """Returns False for strings and tensors, which a saved model would lose."""
+    return isinstance(value, Real)
+
+
 def mean_logits_by_distance(
     for_queries: Float[Tensor, "N H d"], for_keys: Float[Tensor, "N H d"]
 ) -> Float[Tensor, "H N"]:
@@ -162,11 +167,11 @@ class AveragedPositionalEmbedding(PositionEncoding):
                     f"log_length must be at least 2, so that its logarithm is above 0; got {log_length}"
                 )
         self.max_len, self.dim, self.heads, self.heads_without, self.std = max_len, dim, heads, heads_without, std
-        if not isinstance(log_power, Real) or not 0 < log_power < math.inf:
+        if not (is_number(log_power) and 0 < log_power < math.inf):
             raise ArgumentError(f"log_power must be a number above 0; got {log_power!r}")
         self.log_length, self.log_heads = log_length, None if log_length is None else heads_without
         self.log_power = log_power
-        if not isinstance(max_slope, Real) or not STEEPEST <= max_slope <= 0:
+        if not (is_number(max_slope) and STEEPEST <= max_slope <= 0):
             raise ArgumentError(
                 f"max_slope must be a number from {STEEPEST:,.0f} to 0, so that no line rises or overflows; got "
                 f"{max_slope!r}"
