@@ -189,7 +189,8 @@ class Positions(ChecksCalls):
         else:
             seen = 1 + ranks[..., -1:] if self.texts is None else _longest(ranks, self.texts)
         encoding = self.encoding
-        window = min((size for size in (window, encoding.window) if size is not None), default=None)
+        if window is None or (encoding.window is not None and encoding.window < window):
+            window = encoding.window
         return scale_by_log_length(q, seen, trained, window, encoding.log_heads, encoding.log_power)
 
     def scores(self, project: Project) -> Tensor | None:
