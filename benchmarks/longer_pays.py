@@ -2,10 +2,11 @@
 
     python benchmarks/longer_pays.py --train FILE --text FILE
 
-Trains a causal and a masked model of transformers from scratch, with 64 positions, on one file. Then lengthens each to
-128 and 256 positions with ``posembed tune`` on documents of another file, and measures them on held-out documents: at
-the new length, and in the best way to read with 64 positions. The same fine-tuning at 64 positions reads the same
-tokens. Keeps models and results in runs/longer-pays, continues there, and writes benchmarks/results/longer_pays.md.
+Trains a causal and a masked model of transformers from scratch, with 64 positions, on one file. Then lengthens each
+to 128 positions, or as many as --lengths names, with ``posembed tune`` on documents of another file, and measures them
+on held-out documents: at the new length, and in the best way to read with 64 positions. The same fine-tuning at 64
+positions reads the same tokens. Keeps models and results in runs/longer-pays, continues there, and writes
+benchmarks/results/longer_pays.md.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from posembed.tuning.run import plan_tuning
 from posembed.tuning.settings import TuneSettings
 
 WORK = Path("runs/longer-pays")
-SHORT, LENGTHS = 64, (128, 256)
+SHORT = 64
 TOKENS_PER_STEP, STEPS = 2048, 1000
 MASKED_SHARE = 0.15
 
@@ -41,25 +42,29 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True, help="the text of the fine-tuning and of the measurement")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--steps", type=int, default=STEPS, help="of the training from scratch")
-    parser.add_argument("--tune-steps", type=int, default=STEPS // 2)
-    parser.add_argument("--learning-rate", type=float, default=1e-3, help="of the fine-tuning")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[2 * SHORT])
+    parser.add_argument("--method", default="stretch", help="how the new rows are first computed")
+    parser.add_argument("--tune-steps", type=int, default=800)
+    parser.add_argument("--learning-rate", type=float, default=2e-3, help="of the fine-tuning")
     parser.add_argument("--seeds", type=int, default=3)
     given = parser.parse_args()
     for name in given.models:
         if not (WORK / name).exists():
             from_scratch(name, given.train.read_bytes(), given.steps)
-        for length in LENGTHS:
-            kept = WORK / f"{name}-{length}.json"
+        for length in given.lengths:
+            out = WORK / f"{name}-{length}-{given.method}"
+            kept = out.with_name(f"{out.name}.json")
             if not kept.exists():
                 settings = TuneSettings(
                     length=length,
+                    method=given.method,
                     steps=given.tune_steps,
                     batch=TOKENS_PER_STEP // length,
                     learning_rate=given.learning_rate,
                     seeds=given.seeds,
                 )
                 with Bar() as bar:
-                    tuned = plan_tuning(WORK / name, WORK / f"{name}-{length}", given.text, settings).run(bar.update)
+                    tuned = plan_tuning(WORK / name, out, given.text, settings).run(bar.update)
                 kept.write_text(json.dumps({"lines": list(described(name, tuned)), **tuned.to_dict()}))
     found = [json.loads(path.read_text()) for name in given.models for path in sorted(WORK.glob(f"{name}-*.json"))]
     lines = [

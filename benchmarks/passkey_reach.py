@@ -243,7 +243,13 @@ def main() -> None:
     if arguments.text is not None:
         perplexity(arguments.models, arguments.text, arguments.seeds, arguments.folder / "text")
         return
-    settings = {"seeds": arguments.seeds, "steps": arguments.steps, "device": "cpu", "out": arguments.folder, "test_sizes": SIZES}
+    settings = {
+        "seeds": arguments.seeds,
+        "steps": arguments.steps,
+        "device": "cpu",
+        "out": arguments.folder,
+        "test_sizes": SIZES,
+    }
     prepared = prepare("passkey", {"encodings": arguments.models, **settings})
     for spec in prepared.specs:
         model = trained(prepared.task, spec, arguments.folder, arguments.bfloat16)
