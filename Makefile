@@ -9,7 +9,7 @@ TESTS ?= --numprocesses auto --dist worksteal
 .PHONY: demo test test-oldest check docs bench bench-length clean
 
 demo: .venv/base
-	$(BIN)/posembed compare lengths --preset quick --out runs/demo
+	$(BIN)/posembed compare lengths --out runs/demo
 	$(BIN)/posembed report runs/demo
 
 test: .venv/dev

@@ -4,7 +4,7 @@
 
 Compares the sum and the concatenation with what lies between them: narrow tokens (the last quarter of each token is
 zero) under rows of the full width, full tokens with narrow rows (added in the last quarter alone), and other widths of
-the row. Settings: posembed compare lengths --preset quick. It continues where it stopped.
+the row. Settings: posembed compare lengths. It continues where it stopped.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ TRAINED = {
     "averaged, log": averaged(log=True),
     "averaged, std .1, log": averaged(0.1, log=True),
     "averaged, std .1, square root of log": averaged(0.1, log=0.5),
-    "learned-averaged-far": ENCODINGS["learned-averaged-far"],
+    **{name: ENCODINGS[name] for name in ("learned-averaged-far", "alibi", "rope")},
     "averaged, std .1, 3 times as fast, log": averaged(0.1, log=True, times=3),
     "averaged, std .1, 10 times as fast, log": averaged(0.1, log=True, times=10),
     "averaged, std .3, 3 times as fast, log": averaged(0.3, log=True, times=3),
@@ -187,7 +187,8 @@ TRAINED = {
 def trained(task: ProblemSolving, spec: ProblemSpec, folder: Path, bfloat16: bool) -> Any:
     """Returns the model of a spec with its trained weights, which are read from the folder if they are there."""
     suffix = ", bfloat16" if bfloat16 else ""
-    model, path = task.build(spec), folder / f"{spec.encoding}, seed {spec.seed}{suffix}.pt"
+    length = "" if spec.steps == 2000 else f", {spec.steps} steps"
+    model, path = task.build(spec), folder / f"{spec.encoding}, seed {spec.seed}{length}{suffix}.pt"
     if not path.exists():
         optimizer = make_optimizer(spec, model)
         for step in range(spec.steps):
@@ -231,6 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/passkey-reach"))
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--models", nargs="+", choices=TRAINED, default=list(TRAINED))
     parser.add_argument("--far", action="store_true", help="test at 2,048 and 4,096 characters too; takes long")
     parser.add_argument("--bfloat16", action="store_true", help="train under autocast, which takes half the time")
@@ -241,7 +243,13 @@ def main() -> None:
     if arguments.text is not None:
         perplexity(arguments.models, arguments.text, arguments.seeds, arguments.folder / "text")
         return
-    settings = {"seeds": arguments.seeds, "device": "cpu", "out": arguments.folder, "test_sizes": SIZES}
+    settings = {
+        "seeds": arguments.seeds,
+        "steps": arguments.steps,
+        "device": "cpu",
+        "out": arguments.folder,
+        "test_sizes": SIZES,
+    }
     prepared = prepare("passkey", {"encodings": arguments.models, **settings})
     for spec in prepared.specs:
         model = trained(prepared.task, spec, arguments.folder, arguments.bfloat16)
@@ -249,7 +257,7 @@ def main() -> None:
             sizes = (*SIZES, *FAR_SIZES) if arguments.far else SIZES
             print(f"{spec.encoding}, seed {spec.seed} | {exact(spec, model, sizes)}", flush=True)
             print(f"  at {SIZES[-1]}, by distance, in quarters | {by_distance(spec, model, SIZES[-1])}", flush=True)
-            if arguments.tails and not isinstance(model.encoding, Penalized):
+            if arguments.tails and type(model.encoding) is AveragedPositionalEmbedding:
                 test_other_tails(spec, model)
             if arguments.tails and isinstance(model.encoding, Penalized):
                 model.encoding.until = model.encoding.max_len

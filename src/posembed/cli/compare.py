@@ -6,7 +6,7 @@ import inspect
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +25,6 @@ app = typer.Typer(no_args_is_help=True, help="Compare position encodings by expe
 tasks = typer.Typer(no_args_is_help=True, help="How much does an encoding help on problems, texts and images?")
 
 
-QUICK = "the same with --preset quick"
 DRY_RUN = parameter("dry_run", bool, "Print what would run, its sizes and estimated time, and stop.", default=False)
 
 
@@ -37,18 +36,15 @@ def command_of(question: Question) -> Callable[..., None]:
     def command(*, dry_run: bool = False, as_json: bool, **chosen: Any) -> None:
         from posembed.comparison import Prepared, PreparedCost, prepare
 
-        prepared, slow = prepare(question.name, chosen), takes_long(question, chosen)
+        prepared = prepare(question.name, chosen)
         if dry_run:
             planned = prepared.plan()
             if as_json:
                 print(json.dumps([each.to_dict() for each in planned]))
             else:
-                note = [f"{QUICK.capitalize()} takes minutes."] if slow else []
-                print_plan(planned, prepared.description, note, measured=isinstance(prepared, PreparedCost))
+                print_plan(planned, prepared.description, measured=isinstance(prepared, PreparedCost))
             return
-        comparison = with_bar(
-            prepared, f"--dry-run prints how long this takes; {QUICK} takes minutes" if slow else None
-        )
+        comparison = with_bar(prepared)
         if isinstance(prepared, Prepared) and not prepared.accelerator.is_main_process:
             return
         if as_json:
@@ -69,15 +65,6 @@ def command_of(question: Question) -> Callable[..., None]:
     return with_parameters(command, [*parameters, AS_JSON])
 
 
-def takes_long(question: Question, chosen: Mapping[str, Any]) -> bool:
-    """Whether a command uses the question's default settings although its preset "quick" takes much less time."""
-    return (
-        "quick" in question.presets
-        and question.preset != "quick"
-        and all(chosen.get(name) is None for name in ("preset", "steps", "model"))
-    )
-
-
 def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect.Parameter]:
     has_presets = question.presets_help is not None
     panels = "{} (set by the preset)" if has_presets else "{}"
@@ -95,7 +82,7 @@ def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect
 
 
 def print_plan(
-    planned: Sequence[PlannedRun] | Sequence[PlannedCost], description: str, notes: Sequence[str], *, measured: bool
+    planned: Sequence[PlannedRun] | Sequence[PlannedCost], description: str, *, measured: bool
 ) -> None:
     """Prints what would run and how long it takes. ``measured``: whether encodings are measured, not trained."""
     from posembed.cli.console import table_console
@@ -118,12 +105,11 @@ def print_plan(
     )
     total = duration(math.fsum(each.seconds for each in planned))
     done = "measured" if measured else "trained"
-    print_tables(table_console(), [table], [f"About {total} in total on this machine; nothing was {done}.", *notes])
+    print_tables(table_console(), [table], [f"About {total} in total on this machine; nothing was {done}."])
 
 
-def with_bar(prepared: Prepared | PreparedCost, hint: str | None) -> Comparison:
-    """Prints the hint and runs a comparison with a progress bar. After Ctrl-C, prints that the same command continues
-    it."""
+def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
+    """Runs a comparison with a progress bar. After Ctrl-C, prints that the same command continues it."""
     from posembed.cli.console import Bar, RunsBar
     from posembed.comparison import PreparedCost
 
@@ -131,8 +117,6 @@ def with_bar(prepared: Prepared | PreparedCost, hint: str | None) -> Comparison:
         with Bar() as bar:
             return prepared.run(bar.update)
     quiet = not prepared.accelerator.is_main_process
-    if hint is not None and not quiet:
-        print(f"posembed: {hint}", file=sys.stderr)
     try:
         with RunsBar(prepared.specs, about=prepared.description, quiet=quiet) as watcher:
             return prepared.run(watcher)

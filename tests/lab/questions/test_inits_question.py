@@ -180,7 +180,7 @@ def test_a_masked_model_has_a_preset_of_its_own() -> None:
     inits = Inits()
     assert inits.settings(None, {"model": "masked"}) == inits.presets["tiny"] | {"model": "masked"}
     assert inits.settings("quick", {"model": "masked"}) == inits.presets["quick"] | {"model": "masked"}
-    assert inits.settings(None, {"model": "causal"}) == inits.presets["small"] | {"model": "causal"}
+    assert inits.settings(None, {"model": "causal"}) == inits.presets["quick"] | {"model": "causal"}
 
 
 def test_gradient_norms_at_the_start() -> None:

@@ -141,7 +141,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
         "sinusoidal-STD (scaled to that standard deviation)."
     )
     presets = presets_of("lengths", "inits")
-    preset = "small"
+    preset = "quick"
     counts = ("train_length", "test_tokens")
     presets_help = (
         "tiny (two minutes; the default with --model masked), quick (minutes), small (an hour on two cores), gpt2 or "

@@ -185,7 +185,7 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
     usual_reference = "alibi"
     names_help = "Encodings to compare, separated by commas. NAME+window applies a causal window."
     presets = presets_of("lengths")
-    preset = "small"
+    preset = "quick"
     presets_help = (
         "quick (minutes), small (an hour on two cores), gpt2 (a GPU), documents (512 to 4,096 tokens, as in guides; a "
         "GPU) or documents-quarter (a quarter of every size)."
