@@ -81,9 +81,7 @@ def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect
     ]
 
 
-def print_plan(
-    planned: Sequence[PlannedRun] | Sequence[PlannedCost], description: str, *, measured: bool
-) -> None:
+def print_plan(planned: Sequence[PlannedRun] | Sequence[PlannedCost], description: str, *, measured: bool) -> None:
     """Prints what would run and how long it takes. ``measured``: whether encodings are measured, not trained."""
     from posembed.cli.console import table_console
     from posembed.report.page import Column, table_of
