@@ -40,12 +40,14 @@ Response: TypeAlias = tuple[ConfigField, Shape, Shape]  # a field, and a shape b
 class Role:
     """What a config field measures. field: a pattern of its name. axes: the axes that it gives the size of.
 
-    in_patches: whether the field has this role only in a config with a size of patches.
+    in_patches: whether the field has this role only in a config with a size of patches. table: a pattern of the names
+    of the tables for which it has this role.
     """
 
     field: re.Pattern[str]
     axes: tuple[str, ...]
     in_patches: bool = False
+    table: re.Pattern[str] = re.compile("")
 
 
 ROLES = (
@@ -61,6 +63,7 @@ ROLES = (
     Role(re.compile(r"^max_2d_position_embeddings$"), ("coordinate",)),
     Role(re.compile(r"^(position_embedding_size|seq_len|max_num_patches)$"), ("number",), in_patches=True),
     Role(re.compile(r"^max_ep_len$|^max_grid_(row|col)_position_embeddings$"), ("number",)),
+    Role(re.compile(r"^max_position_embeddings$"), ("number",), table=re.compile(r"\b(row|column)_embeddings\b")),
     Role(re.compile(r"^rel_extent$|^sliding_window_size$"), ("distance",)),
 )
 
@@ -112,11 +115,14 @@ class Part:
         return math.prod(axis.rows for axis in self.axes)
 
 
-def role_of(field: ConfigField, around: Config) -> Role | None:
-    """Returns what a field measures, or None if it is the length of a text or unknown. around: its section."""
+def role_of(field: ConfigField, name: str, around: Config) -> Role | None:
+    """Returns what a field measures for a table, or None if it is the length of a text or unknown. name: the table's
+    name. around: the section of the config with the field."""
     in_patches = pair(around.get("patch_size")) is not None or "patch_embed_hidden_size" in around
-    fitting = (role for role in ROLES if role.field.search(field.path[-1]) and in_patches >= role.in_patches)
-    return next(fitting, None)
+    for role in ROLES:
+        if role.field.search(field.path[-1]) and role.table.search(name) and in_patches >= role.in_patches:
+            return role
+    return None
 
 
 def explain(name: str, responses: Sequence[Response], config: Config) -> Explanation | str:
@@ -129,7 +135,7 @@ def explain(name: str, responses: Sequence[Response], config: Config) -> Explana
     choices: dict[int, list[list[Part]]] = {}  # for each dimension that changes: the axes that each field may give it
     for field, old, new in responses:
         around = section(config, field.path[:-1])
-        role = role_of(field, around)
+        role = role_of(field, name, around)
         if role is None:
             return f"it is unknown what {field} measures"
         changed = [dim for dim, size in enumerate(old) if new[dim] != size]

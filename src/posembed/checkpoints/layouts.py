@@ -67,7 +67,7 @@ def read_by_model(
             return replace(table, fixed=True).doubted(in_buckets(field, around))
     if is_layer(owner):
         return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
-    if len(responses) > 1 or role_of(field, around) is not None or limited(responses):
+    if len(responses) > 1 or role_of(field, name, around) is not None or limited(responses):
         return table_with_axes(table, model, name, responses, known)
     is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
     if not is_table or len(after) != len(before) or before[-1] != after[-1]:

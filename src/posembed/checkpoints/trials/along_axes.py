@@ -210,7 +210,7 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
     apart = len(layout.axes) == 1 or len(layout.dims) > 1  # no order to be shown
     if apart or any(axis.relative for axis in layout.axes):
         return ""
-    merged = [cells]
+    merged = [cells, *([rows] if layout.front or layout.tail else [])]  # MAE's decoder reads class token and patches
     side = math.isqrt(len(cells))  # of a copy with few cells
     sides = layout.grid if layout.grid and math.prod(layout.grid) == len(cells) else (side, side)
     if layout.grid and math.prod(sides) == len(cells) and not any(side % BLOCK for side in sides):

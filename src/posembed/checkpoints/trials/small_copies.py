@@ -172,8 +172,9 @@ def halved(field: ConfigField, value: Any) -> list[tuple[ConfigField, Any]]:
 
 
 def random_total(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
-    """Returns a random linear function of all outputs of a model."""
-    return torch.stack([(output * torch.randn_like(output)).sum() for output in floats_in(model(**inputs))]).sum()
+    """Returns a random linear function of all finite outputs of a model: MAE's loss over no hidden patches is NaN."""
+    outputs = [output for output in floats_in(model(**inputs)) if output.isfinite().all()]
+    return torch.stack([(output * torch.randn_like(output)).sum() for output in outputs]).sum()
 
 
 def floats_in(outputs: Any) -> Iterator[Tensor]:
