@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from posembed.checkpoints.found import Cells, Config, ConfigField, Size, pair, section
 from posembed.checkpoints.rebuild import AREA, Shape
-from posembed.tables.layout import IMAGE_AXES, SIDES, Axis
+from posembed.tables.layout import IMAGE_AXES, SIDES, Axis, TableLayout
 
 ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, the last one changing fastest
 OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
@@ -70,12 +70,23 @@ ROLES = (
 
 @dataclass(frozen=True)
 class Explanation:
-    """The axes of a table with the fields that give their sizes, the dimensions that hold them, and other rows."""
+    """The axes of a table with the fields that give their sizes, the dimensions that hold them, and other rows.
+
+    columns, blocks: as in ``TableLayout``.
+    """
 
     axes: tuple[Axis, ...]
     cells: tuple[Cells, ...]
     dims: tuple[int, ...]
     others: int
+    columns: int | None = None
+    blocks: Size | None = None
+
+    def layout(self, prefix: int, tail: int) -> TableLayout:
+        """Returns the layout of the table, with its other rows before and after the cells."""
+        return TableLayout(
+            prefix=prefix, tail=tail, axes=self.axes, dims=self.dims, columns=self.columns, blocks=self.blocks
+        )
 
 
 def limited(responses: Sequence[Response]) -> Explanation | None:
@@ -99,6 +110,35 @@ def limited(responses: Sequence[Response]) -> Explanation | None:
     sides = zip(SIDES, cells, strict=True)
     axes = tuple(Axis(name, each.count(each.field.value), relative=True, signed=False) for name, each in sides)
     return Explanation(axes, cells, (), 0)
+
+
+def tables_in_columns(response: Response, around: Config) -> Explanation | None:
+    """Returns the axes of an image if the last dimension of a matrix stores whole tables, one after the other, with a
+    row of the model's width for each patch and for other tokens (Mllama)."""
+    field, old, new = response
+    width, patch = around.get("hidden_size"), pair(around.get("patch_size"))
+    if type(width) is not int or patch is None or len(old) != 2 or old[0] != new[0] or AREA.search(field.path[-1]):
+        return None
+    cells = next(cells_of(field, IMAGE_AXES, around))
+    here, there = (math.prod(each.count(value) for each in cells) for value in (field.value, scaled(field)))
+    tables, beyond = divmod(new[1] - old[1], width * max(there - here, 1))
+    if beyond or tables < 1 or old[1] % (width * tables) or (others := old[1] // (width * tables) - here) < 0:
+        return None
+    axes = tuple(Axis(name, each.count(field.value)) for name, each in zip(IMAGE_AXES, cells, strict=True))
+    return Explanation(axes, cells, (1,), others, columns=width)
+
+
+def in_blocks(found: Explanation, count: int) -> Explanation | None:
+    """Returns the axes of a whole grid, stored as a square of blocks (NesT), from those of one block. count: the number
+    of blocks."""
+    side = math.isqrt(count)
+    names, others = tuple(axis.name for axis in found.axes), found.others or any(axis.relative for axis in found.axes)
+    if side * side != count or names != IMAGE_AXES or others:
+        return None
+    axes = tuple(replace(axis, size=side * axis.size) for axis in found.axes)
+    cells = tuple(replace(each, kernel=Fraction(each.stride, side), stride=Fraction(each.stride, side))
+                  for each in found.cells)  # fmt: skip
+    return Explanation(axes, cells, (found.dims[0] - 1, *found.dims), 0, blocks=(side, side))
 
 
 @dataclass(frozen=True)
@@ -135,6 +175,8 @@ def explain(name: str, responses: Sequence[Response], config: Config) -> Explana
     choices: dict[int, list[list[Part]]] = {}  # for each dimension that changes: the axes that each field may give it
     for field, old, new in responses:
         around = section(config, field.path[:-1])
+        if len(responses) == 1 and (columns := tables_in_columns(responses[0], around)):
+            return columns
         role = role_of(field, name, around)
         if role is None:
             return f"it is unknown what {field} measures"

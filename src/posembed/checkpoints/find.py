@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from torch import nn
@@ -237,8 +238,10 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if table.kind == "learned" and found.model is not None:
         if not found.model.get_parameter(table.parameter).requires_grad:
             return table.doubted("it is frozen in the model's code, but its rows are not sines and cosines")
-        path = next(models_around(found.model, table.parameter))
-        if not takes_text(found.model.get_submodule(path)):
+        around = [found.model.get_submodule(path) for path in models_around(found.model, table.parameter)]
+        if "inputs" in signature(around[0].forward).parameters:  # a Perceiver gets its inputs from the model around it
+            around.reverse()
+        if not takes_text(around[0]):
             return table.doubted("the model around it takes no text, so the meaning of its rows is unknown")
     distances = (key for key in tensors if "distance_embedding" in key)
     same_length = (key for key in distances if tuple(tensors[key].shape[:1]) == (2 * table.rows - 1,))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -30,6 +31,7 @@ from posembed.checkpoints.trials.small_copies import (
     NotTried,
     TooLarge,
     copies,
+    fitted,
     has_many_cells,
     in_part,
     random_total,
@@ -38,8 +40,9 @@ from posembed.checkpoints.trials.small_copies import (
 from posembed.tables.layout import are_sides
 
 IN_PART = ("coordinate", "number", "distance")  # axes of which an input reads only some rows
+NOT_IN_ORDER = "the cells of its input do not read its rows in order"
 BLOCK = 2  # the side of a block of patches, in models that merge patches
-CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU)  # a ReLU makes those of a ResNet
+CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU, nn.MaxPool2d)  # a ReLU makes those of a ResNet, a pool NesT's
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 
 
@@ -130,19 +133,20 @@ def fails_whole(old_model: nn.Module, new_model: nn.Module) -> str:
     return f"the model runs at its own size, but not at the new one ({type(new_model).__name__}: {last_line(after)})"
 
 
-def reads_cells(model: nn.Module, table: PositionTable) -> bool:
-    """Returns whether a small copy of a model on the meta device reads the cells that a table's layout says."""
+def why_unread(model: nn.Module, table: PositionTable) -> str:
+    """Returns why a small copy of a model on the meta device does not read the cells that a table's layout says, or
+    "" if it reads them."""
     size, field = table.as_it_is(), table.cells[0].field
     value = field.value if isinstance(field.value, int) else list(field.value)
-    target = Target((size,), (size.length, size.length), value, on=field)
+    target, why = Target((size,), (size.length, size.length), value, on=field), ""
     for path, narrow in product(models_around(model, table.parameter), (True, False)):
         part = model.get_submodule(path)
         try:
             copy, _ = copies((part, part), target, table, narrow=narrow, few_layers=True)
-            return not unread(copy, {table.parameter.removeprefix(f"{path}."): size})
-        except NotTried:
-            continue
-    return False
+            return unread(copy, {table.parameter.removeprefix(f"{path}."): size})
+        except NotTried as reason:
+            why = why or str(reason)
+    return why
 
 
 def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
@@ -162,7 +166,9 @@ def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
                 failure = NotTried("it reads none of the rows for the inputs that were tried")
                 continue
             for name, gradient in zip(held, read, strict=True):
-                if problem := wrong_rows(tables[name], gradient, projected):
+                size = tables[name]
+                size = replace(size, layout=fitted(size.layout, size.table, model, name))
+                if problem := wrong_rows(size, gradient, projected):
                     return problem if len(held) == 1 else f"{name}: {problem}"
             return ""
     raise NotTried(f"{type(model).__name__}: {last_line(failure)}" if failure else "it takes no input that is known")
@@ -207,9 +213,11 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
         return ""  # of pooled keys (MViTv2): the smallest difference is that of the first query and the last key
     if not used.all():
         return f"the model reads {int(used.sum())} of its {len(cells)} rows"
-    apart = len(layout.axes) == 1 or len(layout.dims) > 1  # no order to be shown
+    apart = len(layout.axes) == 1 or (len(layout.dims) > 1 and layout.blocks is None)  # no order to be shown
     if apart or any(axis.relative for axis in layout.axes):
         return ""
+    if layout.columns is not None:  # of all tiles together, whose patches come from one layer
+        cells = cells.unflatten(1, (-1, layout.columns)).sum(dim=1)
     merged = [cells, *([rows] if layout.front or layout.tail else [])]  # MAE's decoder reads class token and patches
     side = math.isqrt(len(cells))  # of a copy with few cells
     sides = layout.grid if layout.grid and math.prod(layout.grid) == len(cells) else (side, side)
@@ -218,7 +226,7 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
         grid = cells.unflatten(0, (height, BLOCK, width, BLOCK))
         merged.append(grid.transpose(1, 2).flatten(0, 3))
     in_order = any(shows_order(each, projected) for each in merged)
-    return "" if in_order else "the cells of its input do not read its rows in order"
+    return "" if in_order else NOT_IN_ORDER
 
 
 def is_unread(size: TableSize) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.found import ConfigField, PositionTable, TableSize
 from posembed.checkpoints.rebuild import LAYERS, class_of, is_of_timm, last_line, quiet
+from posembed.tables.layout import TableLayout
 
 FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
@@ -24,6 +27,7 @@ MOST_CELLS_OF_TIMM = 4096  # whose stages and windows fit few sizes of images
 MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
 TOLERANCE = 1e-4
 LOUDER = 10  # the factor by which initial weights are multiplied
+PRETRAINED = "pretrain_image_size"
 HEADS = re.compile(r"heads$|^n_head$")
 FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
 
@@ -64,6 +68,8 @@ def small_copy(
     for parameter in small.parameters():
         if not parameter.any():  # gates and scales of zero would hide which rows are read
             nn.init.normal_(parameter, std=0.02)
+            if parameter.numel() == 1:  # gradients behind a gate keep their signs
+                parameter.data.abs_()
     return small
 
 
@@ -134,6 +140,10 @@ def copies(
     if of_timm and few_layers:
         for model in models:  # the same layers
             cast(Any, model).config.few_layers = cast(Any, models[0]).config.few_layers
+    for field, value in target.values.items():
+        if field.path[-1] == PRETRAINED:  # SegGPT takes images of its image_size alone
+            image = ConfigField((*field.path[:-1], "image_size"), field.value)
+            settings.append([(image, field.value), (image, value)])
     with undisturbed():
         try:
             made = []
@@ -155,6 +165,24 @@ def has_many_cells(target: Target, most: int = MOST_CELLS) -> bool:
 def in_part(path: str, changes: Iterable[TableSize]) -> dict[str, TableSize]:
     """Returns the sizes of tables by the names that their parameters have in the part of the model at ``path``."""
     return {change.table.parameter.removeprefix(f"{path}."): change for change in changes}
+
+
+def fitted(layout: TableLayout, table: PositionTable, model: nn.Module, name: str) -> TableLayout:
+    """Returns a layout with the columns and the square grid that a table has in a small copy, if it says either.
+
+    table: the table at its true size. name: the name of its parameter in the copy.
+    """
+    if layout.columns is None and layout.blocks is None:
+        return layout
+    shape = tuple(model.get_parameter(name).shape)
+    if layout.blocks is not None:
+        side = math.isqrt(shape[layout.dims[1]])
+        return replace(layout, grid=tuple(side * each for each in layout.blocks), axes=())
+    width = getattr(model.config, "hidden_size", None)
+    width = width if type(width) is int else layout.columns
+    count = table.shape[-1] // (table.rows * (layout.columns or 1))
+    side = math.isqrt(shape[-1] // (count * width) - layout.front - layout.tail)
+    return replace(layout, columns=width, grid=(side, side), axes=())
 
 
 def smaller(table: PositionTable, field: ConfigField, sizes: tuple[int, int]) -> list[tuple[ConfigField, Any]]:
