@@ -108,7 +108,9 @@ def table_with_axes(
     prefix, tail = rows
     layout = found.layout(prefix, tail)
     if found.blocks is not None:
-        return replace(table.read_by(layout, cells=found.cells), method="bicubic")  # of timm's resize_pos_embed for NesT
+        return replace(
+            table.read_by(layout, cells=found.cells), method="bicubic"
+        )  # of timm's resize_pos_embed for NesT
     method = family_of(section(config, responses[0][0].path[:-1])).method_for(layout)
     return replace(table.read_by(layout, cells=found.cells), method=method)
 

@@ -19,11 +19,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from posembed.checkpoints.choose import WINDOWED, Target
-from posembed.checkpoints.found import PositionTable, TableSize
+from posembed.checkpoints.found import PositionTable, TableSize, pair
 from posembed.checkpoints.rebuild import is_of_timm, last_line, models_around
-from posembed.checkpoints.trials.inputs import (
-    inputs_of,
-)
+from posembed.checkpoints.trials.inputs import image_inputs, inputs_of
 from posembed.checkpoints.trials.small_copies import (
     FEW_CELLS,
     MOST_CELLS,
@@ -35,6 +33,7 @@ from posembed.checkpoints.trials.small_copies import (
     has_many_cells,
     in_part,
     random_total,
+    small_copy,
     undisturbed,
 )
 from posembed.tables.layout import are_sides
@@ -43,6 +42,7 @@ IN_PART = ("coordinate", "number", "distance")  # axes of which an input reads o
 NOT_IN_ORDER = "the cells of its input do not read its rows in order"
 BLOCK = 2  # the side of a block of patches, in models that merge patches
 CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU, nn.MaxPool2d)  # a ReLU makes those of a ResNet, a pool NesT's
+CELLS_AS_INPUT = ("patch_embeds",)
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 
 
@@ -59,7 +59,7 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
                     "width); pass a square size"
                 )
     objection, failure = "", None
-    for few in FEW_CELLS if has_many_cells(target) else FEW_CELLS[:1]:  # other sizes may leave cells of a stage over
+    for few in cells_to_try(target, old_model):  # other sizes may leave cells of a stage over
         try:
             found = refused_by_copies(old_model, new_model, target, changes, remedy, few)
         except NotTried as reason:
@@ -68,6 +68,8 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
         if not found:
             return ""
         objection = objection or found
+        if few is None:
+            break
     if failure is not None and not objection:
         raise failure
     return objection
@@ -79,9 +81,9 @@ def refused_by_copies(
     target: Target,
     changes: Sequence[TableSize],
     remedy: str,
-    few: tuple[int, int],
+    few: tuple[int, int] | None,
 ) -> str:
-    """Runs the copies of ``refused``. few: cells along an axis of copies of a model with many cells."""
+    """Runs the copies of ``refused``. few: cells along an axis, before and after; None for the true sizes."""
     first, reasons = changes[0].table, []
     for path, narrow, few_layers in product(models_around(old_model, first.parameter), (True, False), (True, False)):
         models = [model.get_submodule(path) for model in (old_model, new_model)]
@@ -112,6 +114,46 @@ def refused_by_copies(
     raise reasons[0] if reasons else NotTried("no model of transformers contains it")
 
 
+def cells_to_try(target: Target, model: nn.Module) -> tuple[tuple[int, int] | None, ...]:
+    """Returns the numbers of cells along an axis to try: the true ones first, unless they take too long. Some models
+    read images of a few sizes alone, and interpolate their table to them (LW-DETR)."""
+    if has_many_cells(target):
+        return FEW_CELLS
+    of_images = target.table.layout.grid is not None and not is_of_timm(getattr(model, "config", None))
+    return (None, *FEW_CELLS) if of_images else (None,)
+
+
+def is_repeated(model: nn.Module, table: PositionTable) -> bool:
+    """Returns whether a model repeats the grid of its table side by side over an image of its own, larger size (SAM 3).
+
+    The gradient at a row is then the sum of the gradients at all cells that read it.
+    """
+    grid = table.layout.grid
+    for path in models_around(model, table.parameter):
+        part: Any = model.get_submodule(path)
+        size, patch = (pair(getattr(part.config, name, None)) for name in ("image_size", "patch_size"))
+        if grid is None or size is None or patch is None or (size[0] // patch[0], size[1] // patch[1]) == grid:
+            continue
+        height, width = size[0] // patch[0], size[1] // patch[1]
+        with undisturbed():
+            try:
+                copy = small_copy(part, narrow=True)
+                rows = copy.get_parameter(table.parameter.removeprefix(f"{path}."))
+                (read,), outputs = gradients_and_cells(copy, next(image_inputs(copy, size)), [rows])
+            except Exception:  # it takes other inputs
+                continue
+        read = table.layout.split(table.layout.rows_in(read))[1]
+        numbers = torch.arange(len(read)).reshape(grid).tile(-(-height // grid[0]), -(-width // grid[1]))
+        numbers = numbers[:height, :width].flatten()
+        cells = (
+            each.flatten(2).sum(dim=0).T for each in outputs if tuple(each.shape[1:]) == (read.shape[1], height, width)
+        )
+        scale = TOLERANCE * float(read.abs().max())
+        sums = (torch.zeros_like(read).index_add(0, numbers, each) for each in cells)
+        return any(torch.allclose(each, read, rtol=TOLERANCE, atol=scale) for each in sums)
+    return False
+
+
 def fails_whole(old_model: nn.Module, new_model: nn.Module) -> str:
     """Runs the whole models on the meta device, which computes only shapes: a copy of few layers may lack the stage in
     which a new window does not fit. Returns an objection if only the old model runs, or ""."""
@@ -139,10 +181,11 @@ def why_unread(model: nn.Module, table: PositionTable) -> str:
     size, field = table.as_it_is(), table.cells[0].field
     value = field.value if isinstance(field.value, int) else list(field.value)
     target, why = Target((size,), (size.length, size.length), value, on=field), ""
-    for path, narrow in product(models_around(model, table.parameter), (True, False)):
+    tries = product(models_around(model, table.parameter), cells_to_try(target, model), (True, False))
+    for path, few, narrow in tries:
         part = model.get_submodule(path)
         try:
-            copy, _ = copies((part, part), target, table, narrow=narrow, few_layers=True)
+            copy, _ = copies((part, part), target, table, narrow=narrow, few_layers=True, few=few)
             return unread(copy, {table.parameter.removeprefix(f"{path}."): size})
         except NotTried as reason:
             why = why or str(reason)
@@ -182,6 +225,7 @@ def gradients_and_cells(
     Patches become cells in one of these layers. Where a table is added to its output, both have the same gradient.
     """
     outputs: list[Tensor] = []
+    cells = [inputs[name].requires_grad_() for name in CELLS_AS_INPUT if name in inputs]
     layers = [module for module in model.modules() if isinstance(module, CELLS)]
     hooks = [layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output)) for layer in layers]
     try:
@@ -189,7 +233,7 @@ def gradients_and_cells(
     finally:
         for hook in hooks:
             hook.remove()
-    outputs = [output for output in outputs if output.requires_grad]
+    outputs = [output for output in (*outputs, *cells) if output.requires_grad]
     found = torch.autograd.grad(total, (*tensors, *outputs), allow_unused=True, materialize_grads=True)
     return found[: len(tensors)], found[len(tensors) :]
 

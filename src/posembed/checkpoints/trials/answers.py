@@ -170,7 +170,9 @@ def in_copies(size: TableSize, old: nn.Module, new: nn.Module, name: str) -> Tab
     """Returns a size of a table with the layouts that it has in two small copies."""
     if size.layout.columns is None and size.layout.blocks is None:
         return size
-    before, after = (fitted(each, size.table, copy, name) for each, copy in ((size.table.layout, old), (size.layout, new)))
+    before, after = (
+        fitted(each, size.table, copy, name) for each, copy in ((size.table.layout, old), (size.layout, new))
+    )
     return TableSize(replace(size.table, layout=before), after, math.prod(after.shape))
 
 

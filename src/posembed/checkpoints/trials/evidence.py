@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.found import section
 from posembed.checkpoints.rebuild import is_of_timm
-from posembed.checkpoints.trials.along_axes import IN_PART, NOT_IN_ORDER, refused
+from posembed.checkpoints.trials.along_axes import IN_PART, NOT_IN_ORDER, is_repeated, refused
 from posembed.checkpoints.trials.answers import SAME, KeptAnswers, kept_answers, own_reading
 from posembed.checkpoints.trials.plain import NO_RUN, refuse_misread
-from posembed.checkpoints.trials.small_copies import NotTried
+from posembed.checkpoints.trials.small_copies import PRETRAINED, NotTried
 from posembed.errors import CheckpointError
 
 ROUNDING = 1e-3  # relative: timm computes where old differences lie in float32
@@ -28,6 +28,11 @@ READ_ALL = "Small copies of the model, one at the old and one at the new size, r
 def refuse_unread(old_model: nn.Module, new_model: nn.Module, target: Target) -> bool:
     """Refuses tables that a run of small copies contradicts, or that no run could check. Returns whether runs showed
     that all rows of tables along axes are read, and not only those for an input."""
+    if target.field is not None and target.field.path[-1] == PRETRAINED and is_repeated(old_model, target.table):
+        raise CheckpointError(
+            f"{target.table.key}: not resized: the model repeats it side by side over a larger image, so it needs no "
+            "resize: an image of any size reads the same rows"
+        )
     left = refuse_misread(old_model, new_model, target)
     if not left:
         return False

@@ -64,7 +64,7 @@ def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
     if name is None:
         return
     channels, frames = of_images(config, "num_channels") or 3, of_images(config, "num_frames")
-    leads: tuple[tuple[int, ...], ...] = ((1,),) if frames is None else ((1, frames), (frames,))
+    leads: tuple[tuple[int, ...], ...] = ((1,), (1, 2)) if frames is None else ((1, frames), (1,), (frames,))
     if "aspect_ratio_ids" in accepted:
         leads = ((1, 1, config.max_num_tiles),)
     elif "image_attention_mask" in accepted:  # one image for a text
@@ -147,6 +147,8 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     if not of_bands and not {"pixel_values", "bbox"} & set(accepted):
         for tokens in (SHORT_SOUND, SHORT_TEXT, 2):
             yield from line_inputs(model, tokens)
+    if "patch_embeds" in accepted and grid is not None:
+        yield {"patch_embeds": torch.randn(1, config.hidden_size, *grid)}
     sections = (config, getattr(config, "vision_config", None))
     sizes = [size for name in IMAGE_SIZES for each in sections if (size := pair(getattr(each, name, None))) is not None]
     for size in sizes or [ANY_IMAGE]:

@@ -26,6 +26,7 @@ MOST_CELLS = 1024  # the maximum number of grid cells to compare with all patche
 MOST_CELLS_OF_TIMM = 4096  # whose stages and windows fit few sizes of images
 MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
 TOLERANCE = 1e-4
+SILENT = 1e-6  # initial weights below this let nothing through
 LOUDER = 10  # the factor by which initial weights are multiplied
 PRETRAINED = "pretrain_image_size"
 HEADS = re.compile(r"heads$|^n_head$")
@@ -66,7 +67,8 @@ def small_copy(
         raise TooLarge(f"{type(model).__name__} is too large to be tried")
     small: nn.Module = kind(config).float().eval()
     for parameter in small.parameters():
-        if not parameter.any():  # gates and scales of zero would hide which rows are read
+        # Gates and scales of zero would hide which rows are read, as would DeepSeek-OCR-2's initial weights of 1e-10.
+        if parameter.numel() and parameter.abs().amax() < SILENT:
             nn.init.normal_(parameter, std=0.02)
             if parameter.numel() == 1:  # gradients behind a gate keep their signs
                 parameter.data.abs_()
@@ -128,22 +130,25 @@ def copies(
     *,
     narrow: bool,
     few_layers: bool,
-    few: tuple[int, int] = FEW_CELLS[0],
+    few: tuple[int, int] | None = None,
 ) -> list[nn.Module]:
-    """Builds small copies of the old and the new model. Images of many cells are made smaller in both."""
+    """Builds small copies of the old and the new model. few: cells along an axis of images, before and after; None for
+    the true sizes, unless they have many cells."""
     of_timm = is_of_timm(getattr(models[0], "config", None))
     settings: list[list[tuple[ConfigField, Any]]] = []
     if of_timm and narrow and has_many_cells(target, MOST_CELLS_OF_TIMM):
         settings = [halved(field, value) for field, value in target.values.items()]
-    elif not of_timm and has_many_cells(target):
-        settings = [given for field in target.values if (given := smaller(table, field, few))]
-    if of_timm and few_layers:
-        for model in models:  # the same layers
-            cast(Any, model).config.few_layers = cast(Any, models[0]).config.few_layers
+    elif not of_timm and (few is not None or has_many_cells(target)):
+        settings = [given for field in target.values if (given := smaller(table, field, few or FEW_CELLS[0]))]
+    known = {given[0][0]: given for given in settings}
     for field, value in target.values.items():
         if field.path[-1] == PRETRAINED:  # SegGPT takes images of its image_size alone
             image = ConfigField((*field.path[:-1], "image_size"), field.value)
-            settings.append([(image, field.value), (image, value)])
+            sides = known.get(field, [(field, field.value), (field, value)])
+            settings.append([(image, side) for _, side in sides])
+    if of_timm and few_layers:
+        for model in models:  # the same layers
+            cast(Any, model).config.few_layers = cast(Any, models[0]).config.few_layers
     with undisturbed():
         try:
             made = []
