@@ -95,6 +95,11 @@ class FoundTable:
     fixed: bool = False
 
     @property
+    def in_buckets(self) -> bool:
+        """Whether its rows are buckets of distances, whose number a config field gives."""
+        return self.fixed and self.field is not None
+
+    @property
     def rows(self) -> int:
         return self.shape[-2] if len(self.shape) > 1 else 0
 

@@ -187,8 +187,8 @@ class TableLayout:
             fits = len(self.blocks) == 2 and all(map(_is_side, self.blocks)) and len(self.dims) == 2
             if not fits or self.grid is None or any(a % b for a, b in zip(self.grid, self.blocks, strict=True)):
                 raise ArgumentError(
-                    f"blocks divides a grid in two dims into whole blocks; got blocks={self.blocks} for grid={self.grid} "
-                    f"and dims={self.dims}"
+                    f"blocks divides a grid in two dims into whole blocks; got blocks={self.blocks} for "
+                    f"grid={self.grid} and dims={self.dims}"
                 )
 
     def _check_axes_and_dims(self) -> None:

@@ -36,7 +36,7 @@ from posembed.checkpoints.trials.small_copies import (
     small_copy,
     undisturbed,
 )
-from posembed.tables.layout import are_sides
+from posembed.tables.layout import TableLayout, are_sides
 
 IN_PART = ("coordinate", "number", "distance")  # axes of which an input reads only some rows
 NOT_IN_ORDER = "the cells of its input do not read its rows in order"
@@ -251,7 +251,7 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
     if (name := layout.axes[0].name) in IN_PART:
         first = name != "coordinate" and bool(used[: int(used.sum())].all())  # as many as the input has
         return "" if used[-1] or first else f"the largest {name} does not read the last row"
-    if len(layout.axes) == 1 and in_window(size.table) and is_around_zero(used):
+    if in_window(size.table) and all(map(is_around_zero, used_along_axes(used, layout))):
         return ""  # of a window that is larger than the map, no two cells are farthest apart
     if len(layout.axes) == 1 and layout.axes[0].relative and is_around_zero(used) and (used[0] or used[-1]):
         return ""  # of pooled keys (MViTv2): the smallest difference is that of the first query and the last key
@@ -282,10 +282,20 @@ def in_window(table: PositionTable) -> bool:
     return all(WINDOWED.search(cells.field.path[-1]) for cells in table.cells)
 
 
+def used_along_axes(used: Tensor, layout: TableLayout) -> list[Tensor]:
+    """Returns which rows are used along each axis, or [no row] if the rows used are not all combinations of these."""
+    if len(used) != math.prod(layout.shape):  # of a copy with smaller windows
+        return [torch.zeros_like(used)]
+    grid = used.reshape(layout.shape)
+    along = [grid.any(dim=1 - dim) for dim in range(2)] if grid.dim() == 2 else [grid]
+    whole = grid.dim() == 1 or torch.equal(grid, along[0][:, None] & along[1])
+    return along if whole else [torch.zeros_like(used)]
+
+
 def is_around_zero(used: Tensor) -> bool:
     """Returns whether the rows used of differences along one axis are neighbours of each other and of no difference."""
     rows = used.nonzero().flatten()
-    return bool(used[len(used) // 2]) and len(rows) == int(rows[-1] - rows[0]) + 1
+    return len(rows) > 0 and bool(used[len(used) // 2]) and len(rows) == int(rows[-1] - rows[0]) + 1
 
 
 def shows_order(cells: Tensor, projected: Sequence[Tensor]) -> bool:

@@ -181,7 +181,7 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
                     answers.append([output.detach() for output in floats_in(model(**inputs))])
             except Exception:  # not a multiple that the model accepts
                 continue
-            same = all(same_answer(*pair, size.length) for pair in zip(*answers, strict=False))
+            same = all(same_answer(one, other, size.length) for one, other in zip(*answers, strict=False))
             return "" if same else f"a text of {tokens} tokens gets another output at the new length with the same rows"
     return ""
 

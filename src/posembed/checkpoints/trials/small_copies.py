@@ -182,10 +182,10 @@ def fitted(layout: TableLayout, table: PositionTable, model: nn.Module, name: st
     shape = tuple(model.get_parameter(name).shape)
     if layout.blocks is not None:
         side = math.isqrt(shape[layout.dims[1]])
-        return replace(layout, grid=tuple(side * each for each in layout.blocks), axes=())
-    width = getattr(model.config, "hidden_size", None)
-    width = width if type(width) is int else layout.columns
-    count = table.shape[-1] // (table.rows * (layout.columns or 1))
+        return replace(layout, grid=(side * layout.blocks[0], side * layout.blocks[1]), axes=())
+    columns = layout.columns or 1
+    width = getattr(model.config, "hidden_size", columns)
+    count = table.shape[-1] // (table.rows * columns)
     side = math.isqrt(shape[-1] // (count * width) - layout.front - layout.tail)
     return replace(layout, columns=width, grid=(side, side), axes=())
 
