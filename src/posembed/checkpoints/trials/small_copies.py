@@ -122,9 +122,15 @@ def make_small(config: Any, *, narrow: bool, few_layers: bool = True) -> None:
         setattr(config, LAYER_NUMBERS, [min(number, FEW - 1) for number in numbers_of])
     if isinstance(getattr(config, "mask_ratio", None), float):
         config.mask_ratio = 0.0  # MAE's encoder drops most patches
-    for inner in list(vars(config).values()):
+    before = getattr(getattr(config, "text_config", None), "hidden_size", None)
+    for name, inner in list(vars(config).items()):
         if isinstance(inner, PretrainedConfig):
             make_small(inner, narrow=narrow, few_layers=few_layers)
+            if name == "vision_config" and few_layers and isinstance(inner.to_dict().get("depths"), list | tuple):
+                inner.depths = [min(depth, FEW) for depth in inner.depths]
+    images = getattr(config, "vision_config", None)
+    if before is not None and getattr(images, "projection_dim", None) == before:  # Florence-2 makes tokens of images
+        cast(Any, images).projection_dim = config.text_config.hidden_size
 
 
 def copies(
