@@ -95,6 +95,7 @@ def is_plain(change: TableSize) -> bool:
     return not table.layout.axes or (
         table.layout.grid is not None
         and table.patch is not None
+        and max(table.patch) > 1  # the gradient at a pixel shows no order
         and not table.layout.dims
         and max(table.length, change.length) <= LARGEST_GRID
     )
@@ -155,6 +156,7 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
     DeBERTa, because of its distance buckets."""
     if before.image is not None:
         return ""  # an image of another size is a different input
+    size = before.size
     with undisturbed():
         old, new = (small_copy(reading.model.get_submodule(path), narrow=narrow) for reading in (before, after))
         with torch.no_grad():
@@ -179,12 +181,18 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
                     answers.append([output.detach() for output in floats_in(model(**inputs))])
             except Exception:  # not a multiple that the model accepts
                 continue
-            same = all(
-                one.shape == other.shape and torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
-                for one, other in zip(*answers, strict=False)
-            )
+            same = all(same_answer(one, other, size.length) for one, other in zip(*answers, strict=False))
             return "" if same else f"a text of {tokens} tokens gets another output at the new length with the same rows"
     return ""
+
+
+def same_answer(one: Tensor, other: Tensor, length: int) -> bool:
+    """Returns whether two outputs are equal. A Perceiver answers for each of its positions, so both may have more
+    outputs than the other one: the first ``length`` outputs are compared."""
+    if one.dim() == other.dim() > 1 and one.shape[1] == length != other.shape[1]:
+        shared = min(length, other.shape[1])
+        one, other = one[:, :shared], other[:, :shared]
+    return one.shape == other.shape and torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def wrong_line(model: nn.Module, table: nn.Parameter, size: TableSize) -> str:
@@ -194,7 +202,7 @@ def wrong_line(model: nn.Module, table: nn.Parameter, size: TableSize) -> str:
     failure = None
     for tokens in (full, *(short for short in SHORT_TEXTS if short < full)):
         try:
-            if wrong := wrong_rows(model, table, size.layout.front, tokens):
+            if wrong := wrong_rows(model, table, size, tokens):
                 return wrong
         except Exception as error:  # a shorter text may still show which rows are read
             failure = error if tokens == full else failure
@@ -206,12 +214,14 @@ def wrong_line(model: nn.Module, table: nn.Parameter, size: TableSize) -> str:
     return ""
 
 
-def wrong_rows(model: nn.Module, table: nn.Parameter, front: int, tokens: int) -> str:
+def wrong_rows(model: nn.Module, table: nn.Parameter, size: TableSize, tokens: int) -> str:
     (gradient,) = gradients(model, text_inputs(model, tokens), table)
-    read = set(gradient.flatten(0, -2).any(dim=1).nonzero().flatten().tolist())
+    front, read = size.layout.front, set(gradient.flatten(0, -2).any(dim=1).nonzero().flatten().tolist())
     expected = set(range(front, front + tokens))
     if not read:
         raise NotTried(f"{type(model).__name__} reads none of its rows for a text alone")
+    if tokens < size.length and read == set(range(front, front + size.length)):
+        return ""  # the outputs of a Perceiver, which answers for all positions
     # Front rows may be read for padding; the row of a padding index is read but gets no gradient.
     if read - set(range(front)) - expected or len(expected - read) > 1:
         found, wanted = (f"rows {min(rows)} to {max(rows)}, {len(rows)} in all" for rows in (read, expected))
