@@ -29,7 +29,7 @@ from posembed.tables.layout import Axis, TableLayout
 
 REACHES = (
     "relative_attention_max_distance", "max_bucket_distance", "max_rel_pos", "max_rel_2d_pos",
-    "position_bias_max_distance",
+    "position_bias_max_distance", "relative_max_distance",
 )  # fmt: skip
 SINGLE = 4096  # buckets on a side of a copy that has one for each distance
 MOST_BUCKETS = 65_536
@@ -105,11 +105,9 @@ def method_of(model: nn.Module, change: TableSize, field: ConfigField, reaches: 
                 try:
                     found = buckets_read(copies, change, path, inputs, reaches)
                 except Exception as error:
-                    failure = failure or error
+                    failure = error if failure is None or isinstance(error, NotTried) else failure
                     continue
-                if found is None:
-                    return "a small copy of the model does not read its rows as buckets of distances, as T5 does"
-                return too_many(change.length, **found.keywords) or found
+                return found if isinstance(found, str) else too_many(change.length, **found.keywords) or found
     return f"no small copy of its model could be run to check which rows it reads ({last_line(failure or NotTried())})"
 
 
@@ -138,7 +136,7 @@ def same_weights(copies: Sequence[nn.Module]) -> None:
 def buckets_read(
     copies: Sequence[nn.Module], change: TableSize, path: str, inputs: Mapping[str, Any], reaches: Sequence[int]
 ) -> Any:
-    """Returns the method that agrees with a run, or None. Raises NotTried if the run reads too few distances.
+    """Returns the method that agrees with a run, or why none does. Raises NotTried if the run reads too few distances.
 
     copies: with the old and the new number of buckets, and with one for each distance.
     """
@@ -166,7 +164,11 @@ def buckets_read(
             if same(answer(2, spread[0]), wanted[0]):
                 raise NotTried("its inputs that were tried hold near distances alone")
             return partial(rebucket, farthest=reach, both=both)
-    return None
+    few, many = sorted((0, 1), key=lambda copy: len(rows[copy]))
+    rows[many][len(rows[few]) :] = 0
+    if same(answer(many, rows[many]), wanted[many]):
+        return f"with {len(rows[many])} buckets, the model still reads only the first {len(rows[few])}"
+    return "a small copy of the model does not read its rows as buckets of distances, as T5 does"
 
 
 def same(one: Tensor, other: Tensor) -> bool:

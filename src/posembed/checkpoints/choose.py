@@ -62,6 +62,21 @@ class Target:
         return self.field is not None and self.limited is None and bool(WINDOWED.search(self.field.path[-1]))
 
     @property
+    def sizes(self) -> tuple[str, str, str]:
+        """The size before and after in words, such as 14 x 14 and 24 x 24, and what it counts, such as patches."""
+        change, layout = self.changes[0], self.table.layout
+        if not layout.axes or are_sides(layout.axes):
+            return (*map(str, self.length), "differences" if layout.axes else "positions")
+        names = [axis.name for axis in layout.axes]
+        before, after = (" x ".join(str(axis.size) for axis in each.axes) for each in (layout, change.layout))
+        if self.of_window:
+            return before, after, "cells of a window"
+        kinds = {"time": "frames", "bucket": "buckets"}
+        image = set(names) & set(IMAGE_AXES)
+        unit = "patches" if image and "time" not in names else "cells" if len(names) > 1 else kinds.get(names[0], "positions")
+        return before, after, unit
+
+    @property
     def values(self) -> dict[ConfigField, int | list[int]]:
         """The config fields that change, with their new values."""
         first = {} if self.field is None or self.value is None else {self.field: self.value}

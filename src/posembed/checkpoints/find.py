@@ -16,7 +16,7 @@ from torch import nn
 
 from posembed.checkpoints.axes import Response
 from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors
-from posembed.checkpoints.layouts import all_listed, found_tensor, guessed_tables, known_tables, read_by_model
+from posembed.checkpoints.layouts import all_listed, buckets_in_code, found_tensor, guessed_tables, known_tables, read_by_model
 from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
 from posembed.checkpoints.rebuild import (
     Shape,
@@ -32,6 +32,7 @@ from posembed.tables.modules import is_table_name
 
 UNCHANGED = "no length or image size in config.json changes its shape"
 ROWS_AND_COLUMNS = re.compile(r"(^|\.)(row|column)_embeddings\.weight$")  # DETR
+IN_CODE = re.compile(r"relative_attention_bias\.weight$")  # UDOP
 UNKNOWN_FORMULA = "its rows are a fixed sinusoid with an unknown formula"
 
 
@@ -120,7 +121,9 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
         table if table.doubt or table.field is None else replace(table, doubt=blocked.get(table.field, ""))
         for table in tables.values()
     ]
-    changing = set(tables).union(*buffers.values())
+    unchanging = ((name, key_in_files(name, tensors, loaded)) for name in sorted(parameters) if IN_CODE.search(name))
+    listed += buckets_in_code(model, tensors, {name: key for name, key in unchanging if key and key not in tables})
+    changing = {table.key for table in listed}.union(*buffers.values())
     guesses = (guess for guess in guessed_tables(config, tensors) if guess.key not in changing)
     if is_of_timm(known):
         listed += unchanged_of_timm(known, tensors, changing)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from posembed.checkpoints.found import (
     section,
 )
 from posembed.checkpoints.patterns import looks_sinusoidal
-from posembed.checkpoints.rebuild import BUCKETS, is_of_timm, size_fields
+from posembed.checkpoints.rebuild import BUCKETS, COMPRESSED, is_of_timm, size_fields
 from posembed.checkpoints.trials.along_axes import reads_cells
 from posembed.checkpoints.trials.plain import LARGEST_GRID, reads
 from posembed.modelfiles.safetensors import dtype_name
@@ -61,10 +61,8 @@ def read_by_model(
     around = section(known.to_dict(), field.path[:-1])
     table = replace(tensor, parameter=name, found_by="config", field=field)
     owner = model.get_submodule(parent(name))
-    if len(responses) == 1 and BUCKETS.search(field.path[-1]):
-        gained = [new - old for old, new in zip(before, after, strict=True) if new != old]
-        if gained == [field.value]:
-            return replace(table, fixed=True).doubted(in_buckets(field, around))
+    if len(responses) == 1 and len(before) > 1 and (why := why_fixed(table, responses[0], around)):
+        return replace(table, fixed=True, buckets=bool(BUCKETS.search(field.path[-1]))).doubted(why)
     if is_layer(owner):
         return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
     if len(responses) > 1 or role_of(field, around) is not None or limited(responses):
@@ -76,15 +74,46 @@ def read_by_model(
     return table.doubted(layout) if isinstance(layout, str) else table.read_by(layout)
 
 
-def in_buckets(field: ConfigField, around: Config) -> str:
+def why_fixed(table: FoundTable, response: Response, around: Config) -> str:
+    """Returns why no length resizes a table whose rows are buckets of distances, or places within a block of tokens;
+    "" for any other table."""
+    (field, before, after), name = response, response[0].path[-1]
+    (gained,) = [new - old for old, new in zip(before, after, strict=True) if new != old] or [0]
+    if not isinstance(field.value, int) or gained % field.value:
+        return ""
+    if BUCKETS.search(name):
+        limit = next((name for name in REACHES if type(around.get(name)) is int), "")
+        reach = f" from {around[limit]} tokens or frames on ({limit})" if limit else ""
+        remedy = "Another number of buckets: --buckets (buckets=...)"
+        return in_buckets(gained, str(field), reach, remedy if gained == field.value else "No option changes them")
+    if COMPRESSED.search(name):
+        return (
+            f"its {field.value} rows belong to the places in a block of {field.value} tokens, which the model "
+            f"compresses to one ({field}). No length changes them, so they need no resize: a longer text has more blocks"
+        )
+    return ""
+
+
+def in_buckets(rows: int, source: str, reach: str, remedy: str) -> str:
     """Returns why no length resizes a table with a row for each bucket of distances (T5, arXiv:1910.10683)."""
-    limit = next((name for name in REACHES if type(around.get(name)) is int), "")
-    reach = f" from {around[limit]} tokens or frames on ({limit})" if limit else ""
     return (
-        f"its {field.value} rows are buckets of distances ({field}): near distances have a bucket each, far ones share "
-        f"one, and all distances{reach} share the last. No length changes them, so they need no resize: a longer input "
-        "reads the same rows. Another number of buckets: --buckets (buckets=...)"
+        f"its {rows} rows are buckets of distances ({source}): near distances have a bucket each, far ones share one, "
+        f"and all distances{reach} share the last. No length changes them, so they need no resize: a longer input "
+        f"reads the same rows. {remedy}"
     )
+
+
+def buckets_in_code(model: nn.Module, tensors: Tensors, names: Mapping[str, str]) -> Iterator[FoundTable]:
+    """Yields tables of buckets of distances whose number no config field gives, but an attribute of their module.
+
+    names: the keys of tensors in the files, by the names of parameters that no config field changes.
+    """
+    for name, key in names.items():
+        holder = model.get_submodule(parent(parent(name)))
+        counts = {count for attribute, count in vars(holder).items() if BUCKETS.search(attribute)}
+        table = replace(found_tensor(tensors, key), parameter=name, found_by="config", fixed=True, buckets=True)
+        if len(table.shape) == 2 and table.rows in counts:
+            yield table.doubted(in_buckets(table.rows, "a number in the model's code", "", "No option changes them"))
 
 
 def table_with_axes(
@@ -162,10 +191,12 @@ def line_layout(
         return f"its length is {field}, in a config with a patch_size, so it is a grid with unknown sides"
     path = parent(name)
     shown = shown_layout(model.get_submodule(path), model.get_submodule(parent(path)))
-    beyond = before - field.value
+    beyond, family = before - field.value, family_of(around)
+    if beyond == 0 and shown is None and family.after_padding:
+        return family.line_in(around)
     if beyond == 0 or (shown is not None and beyond == shown.reserved):
         return shown or TableLayout()
-    known = family_of(around).line
+    known = family.line
     if beyond == known.reserved and known.pad_row is None:
         return known
     return f"it has {beyond} more rows than {field}={field.value}, and it is unknown whether they are first or last"

@@ -104,7 +104,8 @@ def facts(report: TableReport, group: Sequence[TableReport] = ()) -> list[tuple[
         rows += [amount(number, f"{name} row") for name, number in counts.items() if number]
         rows += [f"a grid of {layout.grid[0]} x {layout.grid[1]}"] if layout.grid else []
     elif table.fixed:
-        kind, length = IN_BUCKETS[report.of_biases], NO_LENGTH if report.buckets else f"any: {table.doubt}"
+        kind = IN_BUCKETS[report.of_biases] if table.buckets else "learned"
+        length = NO_LENGTH if report.buckets else f"any: {table.doubt}"
     shares = f"{report.share_of_embeddings:.1%} of the embeddings, {report.share_of_model:.1%} of the model"
     lines = [
         ("kind", kind),
@@ -287,7 +288,7 @@ def sentences(report: TableReport, name: str) -> Iterator[str]:
     if not report.findings and judged:
         yield "No problems were found in its rows."
     if table.fixed:
-        yield "Its rows are buckets of distances, so it needs no resize."
+        yield f"Its rows are {'buckets of distances' if table.buckets else 'the same for every size'}, so it needs no resize."
     if learned is None:
         return
     hold = "holds" if learned.directions_90 == 1 else "hold"

@@ -101,7 +101,7 @@ FAMILIES: Mapping[str, Family] = {
         ("decoder.embed_positions", "max_target_positions"),
     ),
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), lines("roberta", BERT, **AFTER_PADDING)),
-    **dict.fromkeys(("longformer", "layoutlmv3", "mpnet", "fairseq"), Family(**AFTER_PADDING)),
+    **dict.fromkeys(("longformer", "layoutlmv3", "mpnet", "prophetnet", "fairseq"), Family(**AFTER_PADDING)),
     **dict.fromkeys(("bart", "mbart"), lines("model", ENCODER, DECODER, line=TableLayout.BART)),
     "opt": lines("model", DECODER, line=TableLayout.BART),
     "trocr": Family(line=TableLayout.BART),

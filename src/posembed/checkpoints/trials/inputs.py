@@ -34,7 +34,7 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     """Returns arguments for a model's forward with a random text. Raises NotTried if the model takes no text."""
     if not takes_text(model):
         raise NotTried("it takes no text")
-    accepted = signature(model.forward).parameters
+    accepted: dict[str, Parameter | None] = dict(signature(model.forward).parameters)
     sections = (model.config, getattr(model.config, "text_config", None))
     sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
     reserved = [value for name, value in vars(model.config).items() if name.endswith("_token_id")]
@@ -50,8 +50,12 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     }
     if "codebook_idx" in accepted:  # Bark's fine model reads the tokens of several codebooks
         given["input_ids"] = ids[..., None].expand(-1, -1, getattr(model.config, "n_codes_total", 1))
+    if "conditioning_encoder_inputs_embeds" in accepted:  # CLVP: its logits depend on the text through an argmax
+        bands = model.config.decoder_config.feature_size
+        given |= {"input_features": torch.randn(1, bands, SHORT_SOUND), "output_hidden_states": True}
+        accepted |= {"output_hidden_states": None}
     number = Parameter.POSITIONAL_OR_KEYWORD
-    others = {name: 1 for name, p in accepted.items() if p.kind is number and p.default is p.empty}
+    others = {name: 1 for name, p in accepted.items() if p and p.kind is number and p.default is p.empty}
     return others | {name: value for name, value in given.items() if name in accepted}
 
 
