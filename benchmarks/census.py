@@ -154,7 +154,7 @@ def needs(result: dict[str, Any]) -> dict[str, Any]:
     unneeded = {name for name in result.get("tables", {}) if "needs no resize" in inspected.get(keys.get(name), "")}
     if not unneeded:
         return result
-    calls = [call for call in result["calls"] if not unneeded & set(call["tables"])]
+    calls = [call for call in result["calls"] if not set(call["tables"]) <= unneeded]
     resized = {name for call in calls for name in call.get("resized", ())}
     outcome = result["outcome"]
     if not set(learned(result)) - unneeded:

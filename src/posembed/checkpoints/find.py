@@ -16,7 +16,14 @@ from torch import nn
 
 from posembed.checkpoints.axes import Response
 from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors
-from posembed.checkpoints.layouts import all_listed, buckets_in_code, found_tensor, guessed_tables, known_tables, read_by_model
+from posembed.checkpoints.layouts import (
+    all_listed,
+    buckets_in_code,
+    found_tensor,
+    guessed_tables,
+    known_tables,
+    read_by_model,
+)
 from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
 from posembed.checkpoints.rebuild import (
     Shape,
@@ -108,7 +115,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     for key, given in answers.items():
         fields = [field for field, *_ in given]
         table = read_by_model(found_tensor(tensors, key), model, names[key], given, known)
-        if not isinstance(table, PositionTable):
+        if not isinstance(table, PositionTable) and not table.fixed:
             if len(fields) > 1:
                 why = f"{key} depends on {' and on '.join(map(str, fields))}, so neither gives its length"
             else:

@@ -127,8 +127,8 @@ class PositionTable(FoundTable):
 
     @property
     def rows(self) -> int:
-        if not self.layout.dims:
-            return super().rows
+        if not self.layout.dims:  # (N, D), (1, N, D) or (N, 1, D)
+            return math.prod(self.shape[:-1])
         return math.prod(self.shape[dim] for dim in self.layout.dims)
 
     @property

@@ -87,11 +87,16 @@ def why_fixed(table: FoundTable, response: Response, around: Config) -> str:
         remedy = "Another number of buckets: --buckets (buckets=...)"
         return in_buckets(gained, str(field), reach, remedy if gained == field.value else "No option changes them")
     if COMPRESSED.search(name):
-        return (
-            f"its {field.value} rows belong to the places in a block of {field.value} tokens, which the model "
-            f"compresses to one ({field}). No length changes them, so they need no resize: a longer text has more blocks"
-        )
+        return in_block(gained, str(field))
     return ""
+
+
+def in_block(rows: int, source: str) -> str:
+    """Returns why no length resizes a table with a row for each place in a block of tokens."""
+    return (
+        f"its {rows} rows belong to the places in a block of {rows} tokens ({source}). No length changes them, so they "
+        "need no resize: a longer text has more blocks"
+    )
 
 
 def in_buckets(rows: int, source: str, reach: str, remedy: str) -> str:
@@ -124,6 +129,8 @@ def table_with_axes(
     found = explain(name, responses, config)
     if isinstance(found, str):
         return table.doubted(found)
+    if found.axes[0].name == "place":
+        return replace(table, fixed=True).doubted(in_block(found.axes[0].size, str(responses[0][0])))
     apart = is_of_timm(known) and found.dims == (len(table.shape) - 2,)
     blocks = math.prod(table.shape[:-2]) if apart else 1
     if blocks > 1 and not any(axis.relative for axis in found.axes):

@@ -288,7 +288,8 @@ def sentences(report: TableReport, name: str) -> Iterator[str]:
     if not report.findings and judged:
         yield "No problems were found in its rows."
     if table.fixed:
-        yield f"Its rows are {'buckets of distances' if table.buckets else 'the same for every size'}, so it needs no resize."
+        why = "Its rows are buckets of distances, so it needs no resize" if table.buckets else capitalised(table.doubt)
+        yield f"{why}."
     if learned is None:
         return
     hold = "holds" if learned.directions_90 == 1 else "hold"

@@ -41,7 +41,7 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     special = {each for value in reserved for each in (value if isinstance(value, list) else [value])}
     ordinary = [token for token in range(sizes[0] if sizes else FEW_TOKENS) if token not in special]
     ids = torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
-    given = {
+    given: dict[str, Any] = {
         "input_ids": ids,
         "decoder_input_ids": ids,
         "bbox": torch.zeros(1, tokens, 4, dtype=torch.int64),
@@ -51,7 +51,7 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     if "codebook_idx" in accepted:  # Bark's fine model reads the tokens of several codebooks
         given["input_ids"] = ids[..., None].expand(-1, -1, getattr(model.config, "n_codes_total", 1))
     if "conditioning_encoder_inputs_embeds" in accepted:  # CLVP: its logits depend on the text through an argmax
-        bands = model.config.decoder_config.feature_size
+        bands = cast(Any, model.config).decoder_config.feature_size
         given |= {"input_features": torch.randn(1, bands, SHORT_SOUND), "output_hidden_states": True}
         accepted |= {"output_hidden_states": None}
     number = Parameter.POSITIONAL_OR_KEYWORD
