@@ -78,17 +78,17 @@ def why_fixed(table: FoundTable, response: Response, around: Config) -> str:
     """Returns why no length resizes a table whose rows are buckets of distances, or places within a block of tokens;
     "" for any other table."""
     (field, before, after), name = response, response[0].path[-1]
-    (gained,) = [new - old for old, new in zip(before, after, strict=True) if new != old] or [0]
-    if not isinstance(field.value, int) or gained % field.value:
+    if not BUCKETS.search(name) and not COMPRESSED.search(name):
+        return ""
+    gained, *others = (new - old for old, new in zip(before, after, strict=True) if new != old)
+    if others or not isinstance(field.value, int) or gained % field.value:
         return ""
     if BUCKETS.search(name):
         limit = next((name for name in REACHES if type(around.get(name)) is int), "")
         reach = f" from {around[limit]} tokens or frames on ({limit})" if limit else ""
         remedy = "Another number of buckets: --buckets (buckets=...)"
         return in_buckets(gained, str(field), reach, remedy if gained == field.value else "No option changes them")
-    if COMPRESSED.search(name):
-        return in_block(gained, str(field))
-    return ""
+    return in_block(gained, str(field))
 
 
 def in_block(rows: int, source: str) -> str:
