@@ -27,6 +27,7 @@ from posembed.checkpoints.found import (
     pair,
     section,
 )
+from posembed.checkpoints.ordinary import is_ordinary
 from posembed.checkpoints.patterns import looks_sinusoidal
 from posembed.checkpoints.rebuild import BUCKETS, COMPRESSED, is_of_timm, size_fields
 from posembed.checkpoints.trials.along_axes import reads_cells
@@ -45,6 +46,7 @@ POOLS = ("AttentionPool2d",)  # of timm, whose row 0 is that of the mean of all 
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
 REGISTERS = re.compile(r"(^|\.)reg_token$")  # timm adds the table after it has put them behind the class token
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
+SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
 
@@ -249,7 +251,7 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
         if known.patch or known.kernel:
             kernel = list(tensors[known.kernel].shape) if known.kernel in tensors else []
             size, patch = pair(value), pair(at(config, known.patch) if known.patch else kernel[2:])
-            if size is not None and patch is not None:
+            if size is not None and patch is not None and min(size) >= min(patch) > 0:
                 grid = size[0] // patch[0], size[1] // patch[1]
                 layout = known.layout or TableLayout(prefix=min(max(table.rows - math.prod(grid), 0), 2))
                 yield judged(table, layout.on_grid(*grid), math.prod(grid), patch)
@@ -260,13 +262,20 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
 
 def all_listed(config: Config, tensors: Tensors) -> tuple[PositionTable, ...]:
     """Returns the tables of a family whose tables are all listed, or () if its files hold others, or do not fit."""
-    family, found = family_of(config), tuple(known_tables(config, tensors))
+    family = family_of(config)
+    if not is_ordinary(config, tables=len(family.tables)):
+        return ()
+    found = tuple(known_tables(config, tensors))
     tables = tuple(table for table in found if isinstance(table, PositionTable))
     complete = len(tables) == len(family.tables) and isinstance(config.get("model_type"), str)
     others = {guess.key for guess in guessed_tables(config, tensors)} - {table.key for table in tables}
     if not complete or others:
         return ()
     fields = [table.field.path for table in tables if table.field is not None]
+    widths = [section(config, path[:-1]).get(family.width) for path in fields]
+    bands = {tensor.shape[1] for key, tensor in tensors.items() if key.endswith(SOUND_INPUT)}
+    if widths != [table.width for table in tables] or bands - {config.get("num_mel_bins")}:
+        return ()
     aliased = ALIAS in config and (ALIAS,) not in fields  # in GPT-2, it overrides n_positions
     unpadded = family.after_padding and type(config.get("pad_token_id", 0)) is not int
     frozen = (table for table, known in zip(tables, family.tables, strict=True) if known.sinusoidal)

@@ -124,7 +124,8 @@ def class_of(config: Any) -> Any:
         return config.create
     import transformers
 
-    name = str((getattr(config, "architectures", None) or [None])[0])
+    named = getattr(config, "architectures", None)
+    name = str(named[0]) if isinstance(named, list) and named else ""
     if is_model(kind := getattr(transformers, name, None)):
         return kind
     kind = transformers.MODEL_MAPPING.get(type(config), None)
