@@ -221,6 +221,13 @@ def test_a_model_with_the_most_buckets_reads_long_texts_and_more_are_refused(kin
     assert answer(model, inputs).isfinite().all()
 
 
+def test_a_limit_of_buckets_is_the_lowest_of_all_tables() -> None:
+    """Decoders have all buckets on one side, so they can have half as many as encoders."""
+    model = built("T5Model", transformers.T5Config(**T5, relative_attention_num_buckets=8))
+    with pytest.raises(CheckpointError, match=r"^decoder.*pass at most 254 \(254 for decoder.* and 510 for encoder"):
+        posembed.resize_model_(model, buckets=600)
+
+
 @pytest.mark.parametrize("both", [True, False])
 @pytest.mark.parametrize("buckets", [64, 512, 4096])
 def test_more_buckets_than_distances_up_to_the_farthest_keep_all_biases(both: bool, buckets: int) -> None:

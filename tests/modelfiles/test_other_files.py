@@ -182,7 +182,7 @@ def test_a_link_over_another_model_to_a_private_file_is_refused(step: str, sourc
         (source / "1_Pooling").mkdir()
         link = source / "1_Pooling" / "tokenizer.json"
     link.symlink_to(other / link.relative_to(source))
-    with pytest.raises(CheckpointError, match="a link to .*secret.*outside"):
+    with pytest.raises(CheckpointError, match=r"a link to .*secret.*outside"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=64)
     assert not (tmp_path / "out").exists()
 

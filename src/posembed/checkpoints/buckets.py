@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +85,15 @@ def read_buckets(old_model: nn.Module, new_model: nn.Module, target: Target, con
         if isinstance(how, str):
             raise CheckpointError(f"{table.key}: not resized: {how}")
         changes.append(TableSize(here, new, after, how=how))
+    limits = {change.table.key: most_buckets(**cast(Any, change.how).keywords) for change in changes}
+    lowest = min(limits, key=limits.__getitem__)
+    if after > limits[lowest]:
+        *above, last = sorted({f"{limit} for {key}" for key, limit in limits.items()})
+        each = f" ({', '.join(above)} and {last})" if above else ""
+        raise CheckpointError(
+            f"{lowest}: not resized: with {after} buckets, each distance has one up to where far ones should share "
+            f"one, so the model could not read longer texts; pass at most {limits[lowest]}{each}"
+        )
     return replace(target, changes=tuple(changes))
 
 
@@ -107,20 +116,14 @@ def method_of(model: nn.Module, change: TableSize, field: ConfigField, reaches: 
                 except Exception as error:
                     failure = error if failure is None or isinstance(error, NotTried) else failure
                     continue
-                return found if isinstance(found, str) else too_many(change.length, **found.keywords) or found
+                return found
     return f"no small copy of its model could be run to check which rows it reads ({last_line(failure or NotTried())})"
 
 
-def too_many(buckets: int, *, farthest: int, both: bool) -> str:
-    """Returns why a model cannot have so many buckets, or "". If each distance up to the farthest has a bucket, the
-    logarithm of T5's code that gives the others is infinite or negative, and they are outside the table."""
-    single, most = buckets // (4 if both else 2), (4 if both else 2) * farthest - 2
-    if single < farthest:
-        return ""
-    return (
-        f"{buckets} buckets hold {single} near distances alone, but far ones end at {farthest}, so the model could not "
-        f"read longer texts; pass at most {most}"
-    )
+def most_buckets(*, farthest: int, both: bool) -> int:
+    """Returns the largest number of buckets that a model can have. If each distance up to the farthest has a bucket,
+    the logarithm of T5's code that gives the others is infinite or negative, and they are outside the table."""
+    return (4 if both else 2) * farthest - 2
 
 
 def same_weights(copies: Sequence[nn.Module]) -> None:

@@ -23,8 +23,11 @@ WHOLE = r"(Model|ForConditionalGeneration|ForSequenceClassification|ForQuestionA
 ANY = r"(LMHead|DoubleHeads)?Model|For[A-Z][A-Za-z]+"
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
 HEADS = re.compile(r"heads$|^n_head$")
-NULLS = {"classifier_dropout": "hidden_size", "classif_dropout": "hidden_size", "summary_activation": "n_embd"}
-"""Fields that may be null, each with a field of the families where it may."""
+NULLS: Mapping[str, tuple[str, ...]] = {  # fields that may be null in some families alone
+    "classifier_dropout": ("bert", "electra", "roberta", "xlm-roberta", "camembert"),
+    "summary_activation": ("gpt2", "openai-gpt"),
+    "decoder_start_token_id": ("mbart",),
+}
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "hidden_size": ("n_embd", "dim", "d_model"),
     "num_hidden_layers": ("n_layer", "n_layers", "encoder_layers"),
@@ -48,14 +51,15 @@ ORDINARY: tuple[tuple[str, Callable[[Any], bool]], ...] = (
      "decoder_attention_heads max_position_embeddings n_positions n_ctx image_size patch_size num_channels "
      "encoder_stride pooler_output_size projection_dim num_mel_bins max_source_positions max_target_positions "
      "classifier_proj_size median_filter_width mask_time_length mask_feature_length max_length num_beams num_labels "
-     "decoder_start_token_id down_scale_factor",
+     "down_scale_factor",
      lambda value: is_int(value, 1)),
     ("num_hidden_layers n_layer n_layers encoder_layers decoder_layers", lambda value: is_int(value, 1, MOST_LAYERS)),
     ("num_hidden_groups inner_group_num", lambda value: is_int(value, 1, MOST_GROUPS)),
     ("mask_time_min_masks mask_feature_min_masks no_repeat_ngram_size min_length net_structure_type gap_size "
      "num_memory_blocks", lambda value: is_int(value, 0)),
     ("n_inner", lambda value: value is None or is_int(value, 1)),
-    ("bos_token_id eos_token_id pad_token_id forced_bos_token_id forced_eos_token_id sep_token_id", lambda value: value is None or is_int(value, 0)),
+    ("bos_token_id eos_token_id pad_token_id decoder_start_token_id forced_bos_token_id forced_eos_token_id "
+     "sep_token_id", lambda value: value is None or is_int(value, 0)),
     ("layers_to_keep", lambda value: value == []),
     ("suppress_tokens begin_suppress_tokens",
      lambda value: value is None or (type(value) is list and all(is_int(each, 0) for each in value))),
@@ -104,6 +108,8 @@ def is_ordinary(config: Config, *, tables: int) -> bool:
     values = ((name, value) for part in (whole, *parts.values()) for name, value in part.items())
     if not all(name in FIELDS and FIELDS[name](value) for name, value in values) or "model_type" not in whole:
         return False
+    if any(whole.get(name, 0) is None and whole["model_type"] not in families for name, families in NULLS.items()):
+        return False
     kind = f"(?i:{re.escape(whole['model_type'].replace('-', ''))})({ANY if tables == 1 else WHOLE})"
     if not all(re.fullmatch(kind, name) for name in whole.get("architectures", ())):
         return False
@@ -122,8 +128,6 @@ def is_consistent(part: Config) -> bool:
     if padding is not None and (tokens is None or padding >= tokens):
         return False
     if part.get("image_size", 1) < part.get("patch_size", 1):
-        return False
-    if any(part.get(name, 0) is None and other not in part for name, other in NULLS.items()):
         return False
     pairs = (
         (part[alias], part[name]) for alias, names in ALIASES.items() for name in names if {alias, name} <= {*part}
