@@ -81,7 +81,7 @@ class FoundTable:
     field: the config field that gives its length; None if unknown.
     doubt: the reason why it cannot be resized, or why the user must name it; empty without a doubt.
     fixed: whether its rows do not depend on any length or image size, so that there is nothing to resize.
-    buckets: whether they are buckets of distances, which are fixed.
+    in_buckets: whether they are buckets of distances, which are fixed.
     """
 
     key: str
@@ -92,7 +92,7 @@ class FoundTable:
     parameter: str = ""
     doubt: str = ""
     fixed: bool = False
-    buckets: bool = False
+    in_buckets: bool = False
 
     @property
     def rows(self) -> int:

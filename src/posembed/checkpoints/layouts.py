@@ -64,7 +64,7 @@ def read_by_model(
     table = replace(tensor, parameter=name, found_by="config", field=field)
     owner = model.get_submodule(parent(name))
     if len(responses) == 1 and len(before) > 1 and (why := why_fixed(table, responses[0], around)):
-        return replace(table, fixed=True, buckets=bool(BUCKETS.search(field.path[-1]))).doubted(why)
+        return replace(table, fixed=True, in_buckets=bool(BUCKETS.search(field.path[-1]))).doubted(why)
     if is_layer(owner):
         return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
     if len(responses) > 1 or role_of(field, around) is not None or limited(responses):
@@ -118,7 +118,7 @@ def buckets_in_code(model: nn.Module, tensors: Tensors, names: Mapping[str, str]
     for name, key in names.items():
         holder = model.get_submodule(parent(parent(name)))
         counts = {count for attribute, count in vars(holder).items() if BUCKETS.search(attribute)}
-        table = replace(found_tensor(tensors, key), parameter=name, found_by="config", fixed=True, buckets=True)
+        table = replace(found_tensor(tensors, key), parameter=name, found_by="config", fixed=True, in_buckets=True)
         if len(table.shape) == 2 and table.rows in counts:
             yield table.doubted(in_buckets(table.rows, "a number in the model's code", "", "No option changes them"))
 

@@ -65,10 +65,11 @@ ORDINARY: tuple[tuple[str, Callable[[Any], bool]], ...] = (
      lambda value: value is None or (type(value) is list and all(is_int(each, 0) for each in value))),
     ("dropout hidden_dropout_prob attention_probs_dropout_prob attention_dropout activation_dropout qa_dropout "
      "seq_classif_dropout classifier_dropout_prob resid_pdrop embd_pdrop attn_pdrop summary_first_dropout "
-     "summary_last_dropout encoder_layerdrop decoder_layerdrop layerdrop mask_time_prob mask_feature_prob",
+     "summary_last_dropout mask_time_prob mask_feature_prob",
      lambda value: type(value) in (int, float) and 0 <= value <= 1),
     ("classifier_dropout classif_dropout",
      lambda value: value is None or (type(value) in (int, float) and 0 <= value <= 1)),
+    ("encoder_layerdrop decoder_layerdrop layerdrop", lambda value: type(value) is float and 0 <= value <= 1),
     ("layer_norm_eps layer_norm_epsilon initializer_range initializer_factor init_std logit_scale_init_value "
      "length_penalty",
      lambda value: type(value) is float and 0 < value < 100),

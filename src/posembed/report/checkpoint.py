@@ -104,7 +104,7 @@ def facts(report: TableReport, group: Sequence[TableReport] = ()) -> list[tuple[
         rows += [amount(number, f"{name} row") for name, number in counts.items() if number]
         rows += [f"a grid of {layout.grid[0]} x {layout.grid[1]}"] if layout.grid else []
     elif table.fixed:
-        kind = IN_BUCKETS[report.of_biases] if table.buckets else "learned"
+        kind = IN_BUCKETS[report.of_biases] if table.in_buckets else "learned"
         length = NO_LENGTH if report.buckets else f"any: {table.doubt}"
     shares = f"{report.share_of_embeddings:.1%} of the embeddings, {report.share_of_model:.1%} of the model"
     lines = [
@@ -288,7 +288,7 @@ def sentences(report: TableReport, name: str) -> Iterator[str]:
     if not report.findings and judged:
         yield "No problems were found in its rows."
     if table.fixed:
-        why = "Its rows are buckets of distances, so it needs no resize" if table.buckets else capitalised(table.doubt)
+        why = "Its rows are buckets of distances, so it needs no resize" if table.in_buckets else capitalised(table.doubt)
         yield f"{why}."
     if learned is None:
         return
