@@ -159,7 +159,7 @@ def test_blocks_that_are_compressed_and_buckets_in_code_are_listed_as_such(tmp_p
     for key, table in tables.items():
         if "relative_attention_bias" in key:
             assert table.fixed
-            assert table.buckets
+            assert table.in_buckets
             assert "need no resize" in table.doubt
     assert sum("relative_bias.biases" in key for key in tables) >= 4
     key = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"

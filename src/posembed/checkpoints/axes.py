@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from posembed.checkpoints.found import Cells, Config, ConfigField, Size, pair, section
 from posembed.checkpoints.rebuild import AREA, Shape
-from posembed.tables.layout import IMAGE_AXES, SIDES, Axis
+from posembed.tables.layout import IMAGE_AXES, SIDES, Axis, TableLayout
 
 ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, the last one changing fastest
 OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
@@ -41,12 +41,14 @@ Response: TypeAlias = tuple[ConfigField, Shape, Shape]  # a field, and a shape b
 class Role:
     """What a config field measures. field: a pattern of its name. axes: the axes that it gives the size of.
 
-    in_patches: whether the field has this role only in a config with a size of patches.
+    in_patches: whether the field has this role only in a config with a size of patches. table: a pattern of the names
+    of the tables for which it has this role.
     """
 
     field: re.Pattern[str]
     axes: tuple[str, ...]
     in_patches: bool = False
+    table: re.Pattern[str] = re.compile("")
 
 
 ROLES = (
@@ -63,18 +65,30 @@ ROLES = (
     Role(re.compile(r"^(position_embedding_size|seq_len|max_num_patches)$"), ("number",), in_patches=True),
     Role(re.compile(r"^max_ep_len$|^max_grid_(row|col)_position_embeddings$"), ("number",)),
     Role(re.compile(r"^axial_pos_shape$"), IN_BLOCKS),
+    Role(re.compile(r"^max_position_embeddings$"), ("number",), table=re.compile(r"\b(row|column)_embeddings\b")),
     Role(re.compile(r"^rel_extent$|^sliding_window_size$"), ("distance",)),
 )
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The axes of a table with the fields that give their sizes, the dimensions that hold them, and other rows."""
+    """The axes of a table with the fields that give their sizes, the dimensions that hold them, and other rows.
+
+    columns, blocks: as in ``TableLayout``.
+    """
 
     axes: tuple[Axis, ...]
     cells: tuple[Cells, ...]
     dims: tuple[int, ...]
     others: int
+    columns: int | None = None
+    blocks: Size | None = None
+
+    def layout(self, prefix: int, tail: int) -> TableLayout:
+        """Returns the layout of the table, with its other rows before and after the cells."""
+        return TableLayout(
+            prefix=prefix, tail=tail, axes=self.axes, dims=self.dims, columns=self.columns, blocks=self.blocks
+        )
 
 
 def limited(responses: Sequence[Response]) -> Explanation | None:
@@ -100,6 +114,35 @@ def limited(responses: Sequence[Response]) -> Explanation | None:
     return Explanation(axes, cells, (), 0)
 
 
+def tables_in_columns(response: Response, around: Config) -> Explanation | None:
+    """Returns the axes of an image if the last dimension of a matrix stores whole tables, one after the other, with a
+    row of the model's width for each patch and for other tokens (Mllama)."""
+    field, old, new = response
+    width, patch = around.get("hidden_size"), pair(around.get("patch_size"))
+    if type(width) is not int or patch is None or len(old) != 2 or old[0] != new[0] or AREA.search(field.path[-1]):
+        return None
+    cells = next(cells_of(field, IMAGE_AXES, around))
+    here, there = (math.prod(each.count(value) for each in cells) for value in (field.value, scaled(field)))
+    tables, beyond = divmod(new[1] - old[1], width * max(there - here, 1))
+    if beyond or tables < 1 or old[1] % (width * tables) or (others := old[1] // (width * tables) - here) < 0:
+        return None
+    axes = tuple(Axis(name, each.count(field.value)) for name, each in zip(IMAGE_AXES, cells, strict=True))
+    return Explanation(axes, cells, (1,), others, columns=width)
+
+
+def in_blocks(found: Explanation, count: int) -> Explanation | None:
+    """Returns the axes of a whole grid, stored as a square of blocks (NesT), from those of one block. count: the number
+    of blocks."""
+    side = math.isqrt(count)
+    names, others = tuple(axis.name for axis in found.axes), found.others or any(axis.relative for axis in found.axes)
+    if side * side != count or names != IMAGE_AXES or others:
+        return None
+    axes = tuple(replace(axis, size=side * axis.size) for axis in found.axes)
+    cells = tuple(replace(each, kernel=Fraction(each.stride, side), stride=Fraction(each.stride, side))
+                  for each in found.cells)  # fmt: skip
+    return Explanation(axes, cells, (found.dims[0] - 1, *found.dims), 0, blocks=(side, side))
+
+
 @dataclass(frozen=True)
 class Part:
     """The axes of one field in one dimension, and what a shape leaves for other axes (a factor) and other rows."""
@@ -114,11 +157,14 @@ class Part:
         return math.prod(axis.rows for axis in self.axes)
 
 
-def role_of(field: ConfigField, around: Config) -> Role | None:
-    """Returns what a field measures, or None if it is the length of a text or unknown. around: its section."""
+def role_of(field: ConfigField, name: str, around: Config) -> Role | None:
+    """Returns what a field measures for a table, or None if it is the length of a text or unknown. name: the table's
+    name. around: the section of the config with the field."""
     in_patches = pair(around.get("patch_size")) is not None or "patch_embed_hidden_size" in around
-    fitting = (role for role in ROLES if role.field.search(field.path[-1]) and in_patches >= role.in_patches)
-    return next(fitting, None)
+    for role in ROLES:
+        if role.field.search(field.path[-1]) and role.table.search(name) and in_patches >= role.in_patches:
+            return role
+    return None
 
 
 def explain(name: str, responses: Sequence[Response], config: Config) -> Explanation | str:
@@ -131,7 +177,9 @@ def explain(name: str, responses: Sequence[Response], config: Config) -> Explana
     choices: dict[int, list[list[Part]]] = {}  # for each dimension that changes: the axes that each field may give it
     for field, old, new in responses:
         around = section(config, field.path[:-1])
-        role = role_of(field, around)
+        if len(responses) == 1 and (columns := tables_in_columns(responses[0], around)):
+            return columns
+        role = role_of(field, name, around)
         if role is None:
             return f"it is unknown what {field} measures"
         changed = [dim for dim, size in enumerate(old) if new[dim] != size]

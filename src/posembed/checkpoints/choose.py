@@ -142,7 +142,10 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
     old_grid, (field, *others) = (sides[0], sides[-1]), IMAGE.fields(first)
     if grid is None:
         if patch is None or image_size is None:
-            raise ArgumentError(f"the patch size of {first.key} in pixels is unknown; pass --grid (grid=...)")
+            unknown = f"the patch size of {first.key} in pixels is unknown"
+            if field is not None and first.cells:
+                unknown = f"{first.key} has {field}={field.value} cells on a side, and no image size changes them"
+            raise ArgumentError(f"{unknown}; pass --grid (grid=...)")
         grid = image_size[0] // patch[0], image_size[1] // patch[1]
     if not 1 <= math.prod(grid) <= MOST_POSITIONS:
         raise ArgumentError(f"expected a grid of 1 to {MOST_POSITIONS:,} patches; got {grid[0]} x {grid[1]}")

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from torch import nn
 
 from posembed.checkpoints.axes import Response
-from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors
+from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors, pair, section
 from posembed.checkpoints.layouts import (
     all_listed,
     buckets_in_code,
@@ -32,14 +33,15 @@ from posembed.checkpoints.rebuild import (
     is_of_timm,
     models_around,
     responses,
+    shapes_of,
     takes_text,
 )
+from posembed.checkpoints.unchanged import UNCHANGED, needs_no_resize, other_tables, why_unchanged
 from posembed.errors import CheckpointError
 from posembed.tables.modules import is_table_name
 
-UNCHANGED = "no length or image size in config.json changes its shape"
-ROWS_AND_COLUMNS = re.compile(r"(^|\.)(row|column)_embeddings\.weight$")  # DETR
 IN_CODE = re.compile(r"relative_attention_bias\.weight$")  # UDOP
+MOST_TOKENS = 2  # class tokens beside an image's cells
 UNKNOWN_FORMULA = "its rows are a fixed sinusoid with an unknown formula"
 
 
@@ -88,7 +90,7 @@ def without_timm(config: Config) -> dict[ConfigField, str]:
 
 def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.Module) -> Found:
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    found = responses(config, known, model)
+    found, rejected = responses(config, known, model)
     renamed = any(name not in tensors for _, changes in found for name in changes)
     loaded = loaded_names(model, tensors) if renamed else {}
     tables: dict[str, FoundTable] = {}
@@ -135,7 +137,10 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     if is_of_timm(known):
         listed += unchanged_of_timm(known, tensors, changing)
     else:
-        listed += [replace(guess, field=None).doubted(unchanged(guess)) for guess in guesses]
+        listed += (
+            doubted_size(table, rejected, known.to_dict())
+            for table in unchanged(model, tensors, guesses, changing, loaded)
+        )
     held = set(model.state_dict())
     stale = tuple(key for key in old_buffers(listed, tensors) if not held & aliases(key, model))
     responding = frozenset(field for field, _ in found)
@@ -150,15 +155,31 @@ def unchanged_of_timm(known: Any, tensors: Tensors, changing: set[str]) -> Itera
         yield replace(found_tensor(tensors, key), fixed=reason == SAME_ROWS).doubted(reason)
 
 
-def unchanged(table: FoundTable) -> str:
-    """Returns why a table is not resized that no config field changes."""
-    if not ROWS_AND_COLUMNS.search(table.key):
-        return UNCHANGED
-    return (
-        f"{UNCHANGED}: its {table.rows} rows are a number in the model's code, so the model could not load a resized "
-        f"table. Each row or column of an image's feature map reads one of them, so maps of up to {table.rows} x "
-        f"{table.rows} cells need no resize"
-    )
+def unchanged(
+    model: nn.Module, tensors: Tensors, guesses: Iterable[FoundTable], changing: set[str], loaded: Mapping[str, str]
+) -> Iterator[FoundTable]:
+    """Yields the tables of a model of transformers that no size changes, each with the reason.
+
+    guesses: tables by their names and shapes. changing: the keys of tensors that a size changes.
+    """
+    shapes = shapes_of(model)
+    names = {key: name for name in shapes if (key := key_in_files(name, tensors, loaded)) is not None}
+    others = other_tables({key: tuple(tensors[key].shape) for key in names}, changing)
+    for table in (*guesses, *(found_tensor(tensors, key) for key in others)):
+        reason = why_unchanged(table, model, names.get(table.key, ""))
+        yield replace(table, field=None, fixed=needs_no_resize(reason)).doubted(reason)
+
+
+def doubted_size(table: FoundTable, rejected: Mapping[ConfigField, str], config: Config) -> FoundTable:
+    """Returns a table that no size changes. If its rows fit a size that the model rejects alone, as DepthPro does,
+    the doubt says so."""
+    for field, reason in rejected.items():
+        sides = pair(field.value) or (0, 0)
+        patch = pair(section(config, field.path[:-1]).get("patch_size"))
+        rows = sides[0] if patch is None else (sides[0] // patch[0]) * (sides[1] // patch[1])
+        if table.doubt == UNCHANGED and 0 <= table.rows - rows <= MOST_TOKENS:
+            return table.doubted(f"no size in config.json changes its shape alone: transformers rejects {reason}")
+    return table
 
 
 def old_buffers(tables: Iterable[FoundTable], tensors: Tensors) -> tuple[str, ...]:
@@ -247,8 +268,10 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if table.kind == "learned" and found.model is not None:
         if not found.model.get_parameter(table.parameter).requires_grad:
             return table.doubted("it is frozen in the model's code, but its rows are not sines and cosines")
-        path = next(models_around(found.model, table.parameter))
-        if not takes_text(found.model.get_submodule(path)):
+        around = [found.model.get_submodule(path) for path in models_around(found.model, table.parameter)]
+        if "inputs" in signature(around[0].forward).parameters:  # a Perceiver gets its inputs from the model around it
+            around.reverse()
+        if not takes_text(around[0]):
             return table.doubted("the model around it takes no text, so the meaning of its rows is unknown")
     distances = (key for key in tensors if "distance_embedding" in key)
     same_length = (key for key in distances if tuple(tensors[key].shape[:1]) == (2 * table.rows - 1,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
@@ -17,6 +18,7 @@ from posembed.tables.layout import IMAGE_AXES, TableLayout
 Config = Mapping[str, Any]  # the content of config.json
 Tensors = Mapping[str, AnyTensor]  # the tensors of a model by key, in files or in memory
 Size = tuple[int, int]  # (height, width), in pixels or patches
+PIXELS = re.compile(r"(^|_)(image|img|input)_size$")  # fields that count pixels, of which each may be a cell
 
 
 def pair(value: Any) -> Size | None:
@@ -129,6 +131,8 @@ class PositionTable(FoundTable):
     def rows(self) -> int:
         if not self.layout.dims:  # (N, D), (1, N, D) or (N, 1, D)
             return math.prod(self.shape[:-1])
+        if self.layout.columns is not None:
+            return self.layout.rows(math.prod(self.layout.shape))
         return math.prod(self.shape[dim] for dim in self.layout.dims)
 
     @property
@@ -158,7 +162,7 @@ class PositionTable(FoundTable):
         """The size in pixels of a cell of an image, if known. None if the config gives the number of cells."""
         named = zip(self.layout.axes, self.cells, strict=False)
         sides = [each for axis, each in named if axis.name in IMAGE_AXES and not each.area]
-        strides = [math.ceil(each.stride) for each in sides if each.stride > 1]
+        strides = [math.ceil(each.stride) for each in sides if each.stride > 1 or PIXELS.search(each.field.path[-1])]
         return (strides[0], strides[-1]) if strides else None
 
     @property

@@ -78,13 +78,17 @@ class TableReport:
     @property
     def of_biases(self) -> bool:
         """Whether each row holds a number per attention head that is added to the scores."""
-        return bool(self.buckets) or (self.relative and bool(OF_BIAS.search(self.table.key)) and not self.table.fixed)
+        return bool(self.buckets) or (
+            self.relative and bool(OF_BIAS.search(self.table.key)) and not self.table.in_buckets
+        )
 
     @property
     def relative(self) -> bool:
         """Whether its rows belong to differences or distances of positions."""
         table = self.table
-        return table.fixed or (isinstance(table, PositionTable) and any(axis.relative for axis in table.layout.axes))
+        return table.in_buckets or (
+            isinstance(table, PositionTable) and any(axis.relative for axis in table.layout.axes)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         table = self.table

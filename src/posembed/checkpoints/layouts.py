@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.axes import Explanation, Response, explain, limited, role_of
+from posembed.checkpoints.axes import Explanation, Response, explain, in_blocks, limited, role_of
 from posembed.checkpoints.buckets import REACHES
 from posembed.checkpoints.found import (
     Cells,
@@ -30,7 +30,7 @@ from posembed.checkpoints.found import (
 from posembed.checkpoints.ordinary import is_ordinary
 from posembed.checkpoints.patterns import looks_sinusoidal
 from posembed.checkpoints.rebuild import BUCKETS, COMPRESSED, is_of_timm, size_fields
-from posembed.checkpoints.trials.along_axes import reads_cells
+from posembed.checkpoints.trials.along_axes import why_unread
 from posembed.checkpoints.trials.plain import LARGEST_GRID, reads
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import FieldPath, family_of
@@ -67,7 +67,7 @@ def read_by_model(
         return replace(table, fixed=True, in_buckets=bool(BUCKETS.search(field.path[-1]))).doubted(why)
     if is_layer(owner):
         return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
-    if len(responses) > 1 or role_of(field, around) is not None or limited(responses):
+    if len(responses) > 1 or role_of(field, name, around) is not None or limited(responses):
         return table_with_axes(table, model, name, responses, known)
     is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
     if not is_table or len(after) != len(before) or before[-1] != after[-1]:
@@ -133,19 +133,22 @@ def table_with_axes(
         return table.doubted(found)
     if found.axes[0].name == "place":
         return replace(table, fixed=True).doubted(in_block(found.axes[0].size, str(responses[0][0])))
-    apart = is_of_timm(known) and found.dims == (len(table.shape) - 2,)
-    blocks = math.prod(table.shape[:-2]) if apart else 1
-    if blocks > 1 and not any(axis.relative for axis in found.axes):
-        cells = " x ".join(str(axis.size) for axis in found.axes)
-        return table.doubted(
-            f"its rows are {blocks} blocks of {cells} cells of an image, and only whole grids are resized. timm does "
-            "not resize it either when it loads a file: keep the image size"
-        )
+    in_fourth = is_of_timm(known) and len(table.shape) == 4 and found.dims == (2,)
+    if in_fourth and not any(axis.relative for axis in found.axes):
+        count = math.prod(table.shape[:2])
+        if (whole := in_blocks(found, count)) is None:
+            cells = " x ".join(str(axis.size) for axis in found.axes)
+            return table.doubted(f"its rows are {count} blocks of {cells} cells, and no whole grid")
+        found = whole
     rows = others_in(table, model, found, section(config, responses[0][0].path[:-1]))
     if isinstance(rows, str):
         return table.doubted(rows)
     prefix, tail = rows
-    layout = TableLayout(prefix=prefix, tail=tail, axes=found.axes, dims=found.dims)
+    layout = found.layout(prefix, tail)
+    if found.blocks is not None:
+        return replace(
+            table.read_by(layout, cells=found.cells), method="bicubic"
+        )  # of timm's resize_pos_embed for NesT
     method = family_of(section(config, responses[0][0].path[:-1])).method_for(layout)
     return replace(table.read_by(layout, cells=found.cells), method=method)
 
@@ -169,17 +172,18 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
     if others > tokens and others == tokens + tokens_around(model, name, REGISTERS):
         return others, 0
     cells = " x ".join(str(axis.size) for axis in found.axes)
+    why = ""
     if tokens == 0 and others <= MOST_OTHERS:
         for prefix, tail in ((others, 0), (0, others)):
-            layout = TableLayout(prefix=prefix, tail=tail, axes=found.axes, dims=found.dims)
-            here = table.read_by(layout, cells=found.cells)
-            if (here.length <= LARGEST_GRID and reads(model, here)) or reads_cells(model, here):
+            here = table.read_by(found.layout(prefix, tail), cells=found.cells)
+            if (here.length <= LARGEST_GRID and reads(model, here)) or not (problem := why_unread(model, here)):
                 return prefix, tail
+            why = why or f": {problem}"
     rows, count = (
         ("1 row" if others == 1 else f"{others} rows"),
         ("1 class token" if tokens == 1 else f"{tokens} class tokens"),
     )
-    return f"it has {rows} besides its {cells} cells, but the model has {count}, and no run shows what they are"
+    return f"it has {rows} besides its {cells} cells, but the model has {count}, and no run shows what they are{why}"
 
 
 def line_layout(

@@ -191,8 +191,11 @@ def shapes_of(model: nn.Module) -> dict[str, Shape]:
     return {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
 
 
-def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[tuple[ConfigField, Changes]]:
-    """Doubles each field of a config that may be a size in turn. Returns the fields that change shapes, with changes.
+def responses(
+    config: Mapping[str, Any], known: Any, model: nn.Module
+) -> tuple[list[tuple[ConfigField, Changes]], dict[ConfigField, str]]:
+    """Doubles each field of a config that may be a size in turn. Returns the fields that change shapes, with changes,
+    and those that the model does not accept alone, with the reason.
 
     The number of cells of a square grid is multiplied by four instead, so that the grid stays square.
 
@@ -200,6 +203,7 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
     """
     before = shapes_of(model)
     found: list[tuple[ConfigField, Changes]] = []
+    rejected: dict[ConfigField, str] = {}
     roomy = known.with_larger_images(config) if is_of_timm(known) else config
     fixed = before if roomy is config else shapes_of(build_on_meta(config_object(roomy)))
     for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES, BUCKETS, COMPRESSED)):
@@ -209,8 +213,9 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
         try:
             changed = with_field(roomy if in_window else config, known, field.path, double)
             after = shapes_of(build_on_meta(config_object(changed)))
-        except CheckpointError:
-            continue  # this family does not accept the value, so the field cannot grow
+        except CheckpointError as error:  # so the field cannot grow
+            rejected[field] = f"{field}={double}: {last_line(error.__cause__ or error)}"
+            continue
         changes = {
             key: (shape, after[key])
             for key, shape in before.items()
@@ -218,7 +223,7 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
         }
         if changes:
             found.append((field, changes))
-    return found
+    return found, rejected
 
 
 def size_fields(

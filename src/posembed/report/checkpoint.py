@@ -103,9 +103,10 @@ def facts(report: TableReport, group: Sequence[TableReport] = ()) -> list[tuple[
         counts = {"reserved": layout.reserved, "prefix": layout.prefix, "tail": layout.tail}
         rows += [amount(number, f"{name} row") for name, number in counts.items() if number]
         rows += [f"a grid of {layout.grid[0]} x {layout.grid[1]}"] if layout.grid else []
+    elif table.fixed and not table.in_buckets:
+        kind, length = KINDS["learned"], f"any: {table.doubt}"
     elif table.fixed:
-        kind = IN_BUCKETS[report.of_biases] if table.in_buckets else "learned"
-        length = NO_LENGTH if report.buckets else f"any: {table.doubt}"
+        kind, length = IN_BUCKETS[report.of_biases], NO_LENGTH if report.buckets else f"any: {table.doubt}"
     shares = f"{report.share_of_embeddings:.1%} of the embeddings, {report.share_of_model:.1%} of the model"
     lines = [
         ("kind", kind),
@@ -284,11 +285,13 @@ def sentences(report: TableReport, name: str) -> Iterator[str]:
         where = describe_rows(finding.rows) if len(finding.rows) < table.rows else "all rows"
         guess = " (perhaps)" if finding.what == "rarely trained" else ""
         yield f"{capitalised(where)}: {finding.what}{guess}."
-    judged = table.fixed or (isinstance(table, PositionTable) and table.kind == "learned")
+    judged = table.in_buckets or (isinstance(table, PositionTable) and table.kind == "learned")
     if not report.findings and judged:
         yield "No problems were found in its rows."
     if table.fixed:
-        why = "Its rows are buckets of distances, so it needs no resize" if table.in_buckets else capitalised(table.doubt)
+        why = (
+            "Its rows are buckets of distances, so it needs no resize" if table.in_buckets else capitalised(table.doubt)
+        )
         yield f"{why}."
     if learned is None:
         return

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -18,11 +19,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from posembed.checkpoints.choose import WINDOWED, Target
-from posembed.checkpoints.found import PositionTable, TableSize
+from posembed.checkpoints.found import PositionTable, TableSize, pair
 from posembed.checkpoints.rebuild import is_of_timm, last_line, models_around
-from posembed.checkpoints.trials.inputs import (
-    inputs_of,
-)
+from posembed.checkpoints.trials.inputs import image_inputs, inputs_of
 from posembed.checkpoints.trials.small_copies import (
     FEW_CELLS,
     MOST_CELLS,
@@ -30,16 +29,20 @@ from posembed.checkpoints.trials.small_copies import (
     NotTried,
     TooLarge,
     copies,
+    fitted,
     has_many_cells,
     in_part,
     random_total,
+    small_copy,
     undisturbed,
 )
-from posembed.tables.layout import are_sides
+from posembed.tables.layout import TableLayout, are_sides
 
 IN_PART = ("coordinate", "number", "distance")  # axes of which an input reads only some rows
+NOT_IN_ORDER = "the cells of its input do not read its rows in order"
 BLOCK = 2  # the side of a block of patches, in models that merge patches
-CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU)  # a ReLU makes those of a ResNet
+CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU, nn.MaxPool2d)  # a ReLU makes those of a ResNet, a pool NesT's
+CELLS_AS_INPUT = ("patch_embeds",)
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 
 
@@ -56,7 +59,7 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
                     "width); pass a square size"
                 )
     objection, failure = "", None
-    for few in FEW_CELLS if has_many_cells(target) else FEW_CELLS[:1]:  # other sizes may leave cells of a stage over
+    for few in cells_to_try(target, old_model):  # other sizes may leave cells of a stage over
         try:
             found = refused_by_copies(old_model, new_model, target, changes, remedy, few)
         except NotTried as reason:
@@ -65,6 +68,8 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
         if not found:
             return ""
         objection = objection or found
+        if few is None:
+            break
     if failure is not None and not objection:
         raise failure
     return objection
@@ -76,9 +81,9 @@ def refused_by_copies(
     target: Target,
     changes: Sequence[TableSize],
     remedy: str,
-    few: tuple[int, int],
+    few: tuple[int, int] | None,
 ) -> str:
-    """Runs the copies of ``refused``. few: cells along an axis of copies of a model with many cells."""
+    """Runs the copies of ``refused``. few: cells along an axis, before and after; None for the true sizes."""
     first, reasons = changes[0].table, []
     for path, narrow, few_layers in product(models_around(old_model, first.parameter), (True, False), (True, False)):
         models = [model.get_submodule(path) for model in (old_model, new_model)]
@@ -109,6 +114,46 @@ def refused_by_copies(
     raise reasons[0] if reasons else NotTried("no model of transformers contains it")
 
 
+def cells_to_try(target: Target, model: nn.Module) -> tuple[tuple[int, int] | None, ...]:
+    """Returns the numbers of cells along an axis to try: the true ones first, unless they take too long. Some models
+    read images of a few sizes alone, and interpolate their table to them (LW-DETR)."""
+    if has_many_cells(target):
+        return FEW_CELLS
+    of_images = target.table.layout.grid is not None and not is_of_timm(getattr(model, "config", None))
+    return (None, *FEW_CELLS) if of_images else (None,)
+
+
+def is_repeated(model: nn.Module, table: PositionTable) -> bool:
+    """Returns whether a model repeats the grid of its table side by side over an image of its own, larger size (SAM 3).
+
+    The gradient at a row is then the sum of the gradients at all cells that read it.
+    """
+    grid = table.layout.grid
+    for path in models_around(model, table.parameter):
+        part: Any = model.get_submodule(path)
+        size, patch = (pair(getattr(part.config, name, None)) for name in ("image_size", "patch_size"))
+        if grid is None or size is None or patch is None or (size[0] // patch[0], size[1] // patch[1]) == grid:
+            continue
+        height, width = size[0] // patch[0], size[1] // patch[1]
+        with undisturbed():
+            try:
+                copy = small_copy(part, narrow=True)
+                rows = copy.get_parameter(table.parameter.removeprefix(f"{path}."))
+                (read,), outputs = gradients_and_cells(copy, next(image_inputs(copy, size)), [rows])
+            except Exception:  # it takes other inputs
+                continue
+        read = table.layout.split(table.layout.rows_in(read))[1]
+        numbers = torch.arange(len(read)).reshape(grid).tile(-(-height // grid[0]), -(-width // grid[1]))
+        numbers = numbers[:height, :width].flatten()
+        cells = (
+            each.flatten(2).sum(dim=0).T for each in outputs if tuple(each.shape[1:]) == (read.shape[1], height, width)
+        )
+        scale = TOLERANCE * float(read.abs().max())
+        sums = (torch.zeros_like(read).index_add(0, numbers, each) for each in cells)
+        return any(torch.allclose(each, read, rtol=TOLERANCE, atol=scale) for each in sums)
+    return False
+
+
 def fails_whole(old_model: nn.Module, new_model: nn.Module) -> str:
     """Runs the whole models on the meta device, which computes only shapes: a copy of few layers may lack the stage in
     which a new window does not fit. Returns an objection if only the old model runs, or ""."""
@@ -130,19 +175,21 @@ def fails_whole(old_model: nn.Module, new_model: nn.Module) -> str:
     return f"the model runs at its own size, but not at the new one ({type(new_model).__name__}: {last_line(after)})"
 
 
-def reads_cells(model: nn.Module, table: PositionTable) -> bool:
-    """Returns whether a small copy of a model on the meta device reads the cells that a table's layout says."""
+def why_unread(model: nn.Module, table: PositionTable) -> str:
+    """Returns why a small copy of a model on the meta device does not read the cells that a table's layout says, or
+    "" if it reads them."""
     size, field = table.as_it_is(), table.cells[0].field
     value = field.value if isinstance(field.value, int) else list(field.value)
-    target = Target((size,), (size.length, size.length), value, on=field)
-    for path, narrow in product(models_around(model, table.parameter), (True, False)):
+    target, why = Target((size,), (size.length, size.length), value, on=field), ""
+    tries = product(models_around(model, table.parameter), cells_to_try(target, model), (True, False))
+    for path, few, narrow in tries:
         part = model.get_submodule(path)
         try:
-            copy, _ = copies((part, part), target, table, narrow=narrow, few_layers=True)
-            return not unread(copy, {table.parameter.removeprefix(f"{path}."): size})
-        except NotTried:
-            continue
-    return False
+            copy, _ = copies((part, part), target, table, narrow=narrow, few_layers=True, few=few)
+            return unread(copy, {table.parameter.removeprefix(f"{path}."): size})
+        except NotTried as reason:
+            why = why or str(reason)
+    return why
 
 
 def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
@@ -162,7 +209,9 @@ def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
                 failure = NotTried("it reads none of the rows for the inputs that were tried")
                 continue
             for name, gradient in zip(held, read, strict=True):
-                if problem := wrong_rows(tables[name], gradient, projected):
+                size = tables[name]
+                size = replace(size, layout=fitted(size.layout, size.table, model, name))
+                if problem := wrong_rows(size, gradient, projected):
                     return problem if len(held) == 1 else f"{name}: {problem}"
             return ""
     raise NotTried(f"{type(model).__name__}: {last_line(failure)}" if failure else "it takes no input that is known")
@@ -176,6 +225,7 @@ def gradients_and_cells(
     Patches become cells in one of these layers. Where a table is added to its output, both have the same gradient.
     """
     outputs: list[Tensor] = []
+    cells = [inputs[name].requires_grad_() for name in CELLS_AS_INPUT if name in inputs]
     layers = [module for module in model.modules() if isinstance(module, CELLS)]
     hooks = [layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output)) for layer in layers]
     try:
@@ -183,7 +233,7 @@ def gradients_and_cells(
     finally:
         for hook in hooks:
             hook.remove()
-    outputs = [output for output in outputs if output.requires_grad]
+    outputs = [output for output in (*outputs, *cells) if output.requires_grad]
     found = torch.autograd.grad(total, (*tensors, *outputs), allow_unused=True, materialize_grads=True)
     return found[: len(tensors)], found[len(tensors) :]
 
@@ -201,16 +251,18 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
     if (name := layout.axes[0].name) in IN_PART:
         first = name != "coordinate" and bool(used[: int(used.sum())].all())  # as many as the input has
         return "" if used[-1] or first else f"the largest {name} does not read the last row"
-    if len(layout.axes) == 1 and in_window(size.table) and is_around_zero(used):
+    if in_window(size.table) and all(map(is_around_zero, used_along_axes(used, layout))):
         return ""  # of a window that is larger than the map, no two cells are farthest apart
     if len(layout.axes) == 1 and layout.axes[0].relative and is_around_zero(used) and (used[0] or used[-1]):
         return ""  # of pooled keys (MViTv2): the smallest difference is that of the first query and the last key
     if not used.all():
         return f"the model reads {int(used.sum())} of its {len(cells)} rows"
-    apart = len(layout.axes) == 1 or len(layout.dims) > 1  # no order to be shown
+    apart = len(layout.axes) == 1 or (len(layout.dims) > 1 and layout.blocks is None)  # no order to be shown
     if apart or any(axis.relative for axis in layout.axes):
         return ""
-    merged = [cells]
+    if layout.columns is not None:  # of all tiles together, whose patches come from one layer
+        cells = cells.unflatten(1, (-1, layout.columns)).sum(dim=1)
+    merged = [cells, *([rows] if layout.front or layout.tail else [])]  # MAE's decoder reads class token and patches
     side = math.isqrt(len(cells))  # of a copy with few cells
     sides = layout.grid if layout.grid and math.prod(layout.grid) == len(cells) else (side, side)
     if layout.grid and math.prod(sides) == len(cells) and not any(side % BLOCK for side in sides):
@@ -218,7 +270,7 @@ def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -
         grid = cells.unflatten(0, (height, BLOCK, width, BLOCK))
         merged.append(grid.transpose(1, 2).flatten(0, 3))
     in_order = any(shows_order(each, projected) for each in merged)
-    return "" if in_order else "the cells of its input do not read its rows in order"
+    return "" if in_order else NOT_IN_ORDER
 
 
 def is_unread(size: TableSize) -> bool:
@@ -230,10 +282,20 @@ def in_window(table: PositionTable) -> bool:
     return all(WINDOWED.search(cells.field.path[-1]) for cells in table.cells)
 
 
+def used_along_axes(used: Tensor, layout: TableLayout) -> list[Tensor]:
+    """Returns which rows are used along each axis, or [no row] if the rows used are not all combinations of these."""
+    if len(used) != math.prod(layout.shape):  # of a copy with smaller windows
+        return [torch.zeros_like(used)]
+    grid = used.reshape(layout.shape)
+    along = [grid.any(dim=1 - dim) for dim in range(2)] if grid.dim() == 2 else [grid]
+    whole = grid.dim() == 1 or torch.equal(grid, along[0][:, None] & along[1])
+    return along if whole else [torch.zeros_like(used)]
+
+
 def is_around_zero(used: Tensor) -> bool:
     """Returns whether the rows used of differences along one axis are neighbours of each other and of no difference."""
     rows = used.nonzero().flatten()
-    return bool(used[len(used) // 2]) and len(rows) == int(rows[-1] - rows[0]) + 1
+    return len(rows) > 0 and bool(used[len(used) // 2]) and len(rows) == int(rows[-1] - rows[0]) + 1
 
 
 def shows_order(cells: Tensor, projected: Sequence[Tensor]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
@@ -24,6 +25,7 @@ from posembed.checkpoints.trials.small_copies import (
     LOUDER,
     NotTried,
     copies,
+    fitted,
     in_part,
     small_copy,
     undisturbed,
@@ -147,6 +149,7 @@ def own_reading(old_model: nn.Module, new_model: nn.Module, target: Target, meth
         with undisturbed():
             try:
                 old, new = copies(models, target, table, narrow=True, few_layers=True)
+                tables = {name: in_copies(each, old, new, name) for name, each in tables.items()}
                 with torch.no_grad():
                     pair_up(old, new, tables, waves=0, loud=True)
                     if (difference(old, new, tables, method) or 0) > SAME:
@@ -154,13 +157,23 @@ def own_reading(old_model: nn.Module, new_model: nn.Module, target: Target, meth
                     pair_up(old, new, tables, waves=SMOOTH)
                     apart = difference(old, new, tables, method)
                     if apart is None:
-                        return None
+                        continue
                     others = kernels.methods if apart > SAME else ()
                     same = (name for name in others if gives_same(old, new, tables, name))
                     return OwnReading(apart, next(same, ""))
             except Exception:  # the model reads inputs of its own size alone
                 continue
     return None
+
+
+def in_copies(size: TableSize, old: nn.Module, new: nn.Module, name: str) -> TableSize:
+    """Returns a size of a table with the layouts that it has in two small copies."""
+    if size.layout.columns is None and size.layout.blocks is None:
+        return size
+    before, after = (
+        fitted(each, size.table, copy, name) for each, copy in ((size.table.layout, old), (size.layout, new))
+    )
+    return TableSize(replace(size.table, layout=before), after, math.prod(after.shape))
 
 
 def gives_same(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], method: str) -> bool:

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.found import section
 from posembed.checkpoints.rebuild import is_of_timm
-from posembed.checkpoints.trials.along_axes import IN_PART, refused
+from posembed.checkpoints.trials.along_axes import IN_PART, NOT_IN_ORDER, is_repeated, refused
 from posembed.checkpoints.trials.answers import SAME, KeptAnswers, kept_answers, own_reading
 from posembed.checkpoints.trials.plain import NO_RUN, refuse_misread
-from posembed.checkpoints.trials.small_copies import NotTried
+from posembed.checkpoints.trials.small_copies import PRETRAINED, NotTried
 from posembed.errors import CheckpointError
 
 ROUNDING = 1e-3  # relative: timm computes where old differences lie in float32
@@ -28,6 +28,11 @@ READ_ALL = "Small copies of the model, one at the old and one at the new size, r
 def refuse_unread(old_model: nn.Module, new_model: nn.Module, target: Target) -> bool:
     """Refuses tables that a run of small copies contradicts, or that no run could check. Returns whether runs showed
     that all rows of tables along axes are read, and not only those for an input."""
+    if target.field is not None and target.field.path[-1] == PRETRAINED and is_repeated(old_model, target.table):
+        raise CheckpointError(
+            f"{target.table.key}: not resized: the model repeats it side by side over a larger image, so it needs no "
+            "resize: an image of any size reads the same rows"
+        )
     left = refuse_misread(old_model, new_model, target)
     if not left:
         return False
@@ -36,9 +41,18 @@ def refuse_unread(old_model: nn.Module, new_model: nn.Module, target: Target) ->
         problem = refused(old_model, new_model, target, changes)
     except NotTried as reason:
         problem = left[0][1] or NO_RUN.format(reason)
+    if problem == NOT_IN_ORDER and reads_as_its_own(old_model, new_model, target):
+        problem = ""
     if problem:
         raise CheckpointError(f"{changes[0].table.key}: not resized: {problem}")
     return target.limited is None and not any(change.layout.axes[0].name in IN_PART for change in changes)
+
+
+def reads_as_its_own(old_model: nn.Module, new_model: nn.Module, target: Target) -> bool:
+    """Returns whether a method gives the answers of the model's own reading of its old table. This shows the order of
+    its rows where they are not added to the cells, but stand beside them (Perceiver)."""
+    own = own_reading(old_model, new_model, target, None)
+    return own is not None and (own.apart < SAME or bool(own.same))
 
 
 def answers_within_limits(

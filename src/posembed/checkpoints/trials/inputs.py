@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from inspect import Parameter, signature
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from posembed.checkpoints.found import Size, pair
 from posembed.checkpoints.rebuild import takes_text
@@ -22,6 +22,7 @@ from posembed.checkpoints.trials.small_copies import (
 LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
 SHORT_TEXT = 8
 MOST_PATCHES = 4096
+ANY_IMAGE = (64, 64)  # pixels, for models whose config gives no size of images
 SAMPLES = 640  # of a raw sound, for each token
 SHORT_SOUND = 64  # frames, which a model may merge to fewer
 FRAME_WIDTHS = ("feature_projection_input_dim", "input_dim", "input_size", "hidden_size")  # fields, of a sound's frames
@@ -39,7 +40,7 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
     reserved = [value for name, value in vars(model.config).items() if name.endswith("_token_id")]
     special = {each for value in reserved for each in (value if isinstance(value, list) else [value])}
-    ordinary = [token for token in range(sizes[0] if sizes else FEW_TOKENS) if token not in special]
+    ordinary = [token for token in range(min(sizes, default=FEW_TOKENS)) if token not in special]
     ids = torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
     given: dict[str, Any] = {
         "input_ids": ids,
@@ -61,15 +62,58 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
 
 def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
     """Yields arguments to try with a model: a text, if the model takes one, and last a random image or video."""
-    accepted = signature(model.forward).parameters
+    accepted, config = signature(model.forward).parameters, cast(Any, model.config)
     texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
     name = next((name for name in IMAGES if name in accepted), None)
-    if name is not None:
-        channels, frames = getattr(model.config, "num_channels", 3), getattr(model.config, "num_frames", None)
-        for shape in ((1, channels),) if frames is None else ((1, frames, channels), (frames, channels)):
-            if math.prod((*shape, *size)) > MOST_NUMBERS:
-                raise TooLarge("its images are too large to be tried")
-            yield {**texts, name: torch.randn(*shape, *size)}
+    if name is None:
+        return
+    channels, frames = of_images(config, "num_channels") or 3, of_images(config, "num_frames")
+    leads: tuple[tuple[int, ...], ...] = ((1,), (1, 2)) if frames is None else ((1, frames), (1,), (frames,))
+    if "aspect_ratio_ids" in accepted:
+        leads = ((1, 1, config.max_num_tiles),)
+    elif "image_attention_mask" in accepted:  # one image for a text
+        leads = ((1, 1),)
+    prompts = [each for each in ("prompt_pixel_values", "prompt_masks") if each in accepted]
+    height, width = size[0] // 2 if prompts else size[0], size[1]  # SegGPT puts an image below its prompt
+    for lead in leads:
+        if math.prod((*lead, channels, height, width)) > MOST_NUMBERS:
+            raise TooLarge("its images are too large to be tried")
+        images = {each: torch.randn(*lead, channels, height, width) for each in (*prompts, name)}
+        yield {**with_image_tokens(model, texts, images), **beside_images(accepted, lead, config), **images}
+
+
+def beside_images(accepted: Collection[str], lead: Sequence[int], config: Any) -> dict[str, Any]:
+    """Returns what some models take with images: the number of an aspect ratio, masks, and the order of patches."""
+    grid = grid_of(config) or (1, 1)
+    given = {
+        "aspect_ratio_ids": torch.ones(1, 1, dtype=torch.int64),
+        "aspect_ratio_mask": torch.ones(lead, dtype=torch.int64),
+        "image_attention_mask": torch.ones(1, SHORT_TEXT, 1),
+        "noise": torch.linspace(0, 1, math.prod(grid))[None],  # MAE sorts the patches by it
+    }
+    return {name: value for name, value in given.items() if name in accepted}
+
+
+def with_image_tokens(model: Any, texts: dict[str, Any], images: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Returns a text with as many tokens for images as the model has features for these images."""
+    token = getattr(model.config, "image_token_id", None)
+    if "input_ids" not in texts or type(token) is not int or not hasattr(model, "get_image_features"):
+        return texts
+    try:
+        with torch.no_grad():
+            features = model.get_image_features(**images)
+    except Exception:  # it needs more than images
+        return texts
+    features = getattr(features, "pooler_output", features)
+    count = sum(each.numel() // each.shape[-1] for each in ([features] if isinstance(features, Tensor) else features))
+    ids = torch.cat([torch.full((1, count), token), texts["input_ids"]], dim=1)
+    return {**texts, "input_ids": ids}
+
+
+def of_images(config: Any, name: str) -> int | None:
+    """Returns a field of a config, or of the section for images in the config of a model of texts and images."""
+    held = (getattr(section, name, None) for section in (config, getattr(config, "vision_config", None)))
+    return next((value for value in held if type(value) is int), None)
 
 
 def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
@@ -107,9 +151,12 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     if not of_bands and not {"pixel_values", "bbox"} & set(accepted):
         for tokens in (SHORT_SOUND, SHORT_TEXT, 2):
             yield from line_inputs(model, tokens)
-    for name in IMAGE_SIZES:
-        if (size := pair(getattr(config, name, None))) is not None:
-            yield from image_inputs(model, size)
+    if "patch_embeds" in accepted and grid is not None:
+        yield {"patch_embeds": torch.randn(1, config.hidden_size, *grid)}
+    sections = (config, getattr(config, "vision_config", None))
+    sizes = [size for name in IMAGE_SIZES for each in sections if (size := pair(getattr(each, name, None))) is not None]
+    for size in sizes or [ANY_IMAGE]:
+        yield from image_inputs(model, size)
     if grid is not None and type(side) is int and "pixel_values" in accepted:  # patches without a grid
         yield {"pixel_values": torch.randn(1, math.prod(grid), getattr(config, "num_channels", 3) * side * side)}
 

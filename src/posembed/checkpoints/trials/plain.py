@@ -96,6 +96,7 @@ def is_plain(change: TableSize) -> bool:
     return not table.layout.axes or (
         table.layout.grid is not None
         and table.patch is not None
+        and max(table.patch) > 1  # the gradient at a pixel shows no order
         and not table.layout.dims
         and max(table.length, change.length) <= LARGEST_GRID
     )
@@ -156,6 +157,7 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
     DeBERTa, because of its distance buckets."""
     if before.image is not None:
         return ""  # an image of another size is a different input
+    size = before.size
     with undisturbed():
         old, new = (small_copy(reading.model.get_submodule(path), narrow=narrow) for reading in (before, after))
         with torch.no_grad():
@@ -180,12 +182,18 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
                     answers.append([output.detach() for output in floats_in(model(**inputs))])
             except Exception:  # not a multiple that the model accepts
                 continue
-            same = all(
-                one.shape == other.shape and torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
-                for one, other in zip(*answers, strict=False)
-            )
+            same = all(same_answer(one, other, size.length) for one, other in zip(*answers, strict=False))
             return "" if same else f"a text of {tokens} tokens gets another output at the new length with the same rows"
     return ""
+
+
+def same_answer(one: Tensor, other: Tensor, length: int) -> bool:
+    """Returns whether two outputs are equal. A Perceiver answers for each of its positions, so both may have more
+    outputs than the other one: the first ``length`` outputs are compared."""
+    if one.dim() == other.dim() > 1 and one.shape[1] == length != other.shape[1]:
+        shared = min(length, other.shape[1])
+        one, other = one[:, :shared], other[:, :shared]
+    return one.shape == other.shape and torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def wrong_line(model: nn.Module, table: nn.Parameter, size: TableSize) -> str:
@@ -195,7 +203,7 @@ def wrong_line(model: nn.Module, table: nn.Parameter, size: TableSize) -> str:
     failure, ahead = None, 0
     for tokens in (full, *(short for short in SHORT_TEXTS if short < full)):
         try:
-            wrong, ahead = wrong_rows(model, table, size.layout.front, tokens)
+            wrong, ahead = wrong_rows(model, table, size, tokens)
         except Exception as error:  # a shorter text may still show which rows are read
             failure = error if tokens == full else failure
         else:
@@ -204,20 +212,22 @@ def wrong_line(model: nn.Module, table: nn.Parameter, size: TableSize) -> str:
             if tokens < full:
                 break
     if failure is not None and ahead:
-        return wrong_rows(model, table, size.layout.front, full - ahead)[0]
+        return wrong_rows(model, table, size, full - ahead)[0]
     if failure is not None:
         raise failure
     return ""
 
 
-def wrong_rows(model: nn.Module, table: nn.Parameter, front: int, tokens: int) -> tuple[str, int]:
+def wrong_rows(model: nn.Module, table: nn.Parameter, size: TableSize, tokens: int) -> tuple[str, int]:
     """Returns an objection, or "", and the number of rows behind that of the last token which the text reads as well:
     ProphetNet reads the next row, and CLVP adds a token before and one after the text."""
     (gradient,) = gradients(model, text_inputs(model, tokens), table)
-    read = set(gradient.flatten(0, -2).any(dim=1).nonzero().flatten().tolist())
+    front, read = size.layout.front, set(gradient.flatten(0, -2).any(dim=1).nonzero().flatten().tolist())
     expected = set(range(front, front + tokens))
     if not read:
         raise NotTried(f"{type(model).__name__} reads none of its rows for a text alone")
+    if tokens < size.length and read == set(range(front, front + size.length)):
+        return "", 0  # the outputs of a Perceiver, which answers for all positions
     # Front rows may be read for padding; the row of a padding index is read but gets no gradient.
     others = read - set(range(front)) - expected
     ahead = len(others) if others <= set(range(front + tokens, front + tokens + MOST_AHEAD)) else 0

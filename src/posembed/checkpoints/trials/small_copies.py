@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.found import ConfigField, PositionTable, TableSize
 from posembed.checkpoints.rebuild import LAYERS, class_of, is_of_timm, last_line, quiet
+from posembed.tables.layout import TableLayout
 
 FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
@@ -23,7 +26,9 @@ MOST_CELLS = 1024  # the maximum number of grid cells to compare with all patche
 MOST_CELLS_OF_TIMM = 4096  # whose stages and windows fit few sizes of images
 MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
 TOLERANCE = 1e-4
+SILENT = 1e-6  # initial weights below this let nothing through
 LOUDER = 10  # the factor by which initial weights are multiplied
+PRETRAINED = "pretrain_image_size"
 HEADS = re.compile(r"heads$|^n_head$")
 FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
 
@@ -62,8 +67,11 @@ def small_copy(
         raise TooLarge(f"{type(model).__name__} is too large to be tried")
     small: nn.Module = kind(config).float().eval()
     for parameter in small.parameters():
-        if not parameter.any():  # gates and scales of zero would hide which rows are read
+        # Gates and scales of zero would hide which rows are read, as would DeepSeek-OCR-2's initial weights of 1e-10.
+        if parameter.numel() and parameter.abs().amax() < SILENT:
             nn.init.normal_(parameter, std=0.02)
+            if parameter.numel() == 1:  # gradients behind a gate keep their signs
+                parameter.data.abs_()
     return small
 
 
@@ -122,15 +130,22 @@ def copies(
     *,
     narrow: bool,
     few_layers: bool,
-    few: tuple[int, int] = FEW_CELLS[0],
+    few: tuple[int, int] | None = None,
 ) -> list[nn.Module]:
-    """Builds small copies of the old and the new model. Images of many cells are made smaller in both."""
+    """Builds small copies of the old and the new model. few: cells along an axis of images, before and after; None for
+    the true sizes, unless they have many cells."""
     of_timm = is_of_timm(getattr(models[0], "config", None))
     settings: list[list[tuple[ConfigField, Any]]] = []
     if of_timm and narrow and has_many_cells(target, MOST_CELLS_OF_TIMM):
         settings = [halved(field, value) for field, value in target.values.items()]
-    elif not of_timm and has_many_cells(target):
-        settings = [given for field in target.values if (given := smaller(table, field, few))]
+    elif not of_timm and (few is not None or has_many_cells(target)):
+        settings = [given for field in target.values if (given := smaller(table, field, few or FEW_CELLS[0]))]
+    known = {given[0][0]: given for given in settings}
+    for field, value in target.values.items():
+        if field.path[-1] == PRETRAINED:  # SegGPT takes images of its image_size alone
+            image = ConfigField((*field.path[:-1], "image_size"), field.value)
+            sides = known.get(field, [(field, field.value), (field, value)])
+            settings.append([(image, side) for _, side in sides])
     if of_timm and few_layers:
         for model in models:  # the same layers
             cast(Any, model).config.few_layers = cast(Any, models[0]).config.few_layers
@@ -157,6 +172,24 @@ def in_part(path: str, changes: Iterable[TableSize]) -> dict[str, TableSize]:
     return {change.table.parameter.removeprefix(f"{path}."): change for change in changes}
 
 
+def fitted(layout: TableLayout, table: PositionTable, model: nn.Module, name: str) -> TableLayout:
+    """Returns a layout with the columns and the square grid that a table has in a small copy, if it says either.
+
+    table: the table at its true size. name: the name of its parameter in the copy.
+    """
+    if layout.columns is None and layout.blocks is None:
+        return layout
+    shape = tuple(model.get_parameter(name).shape)
+    if layout.blocks is not None:
+        side = math.isqrt(shape[layout.dims[1]])
+        return replace(layout, grid=(side * layout.blocks[0], side * layout.blocks[1]), axes=())
+    columns = layout.columns or 1
+    width = getattr(model.config, "hidden_size", columns)
+    count = table.shape[-1] // (table.rows * columns)
+    side = math.isqrt(shape[-1] // (count * width) - layout.front - layout.tail)
+    return replace(layout, columns=width, grid=(side, side), axes=())
+
+
 def smaller(table: PositionTable, field: ConfigField, sizes: tuple[int, int]) -> list[tuple[ConfigField, Any]]:
     """Returns a field twice, with two values that give few cells."""
     cells = [each for each in table.cells if each.field == field]
@@ -172,8 +205,9 @@ def halved(field: ConfigField, value: Any) -> list[tuple[ConfigField, Any]]:
 
 
 def random_total(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
-    """Returns a random linear function of all outputs of a model."""
-    return torch.stack([(output * torch.randn_like(output)).sum() for output in floats_in(model(**inputs))]).sum()
+    """Returns a random linear function of all finite outputs of a model: MAE's loss over no hidden patches is NaN."""
+    outputs = [output for output in floats_in(model(**inputs)) if output.isfinite().all()]
+    return torch.stack([(output * torch.randn_like(output)).sum() for output in outputs]).sum()
 
 
 def floats_in(outputs: Any) -> Iterator[Tensor]:

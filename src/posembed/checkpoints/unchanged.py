@@ -1,0 +1,93 @@
+"""Says why tables stay as they are that no size in a config changes: which need no resize, and what the others are."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from posembed.checkpoints.found import FoundTable, pair
+from posembed.checkpoints.rebuild import Shape, models_around
+from posembed.checkpoints.trials.inputs import IMAGE_SIZES, inputs_of
+from posembed.checkpoints.trials.small_copies import floats_in, undisturbed
+from posembed.tables.modules import is_table_name, parent
+
+UNCHANGED = "no length or image size in config.json changes its shape"
+NO_NEED = "so it needs no resize"
+SAME_ROWS = f"{UNCHANGED}. The model reads larger images with the same rows, {NO_NEED}"
+BUFFER = f"{UNCHANGED}: it is a buffer, which the model does not train"
+# What the rows of some tables stand for. {rows} is replaced by their number.
+MEANINGS = (
+    (
+        re.compile(r"(^|\.)(row|column)_embeddings\.weight$"),  # DETR
+        "{unchanged}: its {rows} rows are a number in the model's code, so the model could not load a resized table. "
+        "Each row or column of an image's feature map reads one of them, so maps of up to {rows} x {rows} cells need "
+        "no resize",
+    ),
+    (
+        re.compile(r"(^|\.)(pre|post)_tile_positional_embedding\.embedding\.weight$"),  # Mllama
+        "{unchanged}: each row stands for a ratio of width to height, and its columns for the tiles of an image. No "
+        "image size changes them, {no_need}, and ratios have no order",
+    ),
+    (
+        re.compile(r"(^|\.)memory_temporal_positional_encoding$"),  # SAM 2
+        "{unchanged}: its rows stand for the frames that the model remembers (num_maskmem), and the last row for "
+        "frames with prompts. A video of any length reads the same rows, {no_need}",
+    ),
+)
+
+
+def why_unchanged(table: FoundTable, model: nn.Module, name: str) -> str:
+    """Returns why a table is not resized that no config field changes. name: its name in the model, or ""."""
+    for pattern, words in MEANINGS:
+        if pattern.search(table.key):
+            return words.format(unchanged=UNCHANGED, no_need=NO_NEED, rows=table.rows)
+    if name in dict(model.named_buffers()):
+        return BUFFER
+    return SAME_ROWS if name and reads_larger_images(model, name) else UNCHANGED
+
+
+def needs_no_resize(doubt: str) -> bool:
+    return NO_NEED in doubt
+
+
+def other_tables(shapes: dict[str, Shape], changing: Iterable[str]) -> list[str]:
+    """Returns the names of tensors that have a table's name, but neither the shape of rows nor a size that changes."""
+    return [
+        name
+        for name, shape in shapes.items()
+        if name not in changing and is_table_name(name) and len(shape) > 3 and sum(size > 1 for size in shape) > 1
+    ]
+
+
+def reads_larger_images(model: nn.Module, name: str) -> bool:
+    """Returns whether a model reads images of twice its size with a parameter of the same shape.
+
+    It runs on the meta device, which computes shapes. A lookup by number, whose numbers may be too large for a table,
+    shows nothing there.
+    """
+    if isinstance(model.get_submodule(parent(name)), nn.Embedding):
+        return False
+    for path in models_around(model, name):
+        part: Any = model.get_submodule(path)
+        config = copy.deepcopy(part.config)
+        sizes = [each for each in IMAGE_SIZES if pair(getattr(config, each, None)) is not None]
+        for each in sizes:
+            size = getattr(config, each)
+            setattr(config, each, 2 * size if isinstance(size, int) else type(size)(2 * side for side in size))
+        try:
+            with undisturbed(), torch.device("meta"):
+                larger = type(part)(config).eval()
+                rows = larger.get_parameter(name.removeprefix(f"{path}."))
+                for inputs in inputs_of(larger):
+                    outputs = [each.sum() for each in floats_in(larger(**inputs))]
+                    (read,) = torch.autograd.grad(outputs, rows, allow_unused=True)
+                    if sizes and read is not None:
+                        return True
+        except Exception:  # each model raises its own errors
+            continue
+    return False
