@@ -171,7 +171,9 @@ def test_the_decoder_of_mae_keeps_its_fixed_sinusoid(tmp_path: Path) -> None:
 
 
 def test_positions_beside_the_pixels_are_resized_as_perceiver_does(tmp_path: Path) -> None:
-    model = built("PerceiverForImageClassificationLearned", {**PERCEIVER, "d_model": 64, "image_size": 8, "num_labels": 3})
+    model = built(
+        "PerceiverForImageClassificationLearned", {**PERCEIVER, "d_model": 64, "image_size": 8, "num_labels": 3}
+    )
     source = saved(model, tmp_path / "source")
     posembed.resize_checkpoint(source, tmp_path / "out", image_size=12, method="bicubic")
     new, pixels = reloaded(model, tmp_path / "out"), image(12)
@@ -181,7 +183,9 @@ def test_positions_beside_the_pixels_are_resized_as_perceiver_does(tmp_path: Pat
 
 
 def test_a_perceiver_of_texts_answers_old_texts_as_before(tmp_path: Path) -> None:
-    model = built("PerceiverForMaskedLM", {**PERCEIVER, "d_model": 32, "max_position_embeddings": 24, "vocab_size": 100})
+    model = built(
+        "PerceiverForMaskedLM", {**PERCEIVER, "d_model": 32, "max_position_embeddings": 24, "vocab_size": 100}
+    )
     source = saved(model, tmp_path / "source")
     posembed.resize_checkpoint(source, tmp_path / "out", length=40)
     new, ids = reloaded(model, tmp_path / "out"), torch.arange(20)[None]

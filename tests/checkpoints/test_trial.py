@@ -115,7 +115,7 @@ def test_frames_and_times_are_not_tokens_of_text(tmp_path: Path) -> None:
         "patchtst": (
             {"context_length": 32, "d_model": 16, "positional_encoding_type": "random"},
             "position_enc",
-            "takes no text",
+            "pass --frames",
         ),
     }
     for family, (settings, key, reason) in cases.items():

@@ -59,7 +59,7 @@ ROLES = (
     Role(AREA, IMAGE_AXES, in_patches=True),
     Role(re.compile(r"^window_sizes?$|background_size$"), IMAGE_AXES),
     Role(re.compile(r"^num_frames$|^num_image_with_embedding$"), ("time",)),
-    Role(re.compile(r"^max_length$"), ("time",), in_patches=True),
+    Role(re.compile(r"^(max|context)_length$"), ("time",), in_patches=True),
     Role(re.compile(r"^num_mel_bins$"), ("frequency",)),
     Role(re.compile(r"^max_2d_position_embeddings$"), ("coordinate",)),
     Role(re.compile(r"^(position_embedding_size|seq_len|max_num_patches)$"), ("number",), in_patches=True),
@@ -160,7 +160,9 @@ class Part:
 def role_of(field: ConfigField, name: str, around: Config) -> Role | None:
     """Returns what a field measures for a table, or None if it is the length of a text or unknown. name: the table's
     name. around: the section of the config with the field."""
-    in_patches = pair(around.get("patch_size")) is not None or "patch_embed_hidden_size" in around
+    in_patches = pair(around.get("patch_size")) is not None or bool(
+        {"patch_embed_hidden_size", "patch_length"} & set(around)
+    )
     for role in ROLES:
         if role.field.search(field.path[-1]) and role.table.search(name) and in_patches >= role.in_patches:
             return role
@@ -278,6 +280,8 @@ def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iter
         steps = [tube[0] if isinstance(tube, list | tuple) else tube for tube in tubes if tube]
         stride = around.get(f"{names[0]}_stride")
         ways = [(step, step) for step in steps if type(step) is int]
+        series = around.get("patch_length"), around.get("patch_stride")  # of PatchTST
+        ways += [series] if type(series[0]) is type(series[1]) is int else []
         ways += [(patch[0], stride)] if patch and type(stride) is int else []
         for kernel, step in (*ways, (1, 1)):
             yield (Cells(field, 0, kernel, step),)

@@ -72,7 +72,8 @@ class Target:
         before, after = (" x ".join(str(axis.size) for axis in each.axes) for each in (layout, change.layout))
         if self.of_window:
             return before, after, "cells of a window"
-        kinds = {"time": "frames", "bucket": "buckets"}
+        of_frames = self.field is not None and "frames" in self.field.path[-1]
+        kinds = {"time": "frames" if of_frames else "time steps", "bucket": "buckets"}
         image = set(names) & set(IMAGE_AXES)
         unit = (
             "patches"

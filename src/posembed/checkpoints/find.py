@@ -13,7 +13,7 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from posembed.checkpoints.axes import Response
 from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors, pair, section
@@ -25,7 +25,7 @@ from posembed.checkpoints.layouts import (
     known_tables,
     read_by_model,
 )
-from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
+from posembed.checkpoints.patterns import looks_sinusoidal, looks_standardised, recomputed
 from posembed.checkpoints.rebuild import (
     Shape,
     build_on_meta,
@@ -260,7 +260,7 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if rows.is_meta:
         raise CheckpointError(f"{table.key}: on the meta device, without values; load the weights before the resize")
     cells = layout.split(rows)[1] if layout.axes else rows
-    if rows.is_floating_point() and not any(axis.relative for axis in layout.axes) and looks_sinusoidal(cells):
+    if rows.is_floating_point() and not any(axis.relative for axis in layout.axes) and is_fixed(rows, cells):
         unknown = recomputed(rows, layout, layout, table.length) is None
         table = replace(table, kind="sinusoidal", doubt=table.doubt or (UNKNOWN_FORMULA if unknown else ""))
     if layout.axes:
@@ -278,6 +278,10 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if relative := relative or next(same_length, ""):
         return table.doubted(f"the model also has relative positions of its length ({relative})")
     return table
+
+
+def is_fixed(rows: Tensor, cells: Tensor) -> bool:
+    return looks_sinusoidal(cells) or looks_standardised(rows)
 
 
 def relative_type(config: Config) -> str:

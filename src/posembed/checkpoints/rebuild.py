@@ -27,7 +27,8 @@ from posembed.tables.families import FieldPath
 
 LENGTH_LIKE = re.compile(r"pos|len|ctx|context|frames|block_size|image_size|img_size|input_size|resolution|grid_size")
 OTHER_SIZES = re.compile(
-    r"token|vocab|feats|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope"
+    r"token|vocab|feats|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope|"
+    r"patch_length"
 )
 # Fields that give the number of cells of a square grid, and fields of sizes that are no lengths of a text.
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")

@@ -140,6 +140,8 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     if "is_longer" in accepted and type(bins) is int:  # CLAP folds a spectrogram into a square image
         texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
         yield {**texts, "input_features": torch.randn(1, 1, SHORT_SOUND, bins), "is_longer": torch.tensor([[False]])}
+    if "past_values" in accepted:  # a series of times
+        yield {"past_values": torch.randn(1, config.context_length, config.num_input_channels)}
     largest = getattr(config, "max_2d_position_embeddings", None)
     if "bbox" in accepted and type(largest) is int:
         inputs = text_inputs(model, SHORT_TEXT)
