@@ -62,6 +62,11 @@ NOT_TABLES: Mapping[str, str] = {
 }  # fmt: skip
 # Settings of types that cannot be built without them.
 NEEDED: Mapping[str, Mapping[str, Any]] = {
+    **dict.fromkeys(("autoformer", "informer", "time_series_transformer"), {"prediction_length": 4}),
+    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral"), {"head_dim": 32}),
+    **dict.fromkeys(("musicgen", "musicgen_melody"), {"dropout": 0.0, "layerdrop": 0.0}),
+    **dict.fromkeys(("t5gemma2_text", "t5gemma2_encoder", "t5gemma2_decoder"), {"dropout_rate": 0.0}),
+    "nemotron": {"num_key_value_heads": 48},
     "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
     "pix2struct_text_model": {"initializer_range": 0.02},
     "qwen3_omni_moe_talker_text": {"shared_expert_intermediate_size": 64},
