@@ -149,9 +149,11 @@ def page(library: str, results: list[dict[str, Any]], missing: list[str]) -> lis
 
 
 def needs(result: dict[str, Any]) -> dict[str, Any]:
-    """Returns a result with the tables left out that need no resize, as inspect says of them."""
+    """Returns a result with the tables left out that need no resize, as inspect or a refusal says of them."""
     inspected, keys = result.get("inspect", {}), result.get("keys", {})
     unneeded = {name for name in result.get("tables", {}) if "needs no resize" in inspected.get(keys.get(name), "")}
+    refusals = [call for call in result.get("calls", ()) if "needs no resize" in call.get("why", "")]
+    unneeded |= {name for call in refusals if call["outcome"] == "refused" for name in call["tables"]}
     if not unneeded:
         return result
     calls = [call for call in result["calls"] if not set(call["tables"]) <= unneeded]

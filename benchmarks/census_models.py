@@ -53,6 +53,7 @@ NOT_TABLES: Mapping[str, str] = {
     r"shared_image_embedding|gaussian": "the random frequencies of a Fourier encoding",
     r"rel_ln_clip|gru_rel_pos|positional_embedding\.gate": "one factor for all positions",
     r"no_memory|occlusion|cls_position|class_pos|pos_cls": "one row, not one for each position",
+    r"pos_enc_project|positional_encoder\.projector": "a linear layer over coordinates",
     r"distogram|dist_bin|pae_|pde_|plddt|rel_pos\.embed": "a linear layer over features of a protein",
     r"expert_bias|dt_bias|e_score|logit_bias|gate_bias|dense_bias|\.[qv]_bias$": "no positions",
     r"cpb_mlp|continuous_position|pos_mlp": "a small network of the distance: nothing is stored for each position",

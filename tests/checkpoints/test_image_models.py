@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import posembed
-from posembed import Axis, CheckpointError, TableLayout, resize_table
+from posembed import Axis, TableLayout, resize_table
 from posembed.checkpoints.edit import plan_edit
 from posembed.checkpoints.live import timm_settings
 from timm_peer import vision_transformer
@@ -196,8 +196,9 @@ def test_a_perceiver_of_texts_answers_old_texts_as_before(tmp_path: Path) -> Non
 SAM3 = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
         "pretrain_image_size": 64, "image_size": 192, "patch_size": 16, "window_size": 4,
         "global_attn_indexes": [1]}  # fmt: skip
-DONUT = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [1], "num_heads": [1], "window_size": 4,
-         "use_absolute_embeddings": True}  # fmt: skip
+GIT = {**TEXT, "num_image_with_embedding": 3, "vision_config": {**SMALL, "image_size": 32, "patch_size": 8}}
+SWIN = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [1], "num_heads": [1], "window_size": 4}
+DONUT = {**SWIN, "use_absolute_embeddings": True}
 SAM2 = {"hidden_size": 8, "image_size": [128, 128], "blocks_per_stage": [1, 2], "embed_dim_per_stage": [8, 16],
         "num_attention_heads_per_stage": [1, 1], "global_attention_blocks": [], "num_query_pool_stages": 1,
         "window_positional_embedding_background_size": [3, 3], "window_size_per_stage": [4, 2]}  # fmt: skip
@@ -206,10 +207,15 @@ SAM2 = {"hidden_size": 8, "image_size": [128, 128], "blocks_per_stage": [1, 2], 
 @pytest.mark.parametrize(
     ("name", "file", "config", "size", "reason"),
     [
+        ("SwinModel", "", SWIN, {"image_size": 64, "window": 8},
+         "no table of this model depends on .*Write the image size 64 .*, and then pass --window 8 alone"),
+        ("SwinModel", "", {**SWIN, "use_absolute_embeddings": True}, {"image_size": (64, 64), "window": 8},
+         "First pass --image-size 64x64 alone, which resizes embeddings.p.* Then pass --window 8 alone"),
+        ("GitModel", "", GIT, {"frames": 6}, "num_image_with_embedding gives their number, and a resize adds"),
         ("Sam3ViTModel", "sam3.modeling_sam3", SAM3, {"image_size": 128}, "side by side .* so it needs no resize"),
         ("DonutSwinModel", "donut.modeling_donut_swin", DONUT, {"image_size": 64},
          r"1 row besides its 8 x 8 cells.*no run shows what they are: DonutSwinModel: .*\(64\) must match"),
-        ("Sam2HieraDetModel", "sam2.modeling_sam2", SAM2, {"image_size": 256}, r"no image size changes them; pass --grid"),
+        ("Sam2HieraDetModel", "sam2.modeling_sam2", SAM2, {"image_size": 256}, "no image size changes them; pass"),
         ("Sam2HieraDetModel", "sam2.modeling_sam2", SAM2, {"grid": (6, 6), "table": "pos_embed_window"},
          "reads larger images with the same rows, so it needs no resize"),
     ],

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from posembed.checkpoints.blocks import READ_BLOCKS, block_target, of_blocks, refuse_other_blocks, table_of_blocks
 from posembed.checkpoints.buckets import bucket_target, read_buckets
-from posembed.checkpoints.choose import FRAMES, POSITIONS, WINDOW, Target, axis_target, grid_target, line_target
+from posembed.checkpoints.choose import FRAMES, IMAGE, POSITIONS, WINDOW, Target, axis_target, grid_target, line_target
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
 from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
@@ -106,6 +106,8 @@ def plan_edit(
     The sizes, the method, the table and the errors are the same as for ``resize_checkpoint``. found: the tables, if the
     caller has already found them.
     """
+    if window is not None and image_size is not None:
+        refuse_both(found or find_tables(config, tensors), image_size, window)
     if sum(size is not None for size in (length, image_size, grid, window, frames, buckets)) != 1:
         raise ArgumentError(
             "expected one of --length, --image-size, --grid, --window, --frames and --buckets (length=, image_size=, "
@@ -159,6 +161,22 @@ def plan_edit(
         paths = (change.table.parameter.split(".") for change in target.changes)
         sides = frozenset().union(*(BOTH.intersection(path) or BOTH for path in paths))
     return Edit(target, tables, (*buffers, *removed), new_config, sides, fields, checks)
+
+
+def refuse_both(found: Found, image_size: Size | int, window: Size | int) -> None:
+    """Refuses a window together with an image size, and says in which order to pass them."""
+    image, side = (str(size) if isinstance(size, int) else "x".join(map(str, size)) for size in (image_size, window))
+    both = "--window and --image-size (window=..., image_size=...) are two resizes"
+    window_alone = f"pass --window {side} alone"
+    if tables := [table.key for table in found.understood if IMAGE.fields(table)]:
+        raise ArgumentError(
+            f"{both}. First pass --image-size {image} alone, which resizes {tables[0]}. Then {window_alone}, with the "
+            "result as the checkpoint: no window may be larger than its map"
+        )
+    raise ArgumentError(
+        f"{both}, and no table of this model depends on the size of images. Write the image size {image} into "
+        f"config.json, and then {window_alone}"
+    )
 
 
 def without_full_windows(old_model: nn.Module, new_model: nn.Module, target: Target) -> Target:

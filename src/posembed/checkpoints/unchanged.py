@@ -39,6 +39,11 @@ MEANINGS = (
         "image size changes them, {no_need}, and ratios have no order",
     ),
     (
+        re.compile(r"(^|\.)img_temporal_embedding\.\d+$"),  # GIT
+        "each such tensor is the row of one image of a video. num_image_with_embedding gives their number, and a "
+        "resize adds no tensors to a file, so keep the number of images",
+    ),
+    (
         re.compile(r"(^|\.)memory_temporal_positional_encoding$"),  # SAM 2
         "{unchanged}: its rows stand for the frames that the model remembers (num_maskmem), and the last row for "
         "frames with prompts. A video of any length reads the same rows, {no_need}",
@@ -62,11 +67,12 @@ def needs_no_resize(doubt: str) -> bool:
 
 def other_tables(shapes: dict[str, Shape], changing: Iterable[str]) -> list[str]:
     """Returns the names of tensors that have a table's name, but neither the shape of rows nor a size that changes."""
-    return [
-        name
-        for name, shape in shapes.items()
-        if name not in changing and is_table_name(name) and len(shape) > 3 and sum(size > 1 for size in shape) > 1
-    ]
+
+    def is_table(name: str, shape: Shape) -> bool:
+        named = is_table_name(name) and len(shape) > 3 and sum(size > 1 for size in shape) > 1
+        return named or any(pattern.search(name) and len(shape) > 2 for pattern, _ in MEANINGS)
+
+    return [name for name, shape in shapes.items() if name not in changing and is_table(name, shape)]
 
 
 def reads_larger_images(model: nn.Module, name: str) -> bool:

@@ -19,6 +19,7 @@ from posembed.checkpoints.rebuild import LAYERS, class_of, is_of_timm, last_line
 from posembed.tables.layout import TableLayout
 
 FEW = 2  # layers, heads
+FEW_FRAMES = 4  # of a video, if no changed table depends on their number
 FEW_TOKENS = 1024  # rows of a vocabulary
 # Cells along an axis, before and after, of copies whose true size would take too long. Some models have blocks of 8.
 FEW_CELLS = (12, 16), (16, 32)
@@ -140,6 +141,10 @@ def copies(
         settings = [halved(field, value) for field, value in target.values.items()]
     elif not of_timm and (few is not None or has_many_cells(target)):
         settings = [given for field in target.values if (given := smaller(table, field, few or FEW_CELLS[0]))]
+    frames = getattr(cast(Any, models[0]).config, "num_frames", None)
+    sized = {field.path[-1] for change in target.changes for field in change.table.fields}
+    if type(frames) is int and frames > FEW_FRAMES and "num_frames" not in sized:
+        settings.append([(ConfigField(("num_frames",), frames), FEW_FRAMES)] * 2)
     known = {given[0][0]: given for given in settings}
     for field, value in target.values.items():
         if field.path[-1] == PRETRAINED:  # SegGPT takes images of its image_size alone
