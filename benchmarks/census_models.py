@@ -63,10 +63,10 @@ NOT_TABLES: Mapping[str, str] = {
 }  # fmt: skip
 # Settings of types that cannot be built without them.
 NEEDED: Mapping[str, Mapping[str, Any]] = {
-    **dict.fromkeys(("autoformer", "informer", "time_series_transformer"), {"prediction_length": 4}),
-    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral"), {"head_dim": 32}),
-    **dict.fromkeys(("musicgen", "musicgen_melody"), {"dropout": 0.0, "layerdrop": 0.0}),
-    **dict.fromkeys(("t5gemma2_text", "t5gemma2_encoder", "t5gemma2_decoder"), {"dropout_rate": 0.0}),
+    **{name: {"prediction_length": 4} for name in ("autoformer", "informer", "time_series_transformer")},
+    **{name: {"head_dim": 32} for name in ("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral")},
+    **{name: {"dropout": 0.0, "layerdrop": 0.0} for name in ("musicgen", "musicgen_melody")},
+    **{name: {"dropout_rate": 0.0} for name in ("t5gemma2_text", "t5gemma2_decoder")},
     "nemotron": {"num_key_value_heads": 48},
     "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
     "pix2struct_text_model": {"initializer_range": 0.02},

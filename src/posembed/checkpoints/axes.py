@@ -280,8 +280,8 @@ def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iter
         steps = [tube[0] if isinstance(tube, list | tuple) else tube for tube in tubes if tube]
         stride = around.get(f"{names[0]}_stride")
         ways = [(step, step) for step in steps if type(step) is int]
-        series = around.get("patch_length"), around.get("patch_stride")  # of PatchTST
-        ways += [series] if type(series[0]) is type(series[1]) is int else []
+        length, step = around.get("patch_length"), around.get("patch_stride")  # of PatchTST
+        ways += [(length, step)] if type(length) is int and type(step) is int else []
         ways += [(patch[0], stride)] if patch and type(stride) is int else []
         for kernel, step in (*ways, (1, 1)):
             yield (Cells(field, 0, kernel, step),)

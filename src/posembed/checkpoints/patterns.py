@@ -102,7 +102,8 @@ def standardised(length: int, dim: int, among: int) -> Tensor:
 
 def looks_standardised(table: Tensor) -> bool:
     """Returns whether a table (N, D) is a sinusoid that is standardised as a whole, as PatchTST's is."""
-    return len(table) > 1 and not table.shape[1] % 2 and is_close(standardised(*table.shape, len(table)), table.cpu())
+    rows, dim = table.shape
+    return rows > 1 and not dim % 2 and is_close(standardised(rows, dim, rows), table.cpu())
 
 
 def looks_sinusoidal(table: Tensor) -> bool:
