@@ -65,7 +65,6 @@ NOT_TABLES: Mapping[str, str] = {
 NEEDED: Mapping[str, Mapping[str, Any]] = {
     **{name: {"prediction_length": 4} for name in ("autoformer", "informer", "time_series_transformer")},
     **{name: {"head_dim": 32} for name in ("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral")},
-    **{name: {"dropout": 0.0, "layerdrop": 0.0} for name in ("musicgen", "musicgen_melody")},
     **{name: {"dropout_rate": 0.0} for name in ("t5gemma2_text", "t5gemma2_decoder")},
     "nemotron": {"num_key_value_heads": 48},
     "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
@@ -212,7 +211,7 @@ def shrink(config: Any, level: int) -> None:
     for _, part in sections(config):
         for name, value in list(vars(part).items()):
             if name.endswith("separable_out_channel"):  # Phi-4's convolutions
-                part.depthwise_separable_out_channel = part.hidden_size * part.depthwise_multiplier
+                part.depthwise_separable_out_channel = part.ext_pw_out_channel = part.hidden_size
             elif name == "depths" and isinstance(value, list | tuple):
                 setattr(part, name, type(value)(min(each, FEW_LAYERS) for each in value))
             elif "expert" in name and type(value) is int:
