@@ -144,6 +144,19 @@ def test_padding_changes_nothing(name: str) -> None:
             assert torch.allclose(got[row : row + 1, text], want, atol=3e-5), (encoding, row)
 
 
+@pytest.mark.parametrize("encoding", ["learned-averaged-far", "alibi+logn"])
+def test_logits_grow_with_what_a_layer_s_own_window_shows(encoding: str) -> None:
+    model = made.tiny("gpt_neo", attention_types=[[["local"], made.LAYERS]], window_size=10)
+    replace_positions(model, encoding, max_len=8)
+    ids = made.inputs("gpt_neo", length=30)["input_ids"]
+    of_layers = outputs(model, input_ids=ids)
+    cache = hf.DynamicCache()
+    parts = [outputs(model, input_ids=part, past_key_values=cache) for part in ids.split((11, 1, 18), dim=1)]
+    assert torch.allclose(of_layers, torch.cat(parts, dim=1), atol=3e-5)
+    model.transformer.wpe.encoding.window = 10
+    assert torch.allclose(of_layers, outputs(model, input_ids=ids), atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt", "bert", "roberta", "electra", "distilbert"])
 def test_a_text_may_be_longer_than_the_old_table(name: str) -> None:
     model = replaced(name, "alibi")

@@ -200,5 +200,25 @@ def test_bad_sizes_are_refused() -> None:
         AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, log_length=2.5)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"log_power must be a number above 0; got 0"):
         AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, log_length=2, log_power=0)
-    with pytest.raises(ArgumentError, match=r"max_slope must be at most 0.*got 0.5"):
+    with pytest.raises(ArgumentError, match=r"max_slope must be a number from -1,000,000 to 0.*got 0.5"):
         AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, max_slope=0.5)
+
+
+@pytest.mark.parametrize("name", ["max_len", "dim", "heads", "heads_without", "log_length", "log_power", "max_slope"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1e39, "4", 4.5, torch.tensor(0.5), [1]])
+def test_no_argument_of_another_kind_goes_through(name: str, value: object) -> None:
+    if (name, value) == ("log_power", 4.5):
+        return
+    given: dict[str, object] = {"max_len": 8, "dim": 8, "heads": 2, "log_length": 3, name: value}
+    with pytest.raises(ArgumentError, match=rf"{name}.*got"):
+        AveragedPositionalEmbedding(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("max_slope", [0.0, -2.0, -1e6])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_no_slope_and_no_distance_makes_a_bias_that_is_no_number(max_slope: float, dtype: torch.dtype) -> None:
+    layer = AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, max_slope=max_slope).to(dtype)
+    bias = layer.in_layer(lambda rows: rows.repeat(1, 2))
+    values = bias.at_scores(torch.tensor([7, 8, 9, 2**40, 2**62]), torch.tensor([0]))
+    assert values.isfinite().all()
+    assert (values[0, 2:] <= values[0, 1]).all()

@@ -153,3 +153,20 @@ def test_logits_grow_with_the_logarithm_of_what_is_seen(
     assert torch.equal(scaled[:, :, :shown], q[:, :, :shown])
     y = attend(scaled, k, v, None, causal=True, window=window)
     assert torch.equal(attend(q, k, v, None, causal=True, window=window)[:, :, :shown], y[:, :, :shown])
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_factor_is_as_accurate_as_the_queries(default: torch.dtype, dtype: torch.dtype) -> None:
+    seen = torch.tensor([4, 5, 1001, 10**6 + 1])
+    expected = torch.tensor([max(1.0, math.log(n) / math.log(4)) ** 0.5 for n in seen.tolist()], dtype=torch.float64)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        scaled = scale_by_log_length(torch.ones(1, 1, 4, 1, dtype=dtype), seen, 4, None, None, 0.5)
+    finally:
+        torch.set_default_dtype(before)
+    assert scaled.dtype == dtype
+    torch.testing.assert_close(
+        scaled.flatten().double(), expected, atol=0, rtol=4 * torch.finfo(dtype).eps, check_dtype=False
+    )

@@ -62,7 +62,7 @@ def attention_with_positions(
     scaling = query.size(-1) ** -0.5 if scaling is None else scaling
     of_module = getattr(module, "scaling", scaling)  # OPT has already multiplied its queries by it
     applied = of_module / scaling if isinstance(of_module, float) else 1.0
-    query, key, scaling = tokens.queries_and_keys(query, key, project, scaling, applied)
+    query, key, scaling = tokens.queries_and_keys(query, key, project, scaling, applied=applied, window=window)
     mask = tokens.mask(attention_mask, query, key, project, causal=causal, window=window)
     attended, _ = sdpa_attention_forward(
         module, query, key, value, mask, dropout=dropout, scaling=scaling, is_causal=causal, **kwargs

@@ -163,11 +163,20 @@ class ForwardPass(Positions):
         return rows.to(dtype)
 
     def queries_and_keys(
-        self, q: Tensor, k: Tensor, project: Project, scaling: float, applied: float = 1.0
+        self,
+        q: Tensor,
+        k: Tensor,
+        project: Project,
+        scaling: float,
+        *,
+        applied: float = 1.0,
+        window: int | None = None,
     ) -> tuple[Tensor, Tensor, float]:
         """Applies position to q (B, H, Lq, d) and k (B, Hk, Lk, d). Returns both and the scale of their products.
 
-        ``applied``: the factor that the model has already multiplied its queries by.
+        Args:
+            applied: the factor that the model has already multiplied its queries by.
+            window: the window of this layer, in addition to the encoding's.
         """
         if applied != 1 and acts_on_queries(self.encoding):
             q, scaling = q / applied, scaling * applied
@@ -182,7 +191,7 @@ class ForwardPass(Positions):
             k = k + _as_heads(for_keys.chunk(2, dim=-1)[1], k)
         width = q.size(-1)
         q, k = self.encoding.at_queries_keys(q, k, q_positions, k_positions, text_length=self.text_length)
-        return self.scale(q), k, scaling * math.sqrt(width / q.size(-1))
+        return self.scale(q, window), k, scaling * math.sqrt(width / q.size(-1))
 
     def mask(
         self, given: Tensor | None, q: Tensor, k: Tensor, project: Project, *, causal: bool, window: int | None = None

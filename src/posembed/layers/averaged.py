@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 
 FITTED_FROM = 4
 """The first distance used for fitting the line; nearer distances are excluded."""
+STEEPEST = -1e6
+"""The steepest slope that ``max_slope`` may ask for. Infinite ones would make NaN."""
+
+
+def is_number(value: object) -> bool:
+    """Returns False for strings and tensors, which a saved model would lose."""
+    return isinstance(value, Real)
 
 
 def mean_logits_by_distance(
@@ -113,7 +121,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
 
     Raises:
         ArgumentError: fewer than 8 rows, a width that is not a multiple of ``heads``, no head with position, a
-            ``log_length`` below 2, a ``log_power`` of 0 or less, or a ``max_slope`` above 0.
+            ``log_length`` below 2, a ``log_power`` of 0 or less, or a ``max_slope`` above 0 or below -1e6.
 
     Examples:
         >>> import torch
@@ -140,12 +148,14 @@ class AveragedPositionalEmbedding(PositionEncoding):
         max_slope: float = 0.0,
     ) -> None:
         super().__init__()
+        require_divisible(dim, heads)
         heads_without = min(1, heads - 1) if heads_without is None else heads_without
+        require_whole(max_len, "max_len")
+        require_whole(heads_without, "heads_without")
         if max_len < 2 * FITTED_FROM:
             raise ArgumentError(
                 f"max_len must be at least {2 * FITTED_FROM}, so that a line can be fitted; got {max_len}"
             )
-        require_divisible(dim, heads)
         if not 0 <= heads_without < heads:
             raise ArgumentError(
                 f"heads_without must be 0 to {heads - 1}, so that at least one head has position; got {heads_without}"
@@ -157,12 +167,15 @@ class AveragedPositionalEmbedding(PositionEncoding):
                     f"log_length must be at least 2, so that its logarithm is above 0; got {log_length}"
                 )
         self.max_len, self.dim, self.heads, self.heads_without, self.std = max_len, dim, heads, heads_without, std
-        if not 0 < log_power < math.inf:
-            raise ArgumentError(f"log_power must be a number above 0; got {log_power}")
+        if not (is_number(log_power) and 0 < log_power < math.inf):
+            raise ArgumentError(f"log_power must be a number above 0; got {log_power!r}")
         self.log_length, self.log_heads = log_length, None if log_length is None else heads_without
         self.log_power = log_power
-        if not max_slope <= 0:
-            raise ArgumentError(f"max_slope must be at most 0, so that no line rises; got {max_slope}")
+        if not (is_number(max_slope) and STEEPEST <= max_slope <= 0):
+            raise ArgumentError(
+                f"max_slope must be a number from {STEEPEST:,.0f} to 0, so that no line rises or overflows; got "
+                f"{max_slope!r}"
+            )
         self.max_slope = max_slope
         self.weight = nn.Parameter(torch.empty(max_len, dim))
         self.reset_parameters()

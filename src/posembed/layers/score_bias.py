@@ -37,6 +37,8 @@ def in_full_precision(device: torch.device) -> torch.autocast:
 
 def require_divisible(dim: int, heads: int) -> None:
     """Raises ArgumentError unless the width is a multiple of the number of heads."""
+    require_whole(dim, "dim")
+    require_whole(heads, "heads")
     if heads < 1 or dim < 1 or dim % heads:
         raise ArgumentError(f"dim must be a multiple of heads, both at least 1; got {dim} and {heads}")
 

@@ -160,7 +160,10 @@ def scale_by_log_length(
     """
     if window is not None and window <= trained:
         return q
-    factor = torch.where(seen > trained, seen.clamp(min=trained, max=window).log() / math.log(trained), 1.0) ** power
+    seen = seen.clamp(min=trained, max=window)
+    # The logarithm of integers would have torch's default dtype, whatever the queries have.
+    seen_as_floats = seen.to(torch.promote_types(q.dtype, torch.float32))
+    factor = (seen_as_floats.log() / math.log(trained)).masked_fill(seen == trained, 1.0) ** power
     factor = factor if factor.dim() == 1 else factor.unsqueeze(1)
     if last_heads is not None:
         scaled = torch.arange(q.size(-3), device=q.device) >= q.size(-3) - last_heads

@@ -175,8 +175,11 @@ class Positions(ChecksCalls):
         q, k = self.encoding.at_queries_keys(q, k, self.q_positions, self.q_positions, text_length=self.text_length)
         return q, *self.cache.write(self._layer - 1, k, v)
 
-    def scale(self, q: Tensor) -> Tensor:
-        """Scales the queries that see more than ``log_length`` tokens, if the encoding sets it."""
+    def scale(self, q: Tensor, window: int | None = None) -> Tensor:
+        """Scales the queries that see more than ``log_length`` tokens, if the encoding sets it.
+
+        ``window`` is the window of this layer, in addition to the encoding's.
+        """
         trained = self.encoding.log_length
         if trained is None:
             return q
@@ -186,7 +189,9 @@ class Positions(ChecksCalls):
         else:
             seen = 1 + ranks[..., -1:] if self.texts is None else _longest(ranks, self.texts)
         encoding = self.encoding
-        return scale_by_log_length(q, seen, trained, encoding.window, encoding.log_heads, encoding.log_power)
+        if window is None or (encoding.window is not None and encoding.window < window):
+            window = encoding.window
+        return scale_by_log_length(q, seen, trained, window, encoding.log_heads, encoding.log_power)
 
     def scores(self, project: Project) -> Tensor | None:
         """Returns one layer's bias on the scores, without a mask: (H, Lq, Lk) or (B, H, Lq, Lk), or None."""

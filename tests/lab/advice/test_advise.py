@@ -215,7 +215,7 @@ def test_checkpoints() -> None:
     far = recommended(2048, Existing(None), far=True)
     assert far.recommendation.startswith("rope-")
     assert far.reasons[0].endswith("of the encodings that meet your other needs")  # no passkeys of RoPE's scalings
-    assert "whether it retrieves far tokens was not measured" in far.caveats
+    assert "whether it retrieves far tokens was not measured in these studies" in far.caveats
     images = recommend(needs_of(grid=(14, 14), longest_grid=(24, 24), checkpoint=Existing(196, (14, 14))), PUBLISHED)
     assert images.recommendation == "resize"
 

@@ -79,7 +79,7 @@ def of_study(chosen: Option, evidence: Evidence) -> list[str]:
     if needs.encoder and not needs.fixed:
         notes.append("this was measured in decoders: no study of encoders goes past its training length")
     if needs.far and chosen.found is None:
-        notes.append("whether it retrieves far tokens was not measured")
+        notes.append("whether it retrieves far tokens was not measured in these studies")
     elif needs.far and evidence.passkey is not None:
         measured, known = len(evidence.passkey.rows), len(evidence.known)
         notes.append(f"passkeys were measured for {measured} of {known} encodings: others may find far tokens too")

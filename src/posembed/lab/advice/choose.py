@@ -86,7 +86,7 @@ class Evidence:
             cannot = nowhere if study.has(each.name) else "it was not measured"
         elif cannot is None and self.needs.far and self.passkey is not None:
             if found is None:
-                cannot = "its passkeys were not measured"
+                cannot = "the passkey study has no result for it"
             elif found.value < FOUND:
                 cannot = f"it finds only {found.value:.0f}% of the passkeys"
         trained, share = study.value(each.name, study.train_length), self.needs.share(each.parameters)
