@@ -41,8 +41,8 @@ def built(name: str, config: dict[str, Any], file: str = "") -> Any:
 
 
 def mllama(tiles: int = 2) -> dict[str, Any]:
-    return {**SMALL, "num_global_layers": 1, "attention_heads": 4, "image_size": 56, "patch_size": 14,
-            "intermediate_layers_indices": [0, 1], "vision_output_dim": 96, "max_num_tiles": tiles,
+    return {**SMALL, "num_hidden_layers": 4, "num_global_layers": 1, "attention_heads": 4, "image_size": 56,
+            "patch_size": 14, "intermediate_layers_indices": [1, 3], "vision_output_dim": 96, "max_num_tiles": tiles,
             "supported_aspect_ratios": [[1, 1], [1, 2], [2, 1]]}  # fmt: skip
 
 

@@ -202,3 +202,11 @@ def test_inspect_says_what_the_tables_are(timm: Any, tmp_path: Path) -> None:
     assert axes["pos_embed"] == [("height", 4, False), ("width", 4, False)]
     assert axes["blocks.0.attn.rel_pos_w"] == [("width", 2, True)]  # a window
     assert axes["blocks.1.attn.rel_pos_w"] == [("width", 4, True)]  # the whole image
+
+
+def test_a_model_without_the_arguments_that_built_it_is_refused(timm: Any) -> None:
+    kind = vision_transformer().VisionTransformer
+    model = kind(img_size=32, patch_size=8, embed_dim=16, depth=1, num_heads=2, num_classes=3)
+    with pytest.raises(posembed.ArgumentError, match=r"Build it with timm\.create_model, .*or call its set_input_size"):
+        posembed.resize_model_(model, image_size=64)
+    assert model.pos_embed.shape == (1, 17, 16)

@@ -86,6 +86,12 @@ def resize_model_(
         return resize_transformers_(model, table=table, **size)
     if is_built_by_timm(model) and layout is None and isinstance(table, str | None):
         return resize_timm_(model, table=table, **size)
+    if layout is None and length is None and type(model).__module__.startswith("timm.models."):
+        own = ", or call its set_input_size" if hasattr(model, "set_input_size") else ""
+        raise ArgumentError(
+            f"this {type(model).__name__} of timm does not know the arguments that built it. Build it with "
+            f"timm.create_model, load the weights into it with load_state_dict, and resize that model{own}"
+        )
     edit, attributes = plan_own(model, table=table, layout=layout, **size)
     for key, values in edit.tensors.items():
         if values is not None:

@@ -29,6 +29,7 @@ MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image:
 TOLERANCE = 1e-4
 SILENT = 1e-6  # initial weights below this let nothing through
 LOUDER = 10  # the factor by which initial weights are multiplied
+LAYER_NUMBERS = "intermediate_layers_indices"  # of Mllama, which returns the outputs of these layers
 PRETRAINED = "pretrain_image_size"
 HEADS = re.compile(r"heads$|^n_head$")
 FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
@@ -117,11 +118,19 @@ def make_small(config: Any, *, narrow: bool, few_layers: bool = True) -> None:
             most = FEW_TOKENS - name.endswith("_token_id")
         if value > most:
             setattr(config, name, most)
+    if few_layers and isinstance(numbers_of := getattr(config, LAYER_NUMBERS, None), list | tuple):
+        setattr(config, LAYER_NUMBERS, [min(number, FEW - 1) for number in numbers_of])
     if isinstance(getattr(config, "mask_ratio", None), float):
         config.mask_ratio = 0.0  # MAE's encoder drops most patches
-    for inner in list(vars(config).values()):
+    before = getattr(getattr(config, "text_config", None), "hidden_size", None)
+    for name, inner in list(vars(config).items()):
         if isinstance(inner, PretrainedConfig):
             make_small(inner, narrow=narrow, few_layers=few_layers)
+            if name == "vision_config" and few_layers and isinstance(inner.to_dict().get("depths"), list | tuple):
+                inner.depths = [min(depth, FEW) for depth in inner.depths]
+    images = getattr(config, "vision_config", None)
+    if before is not None and getattr(images, "projection_dim", None) == before:  # Florence-2 makes tokens of images
+        cast(Any, images).projection_dim = config.text_config.hidden_size
 
 
 def copies(
