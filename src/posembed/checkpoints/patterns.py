@@ -96,14 +96,17 @@ def standardised(length: int, dim: int, among: int) -> Tensor:
 
     among: the number of these rows.
     """
-    table = sinusoidal_table(length, dim)
+    with torch.device("cpu"):
+        table = sinusoidal_table(length, dim)
     return (table - table[:among].mean()) / (10 * table[:among].std())
 
 
 def looks_standardised(table: Tensor) -> bool:
     """Returns whether a table (N, D) is a sinusoid that is standardised as a whole, as PatchTST's is."""
-    rows, dim = table.shape
-    return rows > 1 and not dim % 2 and is_close(standardised(rows, dim, rows), table.cpu())
+    (rows, dim), (mean, deviation) = table.shape, (float(table.float().mean()), float(table.float().std()))
+    if rows < 2 or dim % 2 or abs(mean) > TOLERANCE or abs(deviation - 0.1) > TOLERANCE:
+        return False
+    return is_close(standardised(rows, dim, rows), table.cpu())
 
 
 def looks_sinusoidal(table: Tensor) -> bool:
