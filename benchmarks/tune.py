@@ -1,31 +1,35 @@
-"""Fine-tuning all-MiniLM-L6-v2 from 512 to 2,048 positions on long articles, and its speed.
+"""Fine-tuning all-MiniLM-L6-v2 from 512 to 1,024 and 2,048 positions on long articles, and its speed.
 
     python benchmarks/tune.py --text wikitext-2
 
-The folder has WikiText-2's validation and test files. Measures windows per second, compared with the trainer of
-sentence-transformers, which computes the same loss on the same windows with the same model. Then does what
-``posembed tune original tuned-2048-all --length 2048`` does, and measures both models on texts of another kind, the
-source files of Python's standard library. A call that is interrupted continues from runs/tune. Writes
-benchmarks/results/tune.md.
+The folder has WikiText-2's validation and test files. For each length, does what ``posembed tune original tuned-2048
+--length 2048 --steps 40 --seeds 3`` does, and measures both models on texts of another kind, the source files of
+Python's standard library. Then measures windows per second, compared with the trainer of sentence-transformers, which
+computes the same loss on the same windows with the same model. A call that is interrupted continues from runs/tune.
+Writes benchmarks/results/tune.md after each part.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import math
 import os
+import pickle
 import shlex
 import statistics
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +40,7 @@ from torch import Tensor, nn
 from posembed.cli.console import Bar
 from posembed.evaluation.api import evaluate_checkpoints
 from posembed.evaluation.results import Evaluation
+from posembed.files import whole_or_absent, written_whole
 from posembed.report import evaluation as evaluation_report
 from posembed.report import tuning as tuning_report
 from posembed.tuning.draws import window_of
@@ -43,54 +48,97 @@ from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan, plan_tuning
 from posembed.tuning.sentences import Sentences, answer_loss
 from posembed.tuning.settings import TuneSettings
+from posembed.tuning.staging import Staging
 from posembed.tuning.texts import pieces_of_text
 from posembed.tuning.trainer import StepTrainer
 
-LENGTHS = (512, 2048)
+OLD, NEW = 512, (1024, 2048)
 RESULTS = Path(__file__).resolve().parent / "results" / "tune.md"
 WORK = Path("runs/tune")
 STDLIB = Path(sysconfig.get_path("stdlib"))
 BYTES_OF_A_LONG_FILE = 12_000
 STEPS_AT_ONCE = 3  # of each trainer, in turn; a step before them is not timed
 
+T = TypeVar("T")
+
+
+class Part(NamedTuple):
+    """What was measured at one new length. speeds: the seconds per window of each trainer in each round."""
+
+    tuned: Tuned
+    minutes: float
+    other: Evaluation | None = None
+    speeds: dict[str, list[float]] | None = None
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", type=Path, nargs="+", required=True, help="files, or a folder of files")
-    parser.add_argument("--length", type=int, default=LENGTHS[1])
-    parser.add_argument("--minutes", type=float, default=6.0, help="minutes of fine-tuning per seed, at the new length")
-    parser.add_argument("--steps", type=int, help="steps, instead of minutes")
+    parser.add_argument("--text", type=Path, nargs="+", required=True, help="files, or folders of files")
+    parser.add_argument("--length", type=int, nargs="+", default=NEW, help="the new lengths, each on its own")
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--train", default="all")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--other", type=int, default=60, help="maximum number of source files of Python")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each trainer is timed")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each trainer is timed; 0: not at all")
+    parser.add_argument("--dry-run", action="store_true", help="print the plans and the estimated times")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the page to write")
     given = parser.parse_args()
-    text = [path.resolve() for path in given.text]
-    WORK.mkdir(parents=True, exist_ok=True)
-    os.chdir(WORK)  # so that the checkpoints have short names
-    if not Path("original").exists():
-        copy_with_its_whole_table(Path("original"))
+    text, out, parts = [path.resolve() for path in given.text], given.out.resolve(), list[Part]()
+    words = shlex.join(Path(word).name if Path(word).exists() else word for word in sys.argv[1:])
     settings = TuneSettings(
-        length=given.length,
-        train=given.train,
-        minutes=None if given.steps else given.minutes,
-        steps=given.steps,
-        batch=given.batch,
-        seeds=given.seeds,
+        length=max(given.length), train=given.train, steps=given.steps, batch=given.batch, seeds=given.seeds
     )
-    name = f"tuned-{given.length}-{given.train}"
+    # One folder for all calls with the same settings. The checkpoints have short names in it.
+    key = hashlib.sha256(json.dumps([settings.to_dict(), *map(str, text), given.other]).encode()).hexdigest()[:8]
+    (WORK / key).mkdir(parents=True, exist_ok=True)
+    os.chdir(WORK / key)
+    if not Path("original").exists():
+        with whole_or_absent(Path("original")) as staging:
+            copy_with_its_whole_table(staging)
     write_other(Path("other"), given.other)
-    with Bar() as bar:
-        speeds = compared_speeds(text, replace(settings, minutes=None, anchor=0.0), given.rounds)
-        began = time.monotonic()
-        tuned = plan_tuning("original", name, text, settings).run(bar.update)
-        minutes = (time.monotonic() - began) / 60
-        lengths = [LENGTHS[0], given.length]
-        other = evaluate_checkpoints([name, "original"], "other", lengths=lengths, progress=bar.update)
-    words = [Path(word).name if Path(word).exists() else word for word in sys.argv[1:]]
-    RESULTS.write_text("\n".join(page(tuned, minutes, other, speeds, words)), encoding="utf-8")
-    print(RESULTS.read_text(encoding="utf-8"))
+    for length in given.length:
+        plan = partial(plan_tuning, "original", f"tuned-{length}", text, replace(settings, length=length))
+        if given.dry_run:
+            tune, timed = plan(), "" if given.rounds else " (not timed)"
+            print("\n".join(tuning_report.plan_words(tune, tune.estimate())), f"\nRounds: {given.rounds}{timed}.\n")
+            continue
+        with Bar(lines=True) as bar:
+            part = once(f"tuned-{length}.pickle", lambda plan=plan, bar=bar: fine_tuned(plan(), bar))
+            Staging.of(Path(f"tuned-{length}"), settings, {}).remove()
+            write(out, words, [*parts, part])
+            sources, lengths = [f"tuned-{length}", "original"], [OLD, length]
+            kept = {"results": "other.jsonl", "progress": bar.update}
+            part = part._replace(other=evaluate_checkpoints(sources, "other", lengths=lengths, **kept))
+            write(out, words, [*parts, part])
+            if given.rounds:
+                timed = replace(settings, length=length, anchor=0.0)
+                speeds = partial(compared_speeds, text, timed, given.rounds)
+                part = part._replace(speeds=once(f"speeds-{length}.pickle", speeds))
+        parts.append(part)
+        write(out, words, parts)
+    if parts:
+        print(out.read_text(encoding="utf-8"))
+
+
+def once(name: str, make: Callable[[], T]) -> T:
+    """Returns what an earlier call made, or else makes and keeps it."""
+    path = Path(name)
+    if not path.exists():
+        made = make()
+        with written_whole(path) as staging:
+            staging.write_bytes(pickle.dumps(made))
+    return pickle.loads(path.read_bytes())
+
+
+def fine_tuned(plan: TunePlan, bar: Bar) -> Part:
+    began = time.monotonic()
+    return Part(plan.run(bar.update), (time.monotonic() - began) / 60)
+
+
+def write(out: Path, words: str, parts: Sequence[Part]) -> None:
+    with written_whole(out) as staging:
+        staging.write_text("\n".join(page(words, parts)), encoding="utf-8")
 
 
 def write_other(folder: Path, most: int) -> None:
@@ -240,55 +288,54 @@ def their_steps(plan: TunePlan, objective: Sentences, folder: Path, *, dropout: 
 # --- the page ------------------------------------------------------------------------------------------------------
 
 
-def page(
-    tuned: Tuned, minutes: float, other: Evaluation, speeds: dict[str, list[float]], words: list[str]
-) -> Iterable[str]:
-    old, new = tuned.evaluation.lengths
-    yield f"# all-MiniLM-L6-v2, fine-tuned from {old:,} to {new:,} positions"
+def page(words: str, parts: Sequence[Part]) -> Iterable[str]:
+    yield "# all-MiniLM-L6-v2, fine-tuned on longer texts than it takes"
     yield ""
-    yield f"    python benchmarks/tune.py {shlex.join(words)}"
+    yield f"    python benchmarks/tune.py {words}"
     yield ""
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers"))
-    machine = f"{versions}; {os.cpu_count()} CPUs, {torch.get_num_threads()} threads."
-    yield f"{machine} The fine-tunings and their measurement took {minutes:.0f} minutes."
+    yield f"{versions}; {os.cpu_count()} CPUs, {torch.get_num_threads()} threads."
+    for part in parts:
+        yield from ("", f"## From {part.tuned.evaluation.lengths[0]:,} to {part.tuned.length:,} positions", "")
+        yield from of_part(part)
     yield ""
+
+
+def of_part(part: Part) -> Iterator[str]:
+    tuned, seeds = part.tuned, len(part.tuned.by_seed)
     yield " ".join(tuning_report.answer(tuned))
     for table in (*evaluation_report.tables(tuned.evaluation), *tuning_report.seeds_table(tuned)):
-        yield from ("", f"## {table.title}", "", *markdown(table, slice(None)))
+        yield from ("", f"### {table.title}", "", *markdown(table, slice(None)))
     yield ""
     yield f"- {evaluation_report.legend(tuned.evaluation)}"
     yield from (f"- {line}" for line in (*tuning_report.how(tuned), *tuned.evaluation.notes))
-    yield from ("", "## Texts of another kind", "")
-    yield "The same two models on the first tokens of source files of Python's standard library."
-    for table in evaluation_report.tables(other)[:2]:
-        yield from ("", f"### {table.title}", "", *markdown(table, slice(None)))
-    yield ""
-    yield from (f"- {note}" for note in other.notes)
-    yield from (
-        "",
-        "## Windows per second",
-        "",
-        "| trainer | windows/s (median) | posembed is faster by |",
-        "|---|---|---|",
-    )
+    yield f"- The last call, with what earlier calls had left to do, took {part.minutes:.0f} minutes for {seeds} seeds."
+    if part.other is not None:
+        yield from ("", f"### Texts of another kind, at {tuned.length:,} tokens", "")
+        yield "The first tokens of source files of Python's standard library, read by the model of the first seed."
+        yield " ".join(evaluation_report.answer(part.other))
+        for table in evaluation_report.tables(part.other)[:2]:
+            yield from ("", f"#### {table.title}", "", *markdown(table, slice(None)))
+        yield ""
+        yield from (f"- {note}" for note in part.other.notes)
+    if part.speeds is not None:
+        yield from ("", f"### Windows of {tuned.length:,} tokens per second", "", *of_speeds(tuned, part.speeds))
+
+
+def of_speeds(tuned: Tuned, speeds: Mapping[str, Sequence[float]]) -> Iterator[str]:
+    yield from ("| trainer | windows/s (median) | posembed is faster by |", "|---|---|---|")
     for name, seconds in speeds.items():
         ratios = [theirs / ours for theirs, ours in zip(seconds, speeds["posembed"], strict=True)]
-        by = (
-            f"{statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})"
-            if name != "posembed"
-            else ""
-        )
-        yield f"| {name} | {1 / statistics.median(seconds):.2f} | {by} |"
+        by = f"{statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})"
+        yield f"| {name} | {1 / statistics.median(seconds):.2f} | {by if name != 'posembed' else ''} |"
     yield ""
-    rounds = len(speeds["posembed"])
     yield (
-        f"Training all weights on windows of {new:,} tokens, {tuned.settings.batch} per step, with the softmax over "
-        f"the passages as the only loss. The trainers took turns, {rounds} times {STEPS_AT_ONCE} steps each; the range "
-        "is over these rounds. sentence-transformers tokenizes the windows in each step. posembed always turns dropout "
+        f"Training all weights, {tuned.settings.batch} windows per step, with the softmax over the passages as the "
+        f"only loss. The trainers took turns, {len(speeds['posembed'])} times {STEPS_AT_ONCE} steps each; the range is "
+        "over these rounds. sentence-transformers tokenizes the windows in each step. posembed always turns dropout "
         "off, and so does the second row; the third keeps the dropout of the model's config, as the library's examples "
         "do."
     )
-    yield ""
 
 
 if __name__ == "__main__":

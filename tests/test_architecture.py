@@ -96,7 +96,6 @@ MAY_WRITE = (
     "modelfiles/raw_files.py",
     "evaluation/results.py",
     "lab/cost/results.py",
-    "tuning/sentences.py",
     "tuning/staging.py",
 )
 

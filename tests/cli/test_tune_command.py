@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluated_models import save_encoder, write_texts
+from evaluated_models import save_encoder, write_collection, write_texts
 
 WORDS = ["tune", "model", "out", "--text", "text", "--device", "cpu"]
 HOW = [*WORDS, "--length", "128", "--steps", "2", "--batch", "2", "--passage", "8", "--query", "8"]
@@ -64,12 +64,28 @@ def test_the_answer_and_the_page(posembed, folder: Path) -> None:
     assert "report: rows.html" in printed.err
 
 
+def test_own_queries_measure_the_result(posembed, folder: Path) -> None:
+    write_collection(Path("mine"), documents=14, words=160)
+    words = ["tune", "model", "out", "--device", "cpu", "--length", "128", "--steps", "1", "--batch", "2"]
+    words += ["--passage", "8", "--query", "8", "--train", "rows"]
+    done = posembed("", *words)
+    assert (done.code, done.out) == (1, "")
+    assert "expected --text, --retrieval or both (for an image model, --images); got neither" in done.err
+    done = posembed("", *words, "--retrieval", "mine")
+    assert done.code == 0, done.err
+    assert "For these queries, use model, not fine-tuned" in " ".join(done.out.split())
+    assert "14 queries of your own, which were not trained on." in Path("out.html").read_text(encoding="utf-8")
+    assert json.loads(Path("out/posembed.json").read_text())["tunings"][0]["hashes"]["collection"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (WORDS, "length: expected the new length in tokens"),
         ([*HOW, "--train", "head"], "train: expected one of all, rows, table, lora; got 'head'"),
         ([*HOW, "--report", "text"], "the page text cannot be written"),
+        ([*HOW, "--images", "text"], "images: an image model is trained and measured on images only"),
+        ([*HOW, "--image-size", "96"], "image_size: expected either length or image_size; got both"),
         ([*HOW, "--minutes", "3"], "expected either minutes or steps; got both"),
     ],
 )

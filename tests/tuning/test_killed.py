@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,30 @@ def test_interruptions_leave_no_trace_in_the_weights(tmp_path: Path) -> None:
         assert error.endswith("make room, and repeat the command; it continues from .out.tune")
     assert "PyTorch cannot write a checkpoint there; the disk may be full" in errors[2]
     assert finished == "finished: the same weights and values as without an interruption, to the last bit"
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_killed_removal_leaves_the_folder_whole_or_absent(tmp_path: Path, number: int) -> None:
+    staging = Staging.of(tmp_path / "out", TuneSettings(length=64), {})
+    staging.open()
+    names = sorted([*(f"file-{number:04}" for number in range(600)), "settings.json"])
+    for name in names[:-1]:
+        (staging.path / name).touch()
+    child = os.fork()
+    if not child:
+        try:
+            staging.remove()
+        finally:
+            os._exit(0)
+    while staging.path.exists() and number:  # 0: perhaps before the removal begins
+        time.sleep(0.0002)
+    time.sleep(0.0005 * number)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    if staging.path.exists():
+        assert sorted(path.name for path in staging.path.iterdir()) == names
+    staging.refuse_other()
+    assert {path.name for path in tmp_path.iterdir()} <= {".out.tune"}
 
 
 def test_an_empty_folder_of_a_killed_run_is_no_other_run(tmp_path: Path) -> None:

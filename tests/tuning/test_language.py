@@ -280,7 +280,7 @@ class Half:
     ("own", "message"),
     [
         (3, "objective: expected a loss, a class with the methods of Objective, or None; got 3"),
-        (Half, r"Half has no tokens_once, plan, by_document, kept; derive it from posembed.tuning.language.Causal"),
+        (Half, r"Half has no windows_once, plan, by_document, kept; derive it from posembed.tuning.language.Causal"),
     ],
 )
 def test_what_is_no_objective(folder: Path, own: Any, message: str) -> None:

@@ -115,7 +115,10 @@ def test_the_loss_of_items_by_hand(objective: Sentences, folder: Path, length: i
         same = (bank.documents == window.document).expand_as(own)
         drawn = torch.randint(len(vectors), (ANCHORS,), generator=seeded(3, f"anchors {item}")).tolist()
         cosines = [float(embed(bank.ids[each]).detach() @ vectors[each]) for each in drawn]
-        expected.append(plain_answer_loss(scores.detach(), own, same) + 5 * (1 - math.fsum(cosines) / ANCHORS))
+        expected.append(
+            plain_answer_loss(scores.detach(), own, same)
+            + objective.settings.anchor * (1 - math.fsum(cosines) / ANCHORS)
+        )
     found = objective.loss(model, items, length=length, seed=3)
     assert found.item() == pytest.approx(math.fsum(expected) / 3, rel=1e-5)
     of_each = [objective.loss(model, [item], length=length, seed=3).item() for item in items]

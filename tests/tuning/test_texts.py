@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from evaluated_models import WORDS, save_tokenizer
 from posembed import DataError
-from posembed.tuning.texts import MOST_WINDOWS, Document, Texts, pieces_of_text, read_texts, split
+from posembed.tuning.texts import MOST_WINDOWS, Document, Texts, pieces_of_text, read_texts, split_documents
 
 
 @pytest.fixture(scope="module")
@@ -37,27 +37,27 @@ HOW: dict[str, Any] = {"width": 30, "around": 2, "fewest": 5, "held_out": 0.2, "
 
 def test_every_long_document_is_on_one_side(tokenizer: Any) -> None:
     long, short = documents(40, 50), documents(9, 12)
-    texts = split([*long, *short, *long[:5]], tokenizer, **HOW)
+    texts = split_documents([*long, *short, *long[:5]], tokenizer, **HOW)
     training, held_out = parts(texts)
     assert not training & held_out
     assert training | held_out == set(long)
     assert (len(held_out), set(texts.short)) == (8, set(short))
-    assert parts(split([*short, *reversed(long)], tokenizer, **HOW)) == (training, held_out)
-    assert parts(split(long, tokenizer, **{**HOW, "seed": 1}))[1] != held_out
-    assert len(parts(split(long, tokenizer, **{**HOW, "held_out": 0}))[1]) == 5
+    assert parts(split_documents([*short, *reversed(long)], tokenizer, **HOW)) == (training, held_out)
+    assert parts(split_documents(long, tokenizer, **{**HOW, "seed": 1}))[1] != held_out
+    assert len(parts(split_documents(long, tokenizer, **{**HOW, "held_out": 0}))[1]) == 5
 
 
 def test_documents_with_equal_tokens_count_once(tokenizer: Any) -> None:
     long, short = documents(20, 50), documents(9, 12)
     copies = [text.replace(" ", spaces) for text in (*long, *short) for spaces in (" ", "  ", "\n", " \t")]
-    texts = split(copies, tokenizer, **HOW)
+    texts = split_documents(copies, tokenizer, **HOW)
     ids = [tuple(document.ids.tolist()) for document in (*texts.training, *texts.held_out)]
     assert (len(ids), len(set(ids)), len(texts.short)) == (20, 20, 9)
-    assert split(copies[::-1], tokenizer, **HOW).sha256 == texts.sha256
+    assert split_documents(copies[::-1], tokenizer, **HOW).sha256 == texts.sha256
 
 
 def test_windows_cover_the_training_documents(tokenizer: Any) -> None:
-    texts = split(documents(12, 75), tokenizer, **HOW)
+    texts = split_documents(documents(12, 75), tokenizer, **HOW)
     for number, document in enumerate(texts.training):
         windows = [window for window in texts.windows if window.document == number]
         covered = {window.start + place for window in windows for place in range(30)}
@@ -79,11 +79,11 @@ def test_too_few_documents_are_refused(tokenizer: Any) -> None:
     with pytest.raises(
         DataError, match=r"at least 10 documents of 32 tokens, 5 to train on and 5 .* 9 of 12 documents"
     ):
-        split([*documents(9, 40), *documents(3, 20)], tokenizer, **HOW)
+        split_documents([*documents(9, 40), *documents(3, 20)], tokenizer, **HOW)
     with pytest.raises(DataError, match="the longest has 28; give more text or a smaller length"):
-        split(documents(7, 20), tokenizer, **HOW)
+        split_documents(documents(7, 20), tokenizer, **HOW)
     with pytest.raises(DataError, match="does not know most of this text"):
-        split([f"a{number} " * 40 for number in range(12)], tokenizer, **HOW)
+        split_documents([f"a{number} " * 40 for number in range(12)], tokenizer, **HOW)
 
 
 def test_pieces_of_text_have_the_tokens_of_their_spans(tokenizer: Any) -> None:

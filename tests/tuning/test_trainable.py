@@ -16,7 +16,7 @@ from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
 from posembed.tuning.settings import TuneSettings
-from posembed.tuning.trainable import NewRows, Trainable, keys_of, trainable
+from posembed.tuning.trainable import NewRows, Trainable, keys_of, rows_moved, trainable
 
 KEY = "embeddings.position_embeddings.weight"
 
@@ -151,3 +151,25 @@ def test_dropout_is_off_and_half_precision_returns(folder: Path, tmp_path: Path)
         found.model.embeddings.LayerNorm.weight += 0.5
     changed = found.changed(checkpoint)
     assert {key: value.dtype for key, value in changed.items()} == {"embeddings.LayerNorm.weight": torch.float16}
+
+
+def test_how_far_rows_moved(tmp_path: Path) -> None:
+    for name, positions in (("one", 70), ("other", 70), ("short", 9)):
+        save_encoder(tmp_path / name, positions=positions)
+    one, other, short = (open_checkpoint(tmp_path / name) for name in ("one", "other", "short"))
+    key = "embeddings.position_embeddings.weight"
+    before = values_of(one.tensors[key]).double()
+    after = before.clone()
+    after[9] *= 1.5
+    after[60:] = 0
+    from safetensors.torch import load_file, save_file
+
+    path = tmp_path / "other" / "model.safetensors"
+    save_file({**load_file(path), key: after.float()}, path, metadata={"format": "pt"})
+    other = open_checkpoint(tmp_path / "other")
+    each = rows_moved(one, other, most=70)
+    assert each == pytest.approx({row: 0.5 if row == 9 else float(row >= 60) for row in range(70)}, abs=1e-6)
+    blocks = rows_moved(one, other, most=7)
+    assert blocks == pytest.approx({5: 0.05, 15: 0, 25: 0, 35: 0, 45: 0, 55: 0, 65: 1}, abs=1e-6)
+    assert set(rows_moved(short, short).values()) == {0.0}
+    assert sum(rows_moved(short, short, most=4).values()) == 0

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,15 +19,17 @@ import torch
 from safetensors import safe_open
 
 import posembed
-from evaluated_models import save_encoder, write_texts
+from evaluated_models import SIZES, VOCABULARY, save_encoder, write_texts
 from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError
 from posembed.evaluation.runnable import open_runnable
 from posembed.evaluation.texts import encode
 from posembed.evaluation.ways import Encoder
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import tensor_sha256, values_of
+from posembed.report.tuning import seeds_table
+from posembed.statistics import estimate
 from posembed.tuning.result import Tuned, over_seeds
-from posembed.tuning.run import TunePlan, tune_checkpoint
+from posembed.tuning.run import TunePlan, plan_tuning, tune_checkpoint
 from posembed.tuning.sentences import Sentences
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import read_texts
@@ -152,6 +155,35 @@ def test_ctrl_c_and_the_same_call_end_with_the_same_bits(finished: Finished, fol
         assert hashes(out) == hashes(finished.folder / out)
     assert again.evaluation == finished.tuned.evaluation
     assert not Path(".out.tune").exists()
+
+
+def test_a_precision_in_the_environment_changes_nothing(
+    finished: Finished, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, which has no mixed precision here: accelerate would take it from the environment."""
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    tune(train="rows")
+    assert os.environ["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
+    shutil.move("out", "half")
+    tune(train="rows")
+    assert hashes("half") == hashes("out")
+
+
+def test_mpnet_whose_layers_also_have_relative_biases(folder: Path) -> None:
+    """The class of all-mpnet-base-v2."""
+    from transformers import MPNetConfig, MPNetModel
+
+    torch.manual_seed(0)
+    sizes = {**SIZES, "vocab_size": len(VOCABULARY), "max_position_embeddings": 66}  # two rows are reserved
+    MPNetModel(MPNetConfig(**sizes, pad_token_id=1)).save_pretrained("model")
+    tuned = tune(steps=1)
+    assert tuned.candidates[-1].name == "out"
+    before, after = (open_checkpoint(place).tensors for place in ("model", "out"))
+    shapes = {key: (tuple(before[key].shape), tuple(after[key].shape)) for key in before}
+    changed = {key: shape for key, shape in shapes.items() if shape[0] != shape[1]}
+    assert changed == {"embeddings.position_embeddings.weight": ((66, 32), (130, 32))}
+    assert list(tuned.moved[0]) == list(range(128))
 
 
 def test_two_processes_do_not_run_the_same_fine_tuning(folder: Path) -> None:
@@ -342,6 +374,36 @@ def test_seeds_are_averaged(folder: Path) -> None:
         expected = None if None in each else tuple((a + b) / 2 for a, b in zip(*each, strict=True))  # type: ignore[arg-type]
         assert row.by_text[measure][length] == expected
     assert over_seeds([tuned.by_seed[0]]) == tuned.by_seed[0]
+    first, *_, last = tuned.candidates
+    found = tuned.versus_by_seed(last, first)
+    differences = []
+    for evaluation in tuned.by_seed:
+        rows = {row.name: row.by_text[measure][length] for row in evaluation.rows}
+        differences.append(fmean(rows[last.name]) - fmean(rows[first.name]))  # type: ignore[arg-type]
+    assert found is not None
+    assert found.values == pytest.approx(differences, abs=1e-12)
+    assert tuned.versus_by_seed(first, first) == estimate([0.0, 0.0])
+    (table,) = seeds_table(tuned)
+    assert [cell.text for cell in table.head] == ["seed 0", "seed 1", "difference"]
+    assert table.title.endswith("and the difference from the first row with its 95% interval over seeds")
+
+
+@pytest.mark.parametrize(("gains", "pays"), [((0.2, 0.21, 0.19), True), ((0.6, -0.2, 0.2), False), ((0.6, -0.2), True)])
+def test_a_gain_must_hold_over_three_seeds(finished: Finished, gains: tuple[float, ...], pays: bool) -> None:
+    tuned = finished.tuned
+    last = tuned.candidates[-1].name
+
+    def of_seed(gain: float) -> Any:
+        rows = tuple(
+            replace(
+                row, by_text={tuned.measure: {128: tuple((row.name == last) * gain + i % 3 / 99 for i in range(10))}}
+            )
+            for row in tuned.evaluation.rows
+        )
+        return replace(tuned.evaluation, rows=rows, measures=(tuned.measure,), lengths=(128,))
+
+    seeds = tuple(map(of_seed, gains))
+    assert replace(tuned, evaluation=over_seeds(seeds), by_seed=seeds).pays == pays
 
 
 def test_the_choice_is_the_cheapest_that_nothing_beats(finished: Finished) -> None:
@@ -381,7 +443,7 @@ def untouched(folder: Path) -> Iterator[Path]:
         ({"method": "best"}, ArgumentError, "best"),
         ({"minutes": 3}, ArgumentError, "minutes: expected either minutes or steps; got both"),
         ({"batches": 2}, ArgumentError, r"unknown setting 'batches' \(did you mean batch\?\)"),
-        ({"length": None}, ArgumentError, "length: expected the new length in tokens, such as 2048; got none"),
+        ({"length": None}, ArgumentError, "length: expected the new length in tokens, such as 2048 .*; got none"),
         ({"length": "long"}, ArgumentError, "length: expected a whole number, got 'long'"),
         ({"steps": 0}, ArgumentError, "steps: expected a whole number of at least 1; got 0"),
         ({"held_out": 1.0}, ArgumentError, "held_out: expected a share from 0 to below 1; got 1.0"),
@@ -423,3 +485,17 @@ def test_wrong_models(folder: Path) -> None:
     with pytest.raises(CheckpointError, match="expected a tokenizer next to the weights"):
         tune()
     assert not Path(".out.tune").exists()
+
+
+def test_the_result_is_kept_until_the_run_is_finished(folder: Path) -> None:
+    def planned() -> TunePlan:
+        return plan_tuning("model", "out", "text", TuneSettings.of({**SETTINGS, "steps": 1}), device="cpu")
+
+    first, seen = planned().run(), list[str]()
+    again = planned()
+    assert again.run(lambda name, done, total: seen.append(name)).evaluation == first.evaluation
+    assert seen == []
+    again.finish()
+    assert sorted(path.name for path in folder.iterdir()) == ["model", "out", "out-at-64", "text"]
+    with pytest.raises(CheckpointError, match="it exists; choose another OUT"):
+        planned()

@@ -112,6 +112,7 @@ class CheckpointReport:
     """The position tables of a checkpoint.
 
     model_type: the model type in the config, or None. why_none: the reason why no table was found; empty otherwise.
+    sentences: whether it is a sentence encoder, in the format of sentence-transformers.
     """
 
     source: str
@@ -119,6 +120,7 @@ class CheckpointReport:
     parameters: int
     tables: tuple[TableReport, ...]
     why_none: str = ""
+    sentences: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
@@ -151,7 +153,8 @@ def inspect_checkpoint(source: str | Path) -> CheckpointReport:
     parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
     reports = tuple(report_on(table, found, tensors, parameters) for table in found.tables)
     model_type = config.get("model_type") or config.get("architecture")
-    return CheckpointReport(str(source), model_type, parameters, reports, "" if reports else why_none(found))
+    sentences, none = (checkpoint.root / "modules.json").exists(), "" if reports else why_none(found)
+    return CheckpointReport(str(source), model_type, parameters, reports, none, sentences)
 
 
 def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int) -> TableReport:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posembed.cli.options import AS_JSON, PATH, parameter, parameters_of, with_parameters
-from posembed.tuning.settings import TuneSettings
+from posembed.errors import ArgumentError
+from posembed.tuning.settings import DATA, TuneSettings
 
 if TYPE_CHECKING:
     from posembed.tuning.result import Tuned
@@ -19,12 +20,23 @@ if TYPE_CHECKING:
 
 
 def tune(
-    *, checkpoint: str, out: Path, text: list[Path], report: Path | None, dry_run: bool, as_json: bool, **chosen: Any
+    *,
+    checkpoint: str,
+    out: Path,
+    text: list[Path] | None,
+    retrieval: Path | None,
+    images: Path | None,
+    split: str | None,
+    report: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Fine-tune a model at a longer length on your own long texts, and find out whether the longer table pays.
 
     Resizes CHECKPOINT as posembed resize does, fine-tunes it, and measures it on texts that were held out, against the
     original model and against the same fine-tuning at the old length, both with truncated and chunked texts.
+    With --retrieval, your own queries measure it. With --images and --image-size, the same for an image model.
     The same command continues after Ctrl-C or a kill.
     """
     from posembed.cli.console import Bar
@@ -35,7 +47,11 @@ def tune(
     settings = TuneSettings.of(chosen)
     page = out.with_name(f"{out.name}.html") if report is None else report
     refuse_page(page)
-    plan = plan_tuning(checkpoint, out, text, settings, device=device)
+    if not text and retrieval is None and images is None:
+        raise ArgumentError("expected --text, --retrieval or both (for an image model, --images); got neither")
+    plan = plan_tuning(
+        checkpoint, out, text or None, settings, retrieval=retrieval, split=split, images=images, device=device
+    )
     if dry_run:
         print_plan(plan, as_json)
         return
@@ -52,6 +68,7 @@ def tune(
     from posembed.report.tuning import write_tuning_page
 
     write_tuning_page(tuned, page)
+    plan.finish()
     for path in plan.places.values():
         print(f"written: {path}", file=sys.stderr if as_json else sys.stdout)
     print(f"report: {page}", file=sys.stderr if as_json else sys.stdout)
@@ -84,14 +101,30 @@ def positional(name: str, annotation: Any) -> inspect.Parameter:
 
 CHECKPOINT = typer.Argument(help="A folder or hub name, with its tokenizer.", metavar="CHECKPOINT")
 OUT = typer.Argument(help="The new folder to write.", **{**PATH, "metavar": "OUT"})
-TEXT = typer.Option(help="A text file or a folder of text files; can be repeated.", show_default=False, **PATH)
+TEXT = typer.Option(
+    help="A text file or a folder of text files; can be repeated. Default: the documents of --retrieval.",
+    show_default=False,
+    **PATH,
+)
 
 with_parameters(
     tune,
     [
         positional("checkpoint", Annotated[str, CHECKPOINT]),
         positional("out", Annotated[Path, OUT]),
-        positional("text", Annotated[list[Path], TEXT]),
+        inspect.Parameter(
+            "text", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[Path] | None, TEXT]
+        ),
+        parameter(
+            "retrieval",
+            Path,
+            "A folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv). Its queries measure the result, "
+            "instead of passages of held-out documents. For sentence encoders.",
+            panel=DATA,
+        ),
+        parameter("images", Path, "A folder of large images, for an image model. They need no labels.", panel=DATA),
+        parameter("image_size", int, "For an image model, the new side in pixels, instead of --length.", panel=DATA),
+        parameter("split", str, "The file in qrels. Default: test, or the only file.", panel=DATA),
         *parameters_of(TuneSettings),
         parameter("device", str, "The device that runs the models. Default: an accelerator if available."),
         parameter("report", Path, "The page to write.", shown="OUT.html"),

@@ -6,11 +6,13 @@ Reads the layout of BEIR (Thakur et al., arXiv:2104.08663): ``corpus.jsonl``, ``
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -33,6 +35,12 @@ class Collection:
     queries: Mapping[str, str]
     judged: Mapping[str, Mapping[str, int]]
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of the documents, the queries and the judgements."""
+        parts = json.dumps([dict(self.documents), dict(self.queries), {key: dict(v) for key, v in self.judged.items()}])
+        return hashlib.sha256(parts.encode()).hexdigest()
 
 
 def read_collection(folder: str | Path, split: str | None = None) -> Collection:

@@ -18,8 +18,8 @@ from posembed.evaluation.measures import MEASURES, ByText
 from posembed.evaluation.runnable import Kind
 from posembed.statistics import Estimate
 
-Unit = Literal["text", "query", "document"]
-UNITS: dict[Unit, str] = {"text": "texts", "query": "queries", "document": "documents"}
+Unit = Literal["text", "query", "document", "image"]
+UNITS: dict[Unit, str] = {"text": "texts", "query": "queries", "document": "documents", "image": "images"}
 """What has one value each, and its plural."""
 
 

@@ -23,11 +23,12 @@ from posembed.modelfiles.copies import RECORD
 from posembed.modelfiles.folders import read_modules
 from posembed.modelfiles.json_files import read_json
 
-Kind = Literal["causal", "masked", "sentences"]
+Kind = Literal["causal", "masked", "sentences", "images"]
 KINDS: dict[Kind, str] = {
     "causal": "a causal language model",
     "masked": "a masked language model",
     "sentences": "a sentence encoder",
+    "images": "an image model",
 }
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
 MODULES = ("Transformer", "Pooling", "Normalize")
@@ -111,15 +112,16 @@ class Runnable:
 
         config = self.checkpoint.config
         assert config is not None
-        sentences = self.kind == "sentences"
-        kind = transformers.AutoModel if sentences else getattr(transformers, config["architectures"][0])
+        architecture, headless = (config.get("architectures") or [""])[0], self.kind in ("sentences", "images")
+        auto = headless and not architecture.endswith("WithProjection")
+        kind = transformers.AutoModel if auto else getattr(transformers, architecture)
         try:
             with quiet():
                 model, loading = kind.from_pretrained(self.folder, output_loading_info=True, trust_remote_code=False)
         except Exception as error:
             raise CheckpointError(f"{self.name}: transformers cannot load it ({last_line(error)})") from error
-        # A sentence encoder pools the states before the pooler, so the pooler may be missing.
-        missing = [key for key in loading["missing_keys"] if not (sentences and "pooler" in key)]
+        # The vectors of encoders are made of the states before the pooler, so the pooler may be missing.
+        missing = [key for key in loading["missing_keys"] if not (headless and "pooler" in key)]
         if missing:
             lacks = f"its files lack {', '.join(sorted(missing)[:3])}, which would be random"
             raise CheckpointError(f"{self.name}: {lacks}; evaluate a checkpoint with all of the model's weights")
@@ -177,8 +179,8 @@ def language_model(source: str | Path, config: dict[str, Any], remedy: str) -> K
             return "masked"
         if architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
             return "causal"
-    given = f"{', '.join(KINDS.values())} (a folder with modules.json), but config.json names {architecture}"
-    raise CheckpointError(f"{source}: expected {given}; {remedy}")
+    expected = "a causal or masked language model, or a sentence encoder (a folder with modules.json)"
+    raise CheckpointError(f"{source}: expected {expected}, but config.json names {architecture}; {remedy}")
 
 
 def length_before(checkpoint: Checkpoint) -> int | None:

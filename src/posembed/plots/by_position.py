@@ -29,7 +29,7 @@ class Panel:
 def by_position_figure(panels: Sequence[Panel], names: Sequence[str]) -> Figure:
     """Draws panels over the same positions. Lines are means, and bands are intervals where they are known.
 
-    names: all names that are compared, so that a name has the same colour in every figure.
+    names: all names that are compared, so that a name has the same colour in every figure. "" is not written.
     """
     figure, drawn = new_figure(EACH * len(panels) + 24), styles(names)
     room = room_for({name for panel in panels for name in panel.lines})
@@ -62,6 +62,6 @@ def by_position_figure(panels: Sequence[Panel], names: Sequence[str]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.xaxis.set_major_formatter(lambda position, _: f"{position:,.0f}")
         axes.set_ylim(*axes.get_ylim())  # fixed before the labels are placed
-        ends = [(list(line.values())[-1].value, name) for name, line in panel.lines.items() if line]
+        ends = [(list(line.values())[-1].value, name) for name, line in panel.lines.items() if line and name]
         label_line_ends(axes, [(end, name, drawn[name].colour) for end, name in ends])
     return figure

@@ -38,6 +38,14 @@ NAMES = 220
 LOOKS: dict[Verdict, str] = {"better": "good", "worse": "bad", "not significant": "muted", "equal": "muted", "": ""}
 
 
+def size_unit(evaluation: Evaluation) -> str:
+    return "pixels" if evaluation.kind == "images" else "tokens"
+
+
+def in_units(evaluation: Evaluation) -> str:
+    return "image size in pixels" if evaluation.kind == "images" else "text length in tokens"
+
+
 def tables(evaluation: Evaluation) -> list[Table]:
     return [table(evaluation, MEASURES[name]) for name in evaluation.measures]
 
@@ -69,7 +77,7 @@ def table(evaluation: Evaluation, measure: Measure) -> Table:
     columns = [at(length) for length in evaluation.lengths]
     if len(evaluation.rows) > 1:
         columns.append((f"{'ratio' if measure.perplexity else 'difference'} at {longest:,}", difference_cell))
-    title = f"{capitalised(measure.name)} by text length in tokens ({better(measure)})"
+    title = f"{capitalised(measure.name)} by {in_units(evaluation)} ({better(measure)})"
     return table_of(evaluation.rows, title, "", *columns, first="checkpoint")
 
 
@@ -110,11 +118,12 @@ def legend(evaluation: Evaluation) -> str:
     )
     if len(evaluation.rows) == 1:
         return intervals
+    same = "size" if evaluation.kind == "images" else "length"
     return (
-        f"{intervals} Reference: {evaluation.reference.name}. Compared with the reference at the same length, paired "
+        f"{intervals} Reference: {evaluation.reference.name}. Compared with the reference at the same {same}, paired "
         f"by {evaluation.unit}, + is significantly better, - is significantly worse, and = is not significant. "
-        f"The last column gives the difference from the reference at {evaluation.lengths[-1]:,} tokens (for "
-        "perplexities, the ratio)."
+        f"The last column gives the difference from the reference at {evaluation.lengths[-1]:,} "
+        f"{size_unit(evaluation)}{' (for perplexities, the ratio)' if evaluation.kind != 'images' else ''}."
     )
 
 
@@ -242,14 +251,15 @@ def differences(evaluation: Evaluation) -> Picture:
         )
         for row, found in known
     ]
-    what = f"{measure.name} at {length:,} tokens, minus that of “{reference.name}”"
+    sized = f"{length:,} {size_unit(evaluation)}"
+    what = f"{measure.name} at {sized}, minus that of “{reference.name}”"
     figure = dots_figure(rows, title=what, below="difference", marked=0.0)
     figure.axes[0].xaxis.set_major_locator(MaxNLocator(3))
     return picture(
         figure,
         name="differences",
         described=f"{what}: {'; '.join(f'{row.name}: {difference(measure, found.value)}' for row, found in known)}.",
-        caption=f"Every row at {length:,} tokens, compared with “{reference.name}”, the dotted line. Lines are paired "
+        caption=f"Every row at {sized}, compared with “{reference.name}”, the dotted line. Lines are paired "
         f"{INTERVAL}s over {UNITS[evaluation.unit]}; a row whose line does not cross the dotted line differs "
         "significantly. Of many rows, the best is partly the best by chance.",
     )

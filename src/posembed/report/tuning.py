@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 
 from posembed.evaluation.measures import MEASURES, Measure
 from posembed.evaluation.results import UNITS, Row
-from posembed.report.evaluation import difference, differences, legend, span, tables, value
-from posembed.report.page import Lines, Section, Table, render_page, table_of, write_page
+from posembed.plots.by_position import Panel, by_position_figure
+from posembed.plots.style import DOTS, MUTED
+from posembed.report.evaluation import difference, differences, half_width, legend, size_unit, span, tables, value
+from posembed.report.page import Cell, Lines, Picture, Section, Table, picture, render_page, table_of, write_page
 from posembed.report.words import by_outcome, duration, interval, listed, measured
-from posembed.statistics import INTERVAL
-from posembed.tuning.result import Tuned
+from posembed.statistics import INTERVAL, estimate
+from posembed.tuning.result import ENOUGH_SEEDS, Tuned
 from posembed.tuning.run import TunePlan
 from posembed.tuning.settings import TRAINED
 
@@ -21,17 +24,22 @@ def answer(tuned: Tuned) -> list[str]:
     measure, best = MEASURES[tuned.measure], tuned.recommended
     found = best.estimate(measure.name, tuned.length)
     if found is None:
-        return [f"{best.name} has no {measure.name} at {tuned.length:,} tokens, because its outputs are not finite."]
+        at = f"at {tuned.length:,} {size_unit(tuned.evaluation)}"
+        return [f"{best.name} has no {measure.name} {at}, because its outputs are not finite."]
     ends = f" ({INTERVAL} {span(measure, found)})" if found.low is not None else ""
-    first = f"On this text, use {spoken(tuned, best)}: its {measure.name} is {value(measure, found.value)}{ends}."
+    where = {"query": "For these queries", "image": "On these images"}.get(tuned.evaluation.unit, "On this text")
+    first = f"{where}, use {spoken(tuned, best)}: its {measure.name} is {value(measure, found.value)}{ends}."
     return [first, *compared(tuned, measure, best)]
 
 
 def spoken(tuned: Tuned, row: Row) -> str:
     """Returns a candidate in words."""
+    if row is tuned.candidates[-1] and tuned.evaluation.kind == "images":
+        return f"{row.name} on whole images of {tuned.length:,} x {tuned.length:,} pixels"
     if row is tuned.candidates[-1]:
         return f"{row.name} on whole texts of up to {tuned.length:,} tokens"
-    return f"{row.checkpoint}{', not fine-tuned,' * (row is tuned.candidates[0])} with “{row.baseline}”"
+    original = row.checkpoint == tuned.candidates[0].checkpoint
+    return f"{row.checkpoint}{', not fine-tuned,' * original} with “{row.baseline}”"
 
 
 def compared(tuned: Tuned, measure: Measure, best: Row) -> list[str]:
@@ -44,15 +52,17 @@ def compared(tuned: Tuned, measure: Measure, best: Row) -> list[str]:
             ends = interval(versus, lambda end: difference(measure, end))
             paired = f" ({by}{f'; paired {INTERVAL} {ends}' if ends else ''})"
             found.append((measure.verdict(versus), spoken(tuned, row) + paired))
-    return by_outcome("it", found, "document")
+    return by_outcome("it", found, tuned.evaluation.unit)
 
 
 def rule(tuned: Tuned) -> str:
     candidates = "; ".join(spoken(tuned, row) for row in tuned.candidates)
+    many, units = len(tuned.by_seed) >= ENOUGH_SEEDS, UNITS[tuned.evaluation.unit]
+    also = f", both over {units} and over seeds" if many else ""
     return (
         f"The candidates were fixed before the measurement, in the order of their costs: {candidates}. The first of "
-        "them is recommended unless a later one is significantly better. Of many rows, the best is partly the best by "
-        "chance."
+        f"them is recommended unless a later one is significantly better{also}. Of many rows, the best is partly the "
+        "best by chance."
     )
 
 
@@ -60,19 +70,23 @@ def kept(tuned: Tuned) -> list[str]:
     """Returns a sentence on how near short texts stay to where they were."""
     if tuned.kept is None:
         return []
-    return [
-        "The vectors of short texts (the queries) have a mean cosine of "
-        f"{measured(tuned.kept, '{:.3f}'.format)} to those of the original model."
-    ]
+    what, to = "short texts (the queries)", "the original model"
+    if tuned.evaluation.kind == "images":
+        what, to = "held-out images", "the original model, which reads them at its own size"
+    cosine = measured(tuned.kept, lambda end: f"{min(end, 1.0):.3f}")
+    return [f"The vectors of {what} have a mean cosine of {cosine} to those of {to}."]
 
 
 def how(tuned: Tuned) -> list[str]:
     settings = tuned.settings
     seeds = f" Values are means over {settings.seeds} seeds." if settings.seeds > 1 else ""
+    windows, size, pieces = f"windows of {tuned.length:,} tokens", "length", "windows in pieces"
+    if tuned.evaluation.kind == "images":
+        windows, size, pieces = f"images of {tuned.length:,} x {tuned.length:,} pixels", "size", "images in tiles"
     return [
         *kept(tuned),
-        f"Trained: {TRAINED[settings.train]}; {tuned.steps:,} steps of {settings.batch} windows of {tuned.length:,} "
-        f"tokens. The fine-tuning at the old length read the same windows in pieces, in as many steps.{seeds}",
+        f"Trained: {TRAINED[settings.train]}; {tuned.steps:,} steps of {settings.batch} {windows}. The fine-tuning at "
+        f"the old {size} read the same {pieces}, in as many steps.{seeds}",
         rule(tuned),
     ]
 
@@ -96,33 +110,89 @@ def seeds_table(tuned: Tuned) -> list[Table]:
 
         return f"seed {tuned.settings.seed + number}", cell
 
+    def over_seeds(row: Row) -> object:
+        versus = tuned.versus_by_seed(row, tuned.evaluation.reference)
+        if versus is None or row is tuned.evaluation.reference:
+            return Cell("")
+        verdict = measure.verdict(versus)
+        return Cell(difference(measure, versus.value), note=f"{half_width(measure, versus)} {verdict}".strip())
+
     columns = [of_seed(number) for number in range(len(tuned.by_seed))]
-    return [table_of(tuned.candidates, f"{measure.name} by seed", "", *columns, first="checkpoint")]  # type: ignore[arg-type]
+    columns.append(("ratio" if measure.perplexity else "difference", over_seeds))
+    what = f"{measure.name} by seed, and the {columns[-1][0]} from the first row with its {INTERVAL} over seeds"
+    return [table_of(tuned.candidates, what, "", *columns, first="checkpoint")]  # type: ignore[arg-type]
 
 
 def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
     """Returns what a fine-tuning would do, in sentences. estimate: that of the plan."""
     settings, texts, old = plan.settings, plan.texts, plan.setup.old_length
-    trained, held_out, steps = len(texts.training), len(texts.held_out), int(estimate["steps"])
+    steps = int(estimate["steps"])
     items = steps * settings.batch
+    pictures = plan.original.kind == "images"
+    unit, windows = ("pixels", "image") if pictures else ("tokens", "window")
     parts = {
-        "prepare": "embedding passages by the original model",
-        "train tuned": f"fine-tuning at {settings.length:,} tokens",
-        "train old": f"the same fine-tuning at {old:,} tokens",
+        "prepare": f"embedding {'images' if pictures else 'passages'} by the original model",
+        "train tuned": f"fine-tuning at {settings.length:,} {unit}",
+        "train old": f"the same fine-tuning at {old:,} {unit}",
         "measure": "measuring",
     }
     times = [f"{what}: {duration(estimate[name])}" for name, what in parts.items() if estimate.get(name)]
-    used = "only searched" if plan.original.kind == "sentences" else "not used"
     total = duration(sum(seconds for name, seconds in estimate.items() if name != "steps"))
     return [
-        f"{plan.source}: from {old:,} to {settings.length:,} tokens. Trained: {TRAINED[settings.train]}.",
-        f"Documents with {settings.length:,} tokens: {trained + held_out:,}. {held_out:,} of them are held out to "
-        f"measure the result, {trained:,} are trained on, in {len(texts.windows):,} windows. Shorter documents, which "
-        f"are {used}: {len(texts.short):,}.",
-        f"{steps:,} steps of {settings.batch} windows, so that each window is read "
+        f"{plan.source}: from {old:,} to {settings.length:,} {unit}. Trained: {TRAINED[settings.train]}.",
+        parts_of(plan),
+        f"{steps:,} steps of {settings.batch} {windows}s, so that each {windows} is read "
         f"{items / len(texts.windows):.1f} times.",
         f"Estimated times on this machine: {'; '.join(times)}. In all: about {total}.",
         f"To write: {listed([str(place) for place in plan.places.values()])}.",
+    ]
+
+
+def parts_of(plan: TunePlan) -> str:
+    """Returns sentences on what is trained on and what measures the result."""
+    texts, collection, length = plan.texts, plan.setup.collection, plan.settings.length
+    number, trained, held_out, short = (
+        f"{len(each):,}" for each in ((*texts.training, *texts.held_out), texts.training, texts.held_out, texts.short)
+    )
+    if plan.original.kind == "images":
+        return (
+            f"Images whose short side has {length:,} pixels: {number}. {held_out} of them are held out to measure the "
+            f"result, {trained} are trained on. Smaller images, which are not used: {short}."
+        )
+    used = "only searched" if plan.original.kind == "sentences" and collection is None else "not used"
+    measure = (
+        f"{held_out} of them are held out to measure the result, {trained} are trained on, in {len(texts.windows):,} "
+        "windows."
+    )
+    if collection is not None:
+        measure = (
+            f"All of them are trained on, in {len(texts.windows):,} windows. The result is measured by "
+            f"{len(collection.queries):,} queries on {len(collection.documents):,} documents."
+        )
+    return f"Documents with {length:,} tokens: {number}. {measure} Shorter documents, which are {used}: {short}."
+
+
+def figure_of_rows(tuned: Tuned) -> list[Picture]:
+    """Returns a picture of how far each position's row moved, if there is a table of sequences."""
+    if not any(tuned.moved):
+        return []
+    old, seeds = tuned.old_length, len(tuned.moved)
+    rows = {position: estimate([100 * each[position] for each in tuned.moved]) for position in tuned.moved[0]}
+    before, after = ([each.value for at, each in rows.items() if (at < old) == is_old] for is_old in (True, False))
+    said = f"{fmean(before):.2g}% on average for the {old:,} rows of the original, {fmean(after):.2g}% for the new ones"
+    what = "How far each position's row moved, relative to its norm before the fine-tuning"
+    figure = by_position_figure([Panel("How far each position's row moved, in percent", {"": rows})], [""])
+    figure.axes[0].set_ylim(0)
+    figure.axes[0].axvline(old, color=MUTED, linewidth=1, linestyle=DOTS, zorder=0)
+    over = f" The line is the mean over {seeds} seeds, with its {INTERVAL}." if seeds > 1 else ""
+    return [
+        picture(
+            figure,
+            name="rows",
+            described=f"{what}: {said}.",
+            caption=f"{what}: {said}. Left of the dotted line are the rows that the original has. Of many rows, "
+            f"neighbours are averaged.{over}",
+        )
     ]
 
 
@@ -134,11 +204,13 @@ def write_tuning_page(tuned: Tuned, path: str | Path) -> Path:
 def render(tuned: Tuned) -> str:
     evaluation = tuned.evaluation
     return render_page(
-        title=f"Is it worth fine-tuning {evaluation.reference.checkpoint} at {tuned.length:,} tokens?",
-        about=f"{evaluation.texts:,} held-out {UNITS[evaluation.unit]}, which were not trained on.",
+        title=f"Is it worth fine-tuning {evaluation.reference.checkpoint} at {tuned.length:,} {size_unit(evaluation)}?",
+        about=f"{evaluation.texts:,} held-out {UNITS[evaluation.unit]}, which were not trained on."
+        if evaluation.unit != "query"
+        else f"{evaluation.texts:,} queries of your own, which were not trained on.",
         answer=[" ".join(answer(tuned))],
         sections=[
-            Section("", (differences(evaluation),)),
+            Section("", (differences(evaluation), *figure_of_rows(tuned))),
             Section("The numbers", (*tables(evaluation), *seeds_table(tuned)), says=legend(evaluation)),
             Section("How it was measured", (Lines((*how(tuned), *evaluation.notes)),)),
         ],

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from posembed.evaluation.measures import ByText
-from posembed.evaluation.results import Evaluation
+from posembed.evaluation.results import Evaluation, Unit
 
 
-def by_document(evaluation: Evaluation, owners: Sequence[int]) -> Evaluation:
-    """Returns the evaluation with one value per document. owners: the document of each text."""
+def by_document(evaluation: Evaluation, owners: Sequence[int], unit: Unit = "document") -> Evaluation:
+    """Returns the evaluation with one value per document. owners: the document of each text. unit: its name."""
     rows = tuple(
         replace(
             row,
@@ -21,7 +21,7 @@ def by_document(evaluation: Evaluation, owners: Sequence[int]) -> Evaluation:
         )
         for row in evaluation.rows
     )
-    return replace(evaluation, rows=rows, texts=len(set(owners)), unit="document")
+    return replace(evaluation, rows=rows, texts=len(set(owners)), unit=unit)
 
 
 def of_documents(values: ByText, owners: Sequence[int]) -> ByText:

@@ -27,6 +27,7 @@ from posembed.statistics import Estimate
 from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import padded, pieces, seeded, window_of
 from posembed.tuning.objectives import Progress, Setup
+from posembed.tuning.texts import Texts
 
 MOST_MEASURED = 100
 """The largest number of held-out windows: measuring more would take longer than it tells."""
@@ -46,13 +47,13 @@ class Language:
 
     ahead: ClassVar[int]
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup[Texts]) -> None:
         self.setup, self.settings, self.windows = setup, setup.settings, setup.texts.windows
         self.before, self.after = special_tokens(setup.tokenizer)
         self.pad = setup.tokenizer.pad_token_id or 0
 
     @property
-    def tokens_once(self) -> int:
+    def windows_once(self) -> float:
         return 0
 
     def prepare(self, folder: Path, progress: Progress) -> None:
@@ -142,7 +143,7 @@ class Masked(Language):
 
     ahead = 0
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup[Texts]) -> None:
         super().__init__(setup)
         if setup.tokenizer.mask_token_id is None:
             expected = "expected a tokenizer with a mask token"

@@ -7,37 +7,68 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor, nn
 
+from posembed.evaluation.collection import Collection
 from posembed.evaluation.plan import Plan
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable
+from posembed.evaluation.texts import encode
 from posembed.statistics import Estimate
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import Texts
 
+
+class AnyData(Protocol):
+    """Texts or images. windows: the items that are trained on, of ``training``. short: those that are too small."""
+
+    @property
+    def training(self) -> Sequence[Any]: ...
+    @property
+    def held_out(self) -> Sequence[Any]: ...
+    @property
+    def short(self) -> Sequence[Any]: ...
+    @property
+    def windows(self) -> Sequence[Any]: ...
+    @property
+    def sha256(self) -> str: ...
+
+
+Data = TypeVar("Data", bound=AnyData)
 Progress = Callable[[str, int, int], None]
 """A function of what is running, the amount done and the total amount."""
 
 
 @dataclass(frozen=True, eq=False)
-class Setup:
+class Setup(Generic[Data]):
     """Everything that an objective is made from.
 
+    texts: what is trained on and measured: texts, or images.
+
     original: the checkpoint before it is resized. old_length: the number of tokens that it takes, including special
-    tokens. folder: the folder that keeps what the objective computes once.
+    tokens. collection: the queries and documents that measure the result, instead of the held-out texts.
     """
 
     original: Runnable
     tokenizer: Any
-    texts: Texts
+    texts: Data
     settings: TuneSettings
     old_length: int
     device: str | None
+    collection: Collection | None = None
+
+    @cached_property
+    def windows_measured(self) -> float:
+        """The size of what measures the result, in windows of the new length."""
+        if self.collection is None or not isinstance(self.texts, Texts):
+            return len(self.texts.held_out)
+        sizes = (len(encode(self.tokenizer, text)) for text in self.collection.documents.values())
+        return sum(min(size, self.texts.width) for size in sizes) / self.texts.width
 
 
 class Objective(Protocol):
@@ -47,11 +78,11 @@ class Objective(Protocol):
     a tuning at the old length reads the same tokens in several pieces.
     """
 
-    def __init__(self, setup: Setup) -> None: ...
+    def __init__(self, setup: Setup[Any]) -> None: ...
 
     @property
-    def tokens_once(self) -> int:
-        """The number of tokens that the original model reads in ``prepare``."""
+    def windows_once(self) -> float:
+        """How much the original model reads in ``prepare``, in windows of the new length."""
 
     def prepare(self, folder: Path, progress: Progress) -> None:
         """Computes what all fine-tunings share, such as vectors of the original model, and keeps it in the folder."""
@@ -68,7 +99,7 @@ class Objective(Protocol):
         None if there is nothing to train at the old length."""
 
     def by_document(self, evaluation: Evaluation) -> Evaluation:
-        """Returns the evaluation with one value per held-out document."""
+        """Returns the evaluation with one value per held-out document, or per query of a collection."""
 
     def kept(self, tuned: Runnable) -> Estimate | None:
         """Returns the mean cosine of the vectors of held-out short texts to those of the original model; None if the
@@ -76,6 +107,7 @@ class Objective(Protocol):
 
 
 OBJECTIVES: Mapping[str, tuple[str, str]] = {
+    "images": ("posembed.tuning.images", "Images"),
     "causal": ("posembed.tuning.language", "Causal"),
     "masked": ("posembed.tuning.language", "Masked"),
     "sentences": ("posembed.tuning.sentences", "Sentences"),
@@ -83,7 +115,7 @@ OBJECTIVES: Mapping[str, tuple[str, str]] = {
 """The module and the class of the objective for each kind of model."""
 
 
-def objective_for(original: Runnable, own: Any = None) -> Callable[[Setup], Objective]:
+def objective_for(original: Runnable, own: Any = None) -> Callable[[Setup[Any]], Objective]:
     """Returns the class of the objective for a checkpoint, or what makes a user's own from a loss or a class."""
     module, name = OBJECTIVES[original.kind]
     of_kind = getattr(import_module(module), name)

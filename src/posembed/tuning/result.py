@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,9 @@ from posembed.modelfiles.copies import RECORD
 from posembed.statistics import Estimate
 from posembed.tuning.settings import TRAINED, TuneSettings
 
+ENOUGH_SEEDS = 3
+"""With fewer seeds, an interval over them is too wide to decide anything."""
+
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
@@ -22,7 +26,9 @@ class Tuned:
     out: the fine-tuned folder. steps: the number of steps. evaluation: the measurements on held-out documents, the
     mean over seeds. by_seed: those of each seed. names: the names of the rows of the fine-tuned checkpoint ("tuned"),
     and of the same fine-tuning at the old length ("old"), if there is one. kept: the mean cosine of the vectors of
-    short texts to those of the original model; None for a model without such vectors.
+    short texts to those of the original model; None for a model without such vectors. chunked: the baseline with
+    which the fine-tuning at the old length is compared, if it is not that of the reference. old_length: the length of
+    the original. moved: for each seed, how far the rows of the position table moved, as ``rows_moved`` returns it.
     """
 
     out: Path
@@ -32,6 +38,9 @@ class Tuned:
     by_seed: tuple[Evaluation, ...]
     names: Mapping[str, str]
     kept: Estimate | None = None
+    chunked: str = ""
+    old_length: int = 0
+    moved: tuple[Mapping[int, float], ...] = ()
 
     @property
     def measure(self) -> str:
@@ -43,25 +52,45 @@ class Tuned:
 
     @property
     def candidates(self) -> tuple[Row, ...]:
-        """The rows among which the recommendation chooses, fixed beforehand: the original in chunks, the same
-        fine-tuning at the old length in chunks, and the fine-tuned checkpoint at the new length, in the order of what
-        they cost."""
-        baseline = self.evaluation.reference.baseline
-        rows = {(row.checkpoint, row.baseline): row for row in self.evaluation.rows}
-        chunked = [rows[self.names["old"], baseline]] if "old" in self.names else []
-        return self.evaluation.reference, *chunked, rows[self.names["tuned"], ""]
+        """The rows among which the recommendation chooses, fixed beforehand: the original in chunks (for images, first
+        scaled down), the same fine-tuning at the old length in chunks, and the fine-tuned checkpoint at the new length,
+        in the order of what they cost."""
+        reference, rows = (
+            self.evaluation.reference,
+            {(row.checkpoint, row.baseline): row for row in self.evaluation.rows},
+        )
+        baseline = self.chunked or reference.baseline
+        chunked = [rows[reference.checkpoint, baseline]] if self.chunked else []
+        chunked += [rows[self.names["old"], baseline]] if "old" in self.names else []
+        return reference, *chunked, rows[self.names["tuned"], ""]
 
     @property
     def recommended(self) -> Row:
-        """The cheapest candidate, unless a more costly one is significantly better."""
-        best = self.candidates[0]
+        """The cheapest candidate, unless a more costly one is significantly better: over documents, and with three
+        seeds or more also over seeds."""
+        best, measure = self.candidates[0], MEASURES[self.measure]
         for row in self.candidates[1:]:
-            if MEASURES[self.measure].verdict(self.versus(row, best)) == "better":
+            better = measure.verdict(self.versus(row, best)) == "better"
+            if better and len(self.by_seed) >= ENOUGH_SEEDS:
+                better = measure.verdict(self.versus_by_seed(row, best)) == "better"
+            if better:
                 best = row
         return best
 
     def versus(self, row: Row, other: Row) -> Estimate | None:
         return row.versus(other, self.measure, self.length)
+
+    def versus_by_seed(self, row: Row, other: Row) -> Estimate | None:
+        """Returns the difference from another row (a ratio for perplexities), with Student's t interval over seeds: the
+        documents stay the same, and the random numbers of the fine-tuning change. None with one seed."""
+        measure, found = MEASURES[self.measure], list[float]()
+        for evaluation in self.by_seed:
+            rows = {each.name: each for each in evaluation.rows}
+            versus = self.versus(rows[row.name], rows[other.name])
+            if versus is None or len(self.by_seed) < 2:
+                return None
+            found.append(math.log(versus.value) if measure.perplexity else versus.value)
+        return measure.estimate(found)
 
     @property
     def pays(self) -> bool:
@@ -77,6 +106,7 @@ class Tuned:
             "recommended": self.recommended.name,
             "pays": self.pays,
             "kept": self.kept and {"value": self.kept.value, "low": self.kept.low, "high": self.kept.high},
+            "moved": [dict(each) for each in self.moved],
             "evaluation": self.evaluation.to_dict(),
             "by_seed": [each.to_dict() for each in self.by_seed] if len(self.by_seed) > 1 else [],
         }
@@ -108,10 +138,13 @@ def over_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:
 
 
 def averaged(found: Sequence[Mapping[int, ByText]]) -> dict[int, ByText]:
-    values = {length: [each[length] for each in found] for length in found[0]}
-    return {
-        length: None
-        if any(each is None for each in of_seeds)
-        else tuple(sum(texts) / len(texts) for texts in zip(*of_seeds, strict=True))
-        for length, of_seeds in values.items()
-    }
+    made: dict[int, ByText] = {}
+    for length in found[0]:
+        known = [values for each in found if (values := each[length]) is not None]
+        made[length] = means(known) if len(known) == len(found) else None
+    return made
+
+
+def means(of_seeds: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Returns the mean over seeds of the value of each text."""
+    return tuple(sum(texts) / len(texts) for texts in zip(*of_seeds, strict=True))

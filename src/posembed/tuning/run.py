@@ -7,32 +7,37 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posembed._version import __version__
 from posembed.checkpoints.live import resize_model_
 from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED, Resize, plan_resize, resize_checkpoint
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import check, device_named, is_list, is_path
-from posembed.evaluation.results import ResultsFile
+from posembed.evaluation.pictures import open_image_model
+from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, Prompt
-from posembed.evaluation.runnable import Runnable, open_runnable
+from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
 from posembed.files import reason, remove
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_place, whole_copy
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
-from posembed.tuning.objectives import Objective, Progress, Setup, objective_for
+from posembed.statistics import Estimate, estimate
+from posembed.tuning.objectives import AnyData, Objective, Progress, Setup, objective_for
 from posembed.tuning.own import identity
-from posembed.tuning.result import Tuned, over_seeds
+from posembed.tuning.result import Tuned, means, over_seeds
 from posembed.tuning.settings import MINUTES, TuneSettings
 from posembed.tuning.staging import Staging
-from posembed.tuning.texts import Texts, read_texts, split
-from posembed.tuning.trainable import Trainable, trainable
+from posembed.tuning.texts import Texts, judged_collection, read_texts, split_documents
+from posembed.tuning.trainable import Trainable, rows_moved, trainable
+
+if TYPE_CHECKING:
+    from posembed.tuning.images import Pictures
 
 OTHERS = (
-    "fine-tune the checkpoint that has the model's head, or resize this one and train it yourself, as "
-    "examples/tune_resized.py does (docs/checkpoints.md)"
+    "for an image model, give --images; otherwise fine-tune the checkpoint that has the model's head, or resize this "
+    "one and train it yourself, as examples/tune_resized.py does (docs/checkpoints.md)"
 )
 PROBED = 3
 """Windows that are timed before a fine-tuning, after one that is not."""
@@ -47,8 +52,11 @@ COPIES = 3
 def tune_checkpoint(
     source: str | Path,
     out: str | Path,
-    text: str | Path | Sequence[str | Path],
+    text: str | Path | Sequence[str | Path] | None = None,
     *,
+    retrieval: str | Path | None = None,
+    split: str | None = None,
+    images: str | Path | None = None,
     objective: Any = None,
     device: str | None = None,
     progress: Progress = lambda name, done, total: None,
@@ -61,12 +69,17 @@ def tune_checkpoint(
     ``out``, and that of the old length beside it, to ``out``-at-LENGTH. The same call continues after a kill.
 
     Args:
-        source: a sentence encoder, or a causal or masked language model, as a folder in the format of
+        source: a sentence encoder, a causal or masked language model or an image model, as a folder in the format of
             sentence-transformers or transformers, or a hub name.
         out: the new folder. It is complete or absent.
         text: a file, several files, a folder, or "hf:NAME[:CONFIG]", a dataset of Hugging Face. A file is split into
             documents at WikiText titles, or else at blank lines; each file of a folder, and each row of a dataset, is
-            one document. Only documents of the new length are used.
+            one document. Only documents of the new length are used. Default: the documents of ``retrieval``.
+        retrieval: a folder in BEIR's layout, with your own queries and judgements, which measure the result instead of
+            held-out documents. Only for sentence encoders. split: the file in qrels. Default: "test", or the only file.
+        images: a folder of images, for an image model of transformers (ViT, DeiT, CLIP, SigLIP, DINOv2). Only images
+            whose short side has the new size are used; they need no labels. Instead of ``length``, give ``image_size``,
+            the new side in pixels.
         objective: your own loss, a function of the model, token ids (B, L) and their mask (B, L), or a class with the
             methods of ``posembed.tuning.objectives.Objective``. Default: the objective of the model's kind.
         device: the device that runs the models. Default: an accelerator if available.
@@ -77,7 +90,7 @@ def tune_checkpoint(
     Raises:
         ArgumentError: an argument cannot be used.
         CheckpointError: the checkpoint cannot be fine-tuned, the loss is not finite, or files cannot be written.
-        DataError: the text cannot be read, or too few documents have the new length.
+        DataError: the text, the images or the collection cannot be read, or too few documents have the new length.
 
     Examples:
         >>> import argparse
@@ -90,35 +103,68 @@ def tune_checkpoint(
         ...     print(error)  # doctest: +ELLIPSIS
         expected at least 20 documents of 2,048 tokens, 10 to train on and 10 to measure on; 0 of ...
     """
-    plan = plan_tuning(source, out, text, TuneSettings.of(settings), objective=objective, device=device)
-    return plan.run(progress)
+    plan = plan_tuning(
+        source,
+        out,
+        text,
+        TuneSettings.of(settings),
+        retrieval=retrieval,
+        split=split,
+        images=images,
+        objective=objective,
+        device=device,
+    )
+    tuned = plan.run(progress)
+    plan.finish()
+    return tuned
 
 
 def plan_tuning(
     source: str | Path,
     out: str | Path,
-    text: str | Path | Sequence[str | Path],
+    text: str | Path | Sequence[str | Path] | None,
     settings: TuneSettings,
     *,
+    retrieval: str | Path | None = None,
+    split: str | None = None,
+    images: str | Path | None = None,
     objective: Any = None,
     device: str | None = None,
 ) -> TunePlan:
     """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing."""
-    check(is_path(text) or is_list(text, is_path), "text", "the path of a file or a folder, or a list of paths", text)
+    given = is_path(text) or (is_list(text, is_path) and bool(text))
+    paths = "the path of a file or a folder, or a list of paths"
+    other = "a collection as retrieval, or images"
+    check(given or (text is None and (retrieval, images) != (None, None)), "text", f"{paths}; or {other}", text)
+    if images is not None and (text is not None or retrieval is not None):
+        raise ArgumentError(
+            "images: an image model is trained and measured on images only; leave text and retrieval out"
+        )
+    check(images is None or is_path(images), "images", "the path of a folder", images)
+    check(retrieval is None or is_path(retrieval), "retrieval", "the path of a folder in BEIR's layout", retrieval)
+    if split is not None and retrieval is None:
+        raise ArgumentError("split: only for a collection; give retrieval too, or leave it out")
     check(is_path(out) and Path(out).name != "", "out", "the path of a new folder", out)
     device_named(device)
     try:
         import transformers  # noqa: F401
     except ImportError:
         raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
-    original, out = open_runnable(source, remedy=OTHERS), Path(out)
+    original = open_runnable(source, remedy=OTHERS) if images is None else open_image_model(source)
+    out = Path(out)
     make = objective_for(original, objective)
+    if retrieval is not None and original.kind != "sentences":
+        raise ArgumentError(
+            f"retrieval: expected a sentence encoder (a folder with modules.json); {source} is "
+            f"{KINDS[original.kind]}; leave it out, and give a text"
+        )
     if original.length is None or original.old_length is None:
         raise CheckpointError(f"{source}: no table limits its length, so there is nothing to lengthen")
+    name, unit = ("length", "tokens") if images is None else ("image_size", "pixels")
     if settings.length <= original.length:
         raise ArgumentError(
-            f"length: expected more than {original.length:,} tokens, which {source} takes already; got "
-            f"{settings.length:,}; give a larger length"
+            f"{name}: expected more than {original.length:,} {unit}, which {source} takes already; got "
+            f"{settings.length:,}; give a larger one"
         )
     if original.rows is not None and settings.length <= original.rows:
         raise ArgumentError(
@@ -126,28 +172,70 @@ def plan_tuning(
             f"{settings.length:,}; give a larger length, or raise its max_seq_length or the tokenizer's "
             f"model_max_length, which limit it to {original.length:,}"
         )
-    resize = plan_resize(original.checkpoint, str(source), length=settings.length, method=settings.method)
+    resize = plan_resize(original.checkpoint, str(source), **size_of(original, settings))
+    if settings.train == "rows" and images is not None:
+        raise ArgumentError("train: rows is for tables of sequences, as all rows of an image table change; give table")
     if settings.train == "rows" and any(change.kept < len(change.before) for change in resize.edit.tables):
         raise ArgumentError(
             f"train: rows keeps the existing rows, but the method {settings.method} changes them; give another method, "
             "or --train table"
         )
-    tokenizer = original.tokenizer()
-    around = sum(map(len, Prompt.of(original, tokenizer, DOCUMENT_PROMPTS).around))
-    texts = split(
-        read_texts(text),
-        tokenizer,
-        width=settings.length - around,
-        around=around,
-        held_out=settings.held_out,
-        seed=settings.seed,
+    setup = (
+        picture_setup(original, images, settings, device)
+        if images is not None
+        else text_setup(original, text, retrieval, split, settings, device)
     )
-    setup = Setup(original, tokenizer, texts, settings, original.old_length, device)
-    hashes = {"checkpoint": original.sha256, "texts": texts.sha256, "objective": identity(objective)}
+    hashes = {
+        "checkpoint": original.sha256,
+        "texts": setup.texts.sha256,
+        "objective": identity(objective),
+        "collection": "" if setup.collection is None else setup.collection.sha256,
+    }
     plan = TunePlan(source, out, setup, make(setup), resize, Staging.of(out, settings, hashes))
     plan.staging.refuse_other()
     plan.refuse_places()
     return plan
+
+
+def size_of(original: Runnable, settings: TuneSettings) -> dict[str, Any]:
+    """Returns the arguments of a resize."""
+    size = {"image_size" if original.kind == "images" else "length": settings.length}
+    return {**size, "method": settings.method}
+
+
+def text_setup(
+    original: Runnable,
+    text: str | Path | Sequence[str | Path] | None,
+    retrieval: str | Path | None,
+    split: str | None,
+    settings: TuneSettings,
+    device: str | None,
+) -> Setup[Texts]:
+    assert original.old_length is not None
+    tokenizer, old = original.tokenizer(), original.old_length
+    around = sum(map(len, Prompt.of(original, tokenizer, DOCUMENT_PROMPTS).around))
+    collection = None
+    if retrieval is not None:
+        collection = judged_collection(retrieval, tokenizer, split=split, old_length=old, around=around)
+    texts = split_documents(
+        read_texts(text) if text is not None else [*collection.documents.values()] if collection is not None else [],
+        tokenizer,
+        width=settings.length - around,
+        around=around,
+        held_out=settings.held_out if collection is None else None,
+        seed=settings.seed,
+    )
+    return Setup(original, tokenizer, texts, settings, old, device, collection)
+
+
+def picture_setup(
+    original: Runnable, images: str | Path, settings: TuneSettings, device: str | None
+) -> Setup[Pictures]:
+    from posembed.tuning.images import split_pictures
+
+    assert original.old_length is not None
+    found = split_pictures(images, size=settings.length, held_out=settings.held_out, seed=settings.seed)
+    return Setup(original, None, found, settings, original.old_length, device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +244,7 @@ class TunePlan:
 
     source: str | Path
     out: Path
-    setup: Setup
+    setup: Setup[Any]
     objective: Objective
     resize: Resize
     staging: Staging
@@ -166,7 +254,7 @@ class TunePlan:
         return self.setup.settings
 
     @property
-    def texts(self) -> Texts:
+    def texts(self) -> AnyData:
         return self.setup.texts
 
     @property
@@ -212,17 +300,18 @@ class TunePlan:
             "old_length": self.setup.old_length,
             "training_documents": len(self.texts.training),
             "held_out_documents": len(self.texts.held_out),
+            "queries": 0 if self.setup.collection is None else len(self.setup.collection.queries),
             "shorter_documents": len(self.texts.short),
             "windows": len(self.texts.windows),
         }
 
     def run(self, progress: Progress = lambda name, done, total: None) -> Tuned:
-        """Runs what earlier calls have not finished, writes OUT, and removes the folder of the unfinished run."""
+        """Runs what earlier calls have not finished, and writes OUT. ``finish`` then removes the folder of the run."""
         self.staging.open()
         with self.staging.locked(), writing(self.staging.path):
             resized = self.staging.path / "resized"
             if not resized.exists():
-                resize_checkpoint(self.source, resized, length=self.settings.length, method=self.settings.method)
+                resize_checkpoint(self.source, resized, **size_of(self.original, self.settings))
             self.objective.prepare(self.staging.path, progress)
             steps = self.steps()
             for seed in self.seeds:
@@ -233,8 +322,11 @@ class TunePlan:
             for which, place in self.places.items():
                 if not place.exists():
                     self.write(which, place, tuned)
-        self.staging.remove()
         return tuned
+
+    def finish(self) -> None:
+        """Removes the folder of the run. Until then, the same plan returns its result again."""
+        self.staging.remove()
 
     def place(self, which: str, seed: int) -> Path:
         """Returns the folder that keeps a fine-tuned checkpoint until everything is measured."""
@@ -242,7 +334,10 @@ class TunePlan:
 
     def start(self, which: str) -> Runnable:
         """Returns the checkpoint that a fine-tuning starts from."""
-        return open_runnable(self.staging.path / "resized") if which == "tuned" else self.original
+        return self.opened(self.staging.path / "resized") if which == "tuned" else self.original
+
+    def opened(self, place: Path) -> Runnable:
+        return open_image_model(place) if self.original.kind == "images" else open_runnable(place)
 
     def steps(self) -> int:
         """Returns the number of steps. Minutes are turned into steps once, so that a continued run has as many."""
@@ -264,7 +359,7 @@ class TunePlan:
         """Times the loss and its gradients of a few windows. Writes nothing."""
         model: Any = self.original.model(device_named(self.setup.device)).float()
         if which == "tuned":
-            resize_model_(model, length=self.settings.length, method=self.settings.method)
+            resize_model_(model, **size_of(self.original, self.settings))
         times, length = [], self.lengths[which]
         for item in range(1 + PROBED):
             began = time.perf_counter()
@@ -282,9 +377,9 @@ class TunePlan:
         read = sum(window.get(which, shortest) * times for which, times in READINGS.items())
         return {
             "steps": steps,
-            "prepare": self.objective.tokens_once / self.texts.width * shortest,
+            "prepare": self.objective.windows_once * shortest,
             **{f"train {which}": steps * seconds * self.settings.seeds for which, seconds in per_step.items()},
-            "measure": len(self.texts.held_out) * read * self.settings.seeds,
+            "measure": self.setup.windows_measured * read * self.settings.seeds,
         }
 
     def tune(self, which: str, seed: int, steps: int, progress: Progress) -> None:
@@ -317,17 +412,33 @@ class TunePlan:
     def measured(self, steps: int, progress: Progress) -> Tuned:
         kept = ResultsFile(self.staging.path / "evaluations.jsonl")
         original = replace(self.original, name=str(self.source))
-        found = []
+        found, near = list[Evaluation](), list[Estimate]()
         for seed in self.seeds:
             made = {
-                which: replace(open_runnable(self.place(which, seed)), name=str(place))
+                which: replace(self.opened(self.place(which, seed)), name=str(place))
                 for which, place in self.places.items()
             }
             plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
             found.append(self.objective.by_document(plan.run(progress)))
+            if (of_seed := self.objective.kept(made["tuned"])) is not None:
+                near.append(of_seed)
         names = {which: str(place) for which, place in self.places.items()}
-        near = self.objective.kept(open_runnable(self.place("tuned", self.settings.seed)))
-        return Tuned(self.out, self.settings, steps, over_seeds(found), tuple(found), names, near)
+        cosine = estimate(means([each.values for each in near])) if near else None
+        chunked = getattr(self.objective, "chunked", "")
+        resized = open_checkpoint(self.staging.path / "resized")
+        moved = tuple(rows_moved(resized, open_checkpoint(self.place("tuned", seed))) for seed in self.seeds)
+        return Tuned(
+            self.out,
+            self.settings,
+            steps,
+            over_seeds(found),
+            tuple(found),
+            names,
+            kept=cosine,
+            chunked=chunked,
+            old_length=self.setup.old_length,
+            moved=moved,
+        )
 
     def write(self, which: str, place: Path, tuned: Tuned) -> None:
         """Writes a fine-tuned checkpoint with its record and the model card's paragraph."""

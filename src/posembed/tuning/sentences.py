@@ -9,12 +9,11 @@ they were: 1 - cosine between the tuned and the original vectors of a few passag
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
@@ -26,12 +25,12 @@ from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt, plan_collections
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import Encoder, Reading
-from posembed.files import written_whole
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import pieces, seeded, window_of
 from posembed.tuning.objectives import Progress, Setup
-from posembed.tuning.texts import pieces_of_text
+from posembed.tuning.staging import vectors_once
+from posembed.tuning.texts import Texts, pieces_of_text
 
 VECTORS = "passages.safetensors"
 PASSAGES_PER_PIECE = 2
@@ -53,7 +52,7 @@ class Bank(NamedTuple):
 class Sentences:
     """The objective of sentence encoders. See ``Objective`` for the methods."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup[Texts]) -> None:
         self.setup, self.settings, self.windows = setup, setup.settings, setup.texts.windows
         self.asked = Prompt.of(setup.original, setup.tokenizer, QUERY_PROMPTS)
         self.given = Prompt.of(setup.original, setup.tokenizer, DOCUMENT_PROMPTS)
@@ -94,19 +93,15 @@ class Sentences:
         )
 
     def prepare(self, folder: Path, progress: Progress) -> None:
-        path = folder / VECTORS
-        if not path.exists():
-            done = 0
+        done = 0
 
-            def tick(tokens: int) -> None:
-                nonlocal done
-                done += tokens
-                progress("embedding passages by the original", done, self.bank.ids.numel())
+        def tick(tokens: int) -> None:
+            nonlocal done
+            done += tokens
+            progress("embedding passages by the original", done, self.bank.ids.numel())
 
-            vectors = self.vectors_of(self.setup.original, list(self.bank.ids), tick)
-            with written_whole(path) as staging:
-                save_file({"vectors": vectors}, staging)
-        self.vectors = load_file(path)["vectors"]
+        make = partial(self.vectors_of, self.setup.original, list(self.bank.ids), tick)
+        self.vectors = vectors_once(folder / VECTORS, make)
 
     def vectors_of(self, runnable: Runnable, texts: Sequence[Tensor], tick: Tick = lambda tokens: None) -> Tensor:
         """Returns the unit vectors (N, D) of short texts, given as ids, by a checkpoint."""
@@ -122,8 +117,8 @@ class Sentences:
         return estimate((before * after).sum(dim=1).tolist())
 
     @property
-    def tokens_once(self) -> int:
-        return self.bank.ids.numel()
+    def windows_once(self) -> float:
+        return self.bank.ids.numel() / self.setup.texts.width
 
     def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
         numbers = [window_of(item, len(self.windows), seed) for item in items]
@@ -163,13 +158,19 @@ class Sentences:
             f" The queries are {len(PASSAGES)} passages of {size} tokens from each of the {held_out:,} held-out "
             "documents, and are removed from them. The other documents are too short to be trained on."
         )
+        if self.setup.collection is not None:
+            trained = {document.text.strip() for document in self.setup.texts.training}
+            both = sum(text.strip() in trained for text in self.setup.collection.documents.values())
+            how = f" The models were trained on {both:,} of these documents, but on no query and no judgement."
         runnables = [each for each in (tuned, original, old) if each is not None]
         return plan_collections(runnables, found, how=how, kept=kept, device=device_named(self.setup.device))
 
     @cached_property
     def collection(self) -> Collection:
-        """The held-out documents, each up to the new length, and the shorter documents. The queries are passages from
-        the beginning, middle and end of the held-out documents, and are removed from them."""
+        """The user's own collection; or the held-out documents, each up to the new length, and the shorter documents.
+        Their queries are passages from their beginning, middle and end, and are removed from them."""
+        if self.setup.collection is not None:
+            return self.setup.collection
         documents = {f"s{number}": text for number, text in enumerate(self.setup.texts.short)}
         queries, judged = {}, {}
         size, width = self.settings.query, self.setup.texts.width
@@ -187,6 +188,8 @@ class Sentences:
         return Collection(documents, queries, judged)
 
     def by_document(self, evaluation: Evaluation) -> Evaluation:
+        if self.setup.collection is not None:
+            return evaluation
         owners = range(len(self.setup.texts.held_out))
         return by_document(evaluation, [owner for owner in owners for _ in PASSAGES])
 

@@ -46,7 +46,7 @@ class TuneSettings:
     )
     steps: int | None = option("Steps of fine-tuning, instead of minutes.", TRAINING, default=None)
     batch: int = option("Windows of the new length per step.", TRAINING, default=4)
-    learning_rate: float = option("Peak learning rate; it then decays as a cosine.", TRAINING, default=1e-4)
+    learning_rate: float = option("Peak learning rate; it then decays as a cosine.", TRAINING, default=5e-5)
     rows_learning_rate: float = option("Peak learning rate of new rows and of lora.", TRAINING, default=1e-3)
     warmup: float = option("Share of the steps in which the learning rate rises.", TRAINING, default=0.1)
     clip: float = option("Maximum gradient norm; larger gradients are scaled down.", TRAINING, default=1.0)
@@ -62,7 +62,7 @@ class TuneSettings:
     query: int = option("Tokens per query. Three queries are taken from each held-out document.", DATA, default=24)
     passage: int = option("Tokens per passage.", LOSS, default=48)
     temperature: float = option("Temperature of the softmax over passages.", LOSS, default=0.05)
-    anchor: float = option("Weight of 1 - cosine between new and original vectors of passages.", LOSS, default=5.0)
+    anchor: float = option("Weight of 1 - cosine between new and original vectors of passages.", LOSS, default=20.0)
 
     def __post_init__(self) -> None:
         whole = {"length": SHORTEST, "batch": 1, "rank": 1, "seeds": 1, "passage": 4, "query": 4, "steps": 1}
@@ -86,11 +86,18 @@ class TuneSettings:
     def of(cls, given: Mapping[str, Any]) -> TuneSettings:
         """Returns the settings with given values; None means the default. Raises ArgumentError for an unknown name."""
         rest = dict(given)
+        if (size := rest.pop("image_size", None)) is not None:
+            if rest.get("length") is not None:
+                raise ArgumentError("image_size: expected either length or image_size; got both")
+            rest["length"] = size
         taken = take_options(cls, rest)
         if rest:
             raise unknown("setting", next(iter(rest)), options(cls))
         if "length" not in taken:
-            raise ArgumentError("length: expected the new length in tokens, such as 2048; got none")
+            raise ArgumentError(
+                "length: expected the new length in tokens, such as 2048 (for an image model, image_size in pixels); "
+                "got none"
+            )
         return cls(**taken)
 
     def to_dict(self) -> dict[str, Any]:

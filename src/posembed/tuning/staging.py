@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from posembed.errors import CheckpointError
-from posembed.files import reason, remove, write_text
+from posembed.files import reason, remove, write_text, written_whole
 from posembed.tuning.settings import TuneSettings
 
 SETTINGS, STATE, LOCK = "settings.json", "state.json", ".lock"
+
+
+def vectors_once(path: Path, make: Callable[[], Tensor]) -> Tensor:
+    """Returns the vectors that a file keeps, or else computes them and writes the file."""
+    if not path.exists():
+        vectors = make()
+        with written_whole(path) as staging:
+            save_file({"vectors": vectors}, staging)
+    return load_file(path)["vectors"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,7 @@ class Staging:
 
     def refuse_other(self) -> None:
         """Raises CheckpointError if the folder holds another fine-tuning, and names what differs."""
+        self.clean()
         if not self.path.exists() or self.is_new():
             return
         try:
@@ -82,5 +94,18 @@ class Staging:
     def keep(self, **decided: Any) -> None:
         write_text(self.path / STATE, json.dumps({**self.state, **decided}, indent=2))
 
+    @property
+    def removed(self) -> Path:
+        """The name under which the folder is removed, so that a kill leaves the folder whole or nothing of it."""
+        return self.path.with_name(f"{self.path.name}.removed")
+
     def remove(self) -> None:
-        remove(self.path)
+        self.clean()
+        with suppress(FileNotFoundError):
+            self.path.rename(self.removed)
+        self.clean()
+
+    def clean(self) -> None:
+        """Removes what a kill left of an earlier removal."""
+        if self.removed.exists():
+            remove(self.removed)

@@ -1,4 +1,4 @@
-"""Long documents for fine-tuning, split into those to train on and those to measure on."""
+"""Long documents for fine-tuning, split into those to train on and those to measure on; or a collection to measure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import DataError
+from posembed.evaluation.collection import Collection, read_collection
 from posembed.evaluation.texts import MOST_UNKNOWN, encode, read_documents
 from posembed.evaluation.ways import slices
 
@@ -88,21 +89,21 @@ def read_texts(text: str | Path | Sequence[str | Path]) -> list[str]:
     return documents
 
 
-def split(
+def split_documents(
     documents: Iterable[str],
     tokenizer: Any,
     *,
     width: int,
     around: int,
-    held_out: float,
+    held_out: float | None,
     seed: int,
     fewest: int = FEWEST,
 ) -> Texts:
     """Splits the documents of at least ``width`` tokens. Documents with equal tokens count once.
 
     around: the number of special tokens, for the errors. fewest: the smallest number of documents in each part.
-    held_out: the share of documents to measure on. A hash of the seed and of a document's text decides on its part.
-    Raises DataError if there are too few documents.
+    held_out: the share of documents to measure on; None holds no document out. A hash of the seed and of a document's
+    text decides on its part. Raises DataError if there are too few documents.
     """
     found = dict[tuple[int, ...], str]()
     for text in sorted(set(documents)):  # so that the order of the files does not matter
@@ -114,18 +115,40 @@ def split(
         len(each.ids) for each in long
     ):
         raise DataError("the tokenizer does not know most of this text; give text in its language")
-    if len(long) < 2 * fewest:
+    needed, least = (fewest, 0) if held_out is None else (2 * fewest, fewest)
+    if len(long) < needed:
         longest = max(len(document.ids) for document in encoded) + around
         holding = f"{len(long):,} of {len(encoded):,} documents hold it, and the longest has {longest:,}"
         raise DataError(
-            f"expected at least {2 * fewest} documents of {width + around:,} tokens, {fewest} to train on and {fewest} "
-            f"to measure on; {holding}; give more text or a smaller length (documents are files of a folder, or "
-            "separated by blank lines)"
+            f"expected at least {needed} documents of {width + around:,} tokens, {fewest} to train on"
+            f"{f' and {least} to measure on' if least else ''}; {holding}; give more text or a smaller length "
+            "(documents are files of a folder, or separated by blank lines)"
         )
-    number = min(max(fewest, round(held_out * len(long))), MOST_HELD_OUT, len(long) - fewest)
+    number = min(max(least, round((held_out or 0.0) * len(long))), MOST_HELD_OUT, len(long) - fewest)
     ranked = sorted(long, key=lambda document: order(seed, document.text))
     short = sorted((each.text for each in encoded if 0 < len(each.ids) < width), key=lambda text: order(seed, text))
     return Texts(tuple(ranked[number:]), tuple(ranked[:number]), tuple(short[:MOST_SHORT]), width)
+
+
+def judged_collection(
+    folder: str | Path, tokenizer: Any, *, split: str | None, old_length: int, around: int
+) -> Collection:
+    """Reads a collection that can say whether a longer table pays. Raises DataError if it has too few queries, or only
+    documents that fit into the old length. around: the number of special tokens."""
+    found = read_collection(folder, split)
+    answered = sum(max(grades.values(), default=0) > 0 for grades in found.judged.values())
+    if answered < FEWEST:
+        expected = f"expected at least {FEWEST} queries with a relevant document to measure on"
+        raise DataError(f"{folder}: {expected}; got {answered}; judge more queries, or leave out --retrieval")
+    longest = 0
+    for text in sorted(found.documents.values(), key=len, reverse=True):  # so that mostly one is read
+        longest = max(longest, len(encode(tokenizer, text)) + around)
+        if longest > old_length:
+            return found
+    raise DataError(
+        f"{folder}: expected documents of more than {old_length:,} tokens, which the model takes already; the longest "
+        f"has {longest:,}; no longer table can help, so use the model as it is"
+    )
 
 
 def order(seed: int, text: str) -> bytes:

@@ -15,11 +15,15 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from posembed.checkpoints.edit import Edit
+from posembed.checkpoints.find import find_tables, loaded_names
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.safetensors import AnyTensor, values_of
+from posembed.tuning.draws import pieces
 from posembed.tuning.settings import TuneSettings
 
+MOST_DRAWN = 128
+"""The largest number of positions whose movement is reported."""
 ATTENTION = ("attn", "attention")
 """Parts of the names of modules whose matrices LoRA changes."""
 
@@ -126,6 +130,25 @@ def trainable(
     return Trainable(model, keys, [group for group in groups if group["params"]])
 
 
+def rows_moved(before: Checkpoint, after: Checkpoint, *, most: int = MOST_DRAWN) -> dict[int, float]:
+    """Returns how far each row of the position table of sequences moved, relative to its norm before, by position.
+
+    Of more than ``most`` positions, neighbours are averaged, and stand at their middle. Empty without such a table.
+    """
+    found = find_tables(before.config, before.tensors).understood if before.config is not None else ()
+    tables = [table for table in found if not table.layout.axes and table.kind == "learned"]
+    if not tables:
+        return {}
+    (_, old, _), (_, new, _) = (
+        tables[0].layout.split(tables[0].values(each.tensors).float()) for each in (before, after)
+    )
+    moved = (new - old).norm(dim=-1) / old.norm(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
+    return {
+        (part.start + min(part.stop, len(moved))) // 2: moved[part].mean().item()
+        for part in pieces(len(moved), max(1, -(-len(moved) // most)))
+    }
+
+
 def save_activations(model: Any) -> None:
     """Makes a model compute its activations again in the backward pass. Raises ArgumentError if it cannot."""
     if not model.supports_gradient_checkpointing:
@@ -148,11 +171,13 @@ def new_rows(module: Any, name: str, *, kept: int) -> nn.Parameter:
 def keys_of(model: Any, checkpoint: Checkpoint) -> dict[str, str]:
     """Returns the key of each parameter in the files. Leaves out parameters with other names or values there.
 
-    A model without its head, or with one, differs from the files in the prefix of its names.
+    A model without its head, or with one, differs from the files in the prefix of its names. transformers also renames
+    the weights of some families on loading.
     """
     prefix, found = f"{model.base_model_prefix}.", dict[str, str]()
+    renamed = loaded_names(model, checkpoint.tensors)
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        keys = (name, prefix + name, name.removeprefix(prefix))
+        keys = (name, prefix + name, name.removeprefix(prefix), renamed.get(name, name))
         equal = [key for key in keys if key in checkpoint.tensors and holds(checkpoint.tensors[key], parameter)]
         if equal:
             found[name] = equal[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import threading
 import time
@@ -69,31 +70,33 @@ class StepTrainer(Trainer):
         if str(device).startswith("cuda:"):
             torch.cuda.set_device(device)  # the Trainer takes the current device
         on_gpu = (device is None and torch.cuda.is_available()) or str(device).startswith("cuda")
-        arguments = TrainingArguments(
-            output_dir=str(folder),
-            max_steps=steps,
-            per_device_train_batch_size=settings.batch // parts,
-            gradient_accumulation_steps=parts,
-            max_grad_norm=settings.clip,
-            lr_scheduler_type="cosine",
-            # The first step of a warmup has the rate 0, so a single step must have none.
-            warmup_steps=min(math.ceil(settings.warmup * steps), steps - 1),
-            bf16=on_gpu and torch.cuda.is_bf16_supported(),
-            seed=settings.seed,
-            use_cpu=device == "cpu",
-            save_strategy="no",
-            save_total_limit=2,
-            logging_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            dataloader_pin_memory=False,
-        )
-        arguments._n_gpu = min(arguments.n_gpu, 1)  # a batch is too small to be split between devices
-        optimizer = torch.optim.AdamW(trained.groups, weight_decay=0.0)
-        super().__init__(
-            trained.model, arguments, train_dataset=Items(steps * settings.batch), optimizers=(optimizer, None)
-        )
+        half = on_gpu and torch.cuda.is_bf16_supported()
+        with environment(ACCELERATE_MIXED_PRECISION="bf16" if half else "no"):  # or it would change the result
+            arguments = TrainingArguments(
+                output_dir=str(folder),
+                max_steps=steps,
+                per_device_train_batch_size=settings.batch // parts,
+                gradient_accumulation_steps=parts,
+                max_grad_norm=settings.clip,
+                lr_scheduler_type="cosine",
+                # The first step of a warmup has the rate 0, so a single step must have none.
+                warmup_steps=min(math.ceil(settings.warmup * steps), steps - 1),
+                bf16=half,
+                seed=settings.seed,
+                use_cpu=device == "cpu",
+                save_strategy="no",
+                save_total_limit=2,
+                logging_strategy="no",
+                report_to=[],
+                disable_tqdm=True,
+                remove_unused_columns=False,
+                dataloader_pin_memory=False,
+            )
+            arguments._n_gpu = min(arguments.n_gpu, 1)  # a batch is too small to be split between devices
+            optimizer = torch.optim.AdamW(trained.groups, weight_decay=0.0)
+            super().__init__(
+                trained.model, arguments, train_dataset=Items(steps * settings.batch), optimizers=(optimizer, None)
+            )
         self.remove_callback(PrinterCallback)
 
     def run(self, tick: Tick) -> None:
@@ -170,6 +173,21 @@ class Keeper(TrainerCallback):
         elif time.monotonic() > self.due:
             self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
             control.should_save = True
+
+
+@contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Sets environment variables in the block."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

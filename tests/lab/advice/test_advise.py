@@ -24,11 +24,13 @@ from posembed.lab.advice.choose import FOUND, MOST_USED, Option
 from posembed.lab.advice.evidence import MEASURES, Measured, Study, published_studies
 from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.guides import guides_say
+from posembed.lab.advice.longer import FINDINGS, Finding, cheapest
 from posembed.lab.advice.needs import Existing, Needs
 from posembed.statistics import Estimate
 from tiny_models import GPT, saved, tiny_model
 
 PUBLISHED = published_studies()
+REPOSITORY = Path(__file__).parents[3]
 WINDOWED = {"rolling", "rope+window", "alibi+window"}
 END = dict.fromkeys(("learned", "learned-concat", "tupe", "tupe-r"), "training") | dict.fromkeys(
     ("learned-shifted", "learned-randomized", "learned-skipped", "learned-long", "learned-random"), "longest"
@@ -218,6 +220,51 @@ def test_checkpoints() -> None:
     assert "whether it retrieves far tokens was not measured in these studies" in far.caveats
     images = recommend(needs_of(grid=(14, 14), longest_grid=(24, 24), checkpoint=Existing(196, (14, 14))), PUBLISHED)
     assert images.recommendation == "resize"
+
+
+def test_texts_beyond_the_table_of_a_sentence_encoder() -> None:
+    def recommended(longest: int | None, **more: Any) -> Advice:
+        held = Existing(512, width=384, kind="sentence encoders")
+        return recommend(needs_of(longest="none" if longest is None else longest, checkpoint=held, **more), PUBLISHED)
+
+    assert recommended(512).recommendation == "keep"
+    for longest in (513, 2048, None):
+        advice = recommended(longest)
+        assert (advice.recommendation, advice.needs.length) == ("chunk", 512)
+        assert "chunks of 512" in advice.title
+        assert {"keep", "chunk", "resize", "tune"} <= {each.name for each in advice.options}
+        assert advice.sources[0].endswith("(WikiText-2; benchmarks/results/retrieval.md)")
+        assert any("posembed tune compares" in caveat for caveat in advice.caveats)
+    other = recommend(Needs(length=512, longest=2048, checkpoint=Existing(512)), PUBLISHED)
+    assert {"chunk", "tune"}.isdisjoint(each.name for each in other.options)
+    assert any("was not measured for models of this kind" in caveat for caveat in other.caveats)
+
+
+@pytest.mark.parametrize("found", [each for of_kind in FINDINGS.values() for each in of_kind], ids=str)
+def test_findings_are_those_of_their_pages(found: Finding) -> None:
+    page = (REPOSITORY / found.page).read_text(encoding="utf-8")
+    table = page[page.index(f"{found.measure}") :]
+    (cells, *_) = [
+        [cell.strip() for cell in line.strip("| ").split("|")]
+        for line in table.splitlines()
+        if line.startswith(f"| {found.row} |")
+    ]
+    difference, half = cells[-1].replace("\N{MINUS SIGN}", "-").replace("±", "").replace(",", "").split()[:2]
+    assert (float(difference), float(half)) == (found.difference, found.half)
+    assert ("better" in cells[-1]) == found.better
+    assert f"{found.length:,}" in page
+
+
+def test_the_cheapest_option_that_was_not_measured_to_be_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    def best(**differences: float) -> str:
+        made = tuple(Finding(option, "", 2048, value, 0.01, "", "", "", "") for option, value in differences.items())
+        monkeypatch.setitem(FINDINGS, "others", made)  # type: ignore[arg-type]
+        return cheapest("others")
+
+    assert best(resize=0.005, tune=-0.5) == "chunk"
+    assert best(resize=0.005, tune=0.02) == "tune"
+    assert best(resize=0.02, tune=0.5) == "resize"
+    assert best() == "resize"
 
 
 def test_what_goes_past_the_evidence_is_said() -> None:

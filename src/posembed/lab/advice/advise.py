@@ -17,6 +17,7 @@ from posembed.lab.advice.caveats import caveats
 from posembed.lab.advice.choose import Evidence, Option
 from posembed.lab.advice.evidence import Study, published_studies, study_of_folder
 from posembed.lab.advice.given import needs_of
+from posembed.lab.advice.longer import OWN, cheapest, findings
 from posembed.lab.advice.needs import Needs
 from posembed.lab.runs.spec import as_type
 
@@ -82,11 +83,14 @@ def recommend(needs: Needs, studies: Sequence[Study]) -> Advice:
     """Recommends one option that meets the needs. studies: the evidence, most trusted first."""
     evidence = Evidence(needs, studies)
     options, study = evidence.options(), evidence.study
-    own = [each for each in options if each.name in ("keep", "resize") and each.cannot is None]
+    own = {each.name: each for each in options if each.name in OWN and each.cannot is None}
     if own:
-        chosen, reasons = own[0], [reason(own[0].name, needs)]
+        best = "keep" if "keep" in own else cheapest(needs.checkpoint.kind if needs.checkpoint is not None else "")
+        chosen = own.get(best) or next(iter(own.values()))
+        reasons = [reason(chosen.name, needs)]
     else:
         chosen, reasons = evidence.best(options)
+    measured = [] if needs.checkpoint is None or "keep" in own else findings(needs.checkpoint.kind)
     used = [study, *([evidence.passkey] if needs.far and evidence.passkey is not None else [])]
     return Advice(
         needs=needs,
@@ -97,12 +101,19 @@ def recommend(needs: Needs, studies: Sequence[Study]) -> Advice:
         measure=study.measure.name.partition(" ")[2],
         measured_at=(study.train_length, evidence.length),
         caveats=tuple(caveats(chosen, evidence)),
-        sources=tuple(f"{each.title} ({each.source})" for each in used),
+        sources=(*map(str, measured), *(f"{each.title} ({each.source})" for each in used)),
     )
 
 
 def reason(name: str, needs: Needs) -> str:
-    """Returns the reason to keep or to resize a checkpoint's positions."""
+    """Returns the reason for an option of a checkpoint."""
+    if name == "chunk":
+        return (
+            "for models of this kind, no longer table was measured to be significantly better than chunks, which cost "
+            "nothing; their vectors are averaged, or the best of them counts"
+        )
+    if name == "tune":
+        return "for models of this kind, fine-tuning at a longer length was measured to be better than chunks"
     if name == "keep":
         return f"the checkpoint's positions reach {needs.reach}, and all its weights were trained with them"
     return f"the checkpoint was trained with its table: resize it to {needs.reach} and keep all other weights"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from posembed.lab.advice.choose import Evidence, Option
+from posembed.lab.advice.longer import OWN, findings
 
 RESIZED_TO = 8
 """Longformer (arXiv:2004.05150) tiles a table to 8 times its length."""
@@ -15,7 +16,7 @@ MATTERS_MORE = "within the training length, data and tuning matter more than thi
 
 def caveats(chosen: Option, evidence: Evidence) -> list[str]:
     """Returns sentences without a capital and a full stop; the last is always the same."""
-    own = chosen.name in ("keep", "resize")
+    own = chosen.name in OWN
     notes = [
         *of_table(chosen, evidence),
         *([] if own else [*of_encoding(chosen, evidence), *of_study(chosen, evidence)]),
@@ -34,14 +35,24 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
         notes.append("new rows are only a start: fine-tune at the new length, and measure before and after")
         on_grid = "interpolate bicubically with antialiasing, as timm does"
         notes.append("posembed evaluate measures it on your own text" if needs.grid is None else on_grid)
-        if needs.stretch > RESIZED_TO:
-            notes.append(f"{needs.stretch:.0f} times the table's length is more than the {RESIZED_TO} of Longformer")
-    elif chosen.name != "keep" and held.length is None:
+        if needs.grid is None and not findings(held.kind):
+            notes.append(
+                f"whether this is better than the checkpoint as it is, on texts in chunks of {held.reach}, was not "
+                "measured for models of this kind: posembed tune fine-tunes both and compares them on your own texts"
+            )
+    elif chosen.name in ("chunk", "tune"):
+        notes.append(
+            "this rests on one model and one kind of text: posembed tune compares chunks, the resized model and the "
+            "same fine-tuning at both lengths on your own texts and queries"
+        )
+    if chosen.name in ("resize", "tune") and needs.stretch > RESIZED_TO:
+        notes.append(f"{needs.stretch:.0f} times the table's length is more than the {RESIZED_TO} of Longformer")
+    elif chosen.name not in OWN and held.length is None:
         notes.append(
             "this assumes that the checkpoint has RoPE; sinusoids, ALiBi and relative biases have nothing to scale: "
             "evaluate such a checkpoint at the longer length as it is"
         )
-    elif chosen.name != "keep":
+    elif chosen.name not in OWN:
         notes.append(
             f"the checkpoint's table ends at {held.reach}, so this means training from scratch; the alternative is to "
             f"feed the checkpoint text in chunks of {held.reach}"

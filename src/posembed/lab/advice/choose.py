@@ -10,6 +10,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.advice.candidates import Candidate, candidates
 from posembed.lab.advice.evidence import Study
 from posembed.lab.advice.guides import guides_say
+from posembed.lab.advice.longer import OWN, findings
 from posembed.lab.advice.needs import Needs
 from posembed.nn.encodings import Use
 from posembed.statistics import Estimate
@@ -157,7 +158,7 @@ class Evidence:
     def departure(self, name: str) -> list[str]:
         """Returns a sentence if guides recommend something else, with what we measured for that."""
         said, held = guides_say(self.needs), self.needs.checkpoint
-        if said is None or name in said[0] or name in ("keep", "resize") or (held is not None and held.length is None):
+        if said is None or name in said[0] or name in OWN or (held is not None and held.length is None):
             return []
         values = {other: self.study.value(other, self.length) for other in said[0]}
         measured = listed([f"{other} {self.study.measure.written(value)}" for other, value in values.items() if value])
@@ -191,18 +192,29 @@ def beyond(parameters: int, needs: Needs) -> str | None:
 
 
 def of_checkpoint(needs: Needs) -> list[Option]:
-    """Returns the two options of an existing checkpoint: to keep its positions, or to resize its table."""
+    """Returns the options of an existing checkpoint: to keep its positions, or to resize its table; and if texts are
+    longer than its table and this was measured for models of its kind, to chunk them, or to fine-tune it."""
     held = needs.checkpoint
     if held is None:
         return []
     if held.length is None:
         keep = None if needs.fixed else f"it was not trained on positions past {needs.length:,}"
         resize: str | None = "it has no learned table"
+        chunk: str | None = resize
     else:
         keep = None if needs.inside_table else f"its table ends at {held.reach}"
         resize = "every table has a last row" if needs.longest is None else beyond(needs.table, needs)
+        chunk = "images are scaled to its size instead" if held.grid is not None else None
     kept, size = (held.length or 0) * needs.width, needs.table if needs.has_table else 0
-    return [
+    found = [
         Option("keep", "the checkpoint's positions as they are", kept, needs.share(kept), keep),
         Option("resize", f"the checkpoint's table, resized to {needs.reach}", size, needs.share(size), resize),
+    ]
+    if not findings(held.kind) or keep is None:
+        return found
+    tuned = f"the checkpoint, resized to {needs.reach} and fine-tuned on long texts"
+    return [
+        *found,
+        Option("chunk", f"the checkpoint as it is, on texts in chunks of {held.reach} tokens", kept, None, chunk),
+        Option("tune", tuned, size, needs.share(size), resize),
     ]

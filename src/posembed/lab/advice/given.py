@@ -20,7 +20,7 @@ def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | No
     """Returns the needs; an option that is None has its default. ``longest="none"`` means no limit.
 
     By default the longest length is the training length. For images, the lengths are the sizes of the grids and the
-    vocabulary is 0. The width of a checkpoint is the default width.
+    vocabulary is 0. The width of a checkpoint is the default width, and the length of its table the default length.
 
     Raises:
         ArgumentError: an unknown option, a value that cannot be used, or needs that contradict each other.
@@ -41,10 +41,13 @@ def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | No
     if grid is not None:
         chosen = {"length": math.prod(grid), "vocabulary": 0, **chosen}
         chosen.setdefault("longest", math.prod(chosen.get("longest_grid", grid)))
+    held = checkpoint if isinstance(checkpoint, Existing) else existing_of(checkpoint, table, grid)
+    if held is not None and held.length is not None and held.grid is None and grid is None:
+        longest = chosen.get("longest", held.length)
+        chosen.setdefault("length", held.length if longest is None else min(held.length, longest))
     if "length" not in chosen:
         raise ArgumentError("give --length, the tokens per training sequence, or --grid for images")
     chosen.setdefault("longest", chosen["length"])
-    held = checkpoint if isinstance(checkpoint, Existing) else existing_of(checkpoint, table, grid)
     if held is not None and held.width is not None:
         chosen.setdefault("width", held.width)
     return Needs(**chosen, checkpoint=held)
@@ -64,17 +67,18 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
     if checkpoint is None:
         return None
     as_type("checkpoint", checkpoint, Path)
-    reports = inspect_checkpoint(checkpoint).tables
+    report = inspect_checkpoint(checkpoint)
     learned = [
-        (report.table, tuple(map(str, report.findings)))
-        for report in reports
-        if isinstance(report.table, PositionTable) and report.table.kind == "learned"
+        (each.table, tuple(map(str, each.findings)))
+        for each in report.tables
+        if isinstance(each.table, PositionTable) and each.table.kind == "learned"
     ]
     fitting = [each for each in learned if (each[0].layout.grid is None) == (grid is None)] or learned
     if not fitting:
         return Existing(None, source=str(checkpoint))
     found, findings = min(fitting, key=lambda each: each[0].length)
-    return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings)
+    kind = "sentence encoders" if report.sentences else ""
+    return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings, kind)
 
 
 def _length(value: Any) -> int | None:

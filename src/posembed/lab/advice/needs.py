@@ -41,6 +41,8 @@ class Existing:
     source: str = ""
     findings: tuple[str, ...] = ()
     """Problems that an inspection found in the table."""
+    kind: str = ""
+    """The kind of model, a key of ``longer.FINDINGS``; "" for any other."""
 
     @property
     def reach(self) -> str:

@@ -1,0 +1,166 @@
+"""The objective of image models: the vector of a large image should be the original's, of the same image at its size.
+
+The images need no labels: the original model is the teacher (Hinton et al., arXiv:1503.02531). The loss is 1 - cosine.
+At the old size, the model reads the large image in tiles, and the mean of their vectors has the same target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from posembed.errors import DataError
+from posembed.evaluation.api import device_named
+from posembed.evaluation.measures import RANKINGS
+from posembed.evaluation.pictures import (
+    PLACES,
+    Picture,
+    PictureJob,
+    Viewer,
+    batches,
+    open_image_model,
+    pixels_of,
+    read_pictures,
+)
+from posembed.evaluation.plan import Plan, PlannedRow
+from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.runnable import Runnable
+from posembed.evaluation.ways import slices
+from posembed.statistics import Estimate, estimate
+from posembed.tuning.by_document import by_document
+from posembed.tuning.draws import window_of
+from posembed.tuning.objectives import Progress, Setup
+from posembed.tuning.staging import vectors_once
+from posembed.tuning.texts import FEWEST, MOST_HELD_OUT, order
+
+VECTORS = "targets.safetensors"
+NOT_TUNED = "resized, not fine-tuned"
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Images whose short side holds the new size. training: those to train on. held_out: those to measure on. short:
+    those that are too small."""
+
+    training: tuple[Picture, ...]
+    held_out: tuple[Picture, ...]
+    short: tuple[Picture, ...]
+
+    @property
+    def windows(self) -> tuple[Picture, ...]:
+        return self.training
+
+    @property
+    def sha256(self) -> str:
+        return "".join(each.sha256[:8] for part in (self.training, self.held_out) for each in part)
+
+
+def split_pictures(folder: str | Path, *, size: int, held_out: float, seed: int, fewest: int = FEWEST) -> Pictures:
+    """Splits the images of a folder whose short side has ``size`` pixels. A hash of the seed and of the file decides on
+    the part of an image. Raises DataError if there are too few."""
+    found = read_pictures(folder)
+    large = [picture for picture in found if picture.side >= size]
+    if len(large) < 2 * fewest:
+        longest = max(picture.side for picture in found)
+        raise DataError(
+            f"expected at least {2 * fewest} images whose short side has {size:,} pixels, {fewest} to train on and "
+            f"{fewest} to measure on; {len(large):,} of {len(found):,} images in {folder} do, and the largest has "
+            f"{longest:,}; give more images or a smaller size"
+        )
+    number = min(max(fewest, round(held_out * len(large))), MOST_HELD_OUT, len(large) - fewest)
+    ranked = sorted(large, key=lambda picture: order(seed, picture.sha256))
+    return Pictures(tuple(ranked[number:]), tuple(ranked[:number]), tuple(each for each in found if each.side < size))
+
+
+class Images:
+    """The objective of image models. See ``Objective`` for the methods."""
+
+    def __init__(self, setup: Setup[Pictures]) -> None:
+        self.setup, self.settings, self.pictures = setup, setup.settings, setup.texts.training
+        self.targets: Tensor | None = None
+        self.resized: Path | None = None
+
+    @property
+    def windows_once(self) -> float:
+        """The original reads each image once, at its own size: a tile of the many that it is cut into."""
+        return len(self.pictures) / len(slices(self.settings.length, self.setup.old_length)) ** 2
+
+    def prepare(self, folder: Path, progress: Progress) -> None:
+        self.resized = folder / "resized"
+        make = partial(self.vectors_of, self.setup.original, self.pictures, progress)
+        self.targets = vectors_once(folder / VECTORS, make)
+
+    def vectors_of(
+        self, runnable: Runnable, pictures: Sequence[Picture], progress: Progress = lambda name, done, total: None
+    ) -> Tensor:
+        """Returns the unit vectors (N, D) of whole images, which a checkpoint reads at its own size."""
+        viewer, found = Viewer.of(runnable, runnable.model(device_named(self.setup.device)).float()), list[Tensor]()
+        with torch.inference_mode():
+            for batch in batches(pictures):
+                found.append(viewer.vectors(self.pixels(batch)))
+                progress("embedding images by the original", sum(map(len, found)), len(pictures))
+        return torch.cat(found)
+
+    def pixels(self, pictures: Sequence[Picture]) -> Tensor:
+        return torch.stack([pixels_of(picture, self.settings.length) for picture in pictures])
+
+    def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
+        numbers = [window_of(item, len(self.pictures), seed) for item in items]
+        viewer = Viewer.of(self.setup.original, model)._replace(side=length)
+        parts = viewer.views(self.pixels([self.pictures[number] for number in numbers]), "tiles")
+        found = F.normalize(parts.mean(dim=1), dim=1)
+        # Only the time of a step is measured before the targets are computed.
+        targets = torch.ones_like(found) if self.targets is None else self.targets[numbers]
+        return (1 - (found * targets).sum(dim=1)).mean()
+
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
+        length, side, held_out = self.settings.length, self.setup.old_length, self.setup.texts.held_out
+        assert self.resized is not None
+        untuned = replace(open_image_model(self.resized), name=original.name)
+        queries = self.setup.texts.sha256
+
+        def row(runnable: Runnable, baseline: str, view: str, match: str) -> PlannedRow:
+            job = PictureJob(runnable, held_out, length, view)
+            return PlannedRow(runnable, baseline, queries, {length: job}, f"{match} ")
+
+        rows = [row(tuned, "", "scaled", "max"), row(untuned, NOT_TUNED, "scaled", "max")]
+        for each in [old, original] if old is not None else [original]:
+            rows.append(row(each, f"tiles of {side}, max", "tiles", "max"))
+            if each is not original:
+                rows.append(row(each, scaled_to(side), "scaled", "max"))
+            rows.append(row(each, self.chunked, "tiles", "mean"))
+        rows.append(row(original, scaled_to(side), "scaled", "max"))
+        number = len(held_out) * len(PLACES)
+        notes = (
+            f"{number:,} queries and {len(held_out):,} held-out images of {length:,} x {length:,} pixels. The queries "
+            f"are details of each image, a third of its side ({', '.join(PLACES)}), mirrored. Each model reads them "
+            "at its own size.",
+            "Tiles: the model of the old size reads the image in parts, and compares a query with the best of them, or "
+            "with their mean.",
+        )
+        measures = tuple(measure.name for measure in RANKINGS)
+        where = device_named(self.setup.device)
+        return Plan("images", measures, (length,), number, rows, notes, kept, where, unit="query")
+
+    @property
+    def chunked(self) -> str:
+        """The baseline with which the same fine-tuning at the old size is read, as it was trained."""
+        return f"tiles of {self.setup.old_length}, mean"
+
+    def by_document(self, evaluation: Evaluation) -> Evaluation:
+        owners = [owner for owner in range(len(self.setup.texts.held_out)) for _ in PLACES]
+        return by_document(evaluation, owners, unit="image")
+
+    def kept(self, tuned: Runnable) -> Estimate:
+        before, after = (self.vectors_of(each, self.setup.texts.held_out) for each in (self.setup.original, tuned))
+        return estimate((before * after).sum(dim=1).tolist())
+
+
+def scaled_to(side: int) -> str:
+    return f"scaled to {side}"

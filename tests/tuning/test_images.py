@@ -1,0 +1,249 @@
+"""Fine-tuning of image models: the loss and the tiles by hand, every family from end to end, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from evaluated_models import save_causal
+from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError
+from posembed.evaluation.pictures import Viewer, details, features, open_image_model, pixels_of, read_pictures, tiles
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.safetensors import values_of
+from posembed.report.tuning import answer, how, plan_words
+from posembed.tuning.images import Images, Pictures, split_pictures
+from posembed.tuning.run import TunePlan, plan_tuning, tune_checkpoint
+from posembed.tuning.settings import TuneSettings
+from tiny_models import IMAGE, TEXT, tiny_model
+
+SETTINGS: dict[str, Any] = {"image_size": 48, "steps": 2, "batch": 2}
+TOWERS = {"text_config": TEXT, "vision_config": IMAGE}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "vit": IMAGE,
+    "dinov2": IMAGE,
+    "clip": {**TOWERS, "projection_dim": 16},
+    "clip_vision_model": IMAGE,
+    "siglip": TOWERS,
+    "siglip_vision_model": IMAGE,
+}
+
+
+def save_image_model(folder: Path, family: str = "vit") -> None:
+    model, draw = tiny_model(family, FAMILIES[family]), torch.Generator().manual_seed(1)
+    with torch.no_grad():  # so that the vectors depend on the pixels
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.3, generator=draw)
+    model.save_pretrained(folder)
+    means = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4], "size": {"height": 32, "width": 32}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(means))
+
+
+def write_images(folder: Path, *, number: int = 22, side: int = 60, seed: int = 0) -> Path:
+    """Images of smooth random colours, wider than high or higher than wide."""
+    folder.mkdir(exist_ok=True)
+    draw = np.random.default_rng(seed)
+    for each in range(number):
+        coarse = Image.fromarray(draw.integers(0, 256, (5, 4, 3), dtype=np.uint8))
+        size = (side + each % 3, side) if each % 2 else (side, side + each)
+        coarse.resize(size, Image.Resampling.BICUBIC).save(folder / f"{seed}-{each:02}.png")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save_image_model(Path("model"))
+    write_images(Path("images"))
+    return tmp_path
+
+
+def planned(**settings: Any) -> TunePlan:
+    settings = {**SETTINGS, **settings}
+    return plan_tuning("model", "out", None, TuneSettings.of(settings), images="images", device="cpu")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_can_be_trained(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_image_model(Path("model"), family)
+    write_images(Path("images"))
+    plan = planned()
+    plan.objective.prepare(tmp_path, lambda *done: None)
+    trained = plan.trainable("old", plan.start("old"), 0)
+    plan.objective.loss(trained.model, [0, 1], length=32, seed=0).backward()
+    moved = {trained.keys[name] for name, value in trained.parameters.items() if value.grad is not None}
+    assert any("position" in key for key in moved)
+    assert not any(key.startswith("text_model") for key in moved)
+
+
+def test_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_image_model(Path("model"), "clip")
+    write_images(Path("images"))
+    tuned = tune_checkpoint("model", "out", images="images", device="cpu", **SETTINGS)
+    candidates = [row.name for row in tuned.candidates]
+    mean = "tiles of 32, mean"
+    assert candidates == ["model, scaled to 32", f"model, {mean}", f"out-at-32, {mean}", "out"]
+    assert "model, resized, not fine-tuned" in [row.name for row in tuned.evaluation.rows]
+    assert (tuned.evaluation.unit, tuned.evaluation.texts, tuned.evaluation.lengths) == ("image", 10, (48,))
+    assert tuned.kept is not None
+    assert -1 <= tuned.kept.value < 1
+    sentences = [*answer(tuned), *how(tuned)]
+    assert sentences[0].startswith("On these images, use ")
+    assert not any("token" in sentence or "text" in sentence for sentence in sentences)
+    model = open_image_model("out").model("cpu")
+    assert features(model, torch.zeros(1, 3, 48, 48)).isfinite().all()
+    assert json.loads(Path("out/preprocessor_config.json").read_text())["size"] == {"height": 48, "width": 48}
+    before, after = (open_checkpoint(place).tensors for place in ("model", "out-at-32"))
+    changed = {key for key in before if not torch.equal(values_of(before[key]), values_of(after[key]))}
+    assert changed
+    assert not any(key.startswith("text_model") for key in changed)
+
+
+def test_the_loss_by_hand(folder: Path) -> None:
+    plan = planned()
+    objective = plan.objective
+    assert isinstance(objective, Images)
+    objective.prepare(folder, lambda *done: None)
+    model = plan.original.model("cpu").double()
+
+    def embed(pixels: torch.Tensor) -> torch.Tensor:
+        normal = (pixels.double() - torch.tensor([0.5, 0.4, 0.3])[:, None, None]) / torch.tensor([0.2, 0.3, 0.4])[
+            :, None, None
+        ]
+        state = model(pixel_values=normal[None]).last_hidden_state[0, 0]
+        return state / state.norm()
+
+    losses = []
+    for picture in objective.pictures:
+        whole = pixels_of(picture, 48)
+        small = torch.nn.functional.interpolate(whole[None], size=(32, 32), mode="bicubic", antialias=True)[0]
+        corners = [(0, 0), (0, 16), (16, 0), (16, 16)]
+        mean = torch.stack([embed(whole[:, top : top + 32, left : left + 32]) for top, left in corners]).mean(dim=0)
+        losses.append(1 - torch.nn.functional.cosine_similarity(embed(small.clamp(0, 1)), mean, dim=0).item())
+    found = objective.loss(plan.original.model("cpu"), range(len(losses)), length=32, seed=0)
+    assert found.item() == pytest.approx(sum(losses) / len(losses), abs=1e-5)
+    assert found.item() > 1e-3
+
+
+@pytest.mark.parametrize("side", [16, 20, 31, 48])
+def test_tiles_cover_an_image(side: int) -> None:
+    pixels = torch.arange(48 * 48.0).view(1, 1, 48, 48).expand(1, 3, 48, 48)
+    found = tiles(pixels, side)
+    assert found.shape == (1, math.ceil(48 / side) ** 2, 3, side, side)
+    assert torch.equal(found[0, :, 0].unique(), pixels[0, 0].flatten())
+    parts = details(pixels)
+    assert parts.shape == (1, 3, 3, 16, 16)
+    assert torch.equal(parts[0, 0, 0].flip(-1), pixels[0, 0, :16, :16])
+    assert torch.equal(parts[0, 2, 0].flip(-1), pixels[0, 0, -16:, -16:])
+
+
+def test_pixels_are_those_of_the_models_own_processor(folder: Path) -> None:
+    """Up to the rounding of PIL, of the image and of its middle."""
+    transformers = pytest.importorskip("transformers")
+    size = {"size": {"shortest_edge": 48}, "crop_size": {"height": 48, "width": 48}, "resample": 3}
+    means = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}
+    processor = transformers.CLIPImageProcessor(**size, **means)
+    picture = next(each for each in read_pictures("images") if each.path.name == "0-04.png")
+    theirs = processor(Image.open(picture.path).convert("RGB"), return_tensors="pt")["pixel_values"][0]
+    ours = (pixels_of(picture, 48) - torch.tensor(means["image_mean"])[:, None, None]) / torch.tensor(
+        means["image_std"]
+    )[:, None, None]
+    assert (ours - torch.as_tensor(np.asarray(theirs))).abs().mean() < 0.05
+
+
+def test_a_detail_finds_its_image(folder: Path) -> None:
+    """A model whose vectors are the mean colours finds plain images by their details, whichever way they are read."""
+
+    class Colours(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = torch.nn.Parameter(torch.ones(()))
+
+        def get_image_features(self, pixel_values: torch.Tensor) -> torch.Tensor:
+            return self.one * pixel_values.mean(dim=(2, 3))
+
+    pixels = torch.rand(7, 3, 1, 1).expand(7, 3, 48, 48)
+    viewer = Viewer(Colours(), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), 32)
+    queries = viewer.vectors(details(pixels).flatten(0, 1))
+    for view in ("scaled", "tiles"):
+        best = (queries @ viewer.views(pixels, view).mean(dim=1).T).argmax(dim=1)
+        assert best.tolist() == [number for number in range(7) for _ in range(3)]
+
+
+def test_the_split_does_not_depend_on_other_files(folder: Path) -> None:
+    before = split_pictures("images", size=48, held_out=0.5, seed=0)
+    assert (len(before.training), len(before.held_out), len(before.short)) == (11, 11, 0)
+    (folder / "images" / "copy.png").write_bytes((folder / "images" / "0-00.png").read_bytes())
+    (folder / "images" / "notes.txt").write_text("not an image")
+    write_images(Path("images/small"), number=3, side=40, seed=1)
+    after = split_pictures("images", size=48, held_out=0.5, seed=0)
+
+    def shas(pictures: Pictures) -> list[str]:
+        return [each.sha256 for each in (*pictures.training, *pictures.held_out)]
+
+    assert shas(after) == shas(before)
+    assert len(after.short) == 3
+    words = plan_words(planned(), {"steps": 2})
+    assert words[0] == "model: from 32 to 48 pixels. Trained: all weights."
+    assert words[1].startswith("Images whose short side has 48 pixels: 22. 10 of them are held out")
+
+
+def test_the_same_call_continues(folder: Path) -> None:
+    def stop(name: str, done: int, total: int) -> None:
+        if (name, done) == ("fine-tuning at 48", 1):
+            raise KeyboardInterrupt
+
+    def tune(out: str, **others: Any) -> None:
+        tune_checkpoint("model", out, images="images", device="cpu", **SETTINGS, **others)
+
+    with pytest.raises(KeyboardInterrupt):
+        tune("out", progress=stop)
+    tune("out")
+    tune("whole")
+    weights = [Path(out, "model.safetensors").read_bytes() for out in ("out", "whole")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"images": None}, ArgumentError, "text: expected the path of a file"),
+        (
+            {"images": None, "text": "images"},
+            CheckpointError,
+            "config.json names ViTModel; for an image model, give --im",
+        ),
+        ({"text": "images"}, ArgumentError, "images: an image model is trained and measured on images only"),
+        ({"images": "none"}, DataError, "none: expected a folder of images; found nothing"),
+        ({"images": "model"}, DataError, "model: expected images .* it holds none"),
+        ({"images": "few"}, DataError, "at least 20 images whose short side has 48 pixels.* 5 of 8 .* largest has 60"),
+        ({"images": "broken"}, DataError, "broken.a.png: cannot be read as an image"),
+        ({"image_size": 32}, ArgumentError, "image_size: expected more than 32 pixels"),
+        ({"length": 48}, ArgumentError, "image_size: expected either length or image_size; got both"),
+        ({"train": "rows"}, ArgumentError, "train: rows is for tables of sequences"),
+        ({"source": "causal"}, CheckpointError, "causal: expected an image model that cuts square images"),
+        ({"source": "bare"}, CheckpointError, "bare: expected preprocessor_config.json next to the weights"),
+    ],
+)
+def test_refusals(folder: Path, given: dict[str, Any], error: type[PosEmbedError], message: str) -> None:
+    write_images(Path("few"), number=5)
+    write_images(Path("few"), number=3, side=40, seed=1)
+    Path("broken").mkdir()
+    Path("broken/a.png").write_bytes(b"\x89PNG no image")
+    save_causal(Path("causal"))
+    save_image_model(Path("bare"))
+    Path("bare/preprocessor_config.json").unlink()
+    before = sorted(path.name for path in folder.iterdir())
+    arguments = {"source": "model", "text": None, "images": "images", **SETTINGS, **given}
+    with pytest.raises(error, match=message):
+        tune_checkpoint(arguments.pop("source"), "out", arguments.pop("text"), device="cpu", **arguments)
+    assert sorted(path.name for path in folder.iterdir()) == before
