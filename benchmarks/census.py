@@ -39,6 +39,7 @@ from census_runs import last_frame
 
 SECONDS = 200  # of processor time for a type
 MEMORY = 12 * 2**30
+NO_NEED = re.compile(r"needs? no resize")
 OUTCOMES = ("in full", "in part", "no need", "refused", "WRONG", "crashed")
 
 
@@ -151,12 +152,12 @@ def page(library: str, results: list[dict[str, Any]], missing: list[str]) -> lis
 def needs(result: dict[str, Any]) -> dict[str, Any]:
     """Returns a result with the tables left out that need no resize, as inspect or a refusal says of them."""
     inspected, keys = result.get("inspect", {}), result.get("keys", {})
-    unneeded = {name for name in result.get("tables", {}) if "needs no resize" in inspected.get(keys.get(name), "")}
-    refusals = [call for call in result.get("calls", ()) if "needs no resize" in call.get("why", "")]
+    unneeded = {name for name in result.get("tables", {}) if NO_NEED.search(inspected.get(keys.get(name), ""))}
+    refusals = [call for call in result.get("calls", ()) if NO_NEED.search(call.get("why", ""))]
     unneeded |= {name for call in refusals if call["outcome"] == "refused" for name in call["tables"]}
-    if not unneeded:
+    if not unneeded or result["outcome"] == "in full":
         return result
-    calls = [call for call in result["calls"] if not unneeded & set(call["tables"])]
+    calls = [call for call in result["calls"] if not set(call["tables"]) <= unneeded]
     resized = {name for call in calls for name in call.get("resized", ())}
     outcome = result["outcome"]
     if not set(learned(result)) - unneeded:

@@ -172,6 +172,8 @@ def attempts(model: Model, path: Path_, name: str, scale: float, listed: Any) ->
     length = (listed or {}).get("length") or (shape[-2] if len(shape) > 1 else shape[0])
     single = [axis["size"] for axis in layout.get("axes") or () if axis["name"] not in ("height", "width", "time")]
     length = single[0] if len(single) == 1 else length
+    if path and "axial" in path[-1]:  # Reformer's blocks of positions
+        length = math.prod(model.sizes[path])
     if not path:
         yield {"length": 2 * length}
         grid = layout.get("grid")

@@ -61,6 +61,17 @@ NOT_TABLES: Mapping[str, str] = {
     r"rel_pos\.mlp|meta_mlp": "a small network of the distance: nothing is stored for each position",
     r"xpath": "one row for each tag of a web page",
 }  # fmt: skip
+# Settings of types that cannot be built without them.
+NEEDED: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"prediction_length": 4} for name in ("autoformer", "informer", "time_series_transformer")},
+    **{name: {"head_dim": 32} for name in ("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral")},
+    **{name: {"dropout_rate": 0.0} for name in ("t5gemma2_text", "t5gemma2_decoder")},
+    "nemotron": {"num_key_value_heads": 48},
+    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
+    "pix2struct_text_model": {"initializer_range": 0.02},
+    "qwen3_omni_moe_talker_text": {"shared_expert_intermediate_size": 64},
+    "moonshine_streaming": {"num_key_value_heads": 8, "num_attention_heads": 8},
+}
 LEVELS = ("short and narrow", "narrow", "few layers", "as published")
 MOST_NUMBERS = 100_000_000
 MOST_TIMM = 150_000_000
@@ -199,7 +210,9 @@ def shrink(config: Any, level: int) -> None:
     make_small(config, narrow=level < 2)
     for _, part in sections(config):
         for name, value in list(vars(part).items()):
-            if name == "depths" and isinstance(value, list | tuple):
+            if name.endswith("separable_out_channel"):  # Phi-4's convolutions
+                part.depthwise_separable_out_channel = part.ext_pw_out_channel = part.hidden_size
+            elif name == "depths" and isinstance(value, list | tuple):
                 setattr(part, name, type(value)(min(each, FEW_LAYERS) for each in value))
             elif "expert" in name and type(value) is int:
                 setattr(part, name, min(value, 8))
@@ -233,7 +246,7 @@ def transformers_models(name: str) -> Iterator[Model]:
     type cannot be built without the settings of a published model."""
     from transformers import CONFIG_MAPPING
 
-    published = CONFIG_MAPPING[name]()
+    published = CONFIG_MAPPING[name](**NEEDED.get(name, {}))
     kind = class_of(published)
     if kind is None:
         raise LookupError("transformers has no model for this config alone")

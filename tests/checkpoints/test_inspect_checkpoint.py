@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +16,9 @@ from safetensors.torch import load_file, save_file
 import posembed
 from fresh_process import run_fresh
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.found import PositionTable
+from posembed.checkpoints.found import PositionTable, section
 from posembed.checkpoints.inspect import report_on
+from posembed.checkpoints.layouts import all_listed
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.tables.families import FAMILIES
 from tiny_models import GPT, IMAGE, PAIR, TEXT, WHISPER, saved, tiny_model
@@ -97,6 +101,45 @@ def test_odd_listed_models_are_reported_as_if_the_model_had_been_rebuilt(family:
             else:
                 answers.append([(each.key, each.doubt, getattr(each, "layout", None)) for each in found.tables])
         assert answers[0] == answers[1], name
+
+
+WRONG = (None, -1, 0, "12", "x", True, 2.5, [], [20], {}, 3)
+
+
+@pytest.mark.parametrize("family", LISTED)
+def test_configs_that_do_not_fit_the_files_are_judged_by_the_model(family: str, tmp_path: Path) -> None:
+    """Without the model, a contradiction may not show. So a config is either as ordinary as those that pass both ways,
+    or the model is built."""
+    checkpoint = open_checkpoint(saved(tiny_model(family, SIZES.get(family, TEXT)), tmp_path / "source"))
+    config, tensors, random = checkpoint.config or {}, checkpoint.tensors, Random(family)
+    sections = [("text_config",), ("vision_config",)] if family == "clip" else [()]
+    fields = [(*above, name) for above in ((), *sections) for name in section(config, above)]
+    passed = []
+    for path in dict.fromkeys(fields):
+        value = section(config, path[:-1])[path[-1]]
+        nearby = [2 * value, value // 2, value + 1] if type(value) is int else []
+        for other in (*WRONG, *nearby, 0.3, "relu"):
+            changed = copy.deepcopy(config)
+            section(changed, path[:-1])[path[-1]] = other
+            if all_listed(changed, tensors) and changed != config:
+                passed.append(changed)
+    for changed in random.sample(passed, min(3, len(passed))):
+        answers = [find_tables(changed, tensors, rebuild=rebuild).tables for rebuild in (False, True)]
+        shown = [[(each.key, each.doubt, getattr(each, "layout", None), each.field) for each in a] for a in answers]
+        assert shown[0] == shown[1], changed
+
+
+@pytest.mark.parametrize("change", [
+    {"hidden_size": 16}, {"num_attention_heads": 3}, {"pad_token_id": 60}, {"hidden_act": "x"}, {"vocab_size": "60"},
+    {"num_hidden_layers": 10**6}, {"hidden_dropout_prob": 2}, {"dtype": "x"}, {"id2label": 0}, {"is_decoder": True},
+    {"architectures": ["GPT2Model"]}, {"architectures": 1}, {"position_embedding_type": "relative_key"},
+    {"something_new": 1}, {"quantization_config": {"quant_method": "bitsandbytes"}},
+])  # fmt: skip
+def test_a_contradictory_or_unknown_setting_is_left_to_the_model(change: dict[str, Any], tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(saved(tiny_model("bert", TEXT), tmp_path / "source"))
+    config = checkpoint.config or {}
+    assert all_listed(config, checkpoint.tensors)
+    assert not all_listed(config | change, checkpoint.tensors)
 
 
 def test_a_known_family_is_inspected_without_heavy_imports(tmp_path: Path) -> None:

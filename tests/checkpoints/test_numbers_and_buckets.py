@@ -192,7 +192,9 @@ def test_both_sides_of_a_model_get_their_own_buckets(tmp_path: Path) -> None:
 def test_buckets_that_a_model_does_not_read_are_refused() -> None:
     sizes = {**SIZES, "vocab_size": 60, "intermediate_size": 16, "max_position_embeddings": 40}
     model = transformers.MPNetModel(transformers.MPNetConfig(**sizes, relative_attention_num_buckets=32))
-    with pytest.raises(CheckpointError, match="does not read its rows as buckets"):  # its code has 32 for all configs
+    with pytest.raises(
+        CheckpointError, match="with 64 buckets, the model still reads only the first 32"
+    ):  # its code has 32 for all configs
         posembed.resize_model_(model, buckets=64)
     with pytest.raises(ArgumentError, match="even number from 4"):
         posembed.resize_model_(model, buckets=7)
@@ -217,6 +219,13 @@ def test_a_model_with_the_most_buckets_reads_long_texts_and_more_are_refused(kin
             posembed.resize_model_(model, buckets=buckets)
     posembed.resize_model_(model, buckets=most)
     assert answer(model, inputs).isfinite().all()
+
+
+def test_a_limit_of_buckets_is_the_lowest_of_all_tables() -> None:
+    """Decoders have all buckets on one side, so they can have half as many as encoders."""
+    model = built("T5Model", transformers.T5Config(**T5, relative_attention_num_buckets=8))
+    with pytest.raises(CheckpointError, match=r"^decoder.*pass at most 254 \(254 for decoder.* and 510 for encoder"):
+        posembed.resize_model_(model, buckets=600)
 
 
 @pytest.mark.parametrize("both", [True, False])

@@ -113,13 +113,13 @@ def test_links_inside_the_checkpoint_become_files_and_folders(source: Path, tmp_
     assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "1_Pooling", "config.json", "model.safetensors", "nowhere", "loop"])
+@pytest.mark.parametrize("name", ["tokenizer.json", "1_Pooling", "config.json", "nowhere", "loop"])
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_link_to_anywhere_else_is_refused_by_name(name: str, dry_run: bool, source: Path, tmp_path: Path) -> None:
     write(tmp_path, ["secret/id_rsa"], b"secret")
     target = {
         "1_Pooling": tmp_path / "secret", "nowhere": tmp_path / "gone", "loop": source,
-        "config.json": tmp_path / "config.json", "model.safetensors": tmp_path / "model.safetensors",
+        "config.json": tmp_path / "config.json",
     }.get(name, tmp_path / "secret" / "id_rsa")  # fmt: skip
     if (source / name).exists():
         (source / name).rename(target)
@@ -143,6 +143,48 @@ def test_a_folder_that_only_looks_like_the_hub_cache_leads_nowhere(link: str, so
     (cache / "snapshots" / "0123" / "tokenizer.json").symlink_to(target)
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: a link to .*id_rsa, outside"):
         posembed.resize_checkpoint(cache / "snapshots" / "0123", tmp_path / "out", length=64)
+
+
+def test_a_folder_of_links_to_another_model_is_copied(source: Path, tmp_path: Path) -> None:
+    """Also over two steps: into the hub cache, from there into its blobs."""
+    blobs, snapshot = tmp_path / "models--a--b" / "blobs", tmp_path / "models--a--b" / "snapshots" / "0123"
+    blobs.mkdir(parents=True)
+    write(source, ["1_Pooling/config.json", "vocab.txt"], b"{}")
+    snapshot.parent.mkdir()
+    source.rename(snapshot)
+    for number, path in enumerate([path for path in snapshot.iterdir() if path.is_file()]):
+        path.rename(blobs / str(number))
+        path.symlink_to(f"../../blobs/{number}")
+    posembed.resize_checkpoint(snapshot, tmp_path / "straight", length=64)
+    links = tmp_path / "links"
+    links.mkdir()
+    for path in snapshot.iterdir():
+        (links / path.name).symlink_to(path)
+    posembed.resize_checkpoint(links, tmp_path / "out", length=64)
+    assert files(tmp_path / "out") == files(tmp_path / "straight")
+    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
+    assert (tmp_path / "out" / "1_Pooling" / "config.json").read_bytes() == b"{}"
+    (links / "model.safetensors").unlink()  # weights may have any name elsewhere
+    (links / "model.safetensors").symlink_to((snapshot / "model.safetensors").resolve())
+    posembed.resize_checkpoint(links, tmp_path / "again", length=64)
+
+
+@pytest.mark.parametrize("step", ["file", "folder"])
+def test_a_link_over_another_model_to_a_private_file_is_refused(step: str, source: Path, tmp_path: Path) -> None:
+    write(tmp_path, ["secret/tokenizer.json"], b"secret")
+    other = tmp_path / "other"
+    write(other, ["model.safetensors"])
+    if step == "file":
+        (other / "tokenizer.json").symlink_to(tmp_path / "secret" / "tokenizer.json")
+        link = source / "tokenizer.json"
+    else:
+        (other / "1_Pooling").symlink_to(tmp_path / "secret")
+        (source / "1_Pooling").mkdir()
+        link = source / "1_Pooling" / "tokenizer.json"
+    link.symlink_to(other / link.relative_to(source))
+    with pytest.raises(CheckpointError, match=r"a link to .*secret.*outside"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_link_that_is_not_copied_may_lead_anywhere(source: Path, tmp_path: Path) -> None:

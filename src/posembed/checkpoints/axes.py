@@ -28,6 +28,7 @@ ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, t
 OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
 OF_DIFFERENCES = re.compile(r"rel|bias|dist|attn\.pos_emb$")
 OF_BIAS = re.compile(r"bias(es)?(_|\b)")
+IN_BLOCKS = ("block", "place")  # Reformer has a table (B, 1, D) for blocks, and one (1, n, D) for places in them
 SIDE = re.compile(r"left|right")
 STRIDES = tuple(2**power for power in range(8))  # of stages that halve an image, or of whole pixels
 IN_CELLS = re.compile(r"window|pos_?emb")  # fields that count cells and not pixels
@@ -58,11 +59,12 @@ ROLES = (
     Role(AREA, IMAGE_AXES, in_patches=True),
     Role(re.compile(r"^window_sizes?$|background_size$"), IMAGE_AXES),
     Role(re.compile(r"^num_frames$|^num_image_with_embedding$"), ("time",)),
-    Role(re.compile(r"^max_length$"), ("time",), in_patches=True),
+    Role(re.compile(r"^(max|context)_length$"), ("time",), in_patches=True),
     Role(re.compile(r"^num_mel_bins$"), ("frequency",)),
     Role(re.compile(r"^max_2d_position_embeddings$"), ("coordinate",)),
     Role(re.compile(r"^(position_embedding_size|seq_len|max_num_patches)$"), ("number",), in_patches=True),
     Role(re.compile(r"^max_ep_len$|^max_grid_(row|col)_position_embeddings$"), ("number",)),
+    Role(re.compile(r"^axial_pos_shape$"), IN_BLOCKS),
     Role(re.compile(r"^max_position_embeddings$"), ("number",), table=re.compile(r"\b(row|column)_embeddings\b")),
     Role(re.compile(r"^rel_extent$|^sliding_window_size$"), ("distance",)),
 )
@@ -158,7 +160,9 @@ class Part:
 def role_of(field: ConfigField, name: str, around: Config) -> Role | None:
     """Returns what a field measures for a table, or None if it is the length of a text or unknown. name: the table's
     name. around: the section of the config with the field."""
-    in_patches = pair(around.get("patch_size")) is not None or "patch_embed_hidden_size" in around
+    in_patches = pair(around.get("patch_size")) is not None or bool(
+        {"patch_embed_hidden_size", "patch_length"} & set(around)
+    )
     for role in ROLES:
         if role.field.search(field.path[-1]) and role.table.search(name) and in_patches >= role.in_patches:
             return role
@@ -183,7 +187,7 @@ def explain(name: str, responses: Sequence[Response], config: Config) -> Explana
         changed = [dim for dim, size in enumerate(old) if new[dim] != size]
         apart = len(changed) == len(role.axes) > 1
         for at, dim in enumerate(changed):
-            names = (role.axes[at],) if apart else role.axes
+            names = (role.axes[at],) if apart else (role.axes[dim],) if role.axes == IN_BLOCKS else role.axes
             choices.setdefault(dim, []).append(list(parts(name, field, names, around, (old[dim], new[dim]))))
     dims = tuple(sorted(choices))
     found = [consistent(choices[dim]) for dim in dims]
@@ -262,7 +266,7 @@ def scaled(field: ConfigField) -> int | Size:
 
 def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iterator[tuple[Cells, ...]]:
     """Yields the ways in which a field may give the sizes of its axes, the most usual first."""
-    sides = [IMAGE_AXES.index(axis) if axis in IMAGE_AXES else 0 for axis in names]
+    sides = [int(axis in (IMAGE_AXES[1], IN_BLOCKS[1])) for axis in names]
     if AREA.search(field.path[-1]):
         side = math.isqrt(field.value) if isinstance(field.value, int) else 0
         if side and side * side == field.value:
@@ -276,6 +280,8 @@ def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iter
         steps = [tube[0] if isinstance(tube, list | tuple) else tube for tube in tubes if tube]
         stride = around.get(f"{names[0]}_stride")
         ways = [(step, step) for step in steps if type(step) is int]
+        length, step = around.get("patch_length"), around.get("patch_stride")  # of PatchTST
+        ways += [(length, step)] if type(length) is int and type(step) is int else []
         ways += [(patch[0], stride)] if patch and type(stride) is int else []
         for kernel, step in (*ways, (1, 1)):
             yield (Cells(field, 0, kernel, step),)

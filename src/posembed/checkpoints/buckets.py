@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ from posembed.tables.layout import Axis, TableLayout
 
 REACHES = (
     "relative_attention_max_distance", "max_bucket_distance", "max_rel_pos", "max_rel_2d_pos",
-    "position_bias_max_distance",
+    "position_bias_max_distance", "relative_max_distance",
 )  # fmt: skip
 SINGLE = 4096  # buckets on a side of a copy that has one for each distance
 MOST_BUCKETS = 65_536
@@ -85,6 +85,15 @@ def read_buckets(old_model: nn.Module, new_model: nn.Module, target: Target, con
         if isinstance(how, str):
             raise CheckpointError(f"{table.key}: not resized: {how}")
         changes.append(TableSize(here, new, after, how=how))
+    limits = {change.table.key: most_buckets(**cast(Any, change.how).keywords) for change in changes}
+    lowest = min(limits, key=limits.__getitem__)
+    if after > limits[lowest]:
+        *above, last = sorted({f"{limit} for {key}" for key, limit in limits.items()})
+        each = f" ({', '.join(above)} and {last})" if above else ""
+        raise CheckpointError(
+            f"{lowest}: not resized: with {after} buckets, each distance has one up to where far ones should share "
+            f"one, so the model could not read longer texts; pass at most {limits[lowest]}{each}"
+        )
     return replace(target, changes=tuple(changes))
 
 
@@ -105,24 +114,16 @@ def method_of(model: nn.Module, change: TableSize, field: ConfigField, reaches: 
                 try:
                     found = buckets_read(copies, change, path, inputs, reaches)
                 except Exception as error:
-                    failure = failure or error
+                    failure = error if failure is None or isinstance(error, NotTried) else failure
                     continue
-                if found is None:
-                    return "a small copy of the model does not read its rows as buckets of distances, as T5 does"
-                return too_many(change.length, **found.keywords) or found
+                return found
     return f"no small copy of its model could be run to check which rows it reads ({last_line(failure or NotTried())})"
 
 
-def too_many(buckets: int, *, farthest: int, both: bool) -> str:
-    """Returns why a model cannot have so many buckets, or "". If each distance up to the farthest has a bucket, the
-    logarithm of T5's code that gives the others is infinite or negative, and they are outside the table."""
-    single, most = buckets // (4 if both else 2), (4 if both else 2) * farthest - 2
-    if single < farthest:
-        return ""
-    return (
-        f"{buckets} buckets hold {single} near distances alone, but far ones end at {farthest}, so the model could not "
-        f"read longer texts; pass at most {most}"
-    )
+def most_buckets(*, farthest: int, both: bool) -> int:
+    """Returns the largest number of buckets that a model can have. If each distance up to the farthest has a bucket,
+    the logarithm of T5's code that gives the others is infinite or negative, and they are outside the table."""
+    return (4 if both else 2) * farthest - 2
 
 
 def same_weights(copies: Sequence[nn.Module]) -> None:
@@ -138,7 +139,7 @@ def same_weights(copies: Sequence[nn.Module]) -> None:
 def buckets_read(
     copies: Sequence[nn.Module], change: TableSize, path: str, inputs: Mapping[str, Any], reaches: Sequence[int]
 ) -> Any:
-    """Returns the method that agrees with a run, or None. Raises NotTried if the run reads too few distances.
+    """Returns the method that agrees with a run, or why none does. Raises NotTried if the run reads too few distances.
 
     copies: with the old and the new number of buckets, and with one for each distance.
     """
@@ -166,7 +167,11 @@ def buckets_read(
             if same(answer(2, spread[0]), wanted[0]):
                 raise NotTried("its inputs that were tried hold near distances alone")
             return partial(rebucket, farthest=reach, both=both)
-    return None
+    few, many = sorted((0, 1), key=lambda copy: len(rows[copy]))
+    rows[many][len(rows[few]) :] = 0
+    if same(answer(many, rows[many]), wanted[many]):
+        return f"with {len(rows[many])} buckets, the model still reads only the first {len(rows[few])}"
+    return "a small copy of the model does not read its rows as buckets of distances, as T5 does"
 
 
 def same(one: Tensor, other: Tensor) -> bool:

@@ -62,6 +62,29 @@ class Target:
         return self.field is not None and self.limited is None and bool(WINDOWED.search(self.field.path[-1]))
 
     @property
+    def sizes(self) -> tuple[str, str, str]:
+        """The size before and after in words, such as 14 x 14 and 24 x 24, and what it counts, such as patches."""
+        change, layout = self.changes[0], self.table.layout
+        if self.is_text or not layout.axes or are_sides(layout.axes):
+            old, new = map(str, self.length)
+            return old, new, "differences" if are_sides(layout.axes) else "positions"
+        names = [axis.name for axis in layout.axes]
+        before, after = (" x ".join(str(axis.size) for axis in each.axes) for each in (layout, change.layout))
+        if self.of_window:
+            return before, after, "cells of a window"
+        of_frames = self.field is not None and "frames" in self.field.path[-1]
+        kinds = {"time": "frames" if of_frames else "time steps", "bucket": "buckets"}
+        image = set(names) & set(IMAGE_AXES)
+        unit = (
+            "patches"
+            if image and "time" not in names
+            else "cells"
+            if len(names) > 1
+            else kinds.get(names[0], "positions")
+        )
+        return before, after, unit
+
+    @property
     def values(self) -> dict[ConfigField, int | list[int]]:
         """The config fields that change, with their new values."""
         first = {} if self.field is None or self.value is None else {self.field: self.value}
@@ -71,16 +94,22 @@ class Target:
     def is_text(self) -> bool:
         """Whether the positions belong to text, judged by the name of the config field. In Whisper's encoder, they
         belong to audio."""
-        return not self.table.layout.axes and not any(
+        return tuple(axis.name for axis in self.table.layout.axes) in ((), ("block",)) and not any(
             NOT_TEXT.search(name) for name in (self.field.path if self.field else ())
         )
 
 
-def line_target(found: Found, length: int, key: str | None) -> Target:
+def position_count(length: Any) -> int:
+    """Returns a length as an int. Refuses anything but a whole number of positions."""
     with suppress(TypeError):  # numbers of other libraries
         length = length if isinstance(length, bool) else operator.index(length)
     if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
         raise ArgumentError(f"--length (length=...) takes 1 to {MOST_POSITIONS:,} positions; got {length!r}")
+    return length
+
+
+def line_target(found: Found, length: int, key: str | None) -> Target:
+    length = position_count(length)
     tables = choose(found, key, TEXT)
     if all(table.layout.axes for table in tables):
         return axis_target(found, TEXT, length, key)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from posembed.checkpoints.blocks import READ_BLOCKS, block_target, of_blocks, refuse_other_blocks, table_of_blocks
 from posembed.checkpoints.buckets import bucket_target, read_buckets
 from posembed.checkpoints.choose import FRAMES, IMAGE, POSITIONS, WINDOW, Target, axis_target, grid_target, line_target
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
@@ -141,17 +142,16 @@ def plan_edit(
         target = without_full_windows(found.model, new_model, target)
     if buckets is not None:
         target = read_buckets(found.model, new_model, target, found.config.to_dict())
-    left = buckets is not None or refuse_unread(found.model, new_model, target)
+    if of_blocks(target):
+        refuse_other_blocks(found.model, new_model, target)
+    ran = READ_BUCKETS if buckets is not None else READ_BLOCKS if of_blocks(target) else ""
+    left = not ran and refuse_unread(found.model, new_model, target)
     limits = answers_within_limits(found.model, new_model, target, method)
     if method is None and limits is not None:
         method = limits.keeping
     tables = changed_tables(tensors, target, method)
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
-    checks = (
-        (READ_BUCKETS,)
-        if buckets is not None
-        else tuple(shown(found.model, new_model, target, method, limits, all_read=left))
-    )
+    checks = (ran,) if ran else tuple(shown(found.model, new_model, target, method, limits, all_read=left))
     checks += tuple(said_of_loading(new_model, {change.key: (change.before, change.after) for change in tables}))
     sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
     stale = [key for key in found.stale if tensors[key].shape[-1] in sizes or is_index(key)]
@@ -216,6 +216,8 @@ def target_of(
 ) -> Target:
     """Returns the tables and the new sizes that one of these sizes means."""
     if length is not None:
+        if (blocks := table_of_blocks(found, table)) is not None:
+            return block_target(found, blocks, length)
         along = next((each for each in found.understood if each.key == table and POSITIONS.fields(each)), None)
         return line_target(found, length, table) if along is None else axis_target(found, POSITIONS, length, table)
     if window is not None or frames is not None:

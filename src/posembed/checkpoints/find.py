@@ -7,17 +7,25 @@ model's family. If it lists none, they are guessed from names and shapes (``layo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from inspect import signature
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from posembed.checkpoints.axes import Response
 from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors, pair, section
-from posembed.checkpoints.layouts import all_listed, found_tensor, guessed_tables, known_tables, read_by_model
-from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
+from posembed.checkpoints.layouts import (
+    all_listed,
+    buckets_in_code,
+    found_tensor,
+    guessed_tables,
+    known_tables,
+    read_by_model,
+)
+from posembed.checkpoints.patterns import looks_sinusoidal, looks_standardised, recomputed
 from posembed.checkpoints.rebuild import (
     Shape,
     build_on_meta,
@@ -32,6 +40,7 @@ from posembed.checkpoints.unchanged import UNCHANGED, needs_no_resize, other_tab
 from posembed.errors import CheckpointError
 from posembed.tables.modules import is_table_name
 
+IN_CODE = re.compile(r"relative_attention_bias\.weight$")  # UDOP
 MOST_TOKENS = 2  # class tokens beside an image's cells
 UNKNOWN_FORMULA = "its rows are a fixed sinusoid with an unknown formula"
 
@@ -108,7 +117,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     for key, given in answers.items():
         fields = [field for field, *_ in given]
         table = read_by_model(found_tensor(tensors, key), model, names[key], given, known)
-        if not isinstance(table, PositionTable):
+        if not isinstance(table, PositionTable) and not table.fixed:
             if len(fields) > 1:
                 why = f"{key} depends on {' and on '.join(map(str, fields))}, so neither gives its length"
             else:
@@ -121,7 +130,9 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
         table if table.doubt or table.field is None else replace(table, doubt=blocked.get(table.field, ""))
         for table in tables.values()
     ]
-    changing = set(tables).union(*buffers.values())
+    unchanging = ((name, key_in_files(name, tensors, loaded)) for name in sorted(parameters) if IN_CODE.search(name))
+    listed += buckets_in_code(model, tensors, {name: key for name, key in unchanging if key and key not in tables})
+    changing = {table.key for table in listed}.union(*buffers.values())
     guesses = (guess for guess in guessed_tables(config, tensors) if guess.key not in changing)
     if is_of_timm(known):
         listed += unchanged_of_timm(known, tensors, changing)
@@ -249,7 +260,7 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if rows.is_meta:
         raise CheckpointError(f"{table.key}: on the meta device, without values; load the weights before the resize")
     cells = layout.split(rows)[1] if layout.axes else rows
-    if rows.is_floating_point() and not any(axis.relative for axis in layout.axes) and looks_sinusoidal(cells):
+    if rows.is_floating_point() and not any(axis.relative for axis in layout.axes) and is_fixed(rows, cells):
         unknown = recomputed(rows, layout, layout, table.length) is None
         table = replace(table, kind="sinusoidal", doubt=table.doubt or (UNKNOWN_FORMULA if unknown else ""))
     if layout.axes:
@@ -267,6 +278,10 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if relative := relative or next(same_length, ""):
         return table.doubted(f"the model also has relative positions of its length ({relative})")
     return table
+
+
+def is_fixed(rows: Tensor, cells: Tensor) -> bool:
+    return looks_sinusoidal(cells) or looks_standardised(rows)
 
 
 def relative_type(config: Config) -> str:

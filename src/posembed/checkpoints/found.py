@@ -83,6 +83,7 @@ class FoundTable:
     field: the config field that gives its length; None if unknown.
     doubt: the reason why it cannot be resized, or why the user must name it; empty without a doubt.
     fixed: whether its rows do not depend on any length or image size, so that there is nothing to resize.
+    in_buckets: whether they are buckets of distances, which are fixed.
     """
 
     key: str
@@ -93,11 +94,7 @@ class FoundTable:
     parameter: str = ""
     doubt: str = ""
     fixed: bool = False
-
-    @property
-    def in_buckets(self) -> bool:
-        """Whether its rows are buckets of distances, whose number a config field gives."""
-        return self.fixed and self.field is not None
+    in_buckets: bool = False
 
     @property
     def rows(self) -> int:
@@ -132,8 +129,8 @@ class PositionTable(FoundTable):
 
     @property
     def rows(self) -> int:
-        if not self.layout.dims:
-            return super().rows
+        if not self.layout.dims:  # (N, D), (1, N, D) or (N, 1, D)
+            return math.prod(self.shape[:-1])
         if self.layout.columns is not None:
             return self.layout.rows(math.prod(self.layout.shape))
         return math.prod(self.shape[dim] for dim in self.layout.dims)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +27,9 @@ from posembed.checkpoints.found import (
     pair,
     section,
 )
+from posembed.checkpoints.ordinary import is_ordinary
 from posembed.checkpoints.patterns import looks_sinusoidal
-from posembed.checkpoints.rebuild import BUCKETS, is_of_timm, size_fields
+from posembed.checkpoints.rebuild import BUCKETS, COMPRESSED, is_of_timm, size_fields
 from posembed.checkpoints.trials.along_axes import why_unread
 from posembed.checkpoints.trials.plain import LARGEST_GRID, reads
 from posembed.modelfiles.safetensors import dtype_name
@@ -45,6 +46,7 @@ POOLS = ("AttentionPool2d",)  # of timm, whose row 0 is that of the mean of all 
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
 REGISTERS = re.compile(r"(^|\.)reg_token$")  # timm adds the table after it has put them behind the class token
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
+SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
 
@@ -61,10 +63,8 @@ def read_by_model(
     around = section(known.to_dict(), field.path[:-1])
     table = replace(tensor, parameter=name, found_by="config", field=field)
     owner = model.get_submodule(parent(name))
-    if len(responses) == 1 and BUCKETS.search(field.path[-1]):
-        gained = [new - old for old, new in zip(before, after, strict=True) if new != old]
-        if gained == [field.value]:
-            return replace(table, fixed=True).doubted(in_buckets(field, around))
+    if len(responses) == 1 and len(before) > 1 and (why := why_fixed(table, responses[0], around)):
+        return replace(table, fixed=True, in_buckets=bool(BUCKETS.search(field.path[-1]))).doubted(why)
     if is_layer(owner):
         return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
     if len(responses) > 1 or role_of(field, name, around) is not None or limited(responses):
@@ -76,15 +76,51 @@ def read_by_model(
     return table.doubted(layout) if isinstance(layout, str) else table.read_by(layout)
 
 
-def in_buckets(field: ConfigField, around: Config) -> str:
-    """Returns why no length resizes a table with a row for each bucket of distances (T5, arXiv:1910.10683)."""
-    limit = next((name for name in REACHES if type(around.get(name)) is int), "")
-    reach = f" from {around[limit]} tokens or frames on ({limit})" if limit else ""
+def why_fixed(table: FoundTable, response: Response, around: Config) -> str:
+    """Returns why no length resizes a table whose rows are buckets of distances, or places within a block of tokens;
+    "" for any other table."""
+    (field, before, after), name = response, response[0].path[-1]
+    if not BUCKETS.search(name) and not COMPRESSED.search(name):
+        return ""
+    gained, *others = (new - old for old, new in zip(before, after, strict=True) if new != old)
+    if others or not isinstance(field.value, int) or gained % field.value:
+        return ""
+    if BUCKETS.search(name):
+        limit = next((name for name in REACHES if type(around.get(name)) is int), "")
+        reach = f" from {around[limit]} tokens or frames on ({limit})" if limit else ""
+        remedy = "Another number of buckets: --buckets (buckets=...)"
+        return in_buckets(gained, str(field), reach, remedy if gained == field.value else "No option changes them")
+    return in_block(gained, str(field))
+
+
+def in_block(rows: int, source: str) -> str:
+    """Returns why no length resizes a table with a row for each place in a block of tokens."""
     return (
-        f"its {field.value} rows are buckets of distances ({field}): near distances have a bucket each, far ones share "
-        f"one, and all distances{reach} share the last. No length changes them, so they need no resize: a longer input "
-        "reads the same rows. Another number of buckets: --buckets (buckets=...)"
+        f"its {rows} rows belong to the places in a block of {rows} tokens ({source}). No length changes them, so they "
+        "need no resize: a longer text has more blocks"
     )
+
+
+def in_buckets(rows: int, source: str, reach: str, remedy: str) -> str:
+    """Returns why no length resizes a table with a row for each bucket of distances (T5, arXiv:1910.10683)."""
+    return (
+        f"its {rows} rows are buckets of distances ({source}): near distances have a bucket each, far ones share one, "
+        f"and all distances{reach} share the last. No length changes them, so they need no resize: a longer input "
+        f"reads the same rows. {remedy}"
+    )
+
+
+def buckets_in_code(model: nn.Module, tensors: Tensors, names: Mapping[str, str]) -> Iterator[FoundTable]:
+    """Yields tables of buckets of distances whose number no config field gives, but an attribute of their module.
+
+    names: the keys of tensors in the files, by the names of parameters that no config field changes.
+    """
+    for name, key in names.items():
+        holder = model.get_submodule(parent(parent(name)))
+        counts = {count for attribute, count in vars(holder).items() if BUCKETS.search(attribute)}
+        table = replace(found_tensor(tensors, key), parameter=name, found_by="config", fixed=True, in_buckets=True)
+        if len(table.shape) == 2 and table.rows in counts:
+            yield table.doubted(in_buckets(table.rows, "a number in the model's code", "", "No option changes them"))
 
 
 def table_with_axes(
@@ -95,6 +131,8 @@ def table_with_axes(
     found = explain(name, responses, config)
     if isinstance(found, str):
         return table.doubted(found)
+    if found.axes[0].name == "place":
+        return replace(table, fixed=True).doubted(in_block(found.axes[0].size, str(responses[0][0])))
     in_fourth = is_of_timm(known) and len(table.shape) == 4 and found.dims == (2,)
     if in_fourth and not any(axis.relative for axis in found.axes):
         count = math.prod(table.shape[:2])
@@ -166,10 +204,12 @@ def line_layout(
         return f"its length is {field}, in a config with a patch_size, so it is a grid with unknown sides"
     path = parent(name)
     shown = shown_layout(model.get_submodule(path), model.get_submodule(parent(path)))
-    beyond = before - field.value
+    beyond, family = before - field.value, family_of(around)
+    if beyond == 0 and shown is None and family.after_padding:
+        return family.line_in(around)
     if beyond == 0 or (shown is not None and beyond == shown.reserved):
         return shown or TableLayout()
-    known = family_of(around).line
+    known = family.line
     if beyond == known.reserved and known.pad_row is None:
         return known
     return f"it has {beyond} more rows than {field}={field.value}, and it is unknown whether they are first or last"
@@ -215,7 +255,7 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
         if known.patch or known.kernel:
             kernel = list(tensors[known.kernel].shape) if known.kernel in tensors else []
             size, patch = pair(value), pair(at(config, known.patch) if known.patch else kernel[2:])
-            if size is not None and patch is not None:
+            if size is not None and patch is not None and min(size) >= min(patch) > 0:
                 grid = size[0] // patch[0], size[1] // patch[1]
                 layout = known.layout or TableLayout(prefix=min(max(table.rows - math.prod(grid), 0), 2))
                 yield judged(table, layout.on_grid(*grid), math.prod(grid), patch)
@@ -226,13 +266,20 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
 
 def all_listed(config: Config, tensors: Tensors) -> tuple[PositionTable, ...]:
     """Returns the tables of a family whose tables are all listed, or () if its files hold others, or do not fit."""
-    family, found = family_of(config), tuple(known_tables(config, tensors))
+    family = family_of(config)
+    if not is_ordinary(config, tables=len(family.tables)):
+        return ()
+    found = tuple(known_tables(config, tensors))
     tables = tuple(table for table in found if isinstance(table, PositionTable))
     complete = len(tables) == len(family.tables) and isinstance(config.get("model_type"), str)
     others = {guess.key for guess in guessed_tables(config, tensors)} - {table.key for table in tables}
     if not complete or others:
         return ()
     fields = [table.field.path for table in tables if table.field is not None]
+    widths = [section(config, path[:-1]).get(family.width) for path in fields]
+    bands = {tensor.shape[1] for key, tensor in tensors.items() if key.endswith(SOUND_INPUT)}
+    if widths != [table.width for table in tables] or bands - {config.get("num_mel_bins")}:
+        return ()
     aliased = ALIAS in config and (ALIAS,) not in fields  # in GPT-2, it overrides n_positions
     unpadded = family.after_padding and type(config.get("pad_token_id", 0)) is not int
     frozen = (table for table, known in zip(tables, family.tables, strict=True) if known.sinusoidal)

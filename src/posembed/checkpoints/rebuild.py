@@ -27,15 +27,20 @@ from posembed.tables.families import FieldPath
 
 LENGTH_LIKE = re.compile(r"pos|len|ctx|context|frames|block_size|image_size|img_size|input_size|resolution|grid_size")
 OTHER_SIZES = re.compile(
-    r"token|vocab|feats|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope"
+    r"token|vocab|feats|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope|"
+    r"patch_length"
 )
 # Fields that give the number of cells of a square grid, and fields of sizes that are no lengths of a text.
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
 OTHER_AXES = re.compile(
-    r"^((sliding_)?window_size|window_sizes|num_mel_bins|num_image_with_embedding|bias_max_distance|max_num_patches|rel_extent)$"
+    r"^((sliding_)?window_size|window_sizes|num_mel_bins|num_image_with_embedding|bias_max_distance|max_num_patches|"
+    r"rel_extent|max_text_tokens)$"
 )
 WINDOW = re.compile(r"^window_sizes?$")
-BUCKETS = re.compile(r"^((relative_attention_|position_bias_)?num_buckets|rel(_2d)?_pos_bins)$")  # of distances
+BUCKETS = re.compile(  # of distances
+    r"^((relative_attention_|position_bias_)?num_buckets|position_buckets|rel(_2d)?_pos_bins)$"
+)
+COMPRESSED = re.compile(r"^(heavily_)?compressed_(sparse_)?attention$")  # tokens that DeepSeek-V4 compresses to one
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 WHOLE = ("Model", "Transformer", "Backbone")  # the last words in the names of whole models
 SMALL = 2**20  # values of a table, whose device the buffers of timm's models take
@@ -120,7 +125,8 @@ def class_of(config: Any) -> Any:
         return config.create
     import transformers
 
-    name = str((getattr(config, "architectures", None) or [None])[0])
+    named = getattr(config, "architectures", None)
+    name = str(named[0]) if isinstance(named, list) and named else ""
     if is_model(kind := getattr(transformers, name, None)):
         return kind
     kind = transformers.MODEL_MAPPING.get(type(config), None)
@@ -201,7 +207,7 @@ def responses(
     rejected: dict[ConfigField, str] = {}
     roomy = known.with_larger_images(config) if is_of_timm(known) else config
     fixed = before if roomy is config else shapes_of(build_on_meta(config_object(roomy)))
-    for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES, BUCKETS)):
+    for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES, BUCKETS, COMPRESSED)):
         in_window = WINDOW.search(field.path[-1]) is not None
         factor = 4 if AREA.search(field.path[-1]) else 2
         double = factor * field.value if isinstance(field.value, int) else [factor * side for side in field.value]

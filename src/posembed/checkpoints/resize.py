@@ -200,9 +200,8 @@ def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[s
 
 
 def card_paragraph(resize: Resize) -> str:
-    before, after = resize.edit.target.length
-    what = "buckets" if any(size.table.fixed for size in resize.edit.target.changes) else "positions"
-    lines = [f"## Position table resized from {before} to {after} {what}", ""]
+    before, after, unit = resize.edit.target.sizes
+    lines = [f"## Position table resized from {before} to {after} {unit}", ""]
     for change, size in zip(resize.edit.tables, resize.edit.target.changes, strict=True):
         rows = f"{size.table.rows} to {size.layout.rows(size.length)} rows"
         unchanged = f"Unchanged rows{' at the start' * change.leading}: {change.kept}"

@@ -23,6 +23,11 @@ BUFFER = f"{UNCHANGED}: it is a buffer, which the model does not train"
 # What the rows of some tables stand for. {rows} is replaced by their number.
 MEANINGS = (
     (
+        re.compile(r"(^|\.)char_position_embeddings\.weight$"),  # CANINE
+        "{unchanged}: num_hash_buckets gives its {rows} rows, and also those of the hash tables of characters. With "
+        "another number, every character would be hashed to other rows of these tables, whose rows have no order",
+    ),
+    (
         re.compile(r"(^|\.)(row|column)_embeddings\.weight$"),  # DETR
         "{unchanged}: its {rows} rows are a number in the model's code, so the model could not load a resized table. "
         "Each row or column of an image's feature map reads one of them, so maps of up to {rows} x {rows} cells need "

@@ -121,14 +121,12 @@ def not_needed(files: list[str], modules: list[Path]) -> list[str]:
 def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """Returns the paths of the other files that a copy keeps, and the names of the files that it leaves out.
 
-    Raises CheckpointError for links that lead out of the checkpoint.
+    Raises CheckpointError for links that lead out of the checkpoint. Weights may be anywhere: they are read as tensors.
     """
     if checkpoint.folder is None:
         return (), ()
     root = checkpoint.root
     with reading(root):
-        for path in checkpoint.weights_paths:
-            refuse_link_outside(root, path)
         modules = {root / folder for _, folder in read_modules(root)} - {root, checkpoint.folder}
         entries = [path for path in walk(root, root, ()) if path not in checkpoint.weights_paths]
         weights = {path for path in entries if is_weights(path.name) and modules.isdisjoint(path.parents)}
@@ -172,13 +170,36 @@ def is_left_out(path: Path, modules: set[Path]) -> bool:
 
 
 def refuse_link_outside(root: Path, path: Path) -> None:
-    """Refuses a link that points neither into the checkpoint nor into the blobs of the hub cache around it."""
+    """Refuses a link that leads nowhere, or to a file that belongs to no model. A copy must not hold private files that
+    a downloaded model links to."""
     if not path.is_symlink():
         return
     if not path.exists():
         raise CheckpointError(f"{path}: a link that leads nowhere; fetch the rest of the model, or remove the link")
-    root, target = root.resolve(), path.resolve()
-    caches = (snapshots.parent / "blobs" for snapshots in root.parents if snapshots.name == "snapshots")
-    if not any(place in target.parents for place in (root, *caches)):
-        outside = f"a link to {target}, outside the checkpoint"
+    if not leads_to_model(root, path):
+        outside = f"a link to {path.resolve()}, outside the checkpoint"
         raise CheckpointError(f"{path}: {outside}; replace it with a copy of that file")
+
+
+def leads_to_model(root: Path, path: Path) -> bool:
+    """Returns whether a path leads into the checkpoint, into the blobs of the hub cache around it, or to the same place
+    of another folder with a model."""
+    home, target = root.resolve(), path.resolve()
+    caches = (snapshots.parent / "blobs" for snapshots in home.parents if snapshots.name == "snapshots")
+    if any(place in target.parents for place in (home, *caches)):
+        return True
+    other = linked_model(root, path)
+    return other is not None and leads_to_model(*other)
+
+
+def linked_model(root: Path, path: Path) -> tuple[Path, Path] | None:
+    """Returns the other folder with a model that a link leads to, and the path there, if both have the same name in
+    their folders; None for any other link. A model is recognised by its weights."""
+    if not path.is_symlink():
+        return None
+    inside = path.absolute().relative_to(root.absolute())
+    target = Path(os.path.normpath(path.absolute().parent / path.readlink()))
+    if target.parts[-len(inside.parts) :] != inside.parts:
+        return None
+    folder = target.parents[len(inside.parts) - 1]
+    return (folder, target) if any((folder / name).is_file() for name in WEIGHTS) else None

@@ -288,10 +288,11 @@ def sentences(report: TableReport, name: str) -> Iterator[str]:
     judged = table.in_buckets or (isinstance(table, PositionTable) and table.kind == "learned")
     if not report.findings and judged:
         yield "No problems were found in its rows."
-    if table.fixed and not table.in_buckets:
-        yield f"{capitalised(table.doubt)}."
-    if table.in_buckets:
-        yield "Its rows are buckets of distances, so it needs no resize."
+    if table.fixed:
+        why = (
+            "Its rows are buckets of distances, so it needs no resize" if table.in_buckets else capitalised(table.doubt)
+        )
+        yield f"{why}."
     if learned is None:
         return
     hold = "holds" if learned.directions_90 == 1 else "hold"

@@ -47,6 +47,7 @@ class Family:
         gives the number of rows, not of positions.
     tables: all tables of the family, or, if transformers does not build it, those that are known.
     base: the name of the base model in models with a head, the first part of their keys.
+    width: the name of the config field with the width of its tables.
     on_differences: the method of the family's own code for differences on a grid, if it is not posembed's default.
     """
 
@@ -56,6 +57,7 @@ class Family:
     after_padding: bool = False
     tables: tuple[KnownTable, ...] = ()
     base: str = ""
+    width: str = "hidden_size"
     on_differences: str = ""
 
     def method_for(self, layout: TableLayout) -> str:
@@ -92,17 +94,20 @@ BERT = ("embeddings.position_embeddings", "max_position_embeddings")
 ENCODER, DECODER = ((f"{side}.embed_positions", "max_position_embeddings") for side in ("encoder", "decoder"))
 AFTER_PADDING: Mapping[str, Any] = {"line": TableLayout.roberta(), "after_padding": True}
 FAMILIES: Mapping[str, Family] = {
-    **{name: lines(name, BERT) for name in ("bert", "electra", "albert", "distilbert")},
-    "gpt2": lines("transformer", ("wpe", "n_positions")),
-    "openai-gpt": lines("transformer", ("positions_embed", "n_positions")),
+    "bert": lines("bert", BERT),
+    **{name: lines(name, BERT, width="embedding_size") for name in ("electra", "albert")},
+    "distilbert": lines("distilbert", BERT, width="dim"),
+    "gpt2": lines("transformer", ("wpe", "n_positions"), width="n_embd"),
+    "openai-gpt": lines("transformer", ("positions_embed", "n_positions"), width="n_embd"),
     "whisper": lines(
         "model",
         ("encoder.embed_positions", SOUND),
         ("decoder.embed_positions", "max_target_positions"),
+        width="d_model",
     ),
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), lines("roberta", BERT, **AFTER_PADDING)),
-    **dict.fromkeys(("longformer", "layoutlmv3", "mpnet", "fairseq"), Family(**AFTER_PADDING)),
-    **dict.fromkeys(("bart", "mbart"), lines("model", ENCODER, DECODER, line=TableLayout.BART)),
+    **dict.fromkeys(("longformer", "layoutlmv3", "mpnet", "prophetnet", "fairseq"), Family(**AFTER_PADDING)),
+    **dict.fromkeys(("bart", "mbart"), lines("model", ENCODER, DECODER, line=TableLayout.BART, width="d_model")),
     "opt": lines("model", DECODER, line=TableLayout.BART),
     "trocr": Family(line=TableLayout.BART),
     **dict.fromkeys(("nystromformer", "yoso", "mra"), Family(line=TableLayout(reserved=2))),

@@ -35,14 +35,14 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     """Returns arguments for a model's forward with a random text. Raises NotTried if the model takes no text."""
     if not takes_text(model):
         raise NotTried("it takes no text")
-    accepted = signature(model.forward).parameters
+    accepted: dict[str, Parameter | None] = dict(signature(model.forward).parameters)
     sections = (model.config, getattr(model.config, "text_config", None))
     sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
     reserved = [value for name, value in vars(model.config).items() if name.endswith("_token_id")]
     special = {each for value in reserved for each in (value if isinstance(value, list) else [value])}
     ordinary = [token for token in range(min(sizes, default=FEW_TOKENS)) if token not in special]
     ids = torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
-    given = {
+    given: dict[str, Any] = {
         "input_ids": ids,
         "decoder_input_ids": ids,
         "bbox": torch.zeros(1, tokens, 4, dtype=torch.int64),
@@ -51,8 +51,12 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     }
     if "codebook_idx" in accepted:  # Bark's fine model reads the tokens of several codebooks
         given["input_ids"] = ids[..., None].expand(-1, -1, getattr(model.config, "n_codes_total", 1))
+    if "conditioning_encoder_inputs_embeds" in accepted:  # CLVP: its logits depend on the text through an argmax
+        bands = cast(Any, model.config).decoder_config.feature_size
+        given |= {"input_features": torch.randn(1, bands, SHORT_SOUND), "output_hidden_states": True}
+        accepted |= {"output_hidden_states": None}
     number = Parameter.POSITIONAL_OR_KEYWORD
-    others = {name: 1 for name, p in accepted.items() if p.kind is number and p.default is p.empty}
+    others = {name: 1 for name, p in accepted.items() if p and p.kind is number and p.default is p.empty}
     return others | {name: value for name, value in given.items() if name in accepted}
 
 
@@ -136,6 +140,8 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     if "is_longer" in accepted and type(bins) is int:  # CLAP folds a spectrogram into a square image
         texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
         yield {**texts, "input_features": torch.randn(1, 1, SHORT_SOUND, bins), "is_longer": torch.tensor([[False]])}
+    if "past_values" in accepted:  # a series of times
+        yield {"past_values": torch.randn(1, config.context_length, config.num_input_channels)}
     largest = getattr(config, "max_2d_position_embeddings", None)
     if "bbox" in accepted and type(largest) is int:
         inputs = text_inputs(model, SHORT_TEXT)
