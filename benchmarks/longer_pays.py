@@ -140,7 +140,7 @@ def from_scratch(name: str, text: bytes, steps: int) -> None:
 
 
 def described(name: str, tuned: Tuned) -> Iterable[str]:
-    yield from (f"## {name.capitalize()}, from {SHORT} to {tuned.length} positions", "")
+    yield from (f"## {name.capitalize()}, from {SHORT} to {tuned.length} positions, by {tuned.settings.method}", "")
     yield from (" ".join(tuning_report.answer(tuned)), "")
     for table in (*evaluation_report.tables(tuned.evaluation)[:1], *tuning_report.seeds_table(tuned)):
         yield from (f"### {table.title}", "", *markdown(table, slice(None)), "")
