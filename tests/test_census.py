@@ -26,7 +26,9 @@ def refused(why: str, *names: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("names", [("real",), ("real", "bucket")])
-@pytest.mark.parametrize("first", ["no table is understood; found real (", "bucket: not resized: ", "real: not resized: "])
+@pytest.mark.parametrize(
+    "first", ["no table is understood; found real (", "bucket: not resized: ", "real: not resized: "]
+)
 def test_a_refusal_that_mentions_another_table_is_no_lack_of_need(first: str, names: tuple[str, ...]) -> None:
     call = refused(f"{first}{UNKNOWN}); bucket ({NO_NEED})", *names)
     assert needs(result("refused", {"real": UNKNOWN, "bucket": NO_NEED}, call))["outcome"] == "refused"

@@ -46,7 +46,7 @@ def reformer(blocks: int, places: int) -> Any:
     ))  # fmt: skip
 
 
-@pytest.mark.parametrize(("blocks", "places", "length"), [(3, 8, 48), (4, 8, 56), (5, 4, 12)])
+@pytest.mark.parametrize(("blocks", "places", "length"), [(3, 8, 48), (4, 8, 56), (5, 4, 12), (1, 8, 24), (4, 8, 8)])
 def test_blocks_are_added_or_removed_and_old_texts_keep_their_answers(
     blocks: int, places: int, length: int, tmp_path: Path
 ) -> None:
@@ -70,6 +70,18 @@ def test_blocks_are_added_or_removed_and_old_texts_keep_their_answers(
     posembed.resize_model_(model, length=length)
     theirs = held(torch.arange(length)[None])[0]
     assert torch.equal(theirs, rows[torch.arange(length) % len(rows)])  # tiled, like a table of all positions
+
+
+@pytest.mark.parametrize("limit", [20, 28])
+@pytest.mark.parametrize("length", [16, 24, 64])
+def test_tables_that_hold_more_than_the_longest_text_are_resized(limit: int, length: int) -> None:
+    model = reformer(4, 8)
+    model.config.max_position_embeddings = limit
+    rows = model.embeddings.position_embeddings(torch.arange(32)[None])[0]
+    posembed.resize_model_(model, length=length)
+    assert model.config.max_position_embeddings == length
+    theirs = model.embeddings.position_embeddings(torch.arange(length)[None])[0]
+    assert torch.equal(theirs, rows[torch.arange(length) % 32])
 
 
 def test_positions_that_are_not_whole_blocks_are_refused() -> None:

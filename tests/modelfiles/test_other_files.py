@@ -187,7 +187,9 @@ def test_a_link_over_another_model_to_a_private_file_is_refused(step: str, sourc
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("link", ["{}.hidden/../words.txt", "{}more/.hidden/../words.txt", "{}more/./.hidden/../words.txt"])
+@pytest.mark.parametrize(
+    "link", ["{}.hidden/../words.txt", "{}more/.hidden/../words.txt", "{}more/./.hidden/../words.txt"]
+)
 @pytest.mark.parametrize("absolute", [True, False])
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_two_dots_behind_a_link_are_followed_as_the_system_does(
