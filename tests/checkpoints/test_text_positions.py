@@ -96,6 +96,15 @@ def test_positions_that_are_not_whole_blocks_are_refused() -> None:
         posembed.resize_model_(model, length=48, table="embeddings.position_embeddings.weights.1")
 
 
+def test_three_axes_are_refused_with_the_field_that_gives_them() -> None:
+    model = transformers.ReformerModel(transformers.ReformerConfig(
+        **SMALL, attention_head_size=8, feed_forward_size=16, attn_layers=["local"], axial_pos_shape=[4, 4, 2],
+        axial_pos_embds_dim=[6, 6, 4], max_position_embeddings=32, local_attn_chunk_length=4,
+    ))  # fmt: skip
+    with pytest.raises(CheckpointError, match=r"weights\.0 \(axial_pos_shape gives its size\. Only two axes"):
+        posembed.resize_model_(model, length=64)
+
+
 def test_a_module_that_reads_blocks_in_another_order_is_recognised() -> None:
     class Exchanged(nn.Module):
         def __init__(self) -> None:
