@@ -150,12 +150,17 @@ def page(library: str, results: list[dict[str, Any]], missing: list[str]) -> lis
 
 
 def needs(result: dict[str, Any]) -> dict[str, Any]:
-    """Returns a result with the tables left out that need no resize, as inspect or a refusal says of them."""
+    """Returns a result with the tables left out that need no resize, as inspect says of each. A refusal counts only for
+    a table that inspect does not list, if it is about this table alone. Wrong results and crashes stay."""
     inspected, keys = result.get("inspect", {}), result.get("keys", {})
-    unneeded = {name for name in result.get("tables", {}) if NO_NEED.search(inspected.get(keys.get(name), ""))}
-    refusals = [call for call in result.get("calls", ()) if NO_NEED.search(call.get("why", ""))]
-    unneeded |= {name for call in refusals if call["outcome"] == "refused" for name in call["tables"]}
-    if not unneeded or result["outcome"] == "in full":
+    said = {name: inspected.get(keys.get(name)) for name in result.get("tables", {})}
+    alone = {call["tables"][0]: call for call in result.get("calls", ()) if len(call["tables"]) == 1}
+    for name, call in alone.items():
+        refused = call["outcome"] == "refused" and call["why"].startswith(f"{keys.get(name)}: ")
+        if said.get(name) is None and refused:
+            said[name] = call["why"]
+    unneeded = {name for name, words in said.items() if NO_NEED.search(words or "")}
+    if not unneeded or result["outcome"] not in ("in part", "refused"):
         return result
     calls = [call for call in result["calls"] if not set(call["tables"]) <= unneeded]
     resized = {name for call in calls for name in call.get("resized", ())}

@@ -46,7 +46,7 @@ def reformer(blocks: int, places: int) -> Any:
     ))  # fmt: skip
 
 
-@pytest.mark.parametrize(("blocks", "places", "length"), [(3, 8, 48), (4, 8, 56), (5, 4, 12)])
+@pytest.mark.parametrize(("blocks", "places", "length"), [(3, 8, 48), (4, 8, 56), (5, 4, 12), (1, 8, 24), (4, 8, 8)])
 def test_blocks_are_added_or_removed_and_old_texts_keep_their_answers(
     blocks: int, places: int, length: int, tmp_path: Path
 ) -> None:
@@ -72,6 +72,18 @@ def test_blocks_are_added_or_removed_and_old_texts_keep_their_answers(
     assert torch.equal(theirs, rows[torch.arange(length) % len(rows)])  # tiled, like a table of all positions
 
 
+@pytest.mark.parametrize("limit", [20, 28])
+@pytest.mark.parametrize("length", [16, 24, 64])
+def test_tables_that_hold_more_than_the_longest_text_are_resized(limit: int, length: int) -> None:
+    model = reformer(4, 8)
+    model.config.max_position_embeddings = limit
+    rows = model.embeddings.position_embeddings(torch.arange(32)[None])[0]
+    posembed.resize_model_(model, length=length)
+    assert model.config.max_position_embeddings == length
+    theirs = model.embeddings.position_embeddings(torch.arange(length)[None])[0]
+    assert torch.equal(theirs, rows[torch.arange(length) % 32])
+
+
 def test_positions_that_are_not_whole_blocks_are_refused() -> None:
     model = reformer(3, 8)
     with pytest.raises(ArgumentError, match="multiples of 8; got 50"):
@@ -82,6 +94,15 @@ def test_positions_that_are_not_whole_blocks_are_refused() -> None:
         posembed.resize_model_(model, length=0)
     with pytest.raises(CheckpointError, match="places in a block of 8 tokens"):
         posembed.resize_model_(model, length=48, table="embeddings.position_embeddings.weights.1")
+
+
+def test_three_axes_are_refused_with_the_field_that_gives_them() -> None:
+    model = transformers.ReformerModel(transformers.ReformerConfig(
+        **SMALL, attention_head_size=8, feed_forward_size=16, attn_layers=["local"], axial_pos_shape=[4, 4, 2],
+        axial_pos_embds_dim=[6, 6, 4], max_position_embeddings=32, local_attn_chunk_length=4,
+    ))  # fmt: skip
+    with pytest.raises(CheckpointError, match=r"weights\.0 \(axial_pos_shape gives its size\. Only two axes"):
+        posembed.resize_model_(model, length=64)
 
 
 def test_a_module_that_reads_blocks_in_another_order_is_recognised() -> None:

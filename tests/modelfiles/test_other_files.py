@@ -187,6 +187,26 @@ def test_a_link_over_another_model_to_a_private_file_is_refused(step: str, sourc
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "link", ["{}.hidden/../words.txt", "{}more/.hidden/../words.txt", "{}more/./.hidden/../words.txt"]
+)
+@pytest.mark.parametrize("absolute", [True, False])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_two_dots_behind_a_link_are_followed_as_the_system_does(
+    link: str, absolute: bool, dry_run: bool, source: Path, tmp_path: Path
+) -> None:
+    """``A/../words.txt`` is beside the folder that the link A leads to, not beside A, where a model may be."""
+    write(tmp_path, ["secret/words.txt", "secret/deeper/file"], b"secret")
+    write(source, ["more/model.safetensors", "more/words.txt"])
+    for folder in (source, source / "more"):
+        (folder / ".hidden").symlink_to(tmp_path / "secret" / "deeper")
+    (source / "words.txt").symlink_to(link.format(f"{source}/" if absolute else ""))
+    assert (source / "words.txt").read_bytes() == b"secret"
+    with pytest.raises(CheckpointError, match=r"words\.txt: a link to .*secret.*outside"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64, dry_run=dry_run)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_link_that_is_not_copied_may_lead_anywhere(source: Path, tmp_path: Path) -> None:
     write(tmp_path, ["elsewhere/pytorch_model.bin"])
     (source / "pytorch_model.bin").symlink_to(tmp_path / "elsewhere" / "pytorch_model.bin")

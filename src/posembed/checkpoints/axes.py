@@ -199,6 +199,7 @@ def explain(name: str, responses: Sequence[Response], config: Config) -> Explana
     axes, cells = zip(*(each for chosen in found for each in in_order(chosen)), strict=True)
     one_table = len(dims) == 1 and len(before) <= 3 and before[-1] == after[-1]
     in_rows = one_table and math.prod(before[:-1]) == before[dims[0]]
+    in_rows = in_rows and (before[dims[0]] > 1 or dims[0] == len(before) - 2)  # a single row does not show where
     return Explanation(axes, cells, () if in_rows else dims, others)
 
 

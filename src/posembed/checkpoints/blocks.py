@@ -76,7 +76,8 @@ def refuse_other_blocks(old_model: nn.Module, new_model: nn.Module, target: Targ
                 copies = [small_copy(model.get_submodule(path), narrow=narrow) for model in (old_model, new_model)]
                 same_rows(copies)
                 read = [read_in_blocks(copy.get_submodule(holder)) for copy in copies]
-                inputs = text_inputs(copies[0], min(*target.length, LONGEST_TEXT))
+                limit = getattr(copies[0].config, LIMIT)  # may be lower than the number of rows
+                inputs = text_inputs(copies[0], min(*target.length, LONGEST_TEXT, limit))
                 answers = [seeded(copy, inputs) for copy in copies]
                 seeded(copies[1], text_inputs(copies[1], min(target.length[1], LONGEST_TEXT)))
             except Exception as error:

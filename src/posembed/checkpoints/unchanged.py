@@ -39,6 +39,10 @@ MEANINGS = (
         "image size changes them, {no_need}, and ratios have no order",
     ),
     (
+        re.compile(r"(^|\.)position_embeddings\.weights\.\d+$"),  # Reformer, with more than two axes
+        "axial_pos_shape gives its size. Only two axes are resized, blocks and the places in a block",
+    ),
+    (
         re.compile(r"(^|\.)img_temporal_embedding\.\d+$"),  # GIT
         "each such tensor is the row of one image of a video. num_image_with_embedding gives their number, and a "
         "resize adds no tensors to a file, so keep the number of images",

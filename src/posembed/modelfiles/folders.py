@@ -197,9 +197,11 @@ def linked_model(root: Path, path: Path) -> tuple[Path, Path] | None:
     their folders; None for any other link. A model is recognised by its weights."""
     if not path.is_symlink():
         return None
-    inside = path.absolute().relative_to(root.absolute())
-    target = Path(os.path.normpath(path.absolute().parent / path.readlink()))
+    inside, written = path.absolute().relative_to(root.absolute()), path.absolute().parent / path.readlink()
+    target = Path(os.path.normpath(written))
     if target.parts[-len(inside.parts) :] != inside.parts:
+        return None
+    if target.parent.resolve() != written.parent.resolve():  # ".." behind a link leads elsewhere than it reads
         return None
     folder = target.parents[len(inside.parts) - 1]
     return (folder, target) if any((folder / name).is_file() for name in WEIGHTS) else None
