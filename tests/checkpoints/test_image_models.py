@@ -259,6 +259,15 @@ def test_a_nest_is_resized_as_timm_resizes_its_blocks() -> None:
         torch.testing.assert_close(change.after, nest.resize_pos_embed(change.before, change.after))
 
 
+@pytest.mark.parametrize("side", [60, 68, 72, 100])
+def test_a_nest_takes_whole_blocks(side: int) -> None:
+    vision_transformer()
+    model = importlib.import_module("timm").create_model("nest_tiny", num_classes=1, img_size=64)
+    reason = f"img_size={side} gives {side // 4} cells on a side, not 4 equal blocks; pass a multiple of 16"
+    with pytest.raises(posembed.ArgumentError, match=reason):
+        plan_edit(timm_settings(model), model.state_dict(), image_size=side)
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
