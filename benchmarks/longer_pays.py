@@ -26,8 +26,8 @@ from torch import nn
 from posembed.cli.console import Bar
 from posembed.report import evaluation as evaluation_report
 from posembed.report import tuning as tuning_report
+from posembed.tuning.plan import plan_tuning
 from posembed.tuning.result import Tuned
-from posembed.tuning.run import plan_tuning
 from posembed.tuning.settings import TuneSettings
 
 WORK = Path("runs/longer-pays")

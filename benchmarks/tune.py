@@ -44,8 +44,9 @@ from posembed.files import whole_or_absent, written_whole
 from posembed.report import evaluation as evaluation_report
 from posembed.report import tuning as tuning_report
 from posembed.tuning.draws import window_of
+from posembed.tuning.plan import plan_tuning
 from posembed.tuning.result import Tuned
-from posembed.tuning.run import TunePlan, plan_tuning
+from posembed.tuning.run import TunePlan
 from posembed.tuning.sentences import Sentences, answer_loss
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.staging import Staging

@@ -63,6 +63,18 @@ def tiny_model(family: str, settings: dict[str, Any]) -> nn.Module:
     return model
 
 
+def loud_model(kind: str, config: Any) -> Any:
+    """Builds a model with loud random weights, so that every row of a table changes an answer."""
+    import transformers
+
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    return model
+
+
 def is_sinusoid(parameter: nn.Parameter) -> bool:
     norms = parameter.detach().reshape(-1, parameter.shape[-1]).norm(dim=-1)
     norms = norms[norms > 0]

@@ -57,6 +57,6 @@ from .tables.layout import TableLayout as TableLayout
 from .tables.monitor import TableMonitor as TableMonitor
 from .tables.resize import leading_rows_kept as leading_rows_kept
 from .tables.resize import resize_table as resize_table
-from .tuning.run import tune_checkpoint as tune_checkpoint
+from .tuning.plan import tune_checkpoint as tune_checkpoint
 
 __version__: str

@@ -19,20 +19,10 @@ import posembed
 import posembed.checkpoints.rebuild
 from posembed import ArgumentError, CheckpointError
 from posembed.tables.buckets import bucket_of, rebucket
-from tiny_models import saved
+from tiny_models import loud_model, saved
 
 T5 = {"vocab_size": 60, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-
-
-def built(kind: str, config: Any) -> Any:
-    """Builds a model with loud random weights, so that every row of a table changes an answer."""
-    torch.manual_seed(0)
-    model = getattr(transformers, kind)(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3)
-    return model
 
 
 def answer(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
@@ -72,18 +62,18 @@ def image(size: int) -> dict[str, Any]:
 def gemma() -> nn.Module:
     sizes = {**SIZES, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 16, "pooling_kernel_size": 2}
     config = transformers.Gemma4VisionConfig(**sizes, patch_size=4, position_embedding_size=12)
-    return built("Gemma4VisionModel", config)
+    return loud_model("Gemma4VisionModel", config)
 
 
 NUMBERED = {
     "pix2struct": Case(
-        lambda: built("Pix2StructVisionModel", transformers.Pix2StructVisionConfig(
+        lambda: loud_model("Pix2StructVisionModel", transformers.Pix2StructVisionConfig(
             **SIZES, patch_embed_hidden_size=12, d_ff=16, d_kv=8, seq_len=12)),
         "embeddings.row_embedder.weight", lambda size: patches(size, width=12),
     ),
     "gemma 4": Case(gemma, "patch_embedder.position_embedding_table", image, dim=1),
     "decision transformer": Case(
-        lambda: built("DecisionTransformerModel", transformers.DecisionTransformerConfig(
+        lambda: loud_model("DecisionTransformerModel", transformers.DecisionTransformerConfig(
             hidden_size=16, n_layer=1, n_head=2, state_dim=3, act_dim=2, max_ep_len=12, n_positions=32)),
         "embed_timestep.weight", steps,
     ),
@@ -172,7 +162,7 @@ def test_new_buckets_hold_the_mean_of_the_old_rows_of_their_distances(both: bool
 
 def test_both_sides_of_a_model_get_their_own_buckets(tmp_path: Path) -> None:
     config = transformers.T5Config(**T5, relative_attention_num_buckets=8, relative_attention_max_distance=20)
-    model = built("T5Model", config)
+    model = loud_model("T5Model", config)
     key = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     old = {side: model.get_parameter(f"{side}.{key}").detach() for side in ("encoder", "decoder")}
     source = saved(model, tmp_path / "old")
@@ -210,7 +200,7 @@ def test_buckets_that_a_model_does_not_read_are_refused() -> None:
 @pytest.mark.parametrize("kind", ["T5Model", "T5EncoderModel"])
 def test_a_model_with_the_most_buckets_reads_long_texts_and_more_are_refused(kind: str, farthest: int) -> None:
     sizes = {**T5, "relative_attention_num_buckets": 8, "relative_attention_max_distance": farthest}
-    model = built(kind, transformers.T5Config(**sizes))
+    model = loud_model(kind, transformers.T5Config(**sizes))
     most = (2 if kind == "T5Model" else 4) * farthest - 2
     ids = torch.arange(3 * farthest)[None] % 60
     inputs = {"input_ids": ids, **({"decoder_input_ids": ids} if kind == "T5Model" else {})}
@@ -223,7 +213,7 @@ def test_a_model_with_the_most_buckets_reads_long_texts_and_more_are_refused(kin
 
 def test_a_limit_of_buckets_is_the_lowest_of_all_tables() -> None:
     """Decoders have all buckets on one side, so they can have half as many as encoders."""
-    model = built("T5Model", transformers.T5Config(**T5, relative_attention_num_buckets=8))
+    model = loud_model("T5Model", transformers.T5Config(**T5, relative_attention_num_buckets=8))
     with pytest.raises(CheckpointError, match=r"^decoder.*pass at most 254 \(254 for decoder.* and 510 for encoder"):
         posembed.resize_model_(model, buckets=600)
 
@@ -249,7 +239,7 @@ def test_models_give_right_answers_in_the_same_process_after_a_resize(kind: str)
     config = getattr(transformers, f"{kind}Config")(
         **SIZES, intermediate_size=16, image_size=16, patch_size=4, use_shared_relative_position_bias=True
     )
-    model = built(f"{kind}Model", config)
+    model = loud_model(f"{kind}Model", config)
     grown, side = copy.deepcopy(model), 68 if kind == "Beit" else 72  # too large for small copies
     posembed.resize_model_(grown, image_size=side, method="beit")
     inputs = {"pixel_values": torch.randn(1, 3, side, side)}
@@ -274,7 +264,7 @@ def test_frozen_rows_without_a_formula_are_refused() -> None:
     config = transformers.Qwen2AudioEncoderConfig(
         d_model=16, encoder_layers=1, encoder_attention_heads=2, encoder_ffn_dim=16, max_source_positions=20
     )
-    model = built("Qwen2AudioEncoder", config)
+    model = loud_model("Qwen2AudioEncoder", config)
     with pytest.raises(CheckpointError, match="frozen"):
         posembed.resize_model_(model, length=40, table="embed_positions.weight")
 
@@ -282,7 +272,7 @@ def test_frozen_rows_without_a_formula_are_refused() -> None:
 def test_copies_with_few_cells_also_fit_stages_that_halve_the_image_often() -> None:
     """PVT's last stage is 32 pixels a cell: an image of 12 x 12 patches leaves rows of its first stage unread."""
     config = transformers.PvtConfig(hidden_sizes=[8] * 4, depths=[1] * 4, num_attention_heads=[1] * 4)
-    model = built("PvtModel", config)
+    model = loud_model("PvtModel", config)
     posembed.resize_model_(model, image_size=320, table="encoder.patch_embeddings.0.position_embeddings")
     sizes = [table.shape[1] for name, table in model.named_parameters() if name.endswith("position_embeddings")]
     assert sizes == [80**2, 40**2, 20**2, 10**2 + 1]

@@ -14,19 +14,9 @@ from torch import Tensor, nn
 import posembed
 from posembed import ArgumentError, CheckpointError
 from posembed.checkpoints.blocks import read_in_blocks
-from tiny_models import saved
+from tiny_models import loud_model, saved
 
 SMALL = {"vocab_size": 60, "hidden_size": 16, "num_attention_heads": 2}
-
-
-def built(kind: str, config: Any) -> Any:
-    """Builds a model with loud random weights, so that every row of a table changes an answer."""
-    torch.manual_seed(0)
-    model = getattr(transformers, kind)(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3)
-    return model
 
 
 def answer(model: nn.Module, **inputs: Any) -> Tensor:
@@ -39,7 +29,7 @@ def answer(model: nn.Module, **inputs: Any) -> Tensor:
 
 
 def reformer(blocks: int, places: int) -> Any:
-    return built("ReformerModel", transformers.ReformerConfig(
+    return loud_model("ReformerModel", transformers.ReformerConfig(
         **SMALL, attention_head_size=8, feed_forward_size=16, attn_layers=["local", "lsh"], num_hidden_layers=2,
         axial_pos_shape=[blocks, places], axial_pos_embds_dim=[6, 10], max_position_embeddings=blocks * places,
         local_attn_chunk_length=4, lsh_attn_chunk_length=4, num_buckets=2, is_decoder=False,
@@ -130,7 +120,7 @@ def test_prophetnet_counts_from_its_padding_row_and_reads_one_row_ahead(padding:
         num_decoder_layers=1, num_encoder_attention_heads=2, num_decoder_attention_heads=2, ngram=2, num_buckets=8,
         max_position_embeddings=40, pad_token_id=padding, bos_token_id=5, eos_token_id=6, decoder_start_token_id=5,
     )  # fmt: skip
-    model = built("ProphetNetModel", config)
+    model = loud_model("ProphetNetModel", config)
     old = 40 - padding - 1
     ids = torch.randint(7, 60, (1, min(old, length) - 1))  # one less in the decoder
     before = answer(model, input_ids=ids, decoder_input_ids=ids)
@@ -151,7 +141,7 @@ def clvp() -> Any:
         text_config={**side, "vocab_size": 60}, speech_config={**side, "vocab_size": 62}, projection_dim=16,
         decoder_config={**small, **decoder, "num_mel_attn_blocks": 1, "decoder_fixing_codes": [1, 2, 3]},
     )  # fmt: skip
-    return built("ClvpModelForConditionalGeneration", config)
+    return loud_model("ClvpModelForConditionalGeneration", config)
 
 
 def test_clvp_adds_a_token_at_both_ends_of_a_text() -> None:
@@ -211,7 +201,7 @@ def test_blocks_that_are_compressed_and_buckets_in_code_are_listed_as_such(tmp_p
         d_model=16, d_kv=8, num_heads=2, num_layers=1, d_ff=16, vocab_size=60, max_2d_position_embeddings=8,
         image_size=8, patch_size=4,
     )  # fmt: skip
-    source = saved(built("UdopModel", udop), tmp_path / "udop")
+    source = saved(loud_model("UdopModel", udop), tmp_path / "udop")
     tables = {report.table.key: report.table for report in posembed.inspect_checkpoint(source).tables}
     for key, table in tables.items():
         if "relative_attention_bias" in key:

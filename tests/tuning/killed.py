@@ -34,7 +34,7 @@ from evaluated_models import save_causal, save_encoder, write_texts
 from posembed.errors import PosEmbedError
 from posembed.evaluation.runnable import open_runnable
 from posembed.tuning import trainer
-from posembed.tuning.run import tune_checkpoint
+from posembed.tuning.plan import tune_checkpoint
 
 SETTINGS: dict[str, Any] = {"length": 48, "batch": 2, "learning_rate": 0.01, "steps": 6}
 OUTS = ("out", "out-at-24")

@@ -19,7 +19,8 @@ from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
 from posembed.report.tuning import answer, how, plan_words
 from posembed.tuning.images import Images, Pictures, split_pictures
-from posembed.tuning.run import TunePlan, plan_tuning, tune_checkpoint
+from posembed.tuning.plan import plan_tuning, tune_checkpoint
+from posembed.tuning.run import TunePlan
 from posembed.tuning.settings import TuneSettings
 from tiny_models import IMAGE, TEXT, tiny_model
 

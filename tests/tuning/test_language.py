@@ -17,8 +17,8 @@ from posembed.tuning.by_document import of_documents
 from posembed.tuning.draws import padded, pieces, window_of
 from posembed.tuning.language import NOT_PREDICTED, Language, Masked
 from posembed.tuning.objectives import Setup
+from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned
-from posembed.tuning.run import plan_tuning, tune_checkpoint
 from posembed.tuning.settings import TuneSettings
 
 SETTINGS: dict[str, Any] = {"length": 50, "steps": 2, "batch": 2}

@@ -11,8 +11,8 @@ from evaluated_models import save_causal, save_encoder, write_collection, write_
 from posembed import evaluate_retrieval
 from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError
 from posembed.report.tuning import answer, plan_words
+from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned
-from posembed.tuning.run import plan_tuning, tune_checkpoint
 from posembed.tuning.settings import TuneSettings
 
 SETTINGS: dict[str, Any] = {"length": 128, "steps": 2, "batch": 2, "passage": 8, "query": 8}

@@ -13,7 +13,8 @@ from torch import Tensor
 from evaluated_models import save_encoder, write_texts
 from posembed import ArgumentError
 from posembed.tuning.draws import seeded, window_of
-from posembed.tuning.run import TunePlan, plan_tuning
+from posembed.tuning.plan import plan_tuning
+from posembed.tuning.run import TunePlan
 from posembed.tuning.sentences import ANCHORS, PASSAGES_PER_PIECE, Sentences, answer_loss
 from posembed.tuning.settings import TuneSettings
 

@@ -28,8 +28,9 @@ from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import tensor_sha256, values_of
 from posembed.report.tuning import seeds_table
 from posembed.statistics import estimate
+from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned, over_seeds
-from posembed.tuning.run import TunePlan, plan_tuning, tune_checkpoint
+from posembed.tuning.run import TunePlan
 from posembed.tuning.sentences import Sentences
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import read_texts

@@ -41,7 +41,7 @@ def tune(
     """
     from posembed.cli.console import Bar
     from posembed.report.page import refuse_page
-    from posembed.tuning.run import plan_tuning
+    from posembed.tuning.plan import plan_tuning
 
     device = chosen.pop("device")
     settings = TuneSettings.of(chosen)

