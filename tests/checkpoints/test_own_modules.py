@@ -30,7 +30,7 @@ from posembed import (
     resize_model_,
 )
 from posembed.nn import Decoder
-from posembed.tables.layout import table_rows
+from posembed.tables.rows import table_rows
 from tiny_models import TEXT, tiny_model
 
 D, VOCABULARY, LENGTH = 16, 50, 40

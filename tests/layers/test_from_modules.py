@@ -22,7 +22,7 @@ from posembed import (
     TableLayout,
     resize_model_,
 )
-from posembed.tables.layout import as_table, table_rows
+from posembed.tables.rows import as_table, table_rows
 from timm_peer import vision_transformer
 
 N, D = 12, 6

@@ -23,7 +23,7 @@ from posembed.checkpoints.found import Found, FoundTable, PositionTable, TableSi
 from posembed.checkpoints.layouts import class_tokens, found_tensor
 from posembed.checkpoints.rebuild import LENGTH_LIKE, OTHER_SIZES, class_of
 from posembed.errors import ArgumentError
-from posembed.tables.layout import TableLayout, as_table, is_table, table_rows
+from posembed.tables.layout import TableLayout
 from posembed.tables.modules import (
     has_layout,
     is_table_name,
@@ -33,6 +33,7 @@ from posembed.tables.modules import (
     table_key,
     with_layouts,
 )
+from posembed.tables.rows import as_table, is_table, table_rows
 
 NOT_SINUSOIDAL = "it is a buffer, and its rows are not a fixed sinusoid with a known formula"
 CONFIGS = ("config", "cfg", "args")  # attributes that hold the settings of a module

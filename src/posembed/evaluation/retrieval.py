@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from posembed.errors import ArgumentError, CheckpointError, DataError
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import (
     DEFAULT_LENGTHS,
     SHORTEST,
@@ -34,7 +34,7 @@ from posembed.evaluation.plan import Plan, PlannedRow, Progress, original
 from posembed.evaluation.ranking import ranking_values, top
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import KINDS, Runnable
-from posembed.evaluation.texts import encode, special_tokens
+from posembed.evaluation.tokens import Tokens, tokenized
 from posembed.evaluation.ways import (
     MATCHES,
     NEIGHBOURHOOD,
@@ -48,8 +48,6 @@ from posembed.evaluation.ways import (
 VERSION = 1
 """Increase this number whenever the same job would give different counts, so that old and new counts never mix."""
 SCORES_AT_ONCE = 10_000_000
-QUERY_PROMPTS, DOCUMENT_PROMPTS = ("query",), ("document", "passage", "corpus")
-"""The names of the prompts in a checkpoint's settings, as in sentence-transformers."""
 
 
 def evaluate_retrieval(
@@ -196,94 +194,6 @@ def plan_collections(
     notes = (how, *shown.notes, *notes_on(runnables, data, rows, lengths))
     measures = tuple(measure.name for measure in RANKINGS)
     return Plan("sentences", measures, lengths, len(shown.queries), rows, notes, kept, device, unit="query")
-
-
-@dataclass(frozen=True, eq=False)
-class Tokens:
-    """A collection in the tokens of a checkpoint. documents, queries: ids (L,) without special tokens, int64.
-
-    around_documents, around_queries: the tokens before and after each text: special tokens and prompts.
-    """
-
-    collection: Collection
-    documents: Sequence[Tensor]
-    queries: Sequence[Tensor]
-    around_documents: tuple[tuple[int, ...], tuple[int, ...]]
-    around_queries: tuple[tuple[int, ...], tuple[int, ...]]
-    pad: int
-
-    @cached_property
-    def names(self) -> list[str]:
-        """The ids of the documents, in descending order, in which trec_eval ranks equal scores."""
-        return sorted(self.collection.documents, reverse=True)
-
-    @cached_property
-    def sha256(self) -> str:
-        """A hash of everything but the documents' texts."""
-        digest = hashlib.sha256(json.dumps([self.around_documents, self.around_queries, self.pad, self.names]).encode())
-        digest.update(json.dumps([self.collection.judged, [ids.tolist() for ids in self.queries]]).encode())
-        return digest.hexdigest()
-
-    @property
-    def added(self) -> int:
-        return sum(map(len, self.around_documents))
-
-
-class Prompt(NamedTuple):
-    """A text before each query or each window of a document.
-
-    start: its tokens. around: the tokens before and after each text: special tokens and the prompt.
-    """
-
-    tokenizer: Any
-    text: str
-    start: tuple[int, ...]
-    around: tuple[tuple[int, ...], tuple[int, ...]]
-
-    @classmethod
-    def of(cls, runnable: Runnable, tokenizer: Any, names: Sequence[str], text: str | None = None) -> Prompt:
-        """Returns the prompt with one of these names in a checkpoint's settings, or with the given text."""
-        text = runnable.prompt(*names) if text is None else text
-        (before, after), start = special_tokens(tokenizer), tuple(encode(tokenizer, text.rstrip()))
-        return cls(tokenizer, text, start, ((*before, *start), after))
-
-    def ids(self, text: str) -> Tensor:
-        """Returns the tokens of a text (L,), int64, without those around it."""
-        # A prompt and a text are encoded together, because a text's first token can depend on the space before it.
-        ids = encode(self.tokenizer, self.text + text)[len(self.start) :] if text else []
-        return torch.tensor(ids, dtype=torch.long)
-
-
-def tokenized(
-    runnable: Runnable,
-    tokenizer: Any,
-    found: Mapping[int, Collection],
-    prompts: tuple[str | None, str | None],
-) -> dict[int, Tokens]:
-    """Returns the collection of each length in the tokens of a checkpoint, with prompts for queries and documents."""
-    asked = Prompt.of(runnable, tokenizer, QUERY_PROMPTS, prompts[0])
-    given = Prompt.of(runnable, tokenizer, DOCUMENT_PROMPTS, prompts[1])
-    most = None if runnable.length is None else runnable.length - sum(map(len, asked.around))
-    made: dict[int, Tokens] = {}
-    for length, each in found.items():
-        same = [tokens for tokens in made.values() if tokens.collection is each]
-        made[length] = (
-            same[0]
-            if same
-            else Tokens(
-                each,
-                [given.ids(each.documents[name]) for name in sorted(each.documents, reverse=True)],
-                [asked.ids(text)[:most] for text in each.queries.values()],
-                given.around,
-                asked.around,
-                tokenizer.pad_token_id or 0,
-            )
-        )
-        if not all(map(len, made[length].queries)) or not any(map(len, made[length].documents)):
-            raise DataError(
-                f"{runnable.name}: its tokenizer finds no tokens in a query, or in all documents; check them"
-            )
-    return made
 
 
 @dataclass(frozen=True)

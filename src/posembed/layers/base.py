@@ -26,7 +26,7 @@ from posembed.calls import ChecksCalls, Never
 from posembed.errors import ArgumentError, CallError
 from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
-from posembed.tables.layout import table_rows
+from posembed.tables.rows import table_rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer

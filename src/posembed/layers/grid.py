@@ -14,9 +14,10 @@ from posembed.errors import ArgumentError, PositionError
 from posembed.layers.base import InputEncoding, adopted, copy_with, fill_, refuse_given
 from posembed.positions.checks import check_positions, require_at_least_one, require_whole
 from posembed.tables.fill import initial_rows
-from posembed.tables.layout import TableLayout, require_layout, table_rows
+from posembed.tables.layout import TableLayout, require_layout
 from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
+from posembed.tables.rows import table_rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer

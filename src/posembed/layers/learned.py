@@ -16,9 +16,10 @@ from posembed.layers.base import InputEncoding, adopted, copy_with, fill_, refus
 from posembed.positions.checks import check_offset, check_positions, no_row, require_at_least_one, require_integers
 from posembed.positions.from_layout import consecutive
 from posembed.tables.fill import initial_rows
-from posembed.tables.layout import PADDING, TableLayout, require_layout, table_rows
+from posembed.tables.layout import PADDING, TableLayout, require_layout
 from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
+from posembed.tables.rows import table_rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -13,7 +13,7 @@ from torch import Tensor
 from posembed.plots.canvas import dress, fill_axes
 from posembed.plots.style import RULE
 from posembed.plots.ticks import fix_ticks, whole_numbers
-from posembed.tables.layout import extreme_scale
+from posembed.tables.rows import extreme_scale
 
 MOST_DRAWN = 512
 """The most rows or columns of a figure: no screen shows more."""

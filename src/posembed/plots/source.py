@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from posembed.calls import whole_number
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.health import describe_rows
-from posembed.tables.layout import TableLayout, extreme_scale
+from posembed.tables.layout import TableLayout
 from posembed.tables.modules import is_table_name, key_in, module_tensors
+from posembed.tables.rows import extreme_scale
 from posembed.tables.sources import as_tensor, is_encoding, learned_tables, models_in, split
 from posembed.tables.sources import of_module as table_of_module
 from posembed.tables.spectrum import Spectrum, table_spectrum

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from posembed.calls import whole_number
 from posembed.errors import ArgumentError
-from posembed.tables.layout import extreme_scale, float64_rows
+from posembed.tables.rows import extreme_scale, float64_rows
 from posembed.tables.sources import Table, position_rows
 
 SHUFFLES = 8

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.tables.layout import TableLayout, table_rows
+from posembed.tables.layout import TableLayout
 from posembed.tables.rare_rows import (
     EVALUATE,
     FEWEST_DIMENSIONS,
@@ -24,6 +24,7 @@ from posembed.tables.rare_rows import (
     norm_step,
     rough_end,
 )
+from posembed.tables.rows import table_rows
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.sources import Table, table_in
 

@@ -40,6 +40,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+from posembed.tables.rows import as_table, table_rows
 
 PADDING = -1
 """The position of a padding token. A table with a pad row reads that row for it; other tables reject it."""
@@ -360,55 +361,3 @@ TableLayout.BERT = TableLayout.GPT2 = TableLayout.WHISPER = TableLayout.CLIP_TEX
 TableLayout.BART = TableLayout.OPT = TableLayout(reserved=2, pad_row=1)
 TableLayout.VIT = TableLayout.CLIP_VISION = TableLayout(prefix=1)
 TableLayout.DEIT = TableLayout(prefix=2)
-
-
-def is_table(tensor: Tensor) -> bool:
-    """Returns whether a tensor has the dtype and shape of a table: floating, (N, D), (1, N, D) or (N, 1, D)."""
-    is_line = tensor.dim() == 2 or (tensor.dim() == 3 and 1 in tensor.shape[:2])
-    return is_line and 0 not in tensor.shape and tensor.is_floating_point()
-
-
-def table_rows(table: Tensor) -> Tensor:
-    """Returns a view of the rows (N, D) of a floating table (N, D), (1, N, D) or (N, 1, D).
-
-    Raises ArgumentError for anything else.
-    """
-    if not is_table(table):
-        raise ArgumentError(
-            f"a table is a floating tensor (N, D), (1, N, D) or (N, 1, D); got {table.dtype} of shape "
-            f"{tuple(table.shape)}. Pass the rows alone, such as model.wpe.weight"
-        )
-    return table if table.dim() == 2 else table.squeeze(table.shape.index(1))
-
-
-def as_table(rows: Tensor, table: Tensor) -> Tensor:
-    """Returns a view of rows (M, D) with the axes of a table: (M, D), (1, M, D) or (M, 1, D)."""
-    return rows if table.dim() == 2 else rows.unsqueeze(table.shape.index(1))
-
-
-def float64_rows(table: Tensor, *, at_least: int = 1) -> Tensor:
-    """Returns the rows (N, D) of a table, as ``table_rows`` does, in float64 on the CPU, detached.
-
-    Raises ArgumentError for a table that ``table_rows`` rejects, or that has too few rows, NaN or infinity.
-    """
-    rows = table_rows(table).detach().to("cpu", torch.float64)
-    if len(rows) < at_least:
-        raise ArgumentError(f"this needs a table of {at_least} rows or more; got {len(rows)}")
-    broken = (~rows.isfinite()).any(dim=1).nonzero()
-    if len(broken):
-        raise ArgumentError(
-            f"this needs a table without NaN and infinity; got {len(broken)} such rows, the first is row "
-            f"{broken[0].item()}. posembed.check_table lists them; pass the table without them"
-        )
-    return rows
-
-
-def extreme_scale(values: Tensor, dim: int | None = None) -> Tensor:
-    """Returns the largest absolute value where its square would overflow or vanish, else 1; of all, or along ``dim``.
-
-    Divided by it, values of any scale can be squared.
-    """
-    if not values.numel():
-        return values.new_ones(())
-    largest = values.abs().amax() if dim is None else values.abs().amax(dim=dim, keepdim=True)
-    return largest.where((largest > 0) & ((largest < 1e-100) | (largest > 1e100)), 1)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from posembed.errors import ArgumentError
-from posembed.tables.layout import TableLayout, is_table
+from posembed.tables.layout import TableLayout
+from posembed.tables.rows import is_table
 
 NAMED_LIKE_A_TABLE = re.compile(r"pos(ition)?s?(al)?_?(emb|enc)|embed_positions|\b(wpe|pe)\b")
 NOT_A_TABLE = re.compile(r"rel(ative)?(_|pos)|_rel|rotary|bias|conv|kernel|[xyhw]_position|2d|proj|norm|gate|scale")

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.tables.health import Finding
-from posembed.tables.layout import table_rows
 from posembed.tables.rare_rows import EVALUATE, RARE, TRAINED_RARELY
+from posembed.tables.rows import table_rows
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.spectrum import Spectrum
 

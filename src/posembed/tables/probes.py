@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 from torch import Tensor
 
-from posembed.tables.layout import float64_rows
+from posembed.tables.rows import float64_rows
 
 FOLDS = 5
 FEWEST_ROWS = 10  # two per fold, so that every fold has a pair to put in order

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout, are_sides, table_rows
+from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout, are_sides
 from posembed.tables.resize_methods import GRID, TEXT, Kernels, groups, kernels_of
+from posembed.tables.rows import table_rows
 
 DEFAULT_TEXT_METHOD = TEXT.default
 WHY_TEXT_METHOD = "it keeps every existing row, and in a sentence encoder linear interpolation was worse at all lengths"

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from posembed.tables.layout import extreme_scale, float64_rows
+from posembed.tables.rows import extreme_scale, float64_rows
 
 
 def _unit_rows(table: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.tables.layout import TableLayout, table_rows
+from posembed.tables.layout import TableLayout
 from posembed.tables.modules import key_in, layout_in, module_tensors
+from posembed.tables.rows import table_rows
 
 Table: TypeAlias = "Tensor | np.ndarray[Any, Any] | nn.Module"
 KINDS = "a tensor or an array (N, D), or a layer with a learned table"

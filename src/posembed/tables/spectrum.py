@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posembed.tables.layout import extreme_scale, float64_rows
+from posembed.tables.rows import extreme_scale, float64_rows
 
 MOST = 0.975
 """The share of the variance that ``directions_for`` uses by default."""

@@ -10,8 +10,8 @@ from posembed.checkpoints.resize import plan_resize
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import check, device_named, is_list, is_path
 from posembed.evaluation.pictures import open_image_model
-from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, Prompt
 from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
+from posembed.evaluation.tokens import DOCUMENT_PROMPTS, Prompt
 from posembed.tuning.objectives import Progress, Setup, objective_for
 from posembed.tuning.own import identity
 from posembed.tuning.result import Tuned

@@ -22,8 +22,9 @@ from posembed.evaluation.collection import Collection
 from posembed.evaluation.counts import PASSAGES, Tick
 from posembed.evaluation.plan import Plan
 from posembed.evaluation.results import Evaluation, ResultsFile
-from posembed.evaluation.retrieval import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt, plan_collections
+from posembed.evaluation.retrieval import plan_collections
 from posembed.evaluation.runnable import Runnable
+from posembed.evaluation.tokens import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt
 from posembed.evaluation.ways import Encoder, Reading
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.by_document import by_document
