@@ -97,7 +97,8 @@ def write_page(text: str, corpus: Corpus) -> Path:
     """Writes every study that has results, as Markdown. Returns the page."""
     command = "python benchmarks/length.py" if text == "stdlib" else f"python benchmarks/length.py --name {text} ..."
     lines = [f"# How far does the rolling table carry? {text}", "", f"    {command}", ""]
-    lines += [f"Text: {corpus.description}, as bytes; sha256 {corpus.sha256[:16]}.", ""]
+    description = "; ".join(corpus.description.splitlines())
+    lines += [f"Text, as bytes: {description}; sha256 {corpus.sha256[:16]}.", ""]
     for name, study in STUDIES.items():
         results = folder_of(text, name).results()
         if results:
