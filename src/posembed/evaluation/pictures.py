@@ -210,7 +210,7 @@ def preprocessing(checkpoint: Checkpoint) -> tuple[float, tuple[float, ...], tup
     scale = 255 * settings.get("rescale_factor", 1 / 255) if settings.get("do_rescale", True) else 255.0
     if not settings.get("do_normalize", True):
         return scale, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    given = [settings.get(name) for name in ("image_mean", "image_std")]
+    given: list[Any] = [settings.get(name) for name in ("image_mean", "image_std")]
     mean, std = ([each] * 3 if isinstance(each, int | float) else each for each in given)
     for each in (mean, std):
         if not isinstance(each, list) or len(each) != 3 or not all(isinstance(one, int | float) for one in each):

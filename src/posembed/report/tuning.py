@@ -157,9 +157,10 @@ def parts_of(plan: TunePlan) -> str:
         f"{len(each):,}" for each in ((*texts.training, *texts.held_out), texts.training, texts.held_out, texts.short)
     )
     if plan.original.kind == "images":
+        alike = " ".join([*similar(plan.setup.texts), ""])
         return (
             f"Images whose short side has {length:,} pixels: {number}. {held_out} of them are held out to measure the "
-            f"result, {trained} are trained on. {' '.join([*similar(texts), ''])}Smaller images, which are not used: "
+            f"result, {trained} are trained on. {alike}Smaller images, which are not used: "
             f"{short}."
         )
     used = "only searched" if plan.original.kind == "sentences" and collection is None else "not used"
