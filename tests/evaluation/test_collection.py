@@ -31,6 +31,13 @@ def zipped(folder: Path) -> None:
         (folder / name).unlink()
 
 
+def hidden_files(folder: Path) -> None:
+    """What a Mac and editors leave beside the files."""
+    for name in ("._train.tsv", ".test.tsv.swp", "test.tsv.bak"):
+        (folder / "qrels" / name).write_bytes(b"\x00\x05")
+    (folder / "qrels/test.tsv").rename(folder / "qrels/dev.tsv")
+
+
 def other_columns(folder: Path) -> None:
     lines = [line.split("\t") for line in (folder / "qrels/test.tsv").read_text().splitlines()]
     (folder / "qrels/test.tsv").write_text("".join(f"{d}\t{s}\t{q}\n" for q, d, s in lines))
@@ -52,6 +59,7 @@ def whole_numbers(folder: Path) -> None:
         zipped,
         other_columns,
         whole_numbers,
+        hidden_files,
         lambda folder: (folder / "qrels/test.tsv").rename(folder / "qrels/dev.tsv"),
     ],
 )
@@ -98,6 +106,11 @@ def write(name: str, content: str | bytes) -> Callable[[Path], object]:
         (add("corpus.jsonl", '{"_id": "d1", "text": "again"}'), "line 13: the id 'd1' occurs twice"),
         (add("corpus.jsonl", '{"_id": "d99", "text": null}'), "to be strings"),
         (write("corpus.jsonl", ""), "the file is empty"),
+        (add("corpus.jsonl", '{"_id": "d99", "text": "half \\ud83d of"}'), r"line 13: expected Unicode .* got \\ud83d"),
+        (add("queries.jsonl", '{"_id": "\\udc00", "text": "a"}'), r"line 13: expected Unicode text; got \\udc00"),
+        (add("corpus.jsonl", "[" * 100_000), "line 13: expected a JSON object .* recursion"),
+        (add("qrels/test.tsv", f"q1\td1\t1{'0' * 400}"), r"line 14: .*\(a whole number of up to six digits\)"),
+        (add("qrels/test.tsv", f"q1\td1\t{'9' * 5000}"), r"line 14: .*\(a whole number of up to six digits\)"),
         (write("queries.jsonl", b"\xff\xfe"), "not UTF-8"),
         (lambda folder: (folder / "queries.jsonl").rename(folder / "queries.jsonl.gz"), "cannot be read"),
         (add("qrels/test.tsv", "q1 0 d1 1"), "line 14: expected three columns separated by tabs"),

@@ -16,7 +16,7 @@ from posembed import ArgumentError, DataError, evaluate_retrieval
 from posembed.evaluation.collection import read_collection
 from posembed.evaluation.results import Evaluation
 from posembed.evaluation.retrieval import plan_retrieval
-from posembed.evaluation.runnable import Runnable
+from posembed.evaluation.runnable import Runnable, open_runnable
 
 LENGTHS = (32, 64, 128)
 
@@ -261,3 +261,13 @@ def test_outputs_that_are_not_finite_have_no_values(folder: Path, tmp_path: Path
     assert evaluation.rows[0].by_text["NDCG@10"][16] is not None
     assert evaluation.rows[0].by_text["NDCG@10"][64] is None
     assert any("no values at 64 tokens" in note for note in evaluation.notes)
+
+
+@pytest.mark.parametrize("limit", [10**30, 1000000000000000019884624838656, 10**12])
+def test_a_tokenizer_without_a_limit_is_not_named_as_one(tmp_path: Path, limit: int) -> None:
+    save_encoder(tmp_path / "model")
+    path = tmp_path / "model" / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": limit}))
+    runnable = open_runnable(tmp_path / "model")
+    assert (runnable.fed, runnable.length) == (None, 64)
+    assert [note.partition(" takes ")[2] for note in runnable.notes_on([128])] == ["at most 64 tokens (positions: 64)."]

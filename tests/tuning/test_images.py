@@ -14,7 +14,17 @@ from PIL import Image
 
 from evaluated_models import save_causal
 from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError
-from posembed.evaluation.pictures import Viewer, details, features, open_image_model, pixels_of, read_pictures, tiles
+from posembed.evaluation.pictures import (
+    Viewer,
+    alike,
+    details,
+    features,
+    open_image_model,
+    pixels_of,
+    read_pictures,
+    thumbnail,
+    tiles,
+)
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
 from posembed.report.tuning import answer, how, plan_words
@@ -33,7 +43,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "clip_vision_model": IMAGE,
     "siglip": TOWERS,
     "siglip_vision_model": IMAGE,
+    "ijepa": IMAGE,
 }
+KNOWN = [family for family in FAMILIES if family != "ijepa"]
 
 
 def save_image_model(folder: Path, family: str = "vit") -> None:
@@ -71,7 +83,7 @@ def planned(**settings: Any) -> TunePlan:
     return plan_tuning("model", "out", None, TuneSettings.of(settings), images="images", device="cpu")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", KNOWN)
 def test_every_family_can_be_trained(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     save_image_model(Path("model"), family)
@@ -173,7 +185,7 @@ def test_a_detail_finds_its_image(folder: Path) -> None:
             return self.one * pixel_values.mean(dim=(2, 3))
 
     pixels = torch.rand(7, 3, 1, 1).expand(7, 3, 48, 48)
-    viewer = Viewer(Colours(), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), 32)
+    viewer = Viewer(Colours(), 1.0, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4), 32)
     queries = viewer.vectors(details(pixels).flatten(0, 1))
     for view in ("scaled", "tiles"):
         best = (queries @ viewer.views(pixels, view).mean(dim=1).T).argmax(dim=1)
@@ -232,7 +244,12 @@ def test_the_same_call_continues(folder: Path) -> None:
         ({"length": 48}, ArgumentError, "image_size: expected either length or image_size; got both"),
         ({"train": "rows"}, ArgumentError, "train: rows is for tables of sequences"),
         ({"source": "causal"}, CheckpointError, "causal: expected an image model that cuts square images"),
-        ({"source": "bare"}, CheckpointError, "bare: expected preprocessor_config.json next to the weights"),
+        ({"source": "other"}, CheckpointError, "got ijepa with image_size 32; resize it with posembed resize"),
+        (
+            {"source": "bare"},
+            CheckpointError,
+            r"bare: expected preprocessor_config.json \(or processor_config.json\) next",
+        ),
     ],
 )
 def test_refusals(folder: Path, given: dict[str, Any], error: type[PosEmbedError], message: str) -> None:
@@ -243,8 +260,153 @@ def test_refusals(folder: Path, given: dict[str, Any], error: type[PosEmbedError
     save_causal(Path("causal"))
     save_image_model(Path("bare"))
     Path("bare/preprocessor_config.json").unlink()
+    save_image_model(Path("other"), "ijepa")  # its first token is a patch
     before = sorted(path.name for path in folder.iterdir())
     arguments = {"source": "model", "text": None, "images": "images", **SETTINGS, **given}
     with pytest.raises(error, match=message):
         tune_checkpoint(arguments.pop("source"), "out", arguments.pop("text"), device="cpu", **arguments)
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def sixteen_bits(image: Image.Image) -> Image.Image:
+    return Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 257)
+
+
+def turned(image: Image.Image, path: Path, orientation: int) -> None:
+    """Saves an image whose EXIF orientation turns it back to what it was."""
+    back = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # Image.Transpose
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = image.transpose(Image.Transpose(back[orientation])) if orientation in back else image
+    stored.save(path, exif=exif)
+
+
+GREY = ("L", "LA", "I;16", "I")
+WAYS: dict[str, Any] = {
+    **{mode: lambda image, path, mode=mode: image.convert(mode).save(path) for mode in ("RGB", "RGBA", "L", "LA")},
+    "palette": lambda image, path: image.quantize(256).save(path),
+    "transparent palette": lambda image, path: image.quantize(256).save(path, transparency=bytes(range(256))),
+    "CMYK": lambda image, path: image.convert("CMYK").save(path.with_suffix(".tif")),
+    "I;16": lambda image, path: sixteen_bits(image).save(path),
+    "I": lambda image, path: Image.fromarray(np.asarray(sixteen_bits(image)).astype(np.int32)).save(
+        path.with_suffix(".tif")
+    ),
+    "two frames": lambda image, path: image.save(
+        path.with_suffix(".gif"), save_all=True, append_images=[image.rotate(90)]
+    ),
+    **{f"EXIF {n}": lambda image, path, n=n: turned(image, path, n) for n in range(1, 9)},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_image_is_the_same_in_every_format(tmp_path: Path, way: str) -> None:
+    coarse = Image.fromarray(np.random.default_rng(0).integers(0, 256, (5, 4, 3), dtype=np.uint8))
+    image = coarse.resize((80, 60), Image.Resampling.BICUBIC)
+    for name, save in (("one", WAYS["L" if way in GREY else "RGB"]), ("other", WAYS[way])):
+        (tmp_path / name).mkdir()
+        save(image, tmp_path / name / "image.png")
+    one, other = (pixels_of(read_pictures(tmp_path / name)[0], 48) for name in ("one", "other"))
+    assert one.std() > 0.05
+    assert (one - other).abs().mean() < 0.02
+
+
+@pytest.mark.parametrize("values", [np.full((60, 60), 0.5, np.float32), np.full((60, 60), 1 << 20, np.int32)])
+def test_values_of_unknown_range_are_refused(folder: Path, values: Any) -> None:
+    Image.fromarray(values).save(folder / "images" / "strange.tif")
+    with pytest.raises(DataError, match=r"strange.tif: expected an image of 8 or 16 bits"):
+        planned()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.9])
+@pytest.mark.parametrize("suffix", ["jpg", "png", "gif", "bmp", "ppm", "tif", "webp"])
+def test_a_broken_image_is_refused_before_anything_is_trained(folder: Path, suffix: str, share: float) -> None:
+    path = folder / "images" / f"broken.{suffix}"
+    noise = np.random.default_rng(0).integers(0, 256, (70, 70, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(DataError, match=rf"broken.{suffix}: cannot be read as an image"):
+        planned()
+
+
+COPIES: dict[str, Any] = {
+    "another format": lambda image, path: image.save(path.with_suffix(".jpg"), quality=70),
+    "mirrored": lambda image, path: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(path),
+    "larger": lambda image, path: image.resize((2 * image.width, 2 * image.height), Image.Resampling.BICUBIC).save(
+        path
+    ),
+    "other metadata": lambda image, path: turned(image, path, 6),
+}
+
+
+@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_no_held_out_image_is_trained_on_under_another_form(folder: Path, copy: str, seed: int) -> None:
+    alone = split_pictures("images", size=48, held_out=0.5, seed=seed)
+    assert alone.alike == 0
+    for each in (*alone.training, *alone.held_out):
+        COPIES[copy](Image.open(each.path), folder / "images" / f"copy of {each.path.name}")
+    both = split_pictures("images", size=48, held_out=0.5, seed=seed)
+    names = [
+        {picture.path.stem.removeprefix("copy of ") for picture in part} for part in (both.training, both.held_out)
+    ]
+    assert not names[0] & names[1]
+    assert len(names[1]) == len(both.held_out)
+    assert len(both.training) + len(both.held_out) + both.alike == 44
+    looks = torch.stack([thumbnail(picture) for picture in both.training])
+    assert not any(alike(thumbnail(picture), looks).any() for picture in both.held_out)
+
+
+def test_very_many_images_are_not_all_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posembed.tuning.images.MOST_WINDOWS", 11)
+    few = split_pictures("images", size=48, held_out=0.1, seed=0)
+    assert (len(few.training), len(few.held_out)) == (11, 10)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"do_rescale": True, "rescale_factor": 1 / 127.5, "image_mean": [1.0] * 3, "image_std": [1.0, 0.5, 0.25]},
+        {"do_rescale": False, "image_mean": [120.0, 130.0, 110.0], "image_std": [60.0, 50.0, 70.0]},
+        {"do_normalize": False},
+        {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]},
+    ],
+)
+@pytest.mark.parametrize("shared", [False, True])
+def test_pixels_are_prepared_as_the_models_processor_does(folder: Path, settings: dict[str, Any], shared: bool) -> None:
+    """At the model's own size nothing is resized, and the vectors are the same."""
+    transformers = pytest.importorskip("transformers")
+    processor = transformers.ViTImageProcessor(**{"size": {"height": 32, "width": 32}, **settings})
+    processor.save_pretrained("model")
+    if shared:
+        inner = json.loads(Path("model/preprocessor_config.json").read_text())
+        Path("model/preprocessor_config.json").unlink()
+        Path("model/processor_config.json").write_text(json.dumps({"image_processor": inner}))
+    runnable, image = (
+        open_image_model("model"),
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)),
+    )
+    image.save("images/own.png")
+    (picture,) = [each for each in read_pictures("images") if each.path.name == "own.png"]
+    model = runnable.model("cpu")
+    theirs = features(model, torch.as_tensor(np.asarray(processor(image, return_tensors="np")["pixel_values"])))
+    ours = Viewer.of(runnable, model).vectors(pixels_of(picture, 32)[None])
+    assert torch.allclose(ours, torch.nn.functional.normalize(theirs, dim=1), atol=1e-5)
+
+
+def test_a_processor_without_means_is_refused(folder: Path) -> None:
+    Path("model/preprocessor_config.json").write_text(json.dumps({"size": {"height": 32, "width": 32}}))
+    with pytest.raises(CheckpointError, match=r"model: expected image_mean and image_std in preprocessor_config.json"):
+        planned()
+
+
+def test_another_processor_is_not_continued(folder: Path) -> None:
+    def stop(name: str, done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        planned().run(stop)
+    path = Path("model/preprocessor_config.json")
+    path.write_text(path.read_text().replace("0.4", "0.45"))
+    with pytest.raises(CheckpointError, match="differs in the tokenizer or the other settings of the checkpoint"):
+        planned()

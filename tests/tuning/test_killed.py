@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from evaluated_models import save_causal, write_texts
 from fresh_process import run_fresh
 from posembed.errors import CheckpointError
+from posembed.tuning.plan import plan_tuning
+from posembed.tuning.run import TunePlan
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.staging import Staging
 from posembed.tuning.trainer import STATE, WEIGHTS, last_checkpoint
@@ -106,3 +109,78 @@ def test_a_checkpoint_that_is_half_written_is_not_used(tmp_path: Path, kept: int
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
     (tmp_path / "checkpoint-12" / STATE).write_text(whole.replace(": 4", ": 12"))
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-12")
+
+
+def test_the_folder_stays_while_another_process_has_it(tmp_path: Path) -> None:
+    staging = Staging.of(tmp_path / "out", TuneSettings(length=64), {})
+    with staging.locked():
+        staging.open()
+    with staging.locked():
+        staging.end()
+        assert (tmp_path / ".out.tune" / "settings.json").exists()
+    staging.end()
+    assert not list(tmp_path.iterdir())
+    staging.end()
+
+
+def test_a_folder_that_is_still_new_is_not_left(tmp_path: Path) -> None:
+    staging = Staging.of(tmp_path / "out", TuneSettings(length=64), {})
+    with pytest.raises(ZeroDivisionError), staging.locked():
+        raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
+
+
+def planned(**settings: int) -> TunePlan:
+    return plan_tuning("model", "out", "texts", TuneSettings(length=48, batch=2, steps=1, **settings), device="cpu")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save_causal(Path("model"), positions=24)
+    write_texts(Path("texts"), number=30, words=60)
+    return tmp_path
+
+
+def test_a_process_that_began_before_another_ended_trains_nothing_again(folder: Path) -> None:
+    first, second = planned(), planned()
+    first.run()
+    between, seen = planned(), list[str]()
+    first.finish()
+    for late in (second, between):
+        with pytest.raises(CheckpointError, match=r"out.*: it exists; choose another OUT"):
+            late.run(lambda name, done, total: seen.append(name))
+    assert seen == []
+    assert sorted(path.name for path in folder.iterdir()) == ["model", "out", "out-at-24", "texts"]
+
+
+@pytest.mark.parametrize("place", ["out", "out-at-24"])
+@pytest.mark.parametrize("kind", ["folder", "file", "link"])
+def test_what_appears_at_out_stays_and_so_does_the_trained_model(folder: Path, place: str, kind: str) -> None:
+    def appear(name: str, done: int, total: int) -> None:
+        if name == "fine-tuning at 48":
+            {
+                "folder": lambda: Path(place).mkdir(exist_ok=True),
+                "file": lambda: Path(place).write_text("mine"),
+                "link": lambda: os.path.lexists(place) or Path(place).symlink_to("nowhere"),
+            }[kind]()
+
+    with pytest.raises(CheckpointError, match=rf"{place}: something else .* it continues from .out.tune"):
+        planned().run(appear)
+    Path(place).rename("moved")
+    plan, seen = planned(), list[str]()
+    plan.run(lambda name, done, total: seen.append(name))
+    assert not any("fine-tuning" in name for name in seen)
+    plan.finish()
+    assert (folder / "out" / "posembed.json").exists()
+    assert (folder / "out-at-24" / "posembed.json").exists()
+
+
+@pytest.mark.parametrize("cut", [1, 30, 500])
+def test_a_measurement_that_is_half_written_is_repeated(folder: Path, cut: int) -> None:
+    whole = planned().run()
+    kept = Path(".out.tune/evaluations.jsonl")
+    content = kept.read_bytes()
+    kept.write_bytes(content[:-cut])
+    assert planned().run().evaluation == whole.evaluation
+    assert sorted(kept.read_bytes().splitlines()) == sorted(content.splitlines())

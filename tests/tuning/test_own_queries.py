@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from evaluated_models import save_causal, save_encoder, write_collection, write_texts
 from posembed import evaluate_retrieval
 from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError
+from posembed.evaluation.results import ResultsFile
 from posembed.report.tuning import answer, plan_words
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned
@@ -82,7 +84,11 @@ def test_another_collection_is_not_continued(folder: Path) -> None:
         ({"split": "dev"}, DataError, "split: expected one of the files in mine.qrels: test"),
         ({"retrieval": "few"}, DataError, "few: expected at least 10 queries with a relevant document .* got 9"),
         ({"retrieval": "short"}, DataError, "documents of more than 64 tokens.* the longest has 62; no longer table"),
-        ({"retrieval": "middling"}, DataError, "expected at least 10 documents of 128 tokens, 10 to train on; 0 of 14"),
+        (
+            {"retrieval": "middling"},
+            DataError,
+            r"10 to train on; 0 of 14 .*; give long documents to train on as --text",
+        ),
         ({"text": []}, ArgumentError, "text: expected the path"),
     ],
 )
@@ -94,6 +100,67 @@ def test_refusals(folder: Path, given: dict[str, Any], error: type[PosEmbedError
     with pytest.raises(error, match=message):
         tune(**given)
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def rewritten(name: str, change: Any) -> None:
+    path = Path("mine", f"{name}.jsonl")
+    lines = [change(number, json.loads(line)) for number, line in enumerate(path.read_text().splitlines())]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("words", [61, 62, 63, 90, 200])
+def test_queries_longer_than_the_model_are_measured(folder: Path, words: int) -> None:
+    text = " ".join(f"w{number % 90}" for number in range(words))
+    rewritten("queries", lambda number, line: {**line, "text": text} if number == 3 else line)
+    tuned = tune(steps=1)
+    assert tuned.kept is not None
+    assert len(tuned.kept.values) == 14
+
+
+@pytest.mark.parametrize("given", ["collection", "text"])
+def test_no_query_is_trained_on(folder: Path, given: str) -> None:
+    """Also where the documents hold the queries themselves, as those of ArguAna and Quora do."""
+    write_collection(Path("more"), documents=12, words=160, seed=1)
+    texts = [json.loads(line)["text"] for line in Path("more/corpus.jsonl").read_text().splitlines()]
+    rewritten("queries", lambda number, line: {**line, "text": texts[number]} if number < 6 else line)
+    with Path("mine/corpus.jsonl").open("a") as file:
+        for number in range(3):
+            file.write(json.dumps({"_id": f"other {number}", "text": f" {texts[number]}  "}) + "\n")
+        for number in range(3, 6):  # the query itself, with a title, under the query's own id
+            file.write(json.dumps({"_id": f"q{number}", "title": "w1 w2", "text": texts[number]}) + "\n")
+    (folder / "texts").mkdir()
+    for number, text in enumerate(texts):
+        (folder / "texts" / f"{number}.txt").write_text(text.replace(" ", "\n"))
+    extra = [(folder / "texts" / f"more {number}.txt") for number in range(6)]
+    for number, path in enumerate(extra):
+        path.write_text(" ".join(f"w{(7 * number + each * each) % 90}" for each in range(150)))
+    text = "texts" if given == "text" else None
+    plan = plan_tuning("model", "out", text, TuneSettings(**SETTINGS), retrieval="mine", device="cpu")
+    trained = [" ".join(document.text.split()) for document in plan.texts.training]
+    assert len(trained) == (14 if given == "collection" else 12)
+    assert not any(query in document for query in texts[:6] for document in trained)
+
+
+@pytest.mark.parametrize("known", [0, 5, 14])
+def test_the_notes_count_the_documents_that_were_trained_on(folder: Path, known: int) -> None:
+    """However they are spaced."""
+    (folder / "texts").mkdir()
+    for number, line in enumerate(Path("mine/corpus.jsonl").read_text().splitlines()[:known]):
+        entry = json.loads(line)
+        (folder / "texts" / f"{number}.txt").write_text(f"{entry['title']} {entry['text']}\n".replace(" ", " \n "))
+    for number in range(14 - known):
+        words = (f"w{(number + each * each) % 90}" for each in range(160))
+        (folder / "texts" / f"other {number}.txt").write_text(" ".join(words))
+    plan = plan_tuning("model", "out", "texts", TuneSettings(**SETTINGS), retrieval="mine", device="cpu")
+    notes = plan.objective.plan(plan.original, plan.original, None, ResultsFile(None)).notes
+    on = f"{known} of these documents, but" if known else "none of these documents, and"
+    assert f"The models were trained on {on} on no query and no judgement." in notes[0]
+
+
+def test_only_relevant_documents_in_the_corpus_count(folder: Path) -> None:
+    rewritten("corpus", lambda number, line: {**line, "_id": f"x{number}"} if number < 5 else line)
+    with pytest.raises(DataError, match=r"at least 10 queries with a relevant document in the corpus .* got 9"):
+        tune()
 
 
 def test_language_models_have_no_queries(folder: Path) -> None:

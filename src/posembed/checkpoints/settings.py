@@ -7,14 +7,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.edit import Edit
 from posembed.checkpoints.found import Config, Size, pair, section
 from posembed.errors import CheckpointError
-from posembed.modelfiles.checkpoint import Checkpoint
-from posembed.modelfiles.json_files import LargeJson
+from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
+from posembed.modelfiles.copies import RECORD
+from posembed.modelfiles.json_files import LargeJson, read_json
 from posembed.tables.families import FieldPath
 
 # sentence-transformers names its settings after the model that it first wrapped.
@@ -24,6 +26,7 @@ SENTENCE_SETTINGS = tuple(
 )
 TOKENIZER = "tokenizer.json"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+RECORDED = ("resizes", "tunings")
 SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size")
 # The names of the numbers in a size setting, and functions that compute them from an image's (height, width).
@@ -194,3 +197,27 @@ def with_settings(settings: dict[str, Any], changes: list[Setting]) -> dict[str,
             part = part.setdefault(name, {})
         part[change.path[-1]] = change.after
     return changed
+
+
+def limits_of(source: str | Path) -> tuple[int | None, int | None]:
+    """Returns ``trained_positions`` and ``most_fed`` of a checkpoint."""
+    checkpoint = open_checkpoint(source)
+    return trained_positions(checkpoint), most_fed(checkpoint)
+
+
+def trained_positions(checkpoint: Checkpoint) -> int | None:
+    """Returns the number of positions before the resizes in posembed.json, if no fine-tuning is recorded since. None if
+    nothing is known of a resize."""
+    path = checkpoint.root / RECORD
+    record: Any = read_json(path) if checkpoint.folder is not None and path.exists() else {}
+    resizes, tunings = ([each for each in record.get(name) or [] if isinstance(each, dict)] for name in RECORDED)
+    if not resizes or any(tuning.get("time", 0) >= resizes[-1].get("time", 0) for tuning in tunings):
+        return None
+    before = resizes[0].get("from")
+    return before if type(before) is int else None
+
+
+def most_fed(checkpoint: Checkpoint) -> int | None:
+    """Returns the number of tokens that sentence-transformers feeds to a model at most, if its settings say so."""
+    stated = [checkpoint.settings(name).get("max_seq_length") for name in SENTENCE_SETTINGS]
+    return min((most for most in stated if type(most) is int and most > 0), default=None)

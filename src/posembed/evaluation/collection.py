@@ -21,6 +21,7 @@ from posembed.words import listed
 
 COLUMNS = ("query-id", "corpus-id", "score")
 USUAL_SPLIT = "test"
+LARGEST_GRADE = 999_999
 LAYOUT = "corpus.jsonl, queries.jsonl and qrels/*.tsv, as in BEIR; each file may end in .gz"
 
 
@@ -116,8 +117,10 @@ def existing(folder: Path, name: str) -> Path:
 
 def judgements_path(folder: Path, split: str | None) -> Path:
     inside = folder / "qrels"
-    files = sorted(inside.iterdir()) if inside.is_dir() else []
-    found = {path.name.removesuffix(".gz").removesuffix(".tsv"): path for path in files if ".tsv" in path.suffixes}
+    # A Mac writes hidden files such as "._test.tsv" beside others.
+    files = sorted(path for path in inside.iterdir() if path.name[0] != ".") if inside.is_dir() else []
+    names = {path: path.name.removesuffix(".gz") for path in files}
+    found = {name.removesuffix(".tsv"): path for path, name in names.items() if name.endswith(".tsv")}
     if not found:
         raise DataError(f"{folder}: expected {LAYOUT}; there is no qrels/*.tsv")
     wanted = split or (USUAL_SPLIT if len(found) > 1 else next(iter(found)))
@@ -161,7 +164,7 @@ def fields_of(line: str, where: str) -> tuple[str, str, str]:
     expected = 'a JSON object with the fields "_id" and "text" (and "title", if there is one)'
     try:
         entry: Any = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: expected {expected}; {error}") from error
     names = [*entry] if isinstance(entry, dict) else []
     if "_id" not in names or "text" not in names:
@@ -170,6 +173,11 @@ def fields_of(line: str, where: str) -> tuple[str, str, str]:
     name, text, title = entry["_id"], entry["text"], entry.get("title") or ""
     if not isinstance(name, str | int) or not isinstance(text, str) or not isinstance(title, str):
         raise DataError(f'{where}: expected "_id" and "text" to be strings; got {line.strip()[:60]!r}')
+    try:
+        f"{name}{title}{text}".encode()
+    except UnicodeEncodeError as error:
+        surrogate = error.object[error.start].encode("ascii", "backslashreplace").decode()
+        raise DataError(f"{where}: expected Unicode text; got {surrogate}, half a character; remove it") from error
     return str(name), text, title
 
 
@@ -185,7 +193,7 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
             if not judged and sorted(cells) == sorted(COLUMNS):
                 order = (cells.index(COLUMNS[0]), cells.index(COLUMNS[1]), cells.index(COLUMNS[2]))
                 continue
-            expected = f"three columns separated by tabs: {', '.join(COLUMNS)} (a whole number)"
+            expected = f"three columns separated by tabs: {', '.join(COLUMNS)} (a whole number of up to six digits)"
             grade = whole(cells[order[2]]) if len(cells) == len(COLUMNS) else None
             if grade is None:
                 raise DataError(f"{path}, line {number}: expected {expected}; got {line.strip()[:60]!r}")
@@ -198,8 +206,9 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
 
 
 def whole(cell: str) -> int | None:
-    """Parses a grade: 1, or 1.0 as pandas writes it."""
+    """Parses a grade: 1, or 1.0 as pandas writes it. Returns None for anything else."""
     try:
-        return int(cell.removesuffix(".0"))
+        grade = int(cell.removesuffix(".0"))
     except ValueError:
         return None
+    return grade if abs(grade) <= LARGEST_GRADE else None

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -23,12 +25,22 @@ from posembed.evaluation.counts import Tick
 from posembed.evaluation.ranking import ranking_values, top
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import Index, slices
-from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 
-VERSION = 1
+VERSION = 2
 """Increase this number whenever the same job would give different counts, so that old and new counts never mix."""
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
-SETTINGS = "preprocessor_config.json"
+SETTINGS, SHARED_SETTINGS = "preprocessor_config.json", "processor_config.json"
+"""The settings of an image processor, and those of several processors in one file, such as those of CLIP."""
+FAMILIES = (
+    *("vit", "deit", "vit_msn", "dinov2", "dinov2_with_registers"),
+    *("clip", "clip_vision_model", "metaclip_2", "altclip", "siglip", "siglip_vision_model"),
+)
+"""Model types whose vector of an image is known. The first token of others can be a patch or untrained."""
+SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
+THUMBNAIL = 32
+ALIKE = 0.1
+"""Images look alike if their thumbnails differ by less than this share of their contrast."""
 IMAGES_AT_ONCE = 8
 DETAIL = 1 / 3
 """The side of a detail, relative to that of its image."""
@@ -52,7 +64,7 @@ def read_pictures(folder: str | Path) -> list[Picture]:
     found: dict[str, Picture] = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() in SUFFIXES and path.is_file():
-            with opened(path) as image:
+            with read(path) as image:
                 side = min(image.size)
             picture = Picture(path, side, hashlib.sha256(path.read_bytes()).hexdigest())
             found.setdefault(picture.sha256, picture)
@@ -61,31 +73,73 @@ def read_pictures(folder: str | Path) -> list[Picture]:
     return list(found.values())
 
 
-def opened(path: Path) -> Any:
-    from PIL import Image, UnidentifiedImageError
+@contextmanager
+def read(path: Path) -> Iterator[Any]:
+    """Opens an image file. Raises DataError if it cannot be opened, or decoded in the block."""
+    from PIL import Image
 
     try:
-        return Image.open(path)
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        with Image.open(path) as image:
+            yield image
+    except DataError:
+        raise
+    except Exception as error:  # each decoder raises its own errors
         raise DataError(f"{path}: cannot be read as an image ({error}); remove it or convert it") from error
+
+
+def upright(picture: Picture, *, least: int | None = None) -> Any:
+    """Returns an image in RGB as people see it: turned as its EXIF orientation says, from 8 or 16 bits. least: a side
+    in pixels that is enough, so that large JPEG files are read faster."""
+    from PIL import Image, ImageOps
+
+    with read(picture.path) as image:
+        if least is not None:
+            image.draft("RGB", (least, least))
+        whole = ImageOps.exif_transpose(image)
+        if whole.mode in SIXTEEN_BITS or whole.mode == "F":
+            values = np.asarray(whole)
+            if whole.mode == "F" or values.min() < 0 or values.max() >= 1 << 16:
+                raise DataError(
+                    f"{picture.path}: expected an image of 8 or 16 bits; its values ({values.dtype}) have no known "
+                    "range; convert it or remove it"
+                )
+            whole = Image.fromarray((values >> 8).astype(np.uint8))
+        # Pillow warns if a palette with transparency becomes RGB at once.
+        return (whole.convert("RGBA") if whole.mode == "P" else whole).convert("RGB")
 
 
 def pixels_of(picture: Picture, side: int) -> Tensor:
     """Returns the middle of an image as float32 values from 0 to 1: (3, side, side)."""
     from PIL import Image
 
-    with opened(picture.path) as image:
-        try:
-            whole = image.convert("RGB")
-        except OSError as error:
-            raise DataError(f"{picture.path}: cannot be read as an image ({error}); remove it") from error
+    whole = upright(picture)
     share = side / min(whole.size)
     width, height = (max(side, round(share * each)) for each in whole.size)
     whole = whole.resize((width, height), Image.Resampling.BICUBIC)
     left, upper = (width - side) // 2, (height - side) // 2
-    whole = whole.crop((left, upper, left + side, upper + side))
-    values = torch.frombuffer(bytearray(whole.tobytes()), dtype=torch.uint8)
-    return values.view(side, side, 3).permute(2, 0, 1).float() / 255
+    return values_of(whole.crop((left, upper, left + side, upper + side)))
+
+
+def values_of(image: Any) -> Tensor:
+    """Returns an image in RGB as float32 values from 0 to 1: (3, height, width)."""
+    values = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+    return values.view(image.height, image.width, 3).permute(2, 0, 1).float() / 255
+
+
+def thumbnail(picture: Picture) -> Tensor:
+    """Returns a small version of a whole image, from 0 to 1: (3, 32, 32)."""
+    from PIL import Image
+
+    whole = upright(picture, least=4 * THUMBNAIL)
+    return values_of(whole.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX))
+
+
+def alike(one: Tensor, others: Tensor) -> Tensor:
+    """Returns which thumbnails (N, 3, S, S) show the same image as one (3, S, S): also saved again in another format
+    or size, or mirrored. bool (N,)."""
+    contrast = others.flatten(1).std(dim=1).clamp(min=2 / 255)
+    distances = [(others - each).square().mean(dim=(1, 2, 3)).sqrt() for each in (one, one.flip(-1))]
+    return torch.minimum(*distances) < ALIKE * contrast
 
 
 def scaled(pixels: Tensor, side: int) -> Tensor:
@@ -118,30 +172,53 @@ def details(pixels: Tensor) -> Tensor:
 
 
 class Viewer(NamedTuple):
-    """An image model that embeds squares. mean, std: of its preprocessing. side: the side that it takes."""
+    """An image model that embeds squares. scale, mean, std: of its preprocessing, which multiplies values from 0 to 1
+    by the scale, and then normalizes them. side: the side that it takes."""
 
     model: nn.Module
+    scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
     side: int
 
     @classmethod
     def of(cls, runnable: Runnable, model: nn.Module) -> Viewer:
-        settings = runnable.checkpoint.settings(SETTINGS)
-        mean, std = (tuple(settings.get(name, (0.5, 0.5, 0.5))) for name in ("image_mean", "image_std"))
         assert runnable.length is not None
-        return cls(model, mean, std, runnable.length)
+        return cls(model, *preprocessing(runnable.checkpoint), runnable.length)
 
     def vectors(self, pixels: Tensor) -> Tensor:
         """Returns unit vectors (B, D), on the CPU, of squares (B, 3, S, S) from 0 to 1. Differentiable."""
         mean, std = (torch.tensor(each)[:, None, None] for each in (self.mean, self.std))
-        device = next(self.model.parameters()).device
-        return F.normalize(features(self.model, ((scaled(pixels, self.side) - mean) / std).to(device)), dim=1).cpu()
+        device, fed = next(self.model.parameters()).device, (self.scale * scaled(pixels, self.side) - mean) / std
+        return F.normalize(features(self.model, fed.to(device)), dim=1).cpu()
 
     def views(self, pixels: Tensor, view: str) -> Tensor:
         """Returns unit vectors (B, T, D) of the parts of images (B, 3, S, S). view: a key of ``VIEWS``."""
         parts = VIEWS[view](pixels, self.side)
         return self.vectors(parts.flatten(0, 1)).unflatten(0, parts.shape[:2])
+
+
+def preprocessing(checkpoint: Checkpoint) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """Returns the scale, the mean and the standard deviation of a checkpoint's image processor. Raises CheckpointError
+    if its settings are missing."""
+    settings = checkpoint.settings(SETTINGS)
+    if not settings and isinstance(shared := checkpoint.settings(SHARED_SETTINGS).get("image_processor"), dict):
+        settings = shared
+    if not settings:
+        expected = f"expected {SETTINGS} (or {SHARED_SETTINGS}) next to the weights"
+        raise CheckpointError(f"{checkpoint.root}: {expected}; save the model's own image processor into that folder")
+    scale = 255 * settings.get("rescale_factor", 1 / 255) if settings.get("do_rescale", True) else 255.0
+    if not settings.get("do_normalize", True):
+        return scale, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    given: list[Any] = [settings.get(name) for name in ("image_mean", "image_std")]
+    mean, std = ([each] * 3 if isinstance(each, int | float) else each for each in given)
+    for each in (mean, std):
+        if not isinstance(each, list) or len(each) != 3 or not all(isinstance(one, int | float) for one in each):
+            raise CheckpointError(
+                f"{checkpoint.root}: expected image_mean and image_std in {SETTINGS}, three numbers each; got {given}; "
+                "save the model's own image processor into that folder"
+            )
+    return scale, tuple(mean), tuple(std)
 
 
 def features(model: Any, pixels: Tensor) -> Tensor:
@@ -166,16 +243,15 @@ def open_image_model(source: str | Path) -> Runnable:
     if checkpoint.folder is None or config is None or "model_type" not in config:
         raise CheckpointError(f"{source}: expected a folder of transformers, with config.json; weights cannot be run")
     vision = config.get("vision_config", config)
-    side = vision.get("image_size")
+    kind, side = config["model_type"], vision.get("image_size")
     side = side[0] if isinstance(side, list) and len(side) == 2 and side[0] == side[1] else side
-    if type(side) is not int or "patch_size" not in vision:
+    if type(side) is not int or "patch_size" not in vision or kind not in FAMILIES:
         raise CheckpointError(
             f"{source}: expected an image model that cuts square images into patches (image_size and patch_size in "
-            f"config.json), such as ViT, CLIP, SigLIP or DINOv2; got {config['model_type']} with image_size {side}"
+            f"config.json): {', '.join(FAMILIES)}; got {kind} with image_size {side}; resize it with posembed resize "
+            "and fine-tune it with your own code"
         )
-    if not (checkpoint.root / SETTINGS).exists():
-        expected = f"expected {SETTINGS} next to the weights"
-        raise CheckpointError(f"{source}: {expected}; save the model's own image processor into that folder")
+    preprocessing(checkpoint)
     return Runnable(str(source), checkpoint, "images", side, None, side, None)
 
 

@@ -31,6 +31,8 @@ KINDS: dict[Kind, str] = {
     "images": "an image model",
 }
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
+NO_LIMIT = 10**12
+"""transformers writes 10^30 as the limit of a tokenizer that has none."""
 MODULES = ("Transformer", "Pooling", "Normalize")
 
 
@@ -157,7 +159,8 @@ def fed_length(checkpoint: Checkpoint) -> int | None:
     stated = [checkpoint.settings(name).get("max_seq_length") for name in SENTENCE_SETTINGS]
     limits = [fed for fed in stated if type(fed) is int and fed > 0]
     tokenizer = checkpoint.settings("tokenizer_config.json").get("model_max_length")
-    return least(*limits) if limits or type(tokenizer) is not int or tokenizer < 1 else tokenizer
+    known = type(tokenizer) is int and 0 < tokenizer < NO_LIMIT
+    return least(*limits) if limits or not known else tokenizer
 
 
 def window_of(config: dict[str, Any]) -> int | None:

@@ -151,13 +151,17 @@ def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
 def parts_of(plan: TunePlan) -> str:
     """Returns sentences on what is trained on and what measures the result."""
     texts, collection, length = plan.texts, plan.setup.collection, plan.settings.length
+    from posembed.tuning.images import similar
+
     number, trained, held_out, short = (
         f"{len(each):,}" for each in ((*texts.training, *texts.held_out), texts.training, texts.held_out, texts.short)
     )
     if plan.original.kind == "images":
+        alike = " ".join([*similar(plan.setup.texts), ""])
         return (
             f"Images whose short side has {length:,} pixels: {number}. {held_out} of them are held out to measure the "
-            f"result, {trained} are trained on. Smaller images, which are not used: {short}."
+            f"result, {trained} are trained on. {alike}Smaller images, which are not used: "
+            f"{short}."
         )
     used = "only searched" if plan.original.kind == "sentences" and collection is None else "not used"
     measure = (

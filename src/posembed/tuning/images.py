@@ -23,10 +23,12 @@ from posembed.evaluation.pictures import (
     Picture,
     PictureJob,
     Viewer,
+    alike,
     batches,
     open_image_model,
     pixels_of,
     read_pictures,
+    thumbnail,
 )
 from posembed.evaluation.plan import Plan, PlannedRow
 from posembed.evaluation.results import Evaluation, ResultsFile
@@ -37,7 +39,7 @@ from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import window_of
 from posembed.tuning.objectives import Progress, Setup
 from posembed.tuning.staging import vectors_once
-from posembed.tuning.texts import FEWEST, MOST_HELD_OUT, order
+from posembed.tuning.texts import FEWEST, MOST_HELD_OUT, MOST_WINDOWS, order
 
 VECTORS = "targets.safetensors"
 NOT_TUNED = "resized, not fine-tuned"
@@ -45,12 +47,14 @@ NOT_TUNED = "resized, not fine-tuned"
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Images whose short side holds the new size. training: those to train on. held_out: those to measure on. short:
-    those that are too small."""
+    """Images whose short side holds the new size. training: those to train on. held_out: those to measure on, which
+    no other looks like. short: those that are too small. alike: the number of images that look like a held-out one and
+    are left out."""
 
     training: tuple[Picture, ...]
     held_out: tuple[Picture, ...]
     short: tuple[Picture, ...]
+    alike: int = 0
 
     @property
     def windows(self) -> tuple[Picture, ...]:
@@ -63,19 +67,35 @@ class Pictures:
 
 def split_pictures(folder: str | Path, *, size: int, held_out: float, seed: int, fewest: int = FEWEST) -> Pictures:
     """Splits the images of a folder whose short side has ``size`` pixels. A hash of the seed and of the file decides on
-    the part of an image. Raises DataError if there are too few."""
+    the part of an image. Images that look like a held-out one are left out. Raises DataError if there are too few, or
+    if one of them cannot be decoded."""
     found = read_pictures(folder)
     large = [picture for picture in found if picture.side >= size]
-    if len(large) < 2 * fewest:
+    number = min(max(fewest, round(held_out * len(large))), MOST_HELD_OUT, max(0, len(large) - fewest))
+    ranked = sorted(large, key=lambda picture: order(seed, picture.sha256))[: number + MOST_WINDOWS]
+    parts: tuple[list[Picture], list[Picture]] = ([], [])
+    if len(large) >= 2 * fewest:
+        looks = torch.stack([thumbnail(picture) for picture in ranked])
+        free = torch.ones(len(ranked), dtype=torch.bool)
+        for at, picture in enumerate(ranked):
+            if free[at]:
+                # Copies of a held-out image count as held out too, or few different images would be left to train on.
+                held = len(parts[1]) < fewest or int((~free).sum()) < number
+                parts[held].append(picture)
+                if held:
+                    free &= ~alike(looks[at], looks)
+    training, measured = parts
+    left_out = len(large) and len(ranked) - len(training) - len(measured)
+    if len(training) < fewest:
         longest = max(picture.side for picture in found)
+        same = f", of which {left_out:,} look like another" if parts[1] else ""
         raise DataError(
             f"expected at least {2 * fewest} images whose short side has {size:,} pixels, {fewest} to train on and "
-            f"{fewest} to measure on; {len(large):,} of {len(found):,} images in {folder} do, and the largest has "
-            f"{longest:,}; give more images or a smaller size"
+            f"{fewest} to measure on; {len(large):,} of {len(found):,} images in {folder} do{same}, and the largest "
+            f"has {longest:,}; give more images or a smaller size"
         )
-    number = min(max(fewest, round(held_out * len(large))), MOST_HELD_OUT, len(large) - fewest)
-    ranked = sorted(large, key=lambda picture: order(seed, picture.sha256))
-    return Pictures(tuple(ranked[number:]), tuple(ranked[:number]), tuple(each for each in found if each.side < size))
+    short = tuple(each for each in found if each.side < size)
+    return Pictures(tuple(training), tuple(measured), short, left_out)
 
 
 class Images:
@@ -141,6 +161,7 @@ class Images:
             f"{number:,} queries and {len(held_out):,} held-out images of {length:,} x {length:,} pixels. The queries "
             f"are details of each image, a third of its side ({', '.join(PLACES)}), mirrored. Each model reads them "
             "at its own size.",
+            *similar(self.setup.texts),
             "Tiles: the model of the old size reads the image in parts, and compares a query with the best of them, or "
             "with their mean.",
         )
@@ -160,6 +181,12 @@ class Images:
     def kept(self, tuned: Runnable) -> Estimate:
         before, after = (self.vectors_of(each, self.setup.texts.held_out) for each in (self.setup.original, tuned))
         return estimate((before * after).sum(dim=1).tolist())
+
+
+def similar(pictures: Pictures) -> list[str]:
+    """Returns a sentence on the images that look like a held-out one, if there are any."""
+    left = f"Images that look like a held-out image and are left out: {pictures.alike:,}."
+    return [left] if pictures.alike else []
 
 
 def scaled_to(side: int) -> str:

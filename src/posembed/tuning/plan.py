@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posembed.checkpoints.resize import plan_resize
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import check, device_named, is_list, is_path
+from posembed.evaluation.collection import Collection, own_document_is_left_out
 from posembed.evaluation.pictures import open_image_model
 from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
 from posembed.evaluation.tokens import DOCUMENT_PROMPTS, Prompt
+from posembed.modelfiles.copies import RECORD
+from posembed.modelfiles.folders import other_files
 from posembed.tuning.objectives import Progress, Setup, objective_for
 from posembed.tuning.own import identity
 from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan, size_of
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.staging import Staging
-from posembed.tuning.texts import Texts, judged_collection, read_texts, split_documents
+from posembed.tuning.texts import MORE_TEXT, Texts, judged_collection, read_texts, split_documents
 
 if TYPE_CHECKING:
     from posembed.tuning.images import Pictures
@@ -167,6 +171,7 @@ def plan_tuning(
     )
     hashes = {
         "checkpoint": original.sha256,
+        "tokenizer or the other settings of the checkpoint": other_settings(original),
         "texts": setup.texts.sha256,
         "objective": identity(objective),
         "collection": "" if setup.collection is None else setup.collection.sha256,
@@ -191,15 +196,36 @@ def text_setup(
     collection = None
     if retrieval is not None:
         collection = judged_collection(retrieval, tokenizer, split=split, old_length=old, around=around)
+    searched = {} if collection is None else collection.documents
     texts = split_documents(
-        read_texts(text) if text is not None else [*collection.documents.values()] if collection is not None else [],
+        read_texts(text) if text is not None else searched.values(),
         tokenizer,
         width=settings.length - around,
         around=around,
         held_out=settings.held_out if collection is None else None,
         seed=settings.seed,
+        queries=() if collection is None else queries_of(collection),
+        remedy=MORE_TEXT if text is not None else "give long documents to train on as --text, or a smaller length",
     )
     return Setup(original, tokenizer, texts, settings, old, device, collection)
+
+
+def queries_of(collection: Collection) -> Iterator[str]:
+    """Yields the queries, and the documents that are taken for the query itself."""
+    yield from collection.queries.values()
+    for query in collection.queries:
+        if own_document_is_left_out(query, collection.documents, collection.judged):
+            yield collection.documents[query]
+
+
+def other_settings(original: Runnable) -> str:
+    """Returns a hash of what a result depends on besides weights, config and texts: tokenizers and other settings."""
+    digest = hashlib.sha256()
+    kept, _ = other_files(original.checkpoint)
+    for path in sorted(kept):
+        if path.suffix in (".json", ".txt", ".model") and path.name != RECORD:
+            digest.update(f"{path.name} {path.stat().st_size} ".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def picture_setup(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ from posembed.statistics import Estimate, estimate
 from posembed.tuning.objectives import AnyData, Objective, Progress, Setup
 from posembed.tuning.result import Tuned, means, over_seeds
 from posembed.tuning.settings import MINUTES, TuneSettings
-from posembed.tuning.staging import Staging
+from posembed.tuning.staging import Staging, whole_lines
 from posembed.tuning.trainable import Trainable, rows_moved, trainable
 
 PROBED = 3
@@ -83,7 +84,7 @@ class TunePlan:
         kept, _ = other_files(self.original.checkpoint)
         for place in self.places.values():
             refuse_unsafe_place(self.original.checkpoint, place)
-            if (place.exists() or place.is_symlink()) and not self.wrote(place):
+            if os.path.lexists(place) and not self.wrote(place):
                 raise CheckpointError(f"{place}: it exists; choose another OUT, or remove it yourself")
         copies = 1 + len(self.lengths) * (1 + self.settings.seeds) + 2 * COPIES
         refuse_full_disk(self.original.checkpoint, kept, self.out, copies=copies)
@@ -91,7 +92,7 @@ class TunePlan:
     def wrote(self, place: Path) -> bool:
         with suppress(CheckpointError, KeyError, IndexError, TypeError):
             last = read_json(place / RECORD)["tunings"][-1]
-            return self.staging.path.exists() and last["hashes"] == self.staging.hashes
+            return self.staging.begun and last["hashes"] == self.staging.hashes
         return False
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,8 +109,11 @@ class TunePlan:
 
     def run(self, progress: Progress = lambda name, done, total: None) -> Tuned:
         """Runs what earlier calls have not finished, and writes OUT. ``finish`` then removes the folder of the run."""
-        self.staging.open()
         with self.staging.locked(), writing(self.staging.path):
+            # Another process may have begun or finished since this was planned.
+            self.staging.refuse_other()
+            self.refuse_places()
+            self.staging.open()
             resized = self.staging.path / "resized"
             if not resized.exists():
                 resize_checkpoint(self.source, resized, **size_of(self.original, self.settings))
@@ -121,13 +125,14 @@ class TunePlan:
                         self.tune(which, seed, steps, progress)
             tuned = self.measured(steps, progress)
             for which, place in self.places.items():
-                if not place.exists():
+                if not self.wrote(place):
                     self.write(which, place, tuned)
         return tuned
 
     def finish(self) -> None:
-        """Removes the folder of the run. Until then, the same plan returns its result again."""
-        self.staging.remove()
+        """Removes the folder of the run, unless another process continues it. Until then, the same plan returns its
+        result again."""
+        self.staging.end()
 
     def place(self, which: str, seed: int) -> Path:
         """Returns the folder that keeps a fine-tuned checkpoint until everything is measured."""
@@ -164,7 +169,7 @@ class TunePlan:
         times, length = [], self.lengths[which]
         for item in range(1 + PROBED):
             began = time.perf_counter()
-            with memory(length):
+            with memory(length, self.original):
                 self.objective.loss(model, [item], length=length, seed=self.settings.seed).backward()
             times.append(time.perf_counter() - began)
         return min(times[1:]) * self.settings.batch
@@ -192,7 +197,7 @@ class TunePlan:
         folder, batch = place.with_name(f"{place.name}-steps"), self.settings.batch
         for parts in [parts for parts in range(1, batch + 1) if batch % parts == 0]:
             trained = self.trainable(which, start, seed)
-            with memory(length, retried=parts < batch):
+            with memory(length, self.original, retried=parts < batch):
                 trainer = StepTrainer(
                     trained,
                     self.objective,
@@ -211,7 +216,7 @@ class TunePlan:
         remove(folder)
 
     def measured(self, steps: int, progress: Progress) -> Tuned:
-        kept = ResultsFile(self.staging.path / "evaluations.jsonl")
+        kept = ResultsFile(whole_lines(self.staging.path / "evaluations.jsonl"))
         original = replace(self.original, name=str(self.source))
         found, near = list[Evaluation](), list[Estimate]()
         for seed in self.seeds:
@@ -244,6 +249,11 @@ class TunePlan:
     def write(self, which: str, place: Path, tuned: Tuned) -> None:
         """Writes a fine-tuned checkpoint with its record and the model card's paragraph."""
         checkpoint = open_checkpoint(self.place(which, self.settings.seed))
+        if os.path.lexists(place):
+            raise CheckpointError(
+                f"{place}: something else was written there during the fine-tuning; move it away, and repeat the "
+                f"command; it continues from {self.staging.path}"
+            )
         with whole_copy(checkpoint, place) as copy:
             copy.write(tensors={}, documents=dict(self.documents(which, checkpoint, tuned)))
 
@@ -284,7 +294,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def memory(length: int, *, retried: bool = False) -> Iterator[None]:
+def memory(length: int, original: Runnable, *, retried: bool = False) -> Iterator[None]:
     """Turns an error of too little memory in the block into a CheckpointError; with ``retried``, ends the block."""
     from accelerate.utils.memory import should_reduce_batch_size
 
@@ -294,8 +304,10 @@ def memory(length: int, *, retried: bool = False) -> Iterator[None]:
         if not should_reduce_batch_size(error):
             raise
         if not retried:
-            remedy = "give --checkpointing, a smaller --length or another --device"
-            raise CheckpointError(f"a window of {length:,} tokens does not fit into memory; {remedy}") from error
+            pictures = original.kind == "images"
+            what = f"an image of {length:,} x {length:,} pixels" if pictures else f"a window of {length:,} tokens"
+            remedy = f"give --checkpointing, a smaller --{'image-size' if pictures else 'length'} or another --device"
+            raise CheckpointError(f"{what} does not fit into memory; {remedy}") from error
 
 
 def size_of(original: Runnable, settings: TuneSettings) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from posembed.evaluation.plan import Plan
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.retrieval import plan_collections
 from posembed.evaluation.runnable import Runnable
+from posembed.evaluation.texts import encode
 from posembed.evaluation.tokens import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt
 from posembed.evaluation.ways import Encoder, Reading
 from posembed.statistics import Estimate, estimate
@@ -113,7 +114,8 @@ class Sentences:
             return torch.cat([found for _, found in reader.read(texts, Reading(longest, longest, longest), tick)])
 
     def kept(self, tuned: Runnable) -> Estimate:
-        texts = [self.asked.ids(query) for query in self.collection.queries.values()]
+        most = self.setup.old_length - sum(map(len, self.asked.around))  # as the original reads them
+        texts = [self.asked.ids(query)[:most] for query in self.collection.queries.values()]
         before, after = (self.vectors_of(each, texts) for each in (self.setup.original, tuned))
         return estimate((before * after).sum(dim=1).tolist())
 
@@ -160,9 +162,11 @@ class Sentences:
             "documents, and are removed from them. The other documents are too short to be trained on."
         )
         if self.setup.collection is not None:
-            trained = {document.text.strip() for document in self.setup.texts.training}
-            both = sum(text.strip() in trained for text in self.setup.collection.documents.values())
-            how = f" The models were trained on {both:,} of these documents, but on no query and no judgement."
+            trained = {tuple(document.ids.tolist()) for document in self.setup.texts.training}
+            searched = self.setup.collection.documents.values()
+            both = sum(tuple(encode(self.setup.tokenizer, text)) in trained for text in searched)
+            on = f"{both:,} of these documents, but" if both else "none of these documents, and"
+            how = f" The models were trained on {on} on no query and no judgement."
         runnables = [each for each in (tuned, original, old) if each is not None]
         return plan_collections(runnables, found, how=how, kept=kept, device=device_named(self.setup.device))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ from posembed.tuning.settings import TuneSettings
 SETTINGS, STATE, LOCK = "settings.json", "state.json", ".lock"
 
 
+class TakenError(CheckpointError):
+    """Another process holds the folder."""
+
+
 def vectors_once(path: Path, make: Callable[[], Tensor]) -> Tensor:
     """Returns the vectors that a file keeps, or else computes them and writes the file."""
     if not path.exists():
@@ -27,6 +32,15 @@ def vectors_once(path: Path, make: Callable[[], Tensor]) -> Tensor:
         with written_whole(path) as staging:
             save_file({"vectors": vectors}, staging)
     return load_file(path)["vectors"]
+
+
+def whole_lines(path: Path) -> Path:
+    """Removes what a kill or a full disk left of a file's last line. Returns the path."""
+    if path.exists():
+        content = path.read_bytes()
+        if (stop := content.rfind(b"\n") + 1) < len(content):
+            os.truncate(path, stop)
+    return path
 
 
 @dataclass(frozen=True)
@@ -63,27 +77,49 @@ class Staging:
         """Returns whether the folder is empty: a process that was killed at once left it."""
         return self.path.is_dir() and all(path.name.startswith(".") for path in self.path.iterdir())
 
-    def open(self) -> None:
-        """Creates the folder. Raises CheckpointError if it cannot be written."""
+    def make(self) -> None:
         try:
             self.path.mkdir(exist_ok=True)
         except OSError as error:
             raise CheckpointError(f"{self.path}: cannot be written: {reason(error)}") from error
+
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier process opened the folder, and none has removed it."""
+        return (self.path / SETTINGS).exists()
+
+    def open(self) -> None:
+        """Creates the folder with its settings. Raises CheckpointError if it cannot be written."""
+        self.make()
         if not (self.path / SETTINGS).exists():
             text = json.dumps({"settings": self.settings.to_dict(), "hashes": self.hashes}, indent=2)
             write_text(self.path / SETTINGS, text)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the folder for one process. Raises CheckpointError if another one has it."""
-        try:
-            lock = FileLock(self.path / LOCK).acquire(timeout=0)
-        except Timeout:
-            raise CheckpointError(
-                f"{self.path}: another process is running this fine-tuning; wait for it, or choose another OUT"
-            ) from None
-        with lock:
-            yield
+        """Holds the folder, which it creates, for one process. Removes it at the end if it is still new. Raises
+        TakenError, a CheckpointError, if another process has it."""
+        while True:
+            self.make()
+            try:
+                lock = FileLock(self.path / LOCK).acquire(timeout=0)
+            except Timeout:
+                raise TakenError(
+                    f"{self.path}: another process is running this fine-tuning; wait for it, or choose another OUT"
+                ) from None
+            except OSError as error:
+                if not self.path.exists():  # another process has just removed it
+                    continue
+                raise CheckpointError(f"{self.path}: cannot be written: {reason(error)}") from error
+            with lock:
+                if not (self.path / LOCK).exists():  # another process removed the folder before we had its lock
+                    continue
+                try:
+                    yield
+                finally:
+                    if self.path.exists() and self.is_new():
+                        self.remove()
+                return
 
     @property
     def state(self) -> dict[str, Any]:
@@ -98,6 +134,18 @@ class Staging:
     def removed(self) -> Path:
         """The name under which the folder is removed, so that a kill leaves the folder whole or nothing of it."""
         return self.path.with_name(f"{self.path.name}.removed")
+
+    def end(self) -> None:
+        """Removes the folder, unless another process has it, which removes it later."""
+        if not self.path.exists():
+            return
+        try:
+            with self.locked():
+                if os.name == "posix":  # elsewhere, a folder that holds an open file cannot be renamed
+                    self.remove()
+        except TakenError:
+            return
+        self.remove()
 
     def remove(self) -> None:
         self.clean()

@@ -25,6 +25,7 @@ MOST_SHORT = 500
 """The largest number of shorter documents that a search can find."""
 MOST_WINDOWS = 2000
 DATASET = "hf:"
+MORE_TEXT = "give more text or a smaller length (documents are files of a folder, or separated by blank lines)"
 
 
 class Document(NamedTuple):
@@ -98,16 +99,21 @@ def split_documents(
     held_out: float | None,
     seed: int,
     fewest: int = FEWEST,
+    queries: Iterable[str] = (),
+    remedy: str = MORE_TEXT,
 ) -> Texts:
     """Splits the documents of at least ``width`` tokens. Documents with equal tokens count once.
 
     around: the number of special tokens, for the errors. fewest: the smallest number of documents in each part.
     held_out: the share of documents to measure on; None holds no document out. A hash of the seed and of a document's
-    text decides on its part. Raises DataError if there are too few documents.
+    text decides on its part. queries: texts that are not used, even where they are documents too. remedy: what to do
+    about too few documents, for which a DataError is raised.
     """
     found = dict[tuple[int, ...], str]()
     for text in sorted(set(documents)):  # so that the order of the files does not matter
         found.setdefault(tuple(encode(tokenizer, text)), text)
+    for query in queries:
+        found.pop(tuple(encode(tokenizer, query)), None)
     encoded = [Document(text, torch.tensor(ids, dtype=torch.long)) for ids, text in found.items()]
     long = [document for document in encoded if len(document.ids) >= width]
     unknown = tokenizer.unk_token_id
@@ -117,12 +123,11 @@ def split_documents(
         raise DataError("the tokenizer does not know most of this text; give text in its language")
     needed, least = (fewest, 0) if held_out is None else (2 * fewest, fewest)
     if len(long) < needed:
-        longest = max(len(document.ids) for document in encoded) + around
+        longest = max((len(document.ids) for document in encoded), default=0) + around
         holding = f"{len(long):,} of {len(encoded):,} documents hold it, and the longest has {longest:,}"
         raise DataError(
             f"expected at least {needed} documents of {width + around:,} tokens, {fewest} to train on"
-            f"{f' and {least} to measure on' if least else ''}; {holding}; give more text or a smaller length "
-            "(documents are files of a folder, or separated by blank lines)"
+            f"{f' and {least} to measure on' if least else ''}; {holding}; {remedy}"
         )
     number = min(max(least, round((held_out or 0.0) * len(long))), MOST_HELD_OUT, len(long) - fewest)
     ranked = sorted(long, key=lambda document: order(seed, document.text))
@@ -133,12 +138,18 @@ def split_documents(
 def judged_collection(
     folder: str | Path, tokenizer: Any, *, split: str | None, old_length: int, around: int
 ) -> Collection:
-    """Reads a collection that can say whether a longer table pays. Raises DataError if it has too few queries, or only
-    documents that fit into the old length. around: the number of special tokens."""
+    """Reads a collection that can say whether a longer table pays. Raises DataError if it has too few queries with a
+    relevant document in it, or only documents that fit into the old length. around: the number of special tokens."""
     found = read_collection(folder, split)
-    answered = sum(max(grades.values(), default=0) > 0 for grades in found.judged.values())
+    for query, text in found.queries.items():
+        if not encode(tokenizer, text):
+            raise DataError(f"{folder}: the tokenizer finds no tokens in the query {query!r}; remove it")
+    answered = sum(
+        any(grade > 0 and document in found.documents for document, grade in grades.items())
+        for grades in found.judged.values()
+    )
     if answered < FEWEST:
-        expected = f"expected at least {FEWEST} queries with a relevant document to measure on"
+        expected = f"expected at least {FEWEST} queries with a relevant document in the corpus to measure on"
         raise DataError(f"{folder}: {expected}; got {answered}; judge more queries, or leave out --retrieval")
     longest = 0
     for text in sorted(found.documents.values(), key=len, reverse=True):  # so that mostly one is read

@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t
 
+from evaluated_models import save_encoder
+from posembed.checkpoints.resize import resize_checkpoint
 from posembed.cli.advise import advise as command
 from posembed.errors import ArgumentError
 from posembed.lab.advice.advise import Advice, advise, recommend
@@ -516,3 +518,25 @@ def test_of_several_tables_the_one_for_the_input_counts(tmp_path: Path) -> None:
     assert advise(length=20, longest=21, checkpoint=tmp_path).recommendation == "resize"
     assert advise(grid=(4, 4), checkpoint=tmp_path).recommendation == "keep"
     assert advise(grid=(4, 4), longest_grid=(4, 5), checkpoint=tmp_path).recommendation == "resize"
+
+
+@pytest.mark.parametrize("fed", [None, 32, 64, 100])
+@pytest.mark.parametrize(("longest", "reads_new_rows"), [(64, False), (65, True), (128, True)])
+def test_rows_of_a_resize_are_not_called_trained(
+    tmp_path: Path, longest: int, reads_new_rows: bool, fed: int | None
+) -> None:
+    save_encoder(tmp_path / "model")
+    resize_checkpoint(tmp_path / "model", tmp_path / "longer", length=128)
+    settings = tmp_path / "longer" / "sentence_bert_config.json"
+    settings.write_text(json.dumps({} if fed is None else {"max_seq_length": fed}))
+    found = advise(checkpoint=tmp_path / "longer", longest=longest)
+    assert found.recommendation == "keep"
+    said = " ".join([*found.reasons, *found.caveats])
+    assert ("all its weights were trained with them" in said) != reads_new_rows
+    assert ("a resize added its positions after the first 64" in said) == reads_new_rows
+    assert ("feeds it at most" in said) == (fed is not None and fed < longest)
+    record = tmp_path / "longer" / "posembed.json"
+    entries = json.loads(record.read_text())
+    record.write_text(json.dumps({**entries, "tunings": [{"time": entries["resizes"][-1]["time"]}]}))
+    tuned = advise(checkpoint=tmp_path / "longer", longest=longest)
+    assert "all its weights were trained with them" in tuned.reasons[0]

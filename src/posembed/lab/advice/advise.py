@@ -115,5 +115,6 @@ def reason(name: str, needs: Needs) -> str:
     if name == "tune":
         return "for models of this kind, fine-tuning at a longer length was measured to be better than chunks"
     if name == "keep":
-        return f"the checkpoint's positions reach {needs.reach}, and all its weights were trained with them"
+        trained = "" if needs.untrained else ", and all its weights were trained with them"
+        return f"the checkpoint has positions for {needs.reach}{trained}"
     return f"the checkpoint was trained with its table: resize it to {needs.reach} and keep all other weights"

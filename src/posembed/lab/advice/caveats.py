@@ -31,6 +31,13 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
     if held is None:
         return []
     notes = [f"the checkpoint's table: {finding}" for finding in held.findings]
+    if chosen.name == "keep" and needs.untrained:
+        notes.append(
+            f"a resize added its positions after the first {held.trained:,}, and no fine-tuning is recorded since: "
+            "measure it with posembed evaluate, or fine-tune the original with posembed tune"
+        )
+    if chosen.name == "keep" and held.fed is not None and (needs.longest or math.inf) > held.fed:
+        notes.append(f"sentence-transformers feeds it at most {held.fed:,} tokens (max_seq_length) and drops the rest")
     if chosen.name == "resize":
         notes.append("new rows are only a start: fine-tune at the new length, and measure before and after")
         on_grid = "interpolate bicubically with antialiasing, as timm does"

@@ -11,6 +11,7 @@ from posembed.calls import unknown
 from posembed.checkpoints.choose import two_sides
 from posembed.checkpoints.found import PositionTable
 from posembed.checkpoints.inspect import inspect_checkpoint
+from posembed.checkpoints.settings import limits_of
 from posembed.errors import ArgumentError
 from posembed.lab.advice.needs import Existing, Grid, Needs
 from posembed.lab.runs.spec import as_type, options
@@ -78,7 +79,8 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
         return Existing(None, source=str(checkpoint))
     found, findings = min(fitting, key=lambda each: each[0].length)
     kind = "sentence encoders" if report.sentences else ""
-    return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings, kind)
+    trained, fed = limits_of(checkpoint)
+    return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings, kind, trained, fed)
 
 
 def _length(value: Any) -> int | None:

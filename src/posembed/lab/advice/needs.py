@@ -43,6 +43,10 @@ class Existing:
     """Problems that an inspection found in the table."""
     kind: str = ""
     """The kind of model, a key of ``longer.FINDINGS``; "" for any other."""
+    trained: int | None = None
+    """The number of positions before a resize that no recorded fine-tuning followed; None if nothing is known of it."""
+    fed: int | None = None
+    """The number of tokens that sentence-transformers feeds to it at most; None if its settings do not limit it."""
 
     @property
     def reach(self) -> str:
@@ -143,6 +147,12 @@ class Needs:
         """The longest length as a multiple of the length of the checkpoint's table; 0 without a limit or a table."""
         held = None if self.checkpoint is None else self.checkpoint.length
         return self.longest / held if self.longest and held else 0.0
+
+    @property
+    def untrained(self) -> bool:
+        """Whether some of the positions were added to the checkpoint's table and perhaps never trained."""
+        held = self.checkpoint
+        return held is not None and held.trained is not None and (self.longest or math.inf) > held.trained
 
     @property
     def reach(self) -> str:
