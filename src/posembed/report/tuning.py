@@ -85,6 +85,7 @@ def how(tuned: Tuned) -> list[str]:
         windows, size, pieces = f"images of {tuned.length:,} x {tuned.length:,} pixels", "size", "images in tiles"
     return [
         *kept(tuned),
+        *([f"New rows started by {settings.method}."] if settings.method is not None else []),
         f"Trained: {TRAINED[settings.train]}; {tuned.steps:,} steps of {settings.batch} {windows}. The fine-tuning at "
         f"the old {size} read the same {pieces}, in as many steps.{seeds}",
         rule(tuned),
@@ -143,16 +144,28 @@ def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
         parts_of(plan),
         f"{steps:,} steps of {settings.batch} {windows}s, so that each {windows} is read "
         f"{items / len(texts.windows):.1f} times.",
+        *starts(plan),
         f"Estimated times on this machine: {'; '.join(times)}. In all: about {total}.",
         f"To write: {listed([str(place) for place in plan.places.values()])}.",
     ]
 
 
+def starts(plan: TunePlan) -> list[str]:
+    """Returns a sentence on how the new rows are first computed, if that was chosen by trying."""
+    if not plan.starts:
+        return []
+    tried = listed([f"{loss:.2f} if they start by {method}" for method, loss in plan.starts.items()])
+    return [
+        f"New rows start by {plan.settings.method}: before the fine-tuning, the loss per token of training windows is "
+        f"{tried}."
+    ]
+
+
 def parts_of(plan: TunePlan) -> str:
     """Returns sentences on what is trained on and what measures the result."""
-    texts, collection, length = plan.texts, plan.setup.collection, plan.settings.length
     from posembed.tuning.images import similar
 
+    texts, collection, length = plan.texts, plan.setup.collection, plan.settings.length
     number, trained, held_out, short = (
         f"{len(each):,}" for each in ((*texts.training, *texts.held_out), texts.training, texts.held_out, texts.short)
     )

@@ -22,6 +22,7 @@ from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan, size_of
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.staging import Staging
+from posembed.tuning.starts import started
 from posembed.tuning.texts import MORE_TEXT, Texts, judged_collection, read_texts, split_documents
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def plan_tuning(
         "objective": identity(objective),
         "collection": "" if setup.collection is None else setup.collection.sha256,
     }
-    plan = TunePlan(source, out, setup, make(setup), resize, Staging.of(out, settings, hashes))
+    plan = started(TunePlan(source, out, setup, make(setup), resize, Staging.of(out, settings, hashes)), make)
     plan.staging.refuse_other()
     plan.refuse_places()
     return plan

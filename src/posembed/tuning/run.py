@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,10 @@ COPIES = 3
 
 @dataclass(frozen=True, eq=False)
 class TunePlan:
-    """A fine-tuning before it is run."""
+    """A fine-tuning before it is run.
+
+    starts: the loss of each method that was tried for the new rows, if the method was chosen here.
+    """
 
     source: str | Path
     out: Path
@@ -50,6 +53,7 @@ class TunePlan:
     objective: Objective
     resize: Resize
     staging: Staging
+    starts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def settings(self) -> TuneSettings:

@@ -37,7 +37,11 @@ class TuneSettings:
     train: str = option(
         f"What is trained: {'; '.join(f'{name} ({what})' for name, what in TRAINED.items())}.", default="all"
     )
-    method: str | None = option("How the new rows are first computed, as for posembed resize.", default=None)
+    method: str | None = option(
+        "How the new rows are first computed, as for posembed resize. Default: for language models, tile or stretch, "
+        "whichever reads training windows better before the fine-tuning; otherwise that of posembed resize.",
+        default=None,
+    )
     minutes: float | None = option(
         f"Minutes of fine-tuning per seed. They are turned into a number of steps once. Default: {MINUTES:.0f}, or as "
         "many as --steps takes.",

@@ -61,8 +61,7 @@ class Staging:
         if not self.path.exists() or self.is_new():
             return
         try:
-            known = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
-            earlier, hashes = dict(known["settings"]), dict(known["hashes"])
+            earlier, hashes = self.known()
         except (OSError, ValueError, KeyError, TypeError):
             raise CheckpointError(f"{self.path}: not the folder of a fine-tuning; remove it yourself") from None
         differs = self.settings.differences(earlier)
@@ -72,6 +71,18 @@ class Staging:
                 f"{self.path} holds an unfinished fine-tuning, which differs in {', '.join(differs)}; repeat its "
                 "command to continue it, choose another OUT, or remove that folder"
             )
+
+    def known(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Returns the settings and the hashes of the fine-tuning that the folder holds."""
+        known = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
+        return dict(known["settings"]), dict(known["hashes"])
+
+    @property
+    def method(self) -> Any:
+        """The method of the fine-tuning that the folder holds, if any."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return self.known()[0].get("method")
+        return None
 
     def is_new(self) -> bool:
         """Returns whether the folder is empty: a process that was killed at once left it."""

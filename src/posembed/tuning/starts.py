@@ -1,0 +1,61 @@
+"""Which rows a lengthened language model starts with: those that read long windows with the lowest loss.
+
+Tiled rows keep every text within the old length as it was, but a model that goes by exact positions may read nothing
+sensible past it. Stretched rows change every position a little. Which is the better start depends on the model, and a
+few windows tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from posembed.checkpoints.live import resize_model_
+from posembed.checkpoints.resize import plan_resize
+from posembed.evaluation.api import device_named
+from posembed.tuning.language import Language
+from posembed.tuning.objectives import Objective, Setup
+from posembed.tuning.run import TunePlan, size_of
+from posembed.tuning.staging import Staging
+
+STARTS = ("tile", "stretch")
+TRIED = 8
+"""Training windows that are read for each method."""
+
+
+def started(plan: TunePlan, make: Callable[[Setup[Any]], Objective]) -> TunePlan:
+    """Returns the plan with the better of the methods in ``STARTS``, if the method is open: none was given, the model
+    is a language model, and its old rows may change. An unfinished fine-tuning keeps the method that it began with."""
+    default = any(change.how in STARTS for change in plan.resize.edit.tables)
+    if plan.settings.method is not None or plan.settings.train == "rows" or not default:
+        return plan
+    method, losses = plan.staging.method, dict[str, float]()
+    if method not in STARTS:
+        if not isinstance(plan.objective, Language):
+            return plan
+        losses = {method: loss(plan, method) for method in STARTS}
+        method = min(losses, key=losses.__getitem__)
+    settings = replace(plan.settings, method=method)
+    setup = replace(plan.setup, settings=settings)
+    return replace(
+        plan,
+        setup=setup,
+        objective=make(setup),
+        resize=plan_resize(plan.original.checkpoint, str(plan.source), **size_of(plan.original, settings)),
+        staging=Staging.of(plan.out, settings, plan.staging.hashes),
+        starts=losses,
+    )
+
+
+@torch.inference_mode()
+def loss(plan: TunePlan, method: str) -> float:
+    """Returns the loss per token of the resized model, before any fine-tuning, on a few training windows."""
+    model: Any = plan.original.model(device_named(plan.setup.device)).float().eval()
+    resize_model_(model, length=plan.settings.length, method=method)
+    length, seed = plan.settings.length, plan.settings.seed
+    items = range(min(TRIED, len(plan.texts.windows)))
+    found = [plan.objective.loss(model, [item], length=length, seed=seed).item() for item in items]
+    return sum(found) / len(found)
