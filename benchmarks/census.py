@@ -36,6 +36,7 @@ import pages
 import torch
 from census_checks import examine
 from census_runs import last_frame
+from census_settings import why_not_built
 
 SECONDS = 200  # of processor time for a type
 MEMORY = 12 * 2**30
@@ -200,7 +201,11 @@ def details(results: list[dict[str, Any]]) -> list[str]:
     rows = [row(result) for result in results if learned(result)]
     fixed = [result["name"] for result in results if result.get("tables") and not learned(result)]
     none = [result["name"] for result in results if "tables" in result and not result["tables"]]
-    unbuilt = [(result["name"], cell(result.get("why", ""))) for result in results if "tables" not in result]
+    unbuilt = [
+        (result["name"], cell(why_not_built(result["name"], result.get("why", ""))))
+        for result in results
+        if "tables" not in result
+    ]
     return [
         *pages.table(("model", "learned tables", "depend on", "listed by inspect", "resize", "runs", "why not"), rows),
         f"**Only fixed tables**: {', '.join(fixed) or 'none'}.", "",

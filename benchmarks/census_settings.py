@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,6 +63,25 @@ CLASSES: Mapping[str, str] = {
     "nougat": "VisionEncoderDecoderModel",
     "pp_chart2table": "GotOcr2ForConditionalGeneration",
 }
+# Why the others cannot be built, where transformers' own message does not say it.
+PART = "a part of a model: transformers has no model of this part alone"
+NOT_BUILT: Mapping[str, str] = {
+    "dinat": "needs the package natten",
+    "layoutlmv2": "needs the package detectron2",
+    "layoutxlm": "transformers has no model of this type: its files are those of LayoutLMv2, which needs detectron2",
+    "nougat": "transformers rejects its own default, a part of type donut_swin, which it calls donut-swin. Files of "
+              "Nougat have the type vision-encoder-decoder",
+    "timm_backbone": "TimmBackbone.from_pretrained takes a name of timm, and no folder with a checkpoint",
+    **dict.fromkeys(("glmga", "internlm3", "iquestcoder"), "transformers has a config of this type, but no model"),
+}  # fmt: skip
+IS_PART = re.compile(r"(encoder|decoder|head|perciever|module|vision|audio|text|tokenizer|diffusion)$")
+
+
+def why_not_built(name: str, why: str) -> str:
+    """Returns why a type cannot be built. why: the exception."""
+    if why.startswith("LookupError") and IS_PART.search(name):
+        return PART
+    return NOT_BUILT.get(name, why)
 
 
 def set_afterwards(config: Any, settings: Mapping[str, Any]) -> None:

@@ -161,7 +161,8 @@ def test_each_tile_of_mllama_is_resized_alone(tmp_path: Path) -> None:
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(model.parameters(), larger.parameters(), strict=True))
 
 
-def test_the_decoder_of_mae_keeps_its_fixed_sinusoid(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inner", [16, 32])
+def test_the_decoder_of_mae_keeps_its_fixed_sinusoid(inner: int, tmp_path: Path) -> None:
     def sinusoid(side: int, width: int) -> Tensor:  # of MAE: the column first, then the row
         steps = torch.arange(side, dtype=torch.float64)[:, None]
         angles = steps / 10000 ** (torch.arange(width // 4, dtype=torch.float64) / (width // 4))
@@ -169,15 +170,15 @@ def test_the_decoder_of_mae_keeps_its_fixed_sinusoid(tmp_path: Path) -> None:
         cells = torch.cat([along.repeat(side, 1), along.repeat_interleave(side, dim=0)], dim=1)
         return torch.cat([torch.zeros(1, width), cells])[None]
 
-    decoder = {"decoder_hidden_size": 16, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2,
+    decoder = {"decoder_hidden_size": inner, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2,
                "decoder_intermediate_size": 16}  # fmt: skip
     model = built("ViTMAEForPreTraining", {**SMALL, **decoder, "image_size": 32, "patch_size": 8})
     with torch.no_grad():
-        model.decoder.decoder_pos_embed.copy_(sinusoid(4, 16))
+        model.decoder.decoder_pos_embed.copy_(sinusoid(4, inner))
     source = saved(model, tmp_path / "source")
     posembed.resize_checkpoint(source, tmp_path / "out", image_size=48)
     new = reloaded(model, tmp_path / "out")
-    torch.testing.assert_close(new.decoder.decoder_pos_embed.double(), sinusoid(6, 16), atol=1e-6, rtol=0)
+    torch.testing.assert_close(new.decoder.decoder_pos_embed.double(), sinusoid(6, inner), atol=1e-6, rtol=0)
     expected = resize_table(model.vit.embeddings.position_embeddings, grid=(6, 6), layout=TableLayout.VIT.on_grid(4, 4))
     assert torch.equal(new.vit.embeddings.position_embeddings, expected)
 
