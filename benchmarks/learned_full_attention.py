@@ -94,12 +94,14 @@ def folder_of(study: str) -> RunFolder:
 def write_page(corpus: Corpus) -> Path:
     """Writes every study that has results, as Markdown. Returns the page."""
     lines = ["# A learned table under full attention", "", "    python benchmarks/learned_full_attention.py", ""]
-    lines += [f"Text: {corpus.description}, as bytes; sha256 {corpus.sha256[:16]}.", ""]
+    description = "; ".join(corpus.description.splitlines())
+    lines += [f"Text, as bytes: {description}; sha256 {corpus.sha256[:16]}.", ""]
     for name, study in STUDIES.items():
         results = folder_of(name).results()
         if results:
             lines += describe(study, QUESTIONS["lengths"].summarise(results), results)
     page = Path(__file__).parent / "results" / "learned-full-attention.md"
+    page.parent.mkdir(exist_ok=True)
     page.write_text("\n".join(lines), encoding="utf-8")
     return page
 

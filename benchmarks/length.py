@@ -64,7 +64,7 @@ class Study:
 STUDIES = {
     "small": Study("Three layers of width 96, trained at 64", RIVALS, 3, SMALL),
     "large": Study("Three layers of width 128, trained at 128, fewer steps", RIVALS, 3, LARGE),
-    "short": Study("Three layers of width 96, trained at 64, 600 steps", RIVALS, 2, SHORT),
+    "short": Study("Three layers of width 96, trained at 64, 600 steps", RIVALS, 3, SHORT),
     "variants": Study("The ring's size, start and place, 600 steps", tuple(VARIANTS), 2, SHORT),
     "start": Study("Two starts, 600 steps", ("rolling", "start N(0, 1)"), 3, SHORT),
     "window-8": Study("A window of 8, 600 steps", RIVALS[:2], 2, SHORT | {"window": 8}),
@@ -97,7 +97,8 @@ def write_page(text: str, corpus: Corpus) -> Path:
     """Writes every study that has results, as Markdown. Returns the page."""
     command = "python benchmarks/length.py" if text == "stdlib" else f"python benchmarks/length.py --name {text} ..."
     lines = [f"# How far does the rolling table carry? {text}", "", f"    {command}", ""]
-    lines += [f"Text: {corpus.description}, as bytes; sha256 {corpus.sha256[:16]}.", ""]
+    description = "; ".join(corpus.description.splitlines())
+    lines += [f"Text, as bytes: {description}; sha256 {corpus.sha256[:16]}.", ""]
     for name, study in STUDIES.items():
         results = folder_of(text, name).results()
         if results:
