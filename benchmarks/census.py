@@ -36,6 +36,7 @@ import pages
 import torch
 from census_checks import examine
 from census_runs import last_frame
+from census_settings import why_not_built
 
 SECONDS = 200  # of processor time for a type
 MEMORY = 12 * 2**30
@@ -137,8 +138,9 @@ def page(library: str, results: list[dict[str, Any]], missing: list[str]) -> lis
         pages.machine(library), "",
         "Each type was built small with random weights, saved, inspected, resized to twice the length, or to 1.5 times "
         "and twice the image size, loaded again and run. A model is resized in full if some call resized each of its "
-        "learned tables. It has no need of a resize if it reads inputs of other sizes with the same rows. The script "
-        "says what is checked.", "",
+        "learned tables that needs a resize. It has no need of one if it reads inputs of other sizes with the same "
+        "rows, as posembed says of each of its tables when it inspects the model, or refuses to resize that table. The "
+        "script says what is checked.", "",
     ]  # fmt: skip
     if missing:
         done = len({result["type"] for result in results})
@@ -150,14 +152,14 @@ def page(library: str, results: list[dict[str, Any]], missing: list[str]) -> lis
 
 
 def needs(result: dict[str, Any]) -> dict[str, Any]:
-    """Returns a result with the tables left out that need no resize, as inspect says of each. A refusal counts only for
-    a table that inspect does not list, if it is about this table alone. Wrong results and crashes stay."""
+    """Returns a result with the tables left out that need no resize, as inspect says of each, or the refusal to resize
+    this table alone. Wrong results and crashes stay."""
     inspected, keys = result.get("inspect", {}), result.get("keys", {})
     said = {name: inspected.get(keys.get(name)) for name in result.get("tables", {})}
     alone = {call["tables"][0]: call for call in result.get("calls", ()) if len(call["tables"]) == 1}
     for name, call in alone.items():
         refused = call["outcome"] == "refused" and call["why"].startswith(f"{keys.get(name)}: ")
-        if said.get(name) is None and refused:
+        if not said.get(name) and refused:
             said[name] = call["why"]
     unneeded = {name for name, words in said.items() if NO_NEED.search(words or "")}
     if not unneeded or result["outcome"] not in ("in part", "refused"):
@@ -199,7 +201,11 @@ def details(results: list[dict[str, Any]]) -> list[str]:
     rows = [row(result) for result in results if learned(result)]
     fixed = [result["name"] for result in results if result.get("tables") and not learned(result)]
     none = [result["name"] for result in results if "tables" in result and not result["tables"]]
-    unbuilt = [(result["name"], cell(result.get("why", ""))) for result in results if "tables" not in result]
+    unbuilt = [
+        (result["name"], cell(why_not_built(result["name"], result.get("why", ""))))
+        for result in results
+        if "tables" not in result
+    ]
     return [
         *pages.table(("model", "learned tables", "depend on", "listed by inspect", "resize", "runs", "why not"), rows),
         f"**Only fixed tables**: {', '.join(fixed) or 'none'}.", "",

@@ -366,7 +366,7 @@ def load(model: Model, folder: Path) -> tuple[nn.Module, Any]:
     if model.library == "timm":
         timm = import_timm()
         return timm.create_model(f"local-dir:{folder}", pretrained=True).eval(), None
-    built, info = model.kind.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
+    built, info = model.kind.from_pretrained(str(folder), output_loading_info=True, dtype=torch.float32)
     return built.eval(), {name: sorted(map(str, info.get(name, ()))) for name in
                           ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")}  # fmt: skip
 

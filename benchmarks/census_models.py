@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from census_runs import runs_at_all
+from census_settings import AFTERWARDS, CLASSES, NEEDED, set_afterwards
 from census_timm import LARGE, SMALLER
 from torch import Tensor, nn
 
@@ -37,7 +38,7 @@ SIZES = re.compile(
 NOT_SIZES = re.compile(
     r"vocab|hidden|intermediate|embed(?!dings$|ding_size$|ding_background_size$)|(?<!_)dim|head|layer|kernel|stride|"
     r"expert|channel|ffn|inner|patch_size|width|conv|dropout|std|rate$|d_model|norm|code(?!r)|output|group|mlp|attn|"
-    r"batch|latent|num_blocks|feature_size|max_depth|token_id|step|image_token|repeats|single_inputs|feats|emb_size"
+    r"batch|latent|num_blocks|feature_size|max_depth|token_id|step|image_token|repeats|single_inputs|feats|(?<!pos)emb_size"
 )
 TABLE = re.compile(
     r"pos(ition)?s?(al)?_?(emb|enc|bias)|embed_?positions?|positions?_embed|\bwpe\b|\bape\b|(patch|pixel)_pos\b|"
@@ -60,18 +61,8 @@ NOT_TABLES: Mapping[str, str] = {
     r"pos_(embed|embd|emb)\.(proj|token_projection|pos_enc)\b": "a convolution or a linear layer",
     r"rel_pos\.mlp|meta_mlp": "a small network of the distance: nothing is stored for each position",
     r"xpath": "one row for each tag of a web page",
+    r"timestep_proj": "a layer over the frequencies of a step of diffusion",
 }  # fmt: skip
-# Settings of types that cannot be built without them.
-NEEDED: Mapping[str, Mapping[str, Any]] = {
-    **{name: {"prediction_length": 4} for name in ("autoformer", "informer", "time_series_transformer")},
-    **{name: {"head_dim": 32} for name in ("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral")},
-    **{name: {"dropout_rate": 0.0} for name in ("t5gemma2_text", "t5gemma2_decoder")},
-    "nemotron": {"num_key_value_heads": 48},
-    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
-    "pix2struct_text_model": {"initializer_range": 0.02},
-    "qwen3_omni_moe_talker_text": {"shared_expert_intermediate_size": 64},
-    "moonshine_streaming": {"num_key_value_heads": 8, "num_attention_heads": 8},
-}
 LEVELS = ("short and narrow", "narrow", "few layers", "as published")
 MOST_NUMBERS = 100_000_000
 MOST_TIMM = 150_000_000
@@ -181,10 +172,13 @@ def sizes_in(config: Any) -> dict[Path_, Any]:
     return found
 
 
-def class_of(config: Any) -> Any:
-    """Returns the model class of a config: the one that AutoModel builds, or else the one in its own module."""
+def class_of(config: Any, named: str = "") -> Any:
+    """Returns the model class of a config: the named one, AutoModel's, or the one in its own module."""
+    import transformers
     from transformers import MODEL_MAPPING, PreTrainedModel
 
+    if named:
+        return getattr(transformers, named)
     try:
         kind = MODEL_MAPPING.get(type(config), None)
         kind = kind[0] if isinstance(kind, list | tuple) else kind
@@ -247,7 +241,7 @@ def transformers_models(name: str) -> Iterator[Model]:
     from transformers import CONFIG_MAPPING
 
     published = CONFIG_MAPPING[name](**NEEDED.get(name, {}))
-    kind = class_of(published)
+    kind = class_of(published, CLASSES.get(name, ""))
     if kind is None:
         raise LookupError("transformers has no model for this config alone")
     base = smallest(name, kind, published)
@@ -286,6 +280,7 @@ def smallest(name: str, kind: Any, published: Any) -> Model:
         config = copy.deepcopy(published)
         try:
             shrink(config, level)
+            set_afterwards(config, AFTERWARDS.get(name, {}) if level <= 2 else {})
             config = type(config).from_dict(config.to_dict())  # as it is after saving and loading
             model = Model("transformers", name, kind, config, words)
             model.sizes = sizes_in(config)

@@ -97,6 +97,56 @@ def test_inputs_with_old_numbers_get_the_old_answers(name: str, length: int) -> 
     assert answer(model, case.inputs(length)).isfinite().all()
 
 
+@pytest.mark.parametrize("rows", [60, 70, 1500])
+def test_a_table_may_have_more_rows_than_an_image_that_can_be_tried(rows: int, tmp_path: Path) -> None:
+    """Gemma 4 merges the patches of whole images, so a row for each of 64 lines already takes 4,096 patches."""
+    sizes = {**SIZES, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 16, "pooling_kernel_size": 2}
+    config = transformers.Gemma4VisionConfig(**sizes, patch_size=4, position_embedding_size=rows)
+    model = loud_model("Gemma4VisionModel", config)
+    name = "patch_embedder.position_embedding_table"
+    table, inputs = model.get_parameter(name).detach().clone(), image(8)
+    before = answer(model, inputs)
+    posembed.resize_model_(model, length=2 * rows, table=name)
+    assert torch.equal(model.get_parameter(name)[:, :rows], table)
+    assert torch.equal(answer(model, inputs), before)
+
+
+def unified() -> nn.Module:
+    if "gemma4_unified" not in transformers.CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} has no Gemma 4 without a vision model")
+    sizes = {**SIZES, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 16, "vocab_size": 60,
+             "per_layer_config": {}, "global_head_dim": 8}  # fmt: skip
+    images = {"patch_size": 4, "pooling_kernel_size": 2, "mm_embed_dim": 16, "output_proj_dims": 16,
+              "mm_posemb_size": 12}  # fmt: skip
+    config = transformers.CONFIG_MAPPING["gemma4_unified"](
+        text_config=sizes, vision_config=images, audio_config=None, image_token_id=59
+    )
+    return loud_model("Gemma4UnifiedModel", config)
+
+
+def text_with_patches(size: int) -> dict[str, Any]:
+    torch.manual_seed(1)
+    places = torch.tensor([[0, size - 1], [2, 3], [size - 1, 1], [4, 0]])
+    ids = torch.tensor([[5, 59, 59, 59, 59, 6]])
+    return {"input_ids": ids, "mm_token_type_ids": (ids == 59).long(), "attention_mask": torch.ones_like(ids),
+            "pixel_values": torch.rand(1, 4, 192), "image_position_ids": places[None]}  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [8, 22])
+def test_a_table_of_rows_and_columns_side_by_side(length: int) -> None:
+    """Gemma 4 without a vision model stores (N, 2, D): for each number, one row for lines and one for columns."""
+    model = unified()
+    (name,) = [each for each, _ in model.named_parameters() if each.endswith("pos_embedding")]
+    shared = min(length, 12)
+    inputs = text_with_patches(shared)
+    before, table = answer(model, inputs), model.get_parameter(name).detach().clone()
+    posembed.resize_model_(model, length=length, table=name)
+    assert model.get_parameter(name).shape == (length, 2, 16)
+    assert torch.equal(model.get_parameter(name)[:shared], table[:shared])
+    assert torch.equal(answer(model, inputs), before)
+    assert answer(model, text_with_patches(length)).isfinite().all()
+
+
 def test_rows_and_columns_of_one_field_change_together() -> None:
     model = NUMBERED["pix2struct"].model()
     edit = posembed.resize_model_(model, length=20, table="embeddings.column_embedder.weight")

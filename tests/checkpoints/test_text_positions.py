@@ -113,7 +113,7 @@ def test_a_module_that_reads_blocks_in_another_order_is_recognised() -> None:
 
 
 @pytest.mark.parametrize("padding", [0, 1, 3])
-@pytest.mark.parametrize("length", [20, 61])
+@pytest.mark.parametrize("length", [6, 16, 20, 61])
 def test_prophetnet_counts_from_its_padding_row_and_reads_one_row_ahead(padding: int, length: int) -> None:
     config = transformers.ProphetNetConfig(
         vocab_size=60, hidden_size=16, encoder_ffn_dim=16, decoder_ffn_dim=16, num_encoder_layers=1,

@@ -62,7 +62,9 @@ ROLES = (
     Role(re.compile(r"^(max|context)_length$"), ("time",), in_patches=True),
     Role(re.compile(r"^num_mel_bins$"), ("frequency",)),
     Role(re.compile(r"^max_2d_position_embeddings$"), ("coordinate",)),
-    Role(re.compile(r"^(position_embedding_size|seq_len|max_num_patches)$"), ("number",), in_patches=True),
+    Role(
+        re.compile(r"^(position_embedding_size|mm_posemb_size|seq_len|max_num_patches)$"), ("number",), in_patches=True
+    ),
     Role(re.compile(r"^max_ep_len$|^max_grid_(row|col)_position_embeddings$"), ("number",)),
     Role(re.compile(r"^axial_pos_shape$"), IN_BLOCKS),
     Role(re.compile(r"^max_position_embeddings$"), ("number",), table=re.compile(r"\b(row|column)_embeddings\b")),

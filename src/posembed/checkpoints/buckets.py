@@ -77,7 +77,8 @@ def read_buckets(old_model: nn.Module, new_model: nn.Module, target: Target, con
         shapes = [shapes_of(model).get(name, ()) for model in (old_model, new_model)]
         grown = [dim for dim, (old, new) in enumerate(zip(*shapes, strict=False)) if new - old == after - before]
         if len(grown) != 1:
-            raise CheckpointError(f"{table.key}: not resized: its shape {shapes[0]} becomes {shapes[1]}")
+            grown_to = f"with {field}={after}, its shape {shapes[0]} becomes {shapes[1]}"
+            raise CheckpointError(f"{table.key}: not resized: {grown_to}, which is not one row for each bucket")
         dims, tail = () if grown == [0] and len(shapes[0]) == 2 else tuple(grown), shapes[0][grown[0]] - before
         old, new = (TableLayout(tail=tail, axes=(Axis("bucket", n),), dims=dims) for n in (before, after))
         here = replace(table, layout=old)
@@ -117,6 +118,8 @@ def method_of(model: nn.Module, change: TableSize, field: ConfigField, reaches: 
                     failure = error if failure is None or isinstance(error, NotTried) else failure
                     continue
                 return found
+    if isinstance(failure, NotTried):
+        return f"no run of a small copy of its model shows which rows it reads: {failure}"
     return f"no small copy of its model could be run to check which rows it reads ({last_line(failure or NotTried())})"
 
 

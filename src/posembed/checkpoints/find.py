@@ -164,7 +164,7 @@ def unchanged(
     """
     shapes = shapes_of(model)
     names = {key: name for name in shapes if (key := key_in_files(name, tensors, loaded)) is not None}
-    others = other_tables({key: tuple(tensors[key].shape) for key in names}, changing)
+    others = other_tables(model, names, changing)
     for table in (*guesses, *(found_tensor(tensors, key) for key in others)):
         reason = why_unchanged(table, model, names.get(table.key, ""))
         yield replace(table, field=None, fixed=needs_no_resize(reason)).doubted(reason)

@@ -69,8 +69,8 @@ def read_by_model(
         return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
     if len(responses) > 1 or role_of(field, name, around) is not None or limited(responses):
         return table_with_axes(table, model, name, responses, known)
-    is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
-    if not is_table or len(after) != len(before) or before[-1] != after[-1]:
+    ones = (1,) * (len(before) - 2)
+    if len(after) != len(before) or before[:-2] != ones or after[:-2] != ones or before[-1] != after[-1]:
         return table.doubted(f"its shape changes from {before} to {after}; in a table (rows, width), only rows change")
     layout = line_layout(model, name, (before[-2], after[-2]), field, around)
     return table.doubted(layout) if isinstance(layout, str) else table.read_by(layout)

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import nn
 
 from posembed.checkpoints.found import FoundTable, pair
-from posembed.checkpoints.rebuild import Shape, models_around
-from posembed.checkpoints.trials.inputs import IMAGE_SIZES, inputs_of
+from posembed.checkpoints.rebuild import Shape, models_around, shapes_of
+from posembed.checkpoints.trials.inputs import IMAGE_SIZES, image_inputs, inputs_of
 from posembed.checkpoints.trials.small_copies import floats_in, undisturbed
 from posembed.tables.modules import is_table_name, parent
 
 UNCHANGED = "no length or image size in config.json changes its shape"
 NO_NEED = "so it needs no resize"
 SAME_ROWS = f"{UNCHANGED}. The model reads larger images with the same rows, {NO_NEED}"
+OF_TIMM = (
+    f"{UNCHANGED}: timm builds this part of the model, and config.json gives no size of it. posembed resizes such "
+    "tables in models of timm alone"
+)
+OF_WINDOW = re.compile(r"(^|\.)relative_position_bias_table$")
 BUFFER = f"{UNCHANGED}: it is a buffer, which the model does not train"
 # What the rows of some tables stand for. {rows} is replaced by their number.
 MEANINGS = (
@@ -62,25 +68,39 @@ def why_unchanged(table: FoundTable, model: nn.Module, name: str) -> str:
             return words.format(unchanged=UNCHANGED, no_need=NO_NEED, rows=table.rows)
     if name in dict(model.named_buffers()):
         return BUFFER
-    return SAME_ROWS if name and reads_larger_images(model, name) else UNCHANGED
+    if name and reads_larger_images(model, name):
+        return SAME_ROWS
+    return OF_TIMM if name and is_in_timm(model, name) else UNCHANGED
+
+
+def is_in_timm(model: nn.Module, name: str) -> bool:
+    """Returns whether timm's code holds a parameter of a model."""
+    return type(model.get_submodule(parent(name))).__module__.partition(".")[0] == "timm"
 
 
 def needs_no_resize(doubt: str) -> bool:
     return NO_NEED in doubt
 
 
-def other_tables(shapes: dict[str, Shape], changing: Iterable[str]) -> list[str]:
-    """Returns the names of tensors that have a table's name, but neither the shape of rows nor a size that changes."""
+def other_tables(model: nn.Module, names: Mapping[str, str], changing: Iterable[str]) -> list[str]:
+    """Returns the keys of tensors that have a table's name, but neither the shape of rows nor a size that changes.
+
+    names: the name of each key in the model.
+    """
+    shapes = shapes_of(model)
 
     def is_table(name: str, shape: Shape) -> bool:
+        if OF_WINDOW.search(name) and is_in_timm(model, names[name]):
+            return True
         named = is_table_name(name) and len(shape) > 3 and sum(size > 1 for size in shape) > 1
         return named or any(pattern.search(name) and len(shape) > 2 for pattern, _ in MEANINGS)
 
-    return [name for name, shape in shapes.items() if name not in changing and is_table(name, shape)]
+    return [key for key, name in names.items() if key not in changing and is_table(key, shapes[name])]
 
 
 def reads_larger_images(model: nn.Module, name: str) -> bool:
-    """Returns whether a model reads images of twice its size with a parameter of the same shape.
+    """Returns whether a model reads images of twice its size with a parameter of the same shape: a model that is built
+    for such images, or else the model as it is.
 
     It runs on the meta device, which computes shapes. A lookup by number, whose numbers may be too large for a table,
     shows nothing there.
@@ -89,20 +109,27 @@ def reads_larger_images(model: nn.Module, name: str) -> bool:
         return False
     for path in models_around(model, name):
         part: Any = model.get_submodule(path)
-        config = copy.deepcopy(part.config)
-        sizes = [each for each in IMAGE_SIZES if pair(getattr(config, each, None)) is not None]
-        for each in sizes:
-            size = getattr(config, each)
-            setattr(config, each, 2 * size if isinstance(size, int) else type(size)(2 * side for side in size))
-        try:
-            with undisturbed(), torch.device("meta"):
-                larger = type(part)(config).eval()
-                rows = larger.get_parameter(name.removeprefix(f"{path}."))
-                for inputs in inputs_of(larger):
-                    outputs = [each.sum() for each in floats_in(larger(**inputs))]
-                    (read,) = torch.autograd.grad(outputs, rows, allow_unused=True)
-                    if sizes and read is not None:
+        inner, larger = name.removeprefix(f"{path}."), copy.deepcopy(part.config)
+        for each in IMAGE_SIZES:
+            if (size := pair(getattr(larger, each, None))) is not None:
+                whole = isinstance(getattr(larger, each), int)
+                setattr(larger, each, 2 * size[0] if whole else type(getattr(larger, each))(2 * side for side in size))
+        sizes = [size for each in IMAGE_SIZES if (size := pair(getattr(larger, each, None))) is not None]
+        for config in (larger, copy.deepcopy(part.config)):
+            try:
+                with undisturbed(), torch.device("meta"):
+                    built = type(part)(config).eval()
+                    rows = built.get_parameter(inner)
+                    same = rows.shape == part.get_parameter(inner).shape
+                    tries = (inputs_of(built) if config is larger else image_inputs(built, size) for size in sizes[:1])
+                    if same and any(is_read(built, rows, each) for each in chain.from_iterable(tries)):
                         return True
-        except Exception:  # each model raises its own errors
-            continue
+            except Exception:  # each model raises its own errors
+                continue
     return False
+
+
+def is_read(model: nn.Module, rows: nn.Parameter, inputs: Mapping[str, Any]) -> bool:
+    outputs = [each.sum() for each in floats_in(model(**inputs))]
+    (read,) = torch.autograd.grad(outputs, rows, allow_unused=True)
+    return read is not None

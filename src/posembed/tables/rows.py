@@ -9,27 +9,40 @@ from posembed.errors import ArgumentError
 
 
 def is_table(tensor: Tensor) -> bool:
-    """Returns whether a tensor has the dtype and shape of a table: floating, (N, D), (1, N, D) or (N, 1, D)."""
-    is_line = tensor.dim() == 2 or (tensor.dim() == 3 and 1 in tensor.shape[:2])
-    return is_line and 0 not in tensor.shape and tensor.is_floating_point()
+    """Returns whether a tensor has the dtype and usual shape of a table: floating, (N, D), (1, N, D) or (N, 1, D)."""
+    return tensor.dim() <= 3 and holds_rows(tensor)
+
+
+def holds_rows(tensor: Tensor) -> bool:
+    """Returns whether a tensor has the shape of a table with any number of leading dimensions of one: (1, 1, N, D)."""
+    return tensor.dim() > 1 and 0 not in tensor.shape and tensor.is_floating_point() and _rows_at(tensor) is not None
+
+
+def _rows_at(tensor: Tensor) -> int | None:
+    """Returns the dimension that enumerates the rows of a table, or None if there is none."""
+    *lead, rows, _ = tensor.shape
+    if all(size == 1 for size in lead):
+        return len(lead)
+    return 0 if len(lead) == 1 and rows == 1 else None
 
 
 def table_rows(table: Tensor) -> Tensor:
-    """Returns a view of the rows (N, D) of a floating table (N, D), (1, N, D) or (N, 1, D).
+    """Returns a view of the rows (N, D) of a floating table (N, D), (N, 1, D), (1, N, D), (1, 1, N, D) and so on.
 
     Raises ArgumentError for anything else.
     """
-    if not is_table(table):
+    if not holds_rows(table):
         raise ArgumentError(
             f"a table is a floating tensor (N, D), (1, N, D) or (N, 1, D); got {table.dtype} of shape "
             f"{tuple(table.shape)}. Pass the rows alone, such as model.wpe.weight"
         )
-    return table if table.dim() == 2 else table.squeeze(table.shape.index(1))
+    return table.flatten(0, -2) if table.dim() > 2 else table
 
 
 def as_table(rows: Tensor, table: Tensor) -> Tensor:
-    """Returns a view of rows (M, D) with the axes of a table: (M, D), (1, M, D) or (M, 1, D)."""
-    return rows if table.dim() == 2 else rows.unsqueeze(table.shape.index(1))
+    """Returns a view of rows (M, D) with the axes of a table, such as (M, D), (1, M, D) or (M, 1, D)."""
+    at = _rows_at(table) or 0
+    return rows.reshape(*(len(rows) if dim == at else 1 for dim in range(table.dim() - 1)), rows.shape[1])
 
 
 def float64_rows(table: Tensor, *, at_least: int = 1) -> Tensor:

@@ -32,6 +32,7 @@ from posembed.checkpoints.trials.small_copies import (
     fitted,
     has_many_cells,
     in_part,
+    may_be_smaller,
     random_total,
     small_copy,
     undisturbed,
@@ -59,11 +60,14 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
                     "width); pass a square size"
                 )
     objection, failure = "", None
-    for few in cells_to_try(target, old_model):  # other sizes may leave cells of a stage over
+    sizes = list(cells_to_try(target, old_model))
+    for few in sizes:  # other sizes may leave cells of a stage over
         try:
             found = refused_by_copies(old_model, new_model, target, changes, remedy, few)
         except NotTried as reason:
             failure = failure or reason
+            if isinstance(reason, TooLarge) and sizes == [None] and may_be_smaller(target):
+                sizes.extend(FEW_CELLS)
             continue
         if not found:
             return ""
@@ -107,6 +111,8 @@ def refused_by_copies(
         try:
             if problem := found or unread(new, tables):
                 return problem
+        except TooLarge:
+            raise
         except NotTried as reason:
             return f"a small copy of the model runs at its own size, but not at the new one ({reason}){remedy}"
         problem = fails_whole(*models)
@@ -157,22 +163,26 @@ def is_repeated(model: nn.Module, table: PositionTable) -> bool:
 def fails_whole(old_model: nn.Module, new_model: nn.Module) -> str:
     """Runs the whole models on the meta device, which computes only shapes: a copy of few layers may lack the stage in
     which a new window does not fit. Returns an objection if only the old model runs, or ""."""
-    failures = []
-    for model in (old_model, new_model):
-        failure: Exception | None = None
-        with undisturbed(), torch.no_grad(), torch.device("meta"):
-            for inputs in inputs_of(model):
-                try:
-                    model(**inputs)
-                    failure = None
-                    break
-                except Exception as error:  # each model raises its own errors
-                    failure = error
-        failures.append(failure)
-    before, after = failures
+    try:
+        before, after = map(failure_of, (old_model, new_model))
+    except TooLarge:  # its copies with few cells were run
+        return ""
     if before is not None or after is None:
         return ""
     return f"the model runs at its own size, but not at the new one ({type(new_model).__name__}: {last_line(after)})"
+
+
+def failure_of(model: nn.Module) -> Exception | None:
+    """Runs a model on the meta device. Returns the last error if it reads none of the inputs known here, or None."""
+    failure: Exception | None = None
+    with undisturbed(), torch.no_grad(), torch.device("meta"):
+        for inputs in inputs_of(model):
+            try:
+                model(**inputs)
+                return None
+            except Exception as error:  # each model raises its own errors
+                failure = error
+    return failure
 
 
 def why_unread(model: nn.Module, table: PositionTable) -> str:
@@ -187,8 +197,10 @@ def why_unread(model: nn.Module, table: PositionTable) -> str:
         try:
             copy, _ = copies((part, part), target, table, narrow=narrow, few_layers=True, few=few)
             return unread(copy, {table.parameter.removeprefix(f"{path}."): size})
-        except NotTried as reason:
+        except TooLarge as reason:
             why = why or str(reason)
+        except NotTried as reason:
+            why = why or f"small copies of the model fail at their own size ({reason})"
     return why
 
 
@@ -220,22 +232,33 @@ def unread(model: nn.Module, tables: Mapping[str, TableSize]) -> str:
 def gradients_and_cells(
     model: nn.Module, inputs: Mapping[str, Any], tensors: Sequence[Tensor]
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Returns the gradients of a run with respect to tensors, and to the outputs of all layers that may make cells.
+    """Returns the gradients of a run with respect to tensors, and to the outputs of all layers that may make cells. The
+    sum of the outputs' gradients follows for a layer that was called several times.
 
     Patches become cells in one of these layers. Where a table is added to its output, both have the same gradient.
     """
-    outputs: list[Tensor] = []
+    made: dict[nn.Module, list[Tensor]] = {}
     cells = [inputs[name].requires_grad_() for name in CELLS_AS_INPUT if name in inputs]
     layers = [module for module in model.modules() if isinstance(module, CELLS)]
-    hooks = [layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output)) for layer in layers]
+    hooks = [
+        layer.register_forward_hook(lambda layer, _inputs, output: made.setdefault(layer, []).append(output))
+        for layer in layers
+    ]
     try:
         total = random_total(model, inputs)
     finally:
         for hook in hooks:
             hook.remove()
-    outputs = [output for output in (*outputs, *cells) if output.requires_grad]
+    outputs = [output for each in (*made.values(), cells) for output in each if output.requires_grad]
     found = torch.autograd.grad(total, (*tensors, *outputs), allow_unused=True, materialize_grads=True)
-    return found[: len(tensors)], found[len(tensors) :]
+    of_outputs = dict(zip(map(id, outputs), found[len(tensors) :], strict=True))
+    # A layer that cuts several images (SegGPT's prompt and image) makes the cells of a row together.
+    together = (
+        torch.stack([of_outputs[id(output)] for output in each]).sum(dim=0)
+        for each in made.values()
+        if len(each) > 1 and all(output.requires_grad and output.shape == each[0].shape for output in each)
+    )
+    return found[: len(tensors)], (*of_outputs.values(), *together)
 
 
 def wrong_rows(size: TableSize, gradient: Tensor, projected: Sequence[Tensor]) -> str:

@@ -79,7 +79,10 @@ def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
         if math.prod((*lead, channels, height, width)) > MOST_NUMBERS:
             raise TooLarge("its images are too large to be tried")
         images = {each: torch.randn(*lead, channels, height, width) for each in (*prompts, name)}
-        yield {**with_image_tokens(model, texts, images), **beside_images(accepted, lead, config), **images}
+        beside = beside_images(accepted, lead, config)
+        if prompts and "bool_masked_pos" in accepted and (patch := pair(getattr(config, "patch_size", None))):
+            beside["bool_masked_pos"] = torch.zeros(1, size[0] // patch[0] * (size[1] // patch[1]), dtype=torch.bool)
+        yield {**with_image_tokens(model, texts, images), **beside, **images}
 
 
 def beside_images(accepted: Collection[str], lead: Sequence[int], config: Any) -> dict[str, Any]:
@@ -131,6 +134,7 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
             "spatial_shapes": torch.tensor([[edge, edge]]),
         }
     yield from numbered_inputs(accepted, config)
+    yield from merged_patches(model, accepted)
     grid = grid_of(config)
     if grid is not None and type(side) is int:
         yield from packed_patches(accepted, config, grid, side)
@@ -187,6 +191,19 @@ def numbered_inputs(accepted: Collection[str], config: Any) -> Iterator[dict[str
         widths = {"states": config.state_dim, "actions": config.act_dim, "rewards": 1, "returns_to_go": 1}
         steps = {name: torch.randn(1, SHORT_TEXT, width) for name, width in widths.items() if name in accepted}
         yield {**steps, "timesteps": numbers[None]}
+
+
+def merged_patches(model: nn.Module, accepted: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yields a text and patches with the numbers of their rows and columns, for a Gemma 4 without a vision model."""
+    images: Any = getattr(model.config, "vision_config", None)
+    most = getattr(images, "mm_posemb_size", None)
+    if {"input_ids", "pixel_values", "image_position_ids"} <= set(accepted) and type(most) is int:
+        numbers = torch.linspace(0, most - 1, SHORT_TEXT).long()
+        given = {
+            "pixel_values": torch.randn(1, SHORT_TEXT, 3 * images.model_patch_size**2),
+            "image_position_ids": numbers[None, :, None].expand(-1, -1, 2),
+        }
+        yield {**with_image_tokens(model, text_inputs(model, SHORT_TEXT), given), **given}
 
 
 def grid_of(config: Any) -> Size | None:

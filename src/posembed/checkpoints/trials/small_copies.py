@@ -176,9 +176,13 @@ def copies(
 
 
 def has_many_cells(target: Target, most: int = MOST_CELLS) -> bool:
-    """Returns whether copies are made smaller. A limit may not be smaller than a sound's chunks."""
-    whole = target.of_window or target.limited is not None
-    return max(change.length for change in target.changes) > most and not whole
+    """Returns whether copies are made smaller."""
+    return max(change.length for change in target.changes) > most and may_be_smaller(target)
+
+
+def may_be_smaller(target: Target) -> bool:
+    """Returns whether copies may have fewer cells. A limit may not be smaller than a sound's chunks."""
+    return not target.of_window and target.limited is None
 
 
 def in_part(path: str, changes: Iterable[TableSize]) -> dict[str, TableSize]:
