@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pages
 import torch
@@ -32,8 +32,9 @@ from posembed.tuning.settings import TuneSettings
 
 WORK = Path("runs/longer-pays")
 SHORT = 64
-TOKENS_PER_STEP, STEPS = 2048, 1000
-MASKED_SHARE = 0.15
+TOKENS_PER_STEP = 2048
+MASKED_SHARE = 0.4
+"""The share of masked tokens in the training from scratch. With 15%, small models learn from context much later."""
 
 
 def main() -> None:
@@ -41,7 +42,6 @@ def main() -> None:
     parser.add_argument("--train", type=Path, required=True, help="the text of the training from scratch")
     parser.add_argument("--text", type=Path, required=True, help="the text of the fine-tuning and of the measurement")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--steps", type=int, default=STEPS, help="of the training from scratch")
     parser.add_argument("--lengths", type=int, nargs="+", default=[2 * SHORT])
     parser.add_argument("--method", default="stretch", help="how the new rows are first computed")
     parser.add_argument("--tune-steps", type=int, default=800)
@@ -50,7 +50,7 @@ def main() -> None:
     given = parser.parse_args()
     for name in given.models:
         if not (WORK / name).exists():
-            from_scratch(name, given.train.read_bytes(), given.steps)
+            from_scratch(name, given.train.read_bytes())
         for length in given.lengths:
             out = WORK / f"{name}-{length}-{given.method}"
             kept = out.with_name(f"{out.name}.json")
@@ -71,9 +71,9 @@ def main() -> None:
         "# Where does a longer learned table pay?", "",
         "    python benchmarks/longer_pays.py --train FILE --text FILE", "",
         pages.machine("transformers"), "",
-        f"Models of bytes: 3 layers of width 96 with 4 heads, trained from scratch with {SHORT} positions for "
-        f"{given.steps:,} steps of {TOKENS_PER_STEP:,} tokens, then fine-tuned for {given.tune_steps:,} steps of as "
-        "many tokens.", "",
+        f"Models of bytes: 3 layers of width 96 with 4 heads, trained from scratch with {SHORT} positions in steps of "
+        f"{TOKENS_PER_STEP:,} tokens ({', '.join(f'{name}: {MODELS[name].steps:,}' for name in given.models)}), then "
+        f"fine-tuned for {given.tune_steps:,} steps of as many tokens.", "",
     ]  # fmt: skip
     pages.write("longer_pays", [*lines, *(line for each in found for line in each["lines"])])
 
@@ -94,10 +94,21 @@ def bert(vocabulary: int) -> nn.Module:
 
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     sizes = {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 384}
-    return BertForMaskedLM(BertConfig(vocab_size=vocabulary, max_position_embeddings=SHORT, **sizes, **no_dropout))
+    config = BertConfig(
+        vocab_size=vocabulary, max_position_embeddings=SHORT, initializer_range=0.1, **sizes, **no_dropout
+    )
+    return BertForMaskedLM(config)
 
 
-MODELS = {"causal": gpt2, "masked": bert}
+class Kind(NamedTuple):
+    """A kind of model, and its training from scratch."""
+
+    make: Callable[[int], nn.Module]
+    steps: int
+    learning_rate: float
+
+
+MODELS = {"causal": Kind(gpt2, 1000, 3e-3), "masked": Kind(bert, 2500, 1.5e-3)}
 
 
 def tokenizer_of_bytes() -> Any:
@@ -112,14 +123,15 @@ def tokenizer_of_bytes() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=SHORT, **special)
 
 
-def from_scratch(name: str, text: bytes, steps: int) -> None:
+def from_scratch(name: str, text: bytes) -> None:
     """Trains a model on windows at random places of the text, and saves it with its tokenizer."""
+    make, steps, rate = MODELS[name]
     tokenizer = tokenizer_of_bytes()
     ids = torch.tensor(tokenizer(text.decode("utf-8"))["input_ids"])
     torch.manual_seed(0)
-    model: Any = MODELS[name](len(tokenizer))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=steps, pct_start=0.1)
+    model: Any = make(len(tokenizer))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=rate, total_steps=steps, pct_start=0.1)
     for _ in range(steps):
         starts = torch.randint(len(ids) - SHORT, (TOKENS_PER_STEP // SHORT, 1))
         read = ids[starts + torch.arange(SHORT)]

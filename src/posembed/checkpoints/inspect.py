@@ -15,7 +15,7 @@ from posembed.checkpoints.bucket_steps import Bucket, buckets_of
 from posembed.checkpoints.choose import companions, why_none
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.found import Found, FoundTable, PositionTable, Tensors
-from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.safetensors import first_rows, values_of
 from posembed.tables.along_axes import AlongAxis, along_axes, by_distance
 from posembed.tables.health import Finding, check_relative, check_table
@@ -107,12 +107,17 @@ class TableReport:
         }
 
 
+SENTENCES, CAUSAL, MASKED = "sentence encoders", "causal language models", "masked language models"
+HEADS = {"ForMaskedLM": MASKED, "ForCausalLM": CAUSAL, "LMHeadModel": CAUSAL}
+"""The kind of model by how the name of its class ends in config.json."""
+
+
 @dataclass(frozen=True, eq=False)
 class CheckpointReport:
     """The position tables of a checkpoint.
 
     model_type: the model type in the config, or None. why_none: the reason why no table was found; empty otherwise.
-    sentences: whether it is a sentence encoder, in the format of sentence-transformers.
+    kind: "sentence encoders", "causal language models" or "masked language models"; "" for any other.
     """
 
     source: str
@@ -120,7 +125,7 @@ class CheckpointReport:
     parameters: int
     tables: tuple[TableReport, ...]
     why_none: str = ""
-    sentences: bool = False
+    kind: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
@@ -153,8 +158,18 @@ def inspect_checkpoint(source: str | Path) -> CheckpointReport:
     parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
     reports = tuple(report_on(table, found, tensors, parameters) for table in found.tables)
     model_type = config.get("model_type") or config.get("architecture")
-    sentences, none = (checkpoint.root / "modules.json").exists(), "" if reports else why_none(found)
-    return CheckpointReport(str(source), model_type, parameters, reports, none, sentences)
+    none = "" if reports else why_none(found)
+    return CheckpointReport(str(source), model_type, parameters, reports, none, kind_of(checkpoint))
+
+
+def kind_of(checkpoint: Checkpoint) -> str:
+    if (checkpoint.root / "modules.json").exists():
+        return SENTENCES
+    config = checkpoint.config or {}
+    (name, *_) = config.get("architectures") or [""]
+    if config.get("is_encoder_decoder") or not isinstance(name, str):
+        return ""
+    return next((kind for end, kind in HEADS.items() if name.endswith(end)), "")
 
 
 def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int) -> TableReport:

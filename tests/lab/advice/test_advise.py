@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scipy.stats import t
 
 from evaluated_models import save_encoder
+from posembed.checkpoints.inspect import CAUSAL, MASKED, SENTENCES, inspect_checkpoint
 from posembed.checkpoints.resize import resize_checkpoint
 from posembed.cli.advise import advise as command
 from posembed.errors import ArgumentError
@@ -26,7 +27,7 @@ from posembed.lab.advice.choose import FOUND, MOST_USED, Option
 from posembed.lab.advice.evidence import MEASURES, Measured, Study, published_studies
 from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.guides import guides_say
-from posembed.lab.advice.longer import FINDINGS, Finding, cheapest
+from posembed.lab.advice.longer import FAR, FINDINGS, Finding, cheapest
 from posembed.lab.advice.needs import Existing, Needs
 from posembed.statistics import Estimate
 from tiny_models import GPT, saved, tiny_model
@@ -242,7 +243,54 @@ def test_texts_beyond_the_table_of_a_sentence_encoder() -> None:
     assert any("was not measured for models of this kind" in caveat for caveat in other.caveats)
 
 
-@pytest.mark.parametrize("found", [each for of_kind in FINDINGS.values() for each in of_kind], ids=str)
+@pytest.mark.parametrize("kind", [SENTENCES, CAUSAL, MASKED, ""])
+def test_texts_whose_answers_need_distant_places_need_a_longer_table(kind: str) -> None:
+    held = Existing(512, width=384, kind=kind)
+    advice = recommend(needs_of(longest=2048, checkpoint=held, far=True), PUBLISHED)
+    assert advice.recommendation == "tune"
+    assert "a chunk cannot hold two places" in advice.reasons[0]
+    assert str(FAR) in advice.sources
+    near = recommend(needs_of(longest=2048, checkpoint=held), PUBLISHED)
+    assert near.recommendation == ("chunk" if kind else "resize")
+    assert any("--far" in caveat for caveat in near.caveats) == bool(kind)
+    within = recommend(needs_of(longest=512, checkpoint=held, far=True), PUBLISHED)
+    assert within.recommendation == "keep"
+
+
+def test_the_kind_of_a_checkpoint_is_read_from_its_class(tmp_path: Path) -> None:
+    from transformers import (
+        BartConfig,
+        BartForCausalLM,
+        BartForConditionalGeneration,
+        BertConfig,
+        BertForMaskedLM,
+        BertModel,
+        GPT2Config,
+        GPT2LMHeadModel,
+        T5Config,
+        T5ForConditionalGeneration,
+    )
+
+    bert = BertConfig(vocab_size=60, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    gpt2 = GPT2Config(vocab_size=60, n_positions=32, n_embd=16, n_layer=1, n_head=2)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    bart = BartConfig(vocab_size=60, max_position_embeddings=32, **sizes, **heads)
+    t5 = T5Config(vocab_size=60, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    kinds = {
+        BertForMaskedLM(bert): MASKED,
+        BertModel(bert): "",
+        GPT2LMHeadModel(gpt2): CAUSAL,
+        BartForConditionalGeneration(bart): "",
+        BartForCausalLM(bart): CAUSAL,
+        T5ForConditionalGeneration(t5): "",
+    }
+    for number, (model, kind) in enumerate(kinds.items()):
+        model.save_pretrained(tmp_path / str(number))
+        assert inspect_checkpoint(tmp_path / str(number)).kind == kind, type(model)
+
+
+@pytest.mark.parametrize("found", [FAR, *(each for of_kind in FINDINGS.values() for each in of_kind)], ids=str)
 def test_findings_are_those_of_their_pages(found: Finding) -> None:
     page = (REPOSITORY / found.page).read_text(encoding="utf-8")
     table = page[page.index(f"{found.measure}") :]

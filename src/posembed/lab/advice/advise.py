@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from posembed.checkpoints.inspect import SENTENCES
 from posembed.lab.advice.caveats import caveats
 from posembed.lab.advice.choose import Evidence, Option
 from posembed.lab.advice.evidence import Study, published_studies, study_of_folder
@@ -84,13 +85,14 @@ def recommend(needs: Needs, studies: Sequence[Study]) -> Advice:
     evidence = Evidence(needs, studies)
     options, study = evidence.options(), evidence.study
     own = {each.name: each for each in options if each.name in OWN and each.cannot is None}
+    kind = needs.checkpoint.kind if needs.checkpoint is not None else ""
     if own:
-        best = "keep" if "keep" in own else cheapest(needs.checkpoint.kind if needs.checkpoint is not None else "")
+        best = "keep" if "keep" in own else cheapest(kind, far=needs.far_in_texts)
         chosen = own.get(best) or next(iter(own.values()))
         reasons = [reason(chosen.name, needs)]
     else:
         chosen, reasons = evidence.best(options)
-    measured = [] if needs.checkpoint is None or "keep" in own else findings(needs.checkpoint.kind)
+    measured = findings(kind, far=needs.far_in_texts) if own and "keep" not in own else ()
     used = [study, *([evidence.passkey] if needs.far and evidence.passkey is not None else [])]
     return Advice(
         needs=needs,
@@ -107,10 +109,21 @@ def recommend(needs: Needs, studies: Sequence[Study]) -> Advice:
 
 def reason(name: str, needs: Needs) -> str:
     """Returns the reason for an option of a checkpoint."""
-    if name == "chunk":
+    kind = needs.checkpoint.kind if needs.checkpoint is not None else ""
+    if name == "chunk" and kind == SENTENCES:
         return (
             "for models of this kind, no longer table was measured to be significantly better than chunks, which cost "
             "nothing; their vectors are averaged, or the best of them counts"
+        )
+    if name == "chunk":
+        return (
+            "for models of this kind, no longer table was measured to be better than sliding windows of the old length "
+            "(which overlap by half), after the same fine-tuning"
+        )
+    if name == "tune" and needs.far_in_texts:
+        return (
+            "a chunk cannot hold two places that are farther apart than it is long; where the answer needed both, a "
+            "longer table was measured to be better, after the same fine-tuning"
         )
     if name == "tune":
         return "for models of this kind, fine-tuning at a longer length was measured to be better than chunks"

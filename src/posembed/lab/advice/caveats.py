@@ -42,12 +42,17 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
         notes.append("new rows are only a start: fine-tune at the new length, and measure before and after")
         on_grid = "interpolate bicubically with antialiasing, as timm does"
         notes.append("posembed evaluate measures it on your own text" if needs.grid is None else on_grid)
-        if needs.grid is None and not findings(held.kind):
+        if needs.grid is None and not findings(held.kind, far=needs.far_in_texts):
             notes.append(
                 f"whether this is better than the checkpoint as it is, on texts in chunks of {held.reach}, was not "
                 "measured for models of this kind: posembed tune fine-tunes both and compares them on your own texts"
             )
     elif chosen.name in ("chunk", "tune"):
+        if chosen.name == "chunk" and not needs.far:
+            notes.append(
+                f"if an answer needs two places that are more than {held.reach} tokens apart, say so with --far: the "
+                "advice is another one then"
+            )
         notes.append(
             "this rests on one model and one kind of text: posembed tune compares chunks, the resized model and the "
             "same fine-tuning at both lengths on your own texts and queries"

@@ -193,25 +193,24 @@ def beyond(parameters: int, needs: Needs) -> str | None:
 
 def of_checkpoint(needs: Needs) -> list[Option]:
     """Returns the options of an existing checkpoint: to keep its positions, or to resize its table; and if texts are
-    longer than its table and this was measured for models of its kind, to chunk them, or to fine-tune it."""
+    longer than its table and this was measured for such needs, to chunk them, or to fine-tune it."""
     held = needs.checkpoint
     if held is None:
         return []
     if held.length is None:
         keep = None if needs.fixed else f"it was not trained on positions past {needs.length:,}"
         resize: str | None = "it has no learned table"
-        chunk: str | None = resize
     else:
         keep = None if needs.inside_table else f"its table ends at {held.reach}"
         resize = "every table has a last row" if needs.longest is None else beyond(needs.table, needs)
-        chunk = "images are scaled to its size instead" if held.grid is not None else None
     kept, size = (held.length or 0) * needs.width, needs.table if needs.has_table else 0
     found = [
         Option("keep", "the checkpoint's positions as they are", kept, needs.share(kept), keep),
         Option("resize", f"the checkpoint's table, resized to {needs.reach}", size, needs.share(size), resize),
     ]
-    if not findings(held.kind) or keep is None:
+    if held.length is None or keep is None or not findings(held.kind, far=needs.far_in_texts):
         return found
+    chunk = "images are scaled to its size instead" if held.grid is not None else None
     tuned = f"the checkpoint, resized to {needs.reach} and fine-tuned on long texts"
     return [
         *found,

@@ -78,9 +78,9 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
     if not fitting:
         return Existing(None, source=str(checkpoint))
     found, findings = min(fitting, key=lambda each: each[0].length)
-    kind = "sentence encoders" if report.sentences else ""
-    trained, fed = limits_of(checkpoint)
-    return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings, kind, trained, fed)
+    return Existing(
+        found.length, found.layout.grid, found.width, str(checkpoint), findings, report.kind, *limits_of(checkpoint)
+    )
 
 
 def _length(value: Any) -> int | None:

@@ -118,6 +118,11 @@ class Needs:
             raise ArgumentError(f"the checkpoint's table is a sequence of {held.reach} positions; leave out the grid")
 
     @property
+    def far_in_texts(self) -> bool:
+        """Whether tokens of a text must be retrieved from far back; chunks of a text cannot do that."""
+        return self.far and self.grid is None
+
+    @property
     def largest(self) -> tuple[int, ...] | None:
         """The sides of the longest grid, or a tuple with only the longest length; None without a limit."""
         if self.grid is not None:
