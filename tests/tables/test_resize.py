@@ -181,19 +181,22 @@ def test_what_cannot_be_done_is_refused_with_the_remedy(arguments: dict, message
         resize_table(table(40), **arguments)
 
 
-@pytest.mark.parametrize("shape", [(40,), (2, 40, 6), (1, 1, 40, 6), (0, 6), (40, 0)])
+@pytest.mark.parametrize("shape", [(40,), (2, 40, 6), (2, 1, 40, 6), (1, 40, 1, 6), (0, 6), (40, 0)])
 def test_other_shapes_are_not_tables(shape: tuple[int, ...]) -> None:
     with pytest.raises(ArgumentError, match=r"\(N, D\), \(1, N, D\) or \(N, 1, D\)"):
         resize_table(torch.zeros(shape), length=50)
 
 
 @pytest.mark.parametrize("length", [13, 40, 57])
-@pytest.mark.parametrize("shape", [(1, 40, 6), (40, 1, 6), (1, 1, 6)])
-def test_an_axis_of_one_stays_where_it_is(shape: tuple[int, ...], length: int) -> None:
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((1, 40, 6), 1), ((40, 1, 6), 0), ((1, 1, 6), 1), ((1, 1, 40, 6), 2), ((1, 1, 1, 1, 40, 6), 4)]
+)
+def test_axes_of_one_stay_where_they_are(shape: tuple[int, ...], axis: int, length: int) -> None:
     old = torch.randn(shape)
-    rows, axis = old.reshape(-1, 6), shape.index(1)
+    rows = old.reshape(-1, 6)
     new = resize_table(old, length=length, method="linear")
-    assert torch.equal(new, resize_table(rows, length=length, method="linear").unsqueeze(axis))
+    assert new.shape == (*shape[:axis], length, *shape[axis + 1 :])
+    assert torch.equal(new.reshape(-1, 6), resize_table(rows, length=length, method="linear"))
     assert check_table(old) == check_table(rows)
     assert leading_rows_kept(old, new) == leading_rows_kept(rows, new)
 
