@@ -166,9 +166,12 @@ def kind_of(checkpoint: Checkpoint) -> str:
     if (checkpoint.root / "modules.json").exists():
         return SENTENCES
     config = checkpoint.config or {}
-    (name, *_) = config.get("architectures") or [""]
-    if config.get("is_encoder_decoder") or not isinstance(name, str):
+    named = config.get("architectures")
+    name = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
+    if config.get("is_encoder_decoder"):
         return ""
+    if name.endswith("WithLMHeadModel"):  # XLM and FlauBERT
+        return CAUSAL if config.get("causal") else MASKED
     return next((kind for end, kind in HEADS.items() if name.endswith(end)), "")
 
 

@@ -210,11 +210,19 @@ def trained_positions(checkpoint: Checkpoint) -> int | None:
     nothing is known of a resize."""
     path = checkpoint.root / RECORD
     record: Any = read_json(path) if checkpoint.folder is not None and path.exists() else {}
-    resizes, tunings = ([each for each in record.get(name) or [] if isinstance(each, dict)] for name in RECORDED)
-    if not resizes or any(tuning.get("time", 0) >= resizes[-1].get("time", 0) for tuning in tunings):
-        return None
-    before = resizes[0].get("from")
+    resizes, tunings = (
+        [each for each in given if isinstance(each, dict)] if isinstance(given := record.get(name), list) else []
+        for name in RECORDED
+    )
+    tuned = max(map(time_of, tunings), default=-math.inf)
+    since = [resize for resize in resizes if time_of(resize) > tuned]
+    before = since[0].get("from") if since else None
     return before if type(before) is int else None
+
+
+def time_of(entry: Mapping[str, Any]) -> float:
+    time = entry.get("time")
+    return time if isinstance(time, int | float) else 0
 
 
 def most_fed(checkpoint: Checkpoint) -> int | None:

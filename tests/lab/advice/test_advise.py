@@ -12,13 +12,16 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from scipy.stats import t
 
 from evaluated_models import save_encoder
-from posembed.checkpoints.inspect import CAUSAL, MASKED, SENTENCES, inspect_checkpoint
+from posembed.checkpoints.inspect import CAUSAL, MASKED, SENTENCES, inspect_checkpoint, kind_of
 from posembed.checkpoints.resize import resize_checkpoint
+from posembed.checkpoints.settings import limits_of
 from posembed.cli.advise import advise as command
 from posembed.errors import ArgumentError
 from posembed.lab.advice.advise import Advice, advise, recommend
@@ -29,6 +32,7 @@ from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.guides import guides_say
 from posembed.lab.advice.longer import FAR, FINDINGS, Finding, cheapest
 from posembed.lab.advice.needs import Existing, Needs
+from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.statistics import Estimate
 from tiny_models import GPT, saved, tiny_model
 
@@ -288,6 +292,44 @@ def test_the_kind_of_a_checkpoint_is_read_from_its_class(tmp_path: Path) -> None
     for number, (model, kind) in enumerate(kinds.items()):
         model.save_pretrained(tmp_path / str(number))
         assert inspect_checkpoint(tmp_path / str(number)).kind == kind, type(model)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"architectures": ["XLMWithLMHeadModel"]}, MASKED),
+        ({"architectures": ["XLMWithLMHeadModel"], "causal": True}, CAUSAL),
+        *(({"architectures": odd}, "") for odd in (5, "GPT2LMHeadModel", [], [None], {}, None)),
+    ],
+)
+def test_odd_names_of_classes(tmp_path: Path, given: dict[str, Any], kind: str) -> None:
+    save_file({"weight": torch.zeros(2, 2)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "xlm", **given}))
+    assert kind_of(open_checkpoint(tmp_path)) == kind
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({}, None),
+        ({"resizes": [(512, 1)]}, 512),
+        ({"resizes": [(512, 1), (1024, 2)]}, 512),
+        ({"resizes": [(512, 1)], "tunings": [1]}, None),
+        ({"resizes": [(512, 1), (2048, 3)], "tunings": [2]}, 2048),
+        ({"resizes": [(512, 1), (1024, 3), (2048, 4)], "tunings": [2]}, 1024),
+        ({"resizes": 5, "tunings": "many"}, None),
+        ({"resizes": [(512, "yesterday")]}, 512),
+    ],
+)
+def test_the_positions_that_were_trained(tmp_path: Path, record: dict[str, Any], expected: int | None) -> None:
+    written = dict(record)
+    if isinstance(record.get("resizes"), list):
+        written["resizes"] = [{"from": before, "time": time} for before, time in record["resizes"]]
+        written["tunings"] = [{"time": time} for time in record.get("tunings", [])]
+    save_file({"weight": torch.zeros(2, 2)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "posembed.json").write_text(json.dumps(written))
+    assert limits_of(tmp_path)[0] == expected
 
 
 @pytest.mark.parametrize("found", [FAR, *(each for of_kind in FINDINGS.values() for each in of_kind)], ids=str)
