@@ -115,7 +115,12 @@ def refused_by_copies(
             raise
         except NotTried as reason:
             return f"a small copy of the model runs at its own size, but not at the new one ({reason}){remedy}"
-        problem = fails_whole(*models)
+        try:
+            problem = fails_whole(*models)
+        except TooLarge:
+            if may_be_smaller(target):  # the copies with few cells show as much
+                return ""
+            raise
         return problem and problem + remedy
     raise reasons[0] if reasons else NotTried("no model of transformers contains it")
 
@@ -162,11 +167,9 @@ def is_repeated(model: nn.Module, table: PositionTable) -> bool:
 
 def fails_whole(old_model: nn.Module, new_model: nn.Module) -> str:
     """Runs the whole models on the meta device, which computes only shapes: a copy of few layers may lack the stage in
-    which a new window does not fit. Returns an objection if only the old model runs, or ""."""
-    try:
-        before, after = map(failure_of, (old_model, new_model))
-    except TooLarge:  # its copies with few cells were run
-        return ""
+    which a new window does not fit. Returns an objection if only the old model runs, or "". Raises TooLarge if the
+    images of a model are too large to be tried."""
+    before, after = map(failure_of, (old_model, new_model))
     if before is not None or after is None:
         return ""
     return f"the model runs at its own size, but not at the new one ({type(new_model).__name__}: {last_line(after)})"
