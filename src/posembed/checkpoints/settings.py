@@ -15,8 +15,8 @@ from posembed.checkpoints.edit import Edit
 from posembed.checkpoints.found import Config, Size, pair, section
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
-from posembed.modelfiles.copies import RECORD
-from posembed.modelfiles.json_files import LargeJson, read_json
+from posembed.modelfiles.copies import recorded
+from posembed.modelfiles.json_files import LargeJson
 from posembed.tables.families import FieldPath
 
 # sentence-transformers names its settings after the model that it first wrapped.
@@ -26,7 +26,6 @@ SENTENCE_SETTINGS = tuple(
 )
 TOKENIZER = "tokenizer.json"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
-RECORDED = ("resizes", "tunings")
 SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size")
 # The names of the numbers in a size setting, and functions that compute them from an image's (height, width).
@@ -208,11 +207,8 @@ def limits_of(source: str | Path) -> tuple[int | None, int | None]:
 def trained_positions(checkpoint: Checkpoint) -> int | None:
     """Returns the number of positions before the resizes in posembed.json, if no fine-tuning is recorded since. None if
     nothing is known of a resize."""
-    path = checkpoint.root / RECORD
-    record: Any = read_json(path) if checkpoint.folder is not None and path.exists() else {}
     resizes, tunings = (
-        [each for each in given if isinstance(each, dict)] if isinstance(given := record.get(name), list) else []
-        for name in RECORDED
+        recorded(checkpoint.root, name) if checkpoint.folder is not None else [] for name in ("resizes", "tunings")
     )
     tuned = max(map(time_of, tunings), default=-math.inf)
     since = [resize for resize in resizes if time_of(resize) > tuned]

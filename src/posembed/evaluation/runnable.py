@@ -19,7 +19,7 @@ from posembed.checkpoints.settings import SENTENCE_SETTINGS
 from posembed.errors import CheckpointError
 from posembed.evaluation.counts import POOL
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
-from posembed.modelfiles.copies import RECORD
+from posembed.modelfiles.copies import recorded
 from posembed.modelfiles.folders import read_modules
 from posembed.modelfiles.json_files import read_json
 
@@ -188,10 +188,8 @@ def language_model(source: str | Path, config: dict[str, Any], remedy: str) -> K
 
 def length_before(checkpoint: Checkpoint) -> int | None:
     """Returns the usable length before the first resize, according to the checkpoint's record."""
-    path = checkpoint.root / RECORD
-    resizes = read_json(path).get("resizes") if path.exists() else None
-    first = resizes[0] if isinstance(resizes, list) and resizes else None
-    before = first.get("from") if isinstance(first, dict) else None
+    (first, *_) = recorded(checkpoint.root, "resizes") or [{}]
+    before = first.get("from")
     return before if type(before) is int else None
 
 

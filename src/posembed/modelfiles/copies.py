@@ -221,6 +221,13 @@ def files_of(place: Path) -> list[Path]:
     return inside if place.is_dir() else [place]
 
 
+def recorded(root: Path, name: str) -> list[dict[str, Any]]:
+    """Returns the entries "resizes" or "tunings" of a folder's record, without any that are damaged; none without a
+    record. Raises CheckpointError if it is not JSON."""
+    given = read_json(root / RECORD).get(name) if (root / RECORD).exists() else None
+    return [entry for entry in given if isinstance(entry, dict)] if isinstance(given, list) else []
+
+
 def last_resize(place: Path) -> dict[str, Any]:
     """Returns the last entry of the record. Raises KeyError, IndexError, TypeError or ValueError if it has no entry, or
     if the checkpoint was fine-tuned since, which takes hours that a resize must not overwrite."""
