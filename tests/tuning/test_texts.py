@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,51 @@ def test_documents_with_equal_tokens_count_once(tokenizer: Any) -> None:
     ids = [tuple(document.ids.tolist()) for document in (*texts.training, *texts.held_out)]
     assert (len(ids), len(set(ids)), len(texts.short)) == (20, 20, 9)
     assert split_documents(copies[::-1], tokenizer, **HOW).sha256 == texts.sha256
+
+
+def changed(text: str, seed: int) -> str:
+    """Returns a text in which one word of twenty is another."""
+    draw = random.Random(seed)
+    return " ".join(draw.choice(WORDS) if draw.random() < 0.05 else word for word in text.split())
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        changed,
+        lambda text, seed: f"{documents(1, 9)[0]} {text}",
+        lambda text, seed: " ".join(text.split()[:60]),
+        lambda text, seed: f"{text} {' '.join(random.Random(seed).choices(WORDS, k=200))}",
+    ],
+    ids=["changed words", "a new start", "a part", "a longer text"],
+)
+def test_near_copies_of_held_out_documents_are_left_out(tokenizer: Any, copied: Callable[[str, int], str]) -> None:
+    originals, others = documents(10, 100), documents(30, 100)
+    copies = {copied(text, number): text for number, text in enumerate(originals)}
+    for seed in range(5):
+        texts = split_documents([*originals, *copies, *others], tokenizer, **{**HOW, "seed": seed})
+        training, held_out = ({copies.get(text, text) for text in part} for part in parts(texts))
+        assert not training & held_out
+        assert len(held_out) == len(texts.held_out) >= HOW["fewest"]
+        assert len(texts.held_out) + texts.alike >= 10
+        assert len(texts.training) + len(texts.held_out) + texts.alike == 50
+        (note,) = texts.notes or ("0.",)
+        assert f"{texts.alike}." in note
+
+
+def test_parts_of_held_out_documents_are_not_searched(tokenizer: Any) -> None:
+    long, short = documents(20, 100), documents(9, 12)
+    pieces = {" ".join(text.split()[50:75]): text for text in long}
+    texts = split_documents([*long, *pieces, *short], tokenizer, **HOW)
+    held_out = {document.text for document in texts.held_out}
+    assert {pieces[text] for text in texts.short if text in pieces} == set(long) - held_out
+    assert set(short) <= set(texts.short)
+
+
+def test_too_few_different_documents_are_refused(tokenizer: Any) -> None:
+    copies = [changed(text, seed) for text in documents(6, 100) for seed in range(4)]
+    with pytest.raises(DataError, match=r"at least 10 different documents of 32 tokens; .* of 24 are near copies"):
+        split_documents(copies, tokenizer, **HOW)
 
 
 def test_windows_cover_the_training_documents(tokenizer: Any) -> None:

@@ -49,9 +49,9 @@ def tune(
     refuse_page(page)
     if not text and retrieval is None and images is None:
         raise ArgumentError("expected --text, --retrieval or both (for an image model, --images); got neither")
-    plan = plan_tuning(
-        checkpoint, out, text or None, settings, retrieval=retrieval, split=split, images=images, device=device
-    )
+    given: dict[str, Any] = {"retrieval": retrieval, "split": split, "images": images, "device": device}
+    with Bar(lines=True) as bar:
+        plan = plan_tuning(checkpoint, out, text or None, settings, progress=bar.update, **given)
     if dry_run:
         print_plan(plan, as_json)
         return

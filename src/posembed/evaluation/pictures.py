@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from posembed.errors import CheckpointError, DataError
 from posembed.evaluation.counts import Tick
+from posembed.evaluation.plan import Progress
 from posembed.evaluation.ranking import ranking_values, top
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import Index, slices
@@ -56,18 +57,19 @@ class Picture(NamedTuple):
     sha256: str
 
 
-def read_pictures(folder: str | Path) -> list[Picture]:
+def read_pictures(folder: str | Path, progress: Progress = lambda name, done, total: None) -> list[Picture]:
     """Lists the images of a folder, at any depth. Equal files count once. Raises DataError if there is none."""
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"{folder}: expected a folder of images; found {'a file' if folder.exists() else 'nothing'}")
     found: dict[str, Picture] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() in SUFFIXES and path.is_file():
-            with read(path) as image:
-                side = min(image.size)
-            picture = Picture(path, side, hashlib.sha256(path.read_bytes()).hexdigest())
-            found.setdefault(picture.sha256, picture)
+    paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES and path.is_file()]
+    for number, path in enumerate(paths, start=1):
+        with read(path) as image:
+            side = min(image.size)
+        picture = Picture(path, side, hashlib.sha256(path.read_bytes()).hexdigest())
+        found.setdefault(picture.sha256, picture)
+        progress("reading images", number, len(paths))
     if not found:
         raise DataError(f"{folder}: expected images ({', '.join(SUFFIXES)}); it holds none")
     return list(found.values())

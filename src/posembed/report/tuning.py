@@ -163,14 +163,12 @@ def starts(plan: TunePlan) -> list[str]:
 
 def parts_of(plan: TunePlan) -> str:
     """Returns sentences on what is trained on and what measures the result."""
-    from posembed.tuning.images import similar
-
     texts, collection, length = plan.texts, plan.setup.collection, plan.settings.length
     number, trained, held_out, short = (
         f"{len(each):,}" for each in ((*texts.training, *texts.held_out), texts.training, texts.held_out, texts.short)
     )
+    alike = "".join(f"{note} " for note in texts.notes)
     if plan.original.kind == "images":
-        alike = " ".join([*similar(plan.setup.texts), ""])
         return (
             f"Images whose short side has {length:,} pixels: {number}. {held_out} of them are held out to measure the "
             f"result, {trained} are trained on. {alike}Smaller images, which are not used: "
@@ -186,7 +184,7 @@ def parts_of(plan: TunePlan) -> str:
             f"All of them are trained on, in {len(texts.windows):,} windows. The result is measured by "
             f"{len(collection.queries):,} queries on {len(collection.documents):,} documents."
         )
-    return f"Documents with {length:,} tokens: {number}. {measure} Shorter documents, which are {used}: {short}."
+    return f"Documents with {length:,} tokens: {number}. {measure} {alike}Shorter documents, which are {used}: {short}."
 
 
 def figure_of_rows(tuned: Tuned) -> list[Picture]:

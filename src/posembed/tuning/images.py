@@ -35,6 +35,7 @@ from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import slices
 from posembed.statistics import Estimate, estimate
+from posembed.tuning.apart import left_out_note, set_apart
 from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import window_of
 from posembed.tuning.objectives import Progress, Setup
@@ -61,41 +62,50 @@ class Pictures:
         return self.training
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        return left_out_note("Images that look like a held-out image", self.alike)
+
+    @property
     def sha256(self) -> str:
         return "".join(each.sha256[:8] for part in (self.training, self.held_out) for each in part)
 
 
-def split_pictures(folder: str | Path, *, size: int, held_out: float, seed: int, fewest: int = FEWEST) -> Pictures:
+def split_pictures(
+    folder: str | Path,
+    *,
+    size: int,
+    held_out: float,
+    seed: int,
+    fewest: int = FEWEST,
+    progress: Progress = lambda name, done, total: None,
+) -> Pictures:
     """Splits the images of a folder whose short side has ``size`` pixels. A hash of the seed and of the file decides on
     the part of an image. Images that look like a held-out one are left out. Raises DataError if there are too few, or
     if one of them cannot be decoded."""
-    found = read_pictures(folder)
+    found = read_pictures(folder, progress)
     large = [picture for picture in found if picture.side >= size]
     number = min(max(fewest, round(held_out * len(large))), MOST_HELD_OUT, max(0, len(large) - fewest))
     ranked = sorted(large, key=lambda picture: order(seed, picture.sha256))[: number + MOST_WINDOWS]
-    parts: tuple[list[Picture], list[Picture]] = ([], [])
+    measured, training = list[int](), list[int]()
     if len(large) >= 2 * fewest:
-        looks = torch.stack([thumbnail(picture) for picture in ranked])
-        free = torch.ones(len(ranked), dtype=torch.bool)
-        for at, picture in enumerate(ranked):
-            if free[at]:
-                # Copies of a held-out image count as held out too, or few different images would be left to train on.
-                held = len(parts[1]) < fewest or int((~free).sum()) < number
-                parts[held].append(picture)
-                if held:
-                    free &= ~alike(looks[at], looks)
-    training, measured = parts
+        small = list[Tensor]()
+        for picture in ranked:
+            small.append(thumbnail(picture))
+            progress("looking for equal images", len(small), len(ranked))
+        looks = torch.stack(small)
+        measured, training = set_apart(len(ranked), number, fewest, lambda at: alike(looks[at], looks))
     left_out = len(large) and len(ranked) - len(training) - len(measured)
     if len(training) < fewest:
         longest = max(picture.side for picture in found)
-        same = f", of which {left_out:,} look like another" if parts[1] else ""
+        same = f", of which {left_out:,} look like another" if measured else ""
         raise DataError(
             f"expected at least {2 * fewest} images whose short side has {size:,} pixels, {fewest} to train on and "
             f"{fewest} to measure on; {len(large):,} of {len(found):,} images in {folder} do{same}, and the largest "
             f"has {longest:,}; give more images or a smaller size"
         )
     short = tuple(each for each in found if each.side < size)
-    return Pictures(tuple(training), tuple(measured), short, left_out)
+    trained, held = (tuple(ranked[at] for at in part) for part in (training, measured))
+    return Pictures(trained, held, short, left_out)
 
 
 class Images:
@@ -161,7 +171,7 @@ class Images:
             f"{number:,} queries and {len(held_out):,} held-out images of {length:,} x {length:,} pixels. The queries "
             f"are details of each image, a third of its side ({', '.join(PLACES)}), mirrored. Each model reads them "
             "at its own size.",
-            *similar(self.setup.texts),
+            *self.setup.texts.notes,
             "Tiles: the model of the old size reads the image in parts, and compares a query with the best of them, or "
             "with their mean.",
         )
@@ -181,12 +191,6 @@ class Images:
     def kept(self, tuned: Runnable) -> Estimate:
         before, after = (self.vectors_of(each, self.setup.texts.held_out) for each in (self.setup.original, tuned))
         return estimate((before * after).sum(dim=1).tolist())
-
-
-def similar(pictures: Pictures) -> list[str]:
-    """Returns a sentence on the images that look like a held-out one, if there are any."""
-    left = f"Images that look like a held-out image and are left out: {pictures.alike:,}."
-    return [left] if pictures.alike else []
 
 
 def scaled_to(side: int) -> str:

@@ -115,7 +115,7 @@ class Language:
             f"{len(sample.ids):,} windows of {lengths[-1]:,} tokens from {len(set(documents)):,} held-out documents; "
             f"{measurement.note.format(setting).replace('each text', 'each window')}."
         )
-        notes = (how, NOTE, *notes_on(runnables, {}, rows, lengths))
+        notes = (how, *self.setup.texts.notes, NOTE, *notes_on(runnables, {}, rows, lengths))
         # The loss that is trained comes first, and so decides which row is recommended.
         measures = tuple(each.name for each in sorted(measurement.measures, key=lambda each: not each.perplexity))
         where = device_named(self.setup.device)

@@ -25,7 +25,8 @@ from posembed.tuning.texts import Texts
 
 
 class AnyData(Protocol):
-    """Texts or images. windows: the items that are trained on, of ``training``. short: those that are too small."""
+    """Texts or images. windows: the items that are trained on, of ``training``. short: those that are too small. notes:
+    sentences on what was left out."""
 
     @property
     def training(self) -> Sequence[Any]: ...
@@ -37,6 +38,8 @@ class AnyData(Protocol):
     def windows(self) -> Sequence[Any]: ...
     @property
     def sha256(self) -> str: ...
+    @property
+    def notes(self) -> Sequence[str]: ...
 
 
 Data = TypeVar("Data", bound=AnyData)

@@ -98,6 +98,7 @@ def tune_checkpoint(
         images=images,
         objective=objective,
         device=device,
+        progress=progress,
     )
     tuned = plan.run(progress)
     plan.finish()
@@ -115,6 +116,7 @@ def plan_tuning(
     images: str | Path | None = None,
     objective: Any = None,
     device: str | None = None,
+    progress: Progress = lambda name, done, total: None,
 ) -> TunePlan:
     """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing."""
     given = is_path(text) or (is_list(text, is_path) and bool(text))
@@ -166,9 +168,9 @@ def plan_tuning(
             "or --train table"
         )
     setup = (
-        picture_setup(original, images, settings, device)
+        picture_setup(original, images, settings, device, progress)
         if images is not None
-        else text_setup(original, text, retrieval, split, settings, device)
+        else text_setup(original, text, retrieval, split, settings, device, progress)
     )
     hashes = {
         "checkpoint": original.sha256,
@@ -190,6 +192,7 @@ def text_setup(
     split: str | None,
     settings: TuneSettings,
     device: str | None,
+    progress: Progress,
 ) -> Setup[Texts]:
     assert original.old_length is not None
     tokenizer, old = original.tokenizer(), original.old_length
@@ -207,6 +210,7 @@ def text_setup(
         seed=settings.seed,
         queries=() if collection is None else queries_of(collection),
         remedy=MORE_TEXT if text is not None else "give long documents to train on as --text, or a smaller length",
+        progress=progress,
     )
     return Setup(original, tokenizer, texts, settings, old, device, collection)
 
@@ -230,10 +234,12 @@ def other_settings(original: Runnable) -> str:
 
 
 def picture_setup(
-    original: Runnable, images: str | Path, settings: TuneSettings, device: str | None
+    original: Runnable, images: str | Path, settings: TuneSettings, device: str | None, progress: Progress
 ) -> Setup[Pictures]:
     from posembed.tuning.images import split_pictures
 
     assert original.old_length is not None
-    found = split_pictures(images, size=settings.length, held_out=settings.held_out, seed=settings.seed)
+    found = split_pictures(
+        images, size=settings.length, held_out=settings.held_out, seed=settings.seed, progress=progress
+    )
     return Setup(original, None, found, settings, original.old_length, device)

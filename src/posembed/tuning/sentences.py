@@ -160,7 +160,7 @@ class Sentences:
         how = (
             f" The queries are {len(PASSAGES)} passages of {size} tokens from each of the {held_out:,} held-out "
             "documents, and are removed from them. The other documents are too short to be trained on."
-        )
+        ) + "".join(f" {note}" for note in self.setup.texts.notes)
         if self.setup.collection is not None:
             trained = {tuple(document.ids.tolist()) for document in self.setup.texts.training}
             searched = self.setup.collection.documents.values()

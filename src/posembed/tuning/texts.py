@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +15,10 @@ from torch import Tensor
 
 from posembed.errors import DataError
 from posembed.evaluation.collection import Collection, read_collection
+from posembed.evaluation.plan import Progress
 from posembed.evaluation.texts import MOST_UNKNOWN, encode, read_documents
 from posembed.evaluation.ways import slices
+from posembed.tuning.apart import Candidates, NearCopies, left_out_note, runs, set_apart
 
 FEWEST = 10
 """The smallest number of documents to train on, and to measure on."""
@@ -48,13 +51,15 @@ class Texts:
     """Documents that hold the new length. training: those to train on. held_out: those to measure on.
 
     short: the texts of shorter documents. Nothing is trained on them, but a search can find them instead of a held-out
-    document. width: the number of tokens of a window.
+    document. width: the number of tokens of a window. alike: the number of long documents that are near copies of a
+    held-out one and are left out.
     """
 
     training: tuple[Document, ...]
     held_out: tuple[Document, ...]
     short: tuple[str, ...]
     width: int
+    alike: int = 0
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -66,6 +71,10 @@ class Texts:
         ]
         step = max(1.0, len(windows) / MOST_WINDOWS)
         return tuple(windows[int(index * step)] for index in range(min(len(windows), MOST_WINDOWS)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return left_out_note("Documents that are near copies of a held-out one", self.alike)
 
     @cached_property
     def sha256(self) -> str:
@@ -101,8 +110,10 @@ def split_documents(
     fewest: int = FEWEST,
     queries: Iterable[str] = (),
     remedy: str = MORE_TEXT,
+    progress: Progress = lambda name, done, total: None,
 ) -> Texts:
-    """Splits the documents of at least ``width`` tokens. Documents with equal tokens count once.
+    """Splits the documents of at least ``width`` tokens. Documents with equal tokens count once, and near copies of a
+    held-out one are left out.
 
     around: the number of special tokens, for the errors. fewest: the smallest number of documents in each part.
     held_out: the share of documents to measure on; None holds no document out. A hash of the seed and of a document's
@@ -110,7 +121,10 @@ def split_documents(
     about too few documents, for which a DataError is raised.
     """
     found = dict[tuple[int, ...], str]()
-    for text in sorted(set(documents)):  # so that the order of the files does not matter
+    different = sorted(set(documents))  # so that the order of the files does not matter
+    for number, text in enumerate(different):
+        if number % 100 == 0:
+            progress("tokenizing documents", number, len(different))
         found.setdefault(tuple(encode(tokenizer, text)), text)
     for query in queries:
         found.pop(tuple(encode(tokenizer, query)), None)
@@ -131,8 +145,18 @@ def split_documents(
         )
     number = min(max(least, round((held_out or 0.0) * len(long))), MOST_HELD_OUT, len(long) - fewest)
     ranked = sorted(long, key=lambda document: order(seed, document.text))
-    short = sorted((each.text for each in encoded if 0 < len(each.ids) < width), key=lambda text: order(seed, text))
-    return Texts(tuple(ranked[number:]), tuple(ranked[:number]), tuple(short[:MOST_SHORT]), width)
+    apart = set_apart(len(ranked), number, least, NearCopies([each.ids for each in ranked]))
+    measured, training = (tuple(ranked[at] for at in part) for part in apart)
+    left_out = len(ranked) - len(measured) - len(training)
+    if len(training) < fewest:
+        raise DataError(
+            f"expected at least {needed} different documents of {width + around:,} tokens; {left_out:,} of "
+            f"{len(long):,} are near copies of another; {remedy}"
+        )
+    candidates = Candidates([runs(each.ids) for each in measured])
+    shorter = sorted((each for each in encoded if 0 < len(each.ids) < width), key=lambda each: order(seed, each.text))
+    others = (each.text for each in shorter if not candidates.copied_by(runs(each.ids)).any())
+    return Texts(training, measured, tuple(islice(others, MOST_SHORT)), width, left_out)
 
 
 def judged_collection(

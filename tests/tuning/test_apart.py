@@ -1,0 +1,56 @@
+"""What is measured on is never trained on, as a copy with a few changes either."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posembed.tuning.apart import CANDIDATES, COPY, RUN, Candidates, NearCopies, runs, set_apart
+
+texts = st.lists(st.lists(st.integers(0, 2), max_size=40).map(tuple), min_size=1, max_size=8)
+
+
+def copies_by_definition(one: Sequence[int], other: Sequence[int]) -> bool:
+    sides = [{tuple(text[at : at + RUN]) for at in range(len(text) - RUN + 1)} for text in (one, other)]
+    common = len(sides[0] & sides[1])
+    return common > 0 and common >= COPY * min(map(len, sides))
+
+
+@given(texts)
+def test_near_copies_share_a_quarter_of_the_runs_of_the_shorter_text(found: list[tuple[int, ...]]) -> None:
+    ids = [torch.tensor(text, dtype=torch.long) for text in found]
+    near_copies, candidates = NearCopies(ids), Candidates([runs(each) for each in ids])
+    for at, text in enumerate(found):
+        expected = [copies_by_definition(text, other) for other in found]
+        assert near_copies(at).tolist() == expected
+        assert candidates.copied_by(runs(ids[at])).tolist() == expected
+
+
+def test_more_texts_than_are_compared_at_once() -> None:
+    draw = random.Random(0)
+    found = [torch.tensor(draw.choices(range(1000), k=30)) for _ in range(CANDIDATES + 5)]
+    found += [each[3:] for each in found]
+    near_copies = NearCopies(found)
+    for at in (0, CANDIDATES - 1, CANDIDATES, CANDIDATES + 4, len(found) - 1, 1):
+        assert near_copies(at).nonzero()[:, 0].tolist() == sorted({at, (at + len(found) // 2) % len(found)})
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 4), st.integers(0, 2**32))
+def test_nothing_that_is_trained_on_is_like_what_is_measured_on(
+    total: int, number: int, fewest: int, seed: int
+) -> None:
+    pairs = torch.rand(total, total, generator=torch.Generator().manual_seed(seed)) < 0.2
+    alike = pairs | pairs.T
+    measured, trained = set_apart(total, number, fewest, lambda at: alike[at])
+    assert not set(measured) & set(trained)
+    assert not alike[measured][:, [*trained]].any()
+    assert not alike[measured][:, measured].triu(diagonal=1).any()
+    left_out = set(range(total)) - {*measured, *trained}
+    assert all(alike[measured, each].any() for each in left_out)
+    if trained:
+        assert len(measured) >= fewest
+        assert len(measured) + len(left_out) >= number
