@@ -72,14 +72,16 @@ def table_of_options(advice: Advice) -> Table:
         return "" if value is None else f"{value.value:.2f}" if advice.measure == "perplexity" else f"{value.value:.1f}"
 
     trained, needed = advice.measured_at
-    columns: list[Column] = [(f"at {needed:,}", lambda option: cell(option.needed))]
-    if needed != trained:
+    columns: list[Column] = [(f"at {needed:,}", lambda option: cell(option.needed))] if advice.measure else []
+    if not advice.measure:
+        columns.append((Cell("what it is", kind="words"), lambda option: option.title))
+    elif needed != trained:
         columns.append((Cell(f"at {trained:,}", note="trained"), lambda option: cell(option.trained)))
     if any(option.found for option in advice.options):
         columns.append((Cell("passkeys", note="found, %"), lambda o: "" if o.found is None else f"{o.found.value:.0f}"))
     return table_of(
         advice.options,
-        f"Every option, the best first: {advice.measure}",
+        f"Every option, the best first: {advice.measure}" if advice.measure else "What can be done with the checkpoint",
         "",
         *columns,
         ("parameters", lambda option: f"{option.parameters:,}"),

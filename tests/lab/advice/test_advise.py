@@ -30,7 +30,7 @@ from posembed.lab.advice.choose import FOUND, MOST_USED, Option
 from posembed.lab.advice.evidence import MEASURES, Measured, Study, published_studies
 from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.guides import guides_say
-from posembed.lab.advice.longer import FAR, FINDINGS, Finding, cheapest
+from posembed.lab.advice.longer import FAR, FINDINGS, OWN, Finding, cheapest
 from posembed.lab.advice.needs import Existing, Needs
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.statistics import Estimate
@@ -164,8 +164,10 @@ def test_far_tokens_are_found_by_what_is_recommended_for_them() -> None:
 
 def test_every_encoding_is_an_option_with_its_parameters() -> None:
     for needs, advice in grid():
-        names = {each.name for each in advice.options} - {"keep", "resize"}
-        assert names == set(names_of(needs.use))
+        names = {each.name for each in advice.options}
+        assert names - {"keep", "resize"} == (set(names_of(needs.use)) if advice.measure else set())
+        assert bool(advice.measure) == (advice.recommendation not in OWN)
+        assert needs.checkpoint is None or {"keep", "resize"} <= names
         for option in advice.options:
             assert option.share == needs.share(option.parameters)
     parameters = {each.name: each.parameters for each in candidates(Needs(length=512, longest=2048, width=768))}

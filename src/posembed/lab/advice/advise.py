@@ -32,9 +32,10 @@ class Advice:
     title: str
     reasons: tuple[str, ...]
     options: tuple[Option, ...]
-    """Every encoding for this kind of model, the recommended one first."""
+    """Every encoding for this kind of model, or what can be done with a checkpoint; the recommended option first."""
     measure: str
-    """What was measured: "perplexity", "accuracy in classifying texts" or "accuracy in recognizing digits"."""
+    """What was measured of encodings: "perplexity", "accuracy in classifying texts" or "accuracy in recognizing
+    digits". Empty if the options are those of a checkpoint."""
     measured_at: tuple[int, int]
     """The lengths or sizes of the options' ``trained`` and ``needed``."""
     caveats: tuple[str, ...]
@@ -47,7 +48,7 @@ class Advice:
     def sections(self) -> dict[str, list[str]]:
         """Returns the lines of text by heading, without the recommendation itself and the options."""
         found = {"Why": self.reasons, "Watch for": self.caveats, "Measured in": self.sources}
-        return {heading: list(lines) for heading, lines in found.items()}
+        return {heading: list(lines) for heading, lines in found.items() if lines}
 
     def __repr__(self) -> str:
         options = [f"{each.name}: {each.cannot or 'meets the needs'}" for each in self.options]
@@ -90,17 +91,19 @@ def recommend(needs: Needs, studies: Sequence[Study]) -> Advice:
         best = "keep" if "keep" in own else cheapest(kind, far=needs.far_in_texts)
         chosen = own.get(best) or next(iter(own.values()))
         reasons = [reason(chosen.name, needs)]
+        # An encoding that the checkpoint was not trained with is no option for it.
+        options = [each for each in options if each.name in OWN]
     else:
         chosen, reasons = evidence.best(options)
     measured = findings(kind, far=needs.far_in_texts) if own and "keep" not in own else ()
-    used = [study, *([evidence.passkey] if needs.far and evidence.passkey is not None else [])]
+    used = [] if own else [study, *([evidence.passkey] if needs.far and evidence.passkey is not None else [])]
     return Advice(
         needs=needs,
         recommendation=chosen.name,
         title=chosen.title,
         reasons=(*reasons, *evidence.departure(chosen.name)),
         options=tuple(sorted(options, key=lambda each: (each is not chosen, *evidence.order(each)))),
-        measure=study.measure.name.partition(" ")[2],
+        measure="" if own else study.measure.name.partition(" ")[2],
         measured_at=(study.train_length, evidence.length),
         caveats=tuple(caveats(chosen, evidence)),
         sources=(*map(str, measured), *(f"{each.title} ({each.source})" for each in used)),

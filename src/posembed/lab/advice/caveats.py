@@ -15,13 +15,11 @@ MATTERS_MORE = "within the training length, data and tuning matter more than thi
 
 
 def caveats(chosen: Option, evidence: Evidence) -> list[str]:
-    """Returns sentences without a capital and a full stop; the last is always the same."""
-    own = chosen.name in OWN
-    notes = [
-        *of_table(chosen, evidence),
-        *([] if own else [*of_encoding(chosen, evidence), *of_study(chosen, evidence)]),
-    ]
-    return [*notes, MATTERS_MORE]
+    """Returns sentences without a capital and a full stop."""
+    notes = of_table(chosen, evidence)
+    if chosen.name in OWN:
+        return notes
+    return [*notes, *of_encoding(chosen, evidence), *of_study(chosen, evidence), MATTERS_MORE]
 
 
 def of_table(chosen: Option, evidence: Evidence) -> list[str]:
