@@ -14,6 +14,7 @@ from posembed.checkpoints.found import Size
 from posembed.checkpoints.own_modules import is_of_transformers, plan_own
 from posembed.checkpoints.rebuild import build_on_meta, config_object, is_built_by_timm
 from posembed.errors import ArgumentError, CheckpointError
+from posembed.tables.families import FieldPath
 from posembed.tables.layout import TableLayout
 
 DISTRIBUTED = re.compile(r"torch\.(nn\.parallel\.distributed|distributed\.(fsdp|tensor))\b")
@@ -131,15 +132,25 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
     config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
     edit = resize_rebuilt_(model, config, **arguments)
     for field, value in edit.fields.items():
-        section = model.config  # a section may not belong to any module
-        for name in field.path[:-1]:
-            section = getattr(section, name)
-        setattr(section, field.path[-1], value)
+        set_in(model.config, field.path, value)  # a section may not belong to any module
     generation = getattr(model, "generation_config", None)
     writes = edit.target.is_text and "decoder" in edit.sides
     if writes and generation is not None and generation.max_length == edit.target.length[0]:
         generation.max_length = edit.target.length[1]
     return edit
+
+
+def set_in(section: Any, path: FieldPath, value: Any) -> None:
+    """Sets a field of a config object or of a dict in it; a missing dict is made."""
+    name, *inner = path
+    held = section.get(name) if isinstance(section, dict) else getattr(section, name, None)
+    if inner:
+        value, changed = {} if held is None else held, value
+        set_in(value, tuple(inner), changed)
+    if isinstance(section, dict):
+        section[name] = value
+    elif value is not held:
+        setattr(section, name, value)
 
 
 def resize_timm_(model: Any, **arguments: Any) -> Edit:

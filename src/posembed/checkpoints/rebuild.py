@@ -57,10 +57,10 @@ def config_object(config: Mapping[str, Any]) -> Any:
     It cannot be used if it is not installed or does not support the model type. Code that comes with a model is never
     run. Raises CheckpointError for values that transformers rejects.
     """
+    from posembed.checkpoints.timm_models import timm_config, with_image_sizes
+
     model_type = config.get("model_type")
     if isinstance(config.get("architecture"), str) and model_type is None:
-        from posembed.checkpoints.timm_models import timm_config
-
         refuse_depth(config)
         return timm_config(config)
     if not isinstance(model_type, str):
@@ -74,9 +74,10 @@ def config_object(config: Mapping[str, Any]) -> Any:
     refuse_depth(config)
     try:
         with quiet():
-            return CONFIG_MAPPING[model_type].from_dict(with_floats(config))
+            known = CONFIG_MAPPING[model_type].from_dict(with_floats(config))
     except Exception as error:  # each family raises its own errors
         raise CheckpointError(f"config.json: transformers rejects it for {model_type} ({last_line(error)})") from error
+    return with_image_sizes(known)
 
 
 def refuse_depth(config: Mapping[str, Any]) -> None:

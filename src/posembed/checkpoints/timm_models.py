@@ -187,6 +187,28 @@ def timm_config(config: Mapping[str, Any]) -> TimmConfig | None:
     return TimmConfig(architecture, args if isinstance(args, Mapping) else {}, trained)
 
 
+def with_image_sizes(config: Any) -> Any:
+    """Gives the parts of a transformers config that timm builds the image size that timm takes by default, where they
+    state none, so that it can be changed."""
+    for part in configs_in(config):
+        args = getattr(part, "model_args", None) or {}
+        if getattr(part, "model_type", None) != "timm_wrapper" or "img_size" in args:
+            continue
+        inner = timm_config({"architecture": part.architecture, "model_args": args, "pretrained_cfg": {}})
+        with suppress(CheckpointError):
+            if inner is not None and "img_size" in inner.sizes:
+                part.model_args = {**args, "img_size": inner.sizes["img_size"]}
+    return config
+
+
+def configs_in(config: Any) -> Iterator[Any]:
+    """Yields a transformers config and those of its parts."""
+    yield config
+    for value in vars(config).values():
+        if hasattr(value, "model_type"):
+            yield from configs_in(value)
+
+
 def found_sizes(config: TimmConfig, model: nn.Module) -> Iterator[tuple[str, Any]]:
     """Yields the sizes that a model takes as arguments, with the values that it has without them."""
     shapes = shapes_of(model)
