@@ -43,6 +43,18 @@ def evaluation(measure: str = "recall at 1") -> Evaluation:
     return Evaluation("sentences", (measure,), (64, 128), len(HITS), rows, ("<b>a note</b>",))
 
 
+def test_a_notebook_shows_a_line_per_row() -> None:
+    lines = repr(evaluation()).splitlines()
+    assert lines[0] == f"recall at 1 of {len(HITS)} texts, by length"
+    found = evaluation().rows[1].estimate("recall at 1", 128)
+    assert found is not None
+    assert found.low is not None
+    shown = f"{found.value:.3f} ±{found.value - found.low:.3f}"
+    assert [line.split("  ")[1] for line in lines[1:]] == [row.name for row in evaluation().rows]
+    assert lines[2] == f"  tile  64: {shown}, 128: {shown}"
+    assert lines[1].endswith("128: none")
+
+
 def test_the_answer_names_the_best_and_what_is_significant() -> None:
     text = " ".join(answer(evaluation()))
     assert text.startswith(

@@ -111,6 +111,8 @@ def test_what_is_written(finished: Finished, data: Path) -> None:
     with pytest.raises(CheckpointError, match="not an unchanged earlier resize"):
         posembed.resize_checkpoint(data / "model", folder / "out", length=96, overwrite=True)
     assert (tuned.steps, tuned.out) == (5, Path("out"))
+    assert repr(tuned).startswith(f"out, fine-tuned in 5 steps; recommended: {tuned.recommended.name}\n")
+    assert repr(tuned).endswith(repr(tuned.evaluation))
 
 
 def test_the_baselines(finished: Finished) -> None:

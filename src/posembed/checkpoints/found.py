@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Any
@@ -18,6 +18,8 @@ from posembed.tables.layout import IMAGE_AXES, TableLayout
 Config = Mapping[str, Any]  # the content of config.json
 Tensors = Mapping[str, AnyTensor]  # the tensors of a model by key, in files or in memory
 Size = tuple[int, int]  # (height, width), in pixels or patches
+IMAGE_TOKENS = ("image_seq_length", "image_seq_len", "num_image_tokens")  # fields: the tokens of a text for an image
+TILED = "image_grid_pinpoints"
 PIXELS = re.compile(r"(^|_)(image|img|input)_size$")  # fields that count pixels, of which each may be a cell
 
 
@@ -35,6 +37,18 @@ def section(config: Config, path: FieldPath) -> Config:
         inner = config.get(name)
         config = inner if isinstance(inner, Mapping) else {}
     return config
+
+
+def tiled_sizes(config: Config, old: Size, new: Size, above: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
+    """Yields the fields with the sizes (height, width) that large images are brought to before they are cut into tiles
+    (LLaVA-NeXT), each with its value for tiles of another size. Sizes that are no multiples of a tile stay."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from tiled_sizes(value, old, new, (*above, name))
+        elif name == TILED and isinstance(value, list | tuple):
+            sizes = [pair(each) for each in value]
+            if all(each is not None and each[0] % old[0] == each[1] % old[1] == 0 for each in sizes):
+                yield (*above, name), [[size[at] // old[at] * new[at] for at in (0, 1)] for size in sizes if size]
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Learned:
     bias_by_distance: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TableReport:
     """A report on one table: what it is, its share of the model, what it learned, and what is wrong with it.
 
@@ -106,13 +106,22 @@ class TableReport:
             "buckets": [asdict(bucket) for bucket in self.buckets],
         }
 
+    def __repr__(self) -> str:
+        table = self.table
+        kind = table.kind if isinstance(table, PositionTable) else "not understood"
+        lines = [
+            f"  {table.key}: {' x '.join(map(str, table.shape))}, {kind}",
+            *(f"    ! {each}" for each in self.findings),
+        ]
+        return "\n".join([*lines, f"    ? {table.doubt}"] if table.doubt and not table.fixed else lines)
+
 
 SENTENCES, CAUSAL, MASKED = "sentence encoders", "causal language models", "masked language models"
 HEADS = {"ForMaskedLM": MASKED, "ForCausalLM": CAUSAL, "LMHeadModel": CAUSAL}
 """The kind of model by how the name of its class ends in config.json."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CheckpointReport:
     """The position tables of a checkpoint.
 
@@ -130,6 +139,11 @@ class CheckpointReport:
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
         return {**vars(self), "tables": [table.to_dict() for table in self.tables]}
+
+    def __repr__(self) -> str:
+        kind = f", {self.model_type}" if self.model_type else ""
+        none = f"\nno position table was found: {self.why_none}" if not self.tables else ""
+        return "\n".join([f"{self.source}{kind}: {self.parameters:,} parameters{none}", *map(repr, self.tables)])
 
 
 def inspect_checkpoint(source: str | Path) -> CheckpointReport:

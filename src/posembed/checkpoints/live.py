@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.edit import Edit, plan_edit
-from posembed.checkpoints.found import Size
+from posembed.checkpoints.found import Size, tiled_sizes
 from posembed.checkpoints.own_modules import is_of_transformers, plan_own
 from posembed.checkpoints.rebuild import build_on_meta, config_object, is_built_by_timm
+from posembed.checkpoints.settings import ImageTokens
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.families import FieldPath
 from posembed.tables.layout import TableLayout
@@ -133,6 +134,12 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
     edit = resize_rebuilt_(model, config, **arguments)
     for field, value in edit.fields.items():
         set_in(model.config, field.path, value)  # a section may not belong to any module
+    if edit.target.image_size is not None:
+        tokens = ImageTokens((config, edit.config or config), edit.target.image_size, edit.target.length)
+        for path, sizes in tiled_sizes(config, *edit.target.image_size):
+            set_in(model.config, path, sizes)
+        for setting in tokens.of_config(config):
+            set_in(model.config, setting.path, setting.after)
     generation = getattr(model, "generation_config", None)
     writes = edit.target.is_text and "decoder" in edit.sides
     if writes and generation is not None and generation.max_length == edit.target.length[0]:

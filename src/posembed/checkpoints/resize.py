@@ -31,7 +31,7 @@ MODEL_CARD = "README.md"
 NOT_TRAINED = "New rows are computed, not trained: evaluate the model at the new length before you rely on it."
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Resize:
     """The changes of a resize, written or planned.
 
@@ -43,6 +43,12 @@ class Resize:
     settings: tuple[Setting, ...]
     left_out: tuple[str, ...]
     record: dict[str, Any]
+
+    def __repr__(self) -> str:
+        """Returns a line per change, so that the text can be searched."""
+        left_out = (f"{name}: left out, because it may hold the old table" for name in self.left_out)
+        changes = (*self.edit.tables, *self.edit.others, *self.settings)
+        return "\n".join([*map(repr, changes), *self.edit.remarks, *left_out])
 
 
 def resize_checkpoint(

@@ -6,13 +6,14 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.edit import Edit
-from posembed.checkpoints.found import Config, Size, pair, section
+from posembed.checkpoints.found import IMAGE_TOKENS, TILED, Config, Size, pair, section, tiled_sizes
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded
@@ -27,16 +28,16 @@ SENTENCE_SETTINGS = tuple(
 TOKENIZER = "tokenizer.json"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
-IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size")
+IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size", "img_size")
+TILE = "max_image_size"  # of an image that is cut into tiles (Idefics3), whose own size stays
 # The names of the numbers in a size setting, and functions that compute them from an image's (height, width).
 SIDES: Mapping[str, Callable[[Size], int]] = {
     "height": itemgetter(0), "max_height": itemgetter(0), "width": itemgetter(1), "max_width": itemgetter(1),
     "shortest_edge": min, "longest_edge": max,
 }  # fmt: skip
-IMAGE_TOKENS = ("image_seq_length", "num_image_tokens")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Setting:
     """A change to one value in a JSON file. path: the names that lead to the value."""
 
@@ -45,17 +46,23 @@ class Setting:
     before: Any
     after: Any
 
+    def __repr__(self) -> str:
+        before = "none" if self.before is None else self.before
+        return f"{self.file}: {'.'.join(self.path)}: {before} -> {self.after}"
+
 
 def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     target = edit.target
-    settings = list(config_settings(checkpoint, target, edit.config or {}))
+    configs = (checkpoint.config or {}, edit.config or {})
+    tokens = None if target.image_size is None else ImageTokens(configs, target.image_size, target.length)
+    settings = list(config_settings(checkpoint, target, edit.config or {}, tokens))
     settings += [
         Setting(checkpoint.config_name, field.path, field.value, value)
         for field, value in edit.fields.items()
         if checkpoint.config is not None and field != target.field
     ]
-    if target.image_size is not None:
-        settings += image_settings(checkpoint, *target.image_size, target.length)
+    if tokens is not None:
+        settings += image_settings(checkpoint, tokens)
     elif not target.is_text:
         settings += (*audio_settings(checkpoint, *target.length), *same_settings(checkpoint, target))
     else:
@@ -66,7 +73,9 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     return tuple(setting for setting in settings if setting.before != setting.after)
 
 
-def config_settings(checkpoint: Checkpoint, target: Target, new: Config) -> Iterator[Setting]:
+def config_settings(
+    checkpoint: Checkpoint, target: Target, new: Config, tokens: ImageTokens | None
+) -> Iterator[Setting]:
     """Yields the config field of the tables, and fields that repeat it, such as GPT-2's n_ctx and timm's input_size."""
     config, field = checkpoint.config, target.field
     if config is None or field is None:
@@ -75,7 +84,7 @@ def config_settings(checkpoint: Checkpoint, target: Target, new: Config) -> Iter
     yield Setting(name, path, *(section(each, path[:-1]).get(path[-1]) for each in (config, new)))
     if config.get("n_ctx") == field.value and path == ("n_positions",):
         yield Setting(name, ("n_ctx",), config["n_ctx"], target.value)
-    if target.image_size is None:
+    if target.image_size is None or tokens is None:
         return
     trained = section(config, ("pretrained_cfg",)).get("input_size")
     if isinstance(trained, list) and len(trained) == 3:
@@ -83,8 +92,9 @@ def config_settings(checkpoint: Checkpoint, target: Target, new: Config) -> Iter
     prepared = section(config, ("preprocess_cfg",)).get("size")
     if (sides := sides_of(prepared)) and sides == sides_of(prepared, of=target.image_size[0]):
         yield Setting(name, ("preprocess_cfg", "size"), prepared, scaled(prepared, *target.image_size))
-    for above in ((), ("text_config",), ("vision_config",)):
-        yield from image_tokens(name, above, section(config, above), target.length)
+    for path, sizes in tiled_sizes(new, target.image_size[1], target.image_size[1]):
+        yield Setting(name, path, section(config, path[:-1]).get(path[-1]), sizes)
+    yield from tokens.of_config(config, name)
 
 
 def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
@@ -134,15 +144,20 @@ def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setti
             yield Setting(name, (*above, field), size, size * new // old)
 
 
-def image_settings(checkpoint: Checkpoint, old: Size, new: Size, cells: tuple[int, int]) -> Iterator[Setting]:
-    """Yields the sizes that images are scaled to. cells: the numbers of patches before and after."""
+def image_settings(checkpoint: Checkpoint, tokens: ImageTokens) -> Iterator[Setting]:
+    """Yields the sizes that images are scaled to, and the numbers of their tokens."""
+    old, new = tokens.sizes
     for name, above, part in processor_sections(checkpoint, "image_processor"):
+        if sides_of(tile := part.get(TILE)) == sides_of(tile, of=old) != {}:
+            yield Setting(name, (*above, TILE), tile, scaled(tile, old, new))
+        for path, tiled in tiled_sizes({TILED: part.get(TILED)}, old, new):
+            yield Setting(name, (*above, *path), part[TILED], tiled)
         sizes = {field: part[field] for field in IMAGE_SIZES if sides_of(part.get(field))}
         if any(sides_of(size) == sides_of(size, of=old) for size in sizes.values()):
             for field, size in sizes.items():
                 after = scaled(size, old, new, covers=field == "size" and "crop_size" in sizes)
                 yield Setting(name, (*above, field), size, after)
-        yield from image_tokens(name, above, part, cells)
+        yield from tokens.settings(name, above, part)
 
 
 def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str, FieldPath, Config]]:
@@ -152,10 +167,33 @@ def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str
         yield name, (inner,), section(settings, (inner,))
 
 
-def image_tokens(name: str, above: FieldPath, part: Config, cells: tuple[int, int]) -> Iterator[Setting]:
-    for field in IMAGE_TOKENS:
-        if part.get(field) == cells[0]:
-            yield Setting(name, (*above, field), *cells)
+class ImageTokens:
+    """The number of tokens of a text that stand for an image, before and after a resize.
+
+    configs: the contents of config.json. sizes: the (height, width) of images. cells: the numbers of their patches.
+    """
+
+    def __init__(self, configs: tuple[Config, Config], sizes: tuple[Size, Size], cells: tuple[int, int]) -> None:
+        self.configs, self.sizes, self.cells = configs, sizes, cells
+
+    @cached_property
+    def found(self) -> list[int | None]:
+        from posembed.checkpoints.trials.features import tokens_of_images
+
+        return tokens_of_images(self.configs, self.sizes)
+
+    def of_config(self, config: Config, name: str = "config.json") -> Iterator[Setting]:
+        for above in ((), ("text_config",), ("vision_config",)):
+            yield from self.settings(name, above, section(config, above))
+
+    def settings(self, name: str, above: FieldPath, part: Config) -> Iterator[Setting]:
+        """Yields the fields that state the number, where it follows the size of an image."""
+        for field in IMAGE_TOKENS:
+            value = part.get(field)
+            if value == self.cells[0]:
+                yield Setting(name, (*above, field), *self.cells)
+            elif type(value) is int and self.found[0] == value and self.found[1] is not None:
+                yield Setting(name, (*above, field), *self.found)
 
 
 def sides_of(size: Any, of: Size | None = None) -> dict[str, int]:
@@ -198,22 +236,28 @@ def with_settings(settings: dict[str, Any], changes: list[Setting]) -> dict[str,
     return changed
 
 
-def limits_of(source: str | Path) -> tuple[int | None, int | None]:
-    """Returns ``trained_positions`` and ``most_fed`` of a checkpoint."""
+def limits_of(source: str | Path, key: str) -> tuple[int | None, int | None]:
+    """Returns ``trained_positions`` of the table with this key, and ``most_fed`` of its checkpoint."""
     checkpoint = open_checkpoint(source)
-    return trained_positions(checkpoint), most_fed(checkpoint)
+    return trained_positions(checkpoint, key), most_fed(checkpoint)
 
 
-def trained_positions(checkpoint: Checkpoint) -> int | None:
-    """Returns the number of positions before the resizes in posembed.json, if no fine-tuning is recorded since. None if
-    nothing is known of a resize."""
+def trained_positions(checkpoint: Checkpoint, key: str) -> int | None:
+    """Returns the number of positions that a table kept through its resizes in posembed.json, if no fine-tuning is
+    recorded since: the smallest of its lengths. None if nothing is known of a resize."""
     resizes, tunings = (
         recorded(checkpoint.root, name) if checkpoint.folder is not None else [] for name in ("resizes", "tunings")
     )
     tuned = max(map(time_of, tunings), default=-math.inf)
-    since = [resize for resize in resizes if time_of(resize) > tuned]
-    before = since[0].get("from") if since else None
-    return before if type(before) is int else None
+    since = [resize for resize in resizes if time_of(resize) > tuned and key in keys_of(resize)]
+    lengths = [length for resize in since for name in ("from", "to") if type(length := resize.get(name)) is int]
+    return min(lengths, default=None)
+
+
+def keys_of(resize: Mapping[str, Any]) -> list[Any]:
+    """Returns the keys of the tensors that a resize changed, by its entry in posembed.json."""
+    tensors = resize.get("tensors")
+    return [each.get("key") for each in tensors if isinstance(each, dict)] if isinstance(tensors, list) else []
 
 
 def time_of(entry: Mapping[str, Any]) -> float:

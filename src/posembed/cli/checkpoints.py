@@ -15,10 +15,8 @@ from posembed.lab.runs.spec import as_type
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from torch import Tensor
 
     from posembed.checkpoints.inspect import CheckpointReport
-    from posembed.checkpoints.resize import Resize
     from posembed.evaluation.plan import Plan
     from posembed.evaluation.results import Evaluation
 
@@ -290,7 +288,7 @@ def resize(
     )
     left = leftovers(out)
     if not as_json:
-        print_resize(resized)
+        print(resized)
         print("nothing was written (--dry-run)" if dry_run else f"written: {out}")
         if method is None and any(change.how == DEFAULT_TEXT_METHOD for change in resized.edit.tables):
             print(f"{DEFAULT_TEXT_METHOD} is the default: {WHY_TEXT_METHOD}")
@@ -311,25 +309,3 @@ def resize(
     elif evaluation is not None:
         print()
         print_evaluation(evaluation)
-
-
-def print_resize(resized: Resize) -> None:
-    """Prints one line per change, so that the output can be searched."""
-    for change in resized.edit.tables:
-        size = f"{shape(change.before)} -> {shape(change.after)}"
-        print(f"{change.key}: {size}, {change.how}; {'leading ' * change.leading}rows unchanged: {change.kept}")
-    for other in resized.edit.others:
-        print(f"{other.key}: {shape(other.before)} -> {shape(other.after)}, {other.how}")
-    for setting in resized.settings:
-        before = "none" if setting.before is None else setting.before
-        print(f"{setting.file}: {'.'.join(setting.path)}: {before} -> {setting.after}")
-    if resized.edit.target.note:
-        print(resized.edit.target.note)
-    for check in resized.edit.checks:
-        print(check)
-    for name in resized.left_out:
-        print(f"{name}: left out, because it may hold the old table")
-
-
-def shape(tensor: Tensor | None) -> str:
-    return "none" if tensor is None else " x ".join(map(str, tensor.shape))

@@ -59,7 +59,7 @@ class Row:
         return bool(self.baseline) or self.length is None or length <= self.length
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """The rows of all checkpoints and baselines.
 
@@ -102,6 +102,20 @@ class Evaluation:
         ]
         plain = {name: value for name, value in vars(self).items() if name not in ("unit", "texts")}
         return {**plain, UNITS[self.unit]: self.texts, "reference": self.reference.name, "rows": rows}
+
+    def __repr__(self) -> str:
+        """Returns the first measure of each row at each length, with half of the 95% interval."""
+        measure = self.measures[0]
+
+        def cell(row: Row, length: int) -> str:
+            found = row.estimate(measure, length)
+            if found is None:
+                return f"{length:,}: none"
+            spread = "" if found.low is None or found.high is None else f" ±{(found.high - found.low) / 2:.3f}"
+            return f"{length:,}: {found.value:.3f}{spread}"
+
+        rows = (f"  {row.name}  {', '.join(cell(row, length) for length in self.lengths)}" for row in self.rows)
+        return "\n".join([f"{measure} of {self.texts:,} {UNITS[self.unit]}, by length", *rows])
 
     def value(self, row: Row, measure: str, length: int) -> dict[str, Any] | None:
         def ends(found: Estimate) -> dict[str, float | None]:

@@ -19,7 +19,7 @@ ENOUGH_SEEDS = 3
 """With fewer seeds, an interval over them is too wide to decide anything."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Tuned:
     """A finished fine-tuning.
 
@@ -41,6 +41,11 @@ class Tuned:
     chunked: str = ""
     old_length: int = 0
     moved: tuple[Mapping[int, float], ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.out}, fine-tuned in {self.steps:,} steps; recommended: {self.recommended.name}\n{self.evaluation}"
+        )
 
     @property
     def measure(self) -> str:

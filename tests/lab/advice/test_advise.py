@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
@@ -314,24 +315,46 @@ def test_odd_names_of_classes(tmp_path: Path, given: dict[str, Any], kind: str) 
     ("record", "expected"),
     [
         ({}, None),
-        ({"resizes": [(512, 1)]}, 512),
-        ({"resizes": [(512, 1), (1024, 2)]}, 512),
-        ({"resizes": [(512, 1)], "tunings": [1]}, None),
-        ({"resizes": [(512, 1), (2048, 3)], "tunings": [2]}, 2048),
-        ({"resizes": [(512, 1), (1024, 3), (2048, 4)], "tunings": [2]}, 1024),
+        ({"resizes": [(512, 1024, 1)]}, 512),
+        ({"resizes": [(512, 1024, 1), (1024, 2048, 2)]}, 512),
+        ({"resizes": [(512, 128, 1), (128, 512, 2)]}, 128),
+        ({"resizes": [(512, 1024, 1)], "tunings": [1]}, None),
+        ({"resizes": [(512, 2048, 1), (2048, 4096, 3)], "tunings": [2]}, 2048),
+        ({"resizes": [(512, 1024, 1), (1024, 2048, 3), (2048, 4096, 4)], "tunings": [2]}, 1024),
         ({"resizes": 5, "tunings": "many"}, None),
-        ({"resizes": [(512, "yesterday")]}, 512),
+        ({"resizes": [("512", None, 1)]}, None),
+        ({"resizes": [(512, 1024, "yesterday")]}, 512),
     ],
 )
 def test_the_positions_that_were_trained(tmp_path: Path, record: dict[str, Any], expected: int | None) -> None:
     written = dict(record)
     if isinstance(record.get("resizes"), list):
-        written["resizes"] = [{"from": before, "time": time} for before, time in record["resizes"]]
+        written["resizes"] = [
+            {"from": before, "to": after, "time": time, "tensors": [{"key": "rows"}, 5]}
+            for before, after, time in record["resizes"]
+        ]
+        written["resizes"] += [{"from": 4, "to": 8, "time": 9, "tensors": each} for each in (5, [{"key": "other"}])]
         written["tunings"] = [{"time": time} for time in record.get("tunings", [])]
     save_file({"weight": torch.zeros(2, 2)}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "posembed.json").write_text(json.dumps(written))
-    assert limits_of(tmp_path)[0] == expected
+    assert limits_of(tmp_path, "rows")[0] == expected
+
+
+def test_the_resize_of_another_table_is_not_that_of_the_text(tmp_path: Path) -> None:
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    text = {**small, "vocab_size": 99, "eos_token_id": 2, "bos_token_id": 1, "max_position_embeddings": 20}
+    model = transformers.CLIPModel(
+        transformers.CLIPConfig(text_config=text, vision_config={**small, "image_size": 64, "patch_size": 16})
+    )
+    saved(model, tmp_path / "clip")
+    resize_checkpoint(tmp_path / "clip", tmp_path / "large", image_size=96)
+    resize_checkpoint(tmp_path / "large", tmp_path / "long", length=30)
+    for name, length, trained in (("large", 20, None), ("long", 30, 20)):
+        needs = needs_of(length=length, checkpoint=tmp_path / name)
+        assert needs.checkpoint is not None
+        assert (needs.checkpoint.length, needs.checkpoint.trained) == (length, trained)
+    assert needs_of(grid=(6, 6), checkpoint=tmp_path / "long").checkpoint.trained == 16  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("found", [FAR, *(each for of_kind in FINDINGS.values() for each in of_kind)], ids=str)

@@ -30,10 +30,12 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
         return []
     notes = [f"the checkpoint's table: {finding}" for finding in held.findings]
     if chosen.name == "keep" and needs.untrained:
-        notes.append(
-            f"a resize added its positions after the first {held.trained:,}, and no fine-tuning is recorded since: "
-            "measure it with posembed evaluate, or fine-tune the original with posembed tune"
-        )
+        resized = f"a resize added its positions after the first {held.trained:,}"
+        remedy = "measure it with posembed evaluate, or fine-tune the original with posembed tune"
+        if held.grid is not None:
+            resized = f"a resize interpolated its table, which once had {held.trained:,} cells"
+            remedy = "fine-tune it at this size"
+        notes.append(f"{resized}, and no fine-tuning is recorded since: {remedy}")
     if chosen.name == "keep" and held.fed is not None and (needs.longest or math.inf) > held.fed:
         notes.append(f"sentence-transformers feeds it at most {held.fed:,} tokens (max_seq_length) and drops the rest")
     if chosen.name == "resize":

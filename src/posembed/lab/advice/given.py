@@ -78,9 +78,8 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
     if not fitting:
         return Existing(None, source=str(checkpoint))
     found, findings = min(fitting, key=lambda each: each[0].length)
-    return Existing(
-        found.length, found.layout.grid, found.width, str(checkpoint), findings, report.kind, *limits_of(checkpoint)
-    )
+    limits = limits_of(checkpoint, found.key)
+    return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings, report.kind, *limits)
 
 
 def _length(value: Any) -> int | None:
