@@ -27,5 +27,5 @@ def test_a_resize_is_a_line_per_change(tmp_path: Path) -> None:
     table = f"{before} x {GPT['n_embd']} -> {after} x {GPT['n_embd']}"
     assert any(line.startswith("wpe.weight: " + table) for line in repr(resized).splitlines())
     assert f"config.json: n_positions: {before} -> {after}" in repr(resized).splitlines()
-    edit = posembed.resize_model_(torch.nn.ModuleDict({"positions": torch.nn.Embedding(8, 4)}), length=16)
-    assert repr(edit) == "positions.weight: 8 x 4 -> 16 x 4, tile; leading rows unchanged: 8"
+    edit = posembed.resize_model_(torch.nn.ModuleDict({"position_embeddings": torch.nn.Embedding(8, 4)}), length=16)
+    assert repr(edit) == "position_embeddings.weight: 8 x 4 -> 16 x 4, tile; leading rows unchanged: 8"
