@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posembed.tuning.apart import CANDIDATES, COPY, RUN, Candidates, NearCopies, runs, set_apart
+from posembed.tuning.apart import CANDIDATES, COPY, MOST, RUN, Candidates, NearCopies, runs, set_apart
 
-texts = st.lists(st.lists(st.integers(0, 2), max_size=40).map(tuple), min_size=1, max_size=8)
+texts = st.lists(st.text("aBb \u00e4\U0001f600\ud800", max_size=3 * RUN), min_size=1, max_size=6)
 
 
-def copies_by_definition(one: Sequence[int], other: Sequence[int]) -> bool:
-    sides = [{tuple(text[at : at + RUN]) for at in range(len(text) - RUN + 1)} for text in (one, other)]
+def runs_by_definition(text: str) -> set[str]:
+    plain = "".join(text.casefold().split())
+    return {plain[at : at + RUN] for at in range(len(plain) - RUN + 1)}
+
+
+def copies_by_definition(one: str, other: str) -> bool:
+    sides = [runs_by_definition(text) for text in (one, other)]
     common = len(sides[0] & sides[1])
     return common > 0 and common >= COPY * min(map(len, sides))
 
 
 @given(texts)
-def test_near_copies_share_a_quarter_of_the_runs_of_the_shorter_text(found: list[tuple[int, ...]]) -> None:
-    ids = [torch.tensor(text, dtype=torch.long) for text in found]
-    near_copies, candidates = NearCopies(ids), Candidates([runs(each) for each in ids])
+def test_near_copies_share_a_quarter_of_the_runs_of_the_shorter_text(found: list[str]) -> None:
+    found += [text + found[0] for text in found]
+    near_copies, candidates = NearCopies(found), Candidates([runs(each) for each in found])
     for at, text in enumerate(found):
         expected = [copies_by_definition(text, other) for other in found]
         assert near_copies(at).tolist() == expected
-        assert candidates.copied_by(runs(ids[at])).tolist() == expected
+        assert candidates.copied_by(runs(text)).tolist() == expected
+        held = runs_by_definition(text)
+        most = any(len(held & runs_by_definition(other)) > MOST * len(held) for other in found[:2])
+        assert Candidates([runs(each) for each in found[:2]]).make_up(runs(text)) == most
 
 
 def test_more_texts_than_are_compared_at_once() -> None:
     draw = random.Random(0)
-    found = [torch.tensor(draw.choices(range(1000), k=30)) for _ in range(CANDIDATES + 5)]
+    found = ["".join(draw.choices("abcdefgh", k=90)) for _ in range(CANDIDATES + 5)]
     found += [each[3:] for each in found]
     near_copies = NearCopies(found)
     for at in (0, CANDIDATES - 1, CANDIDATES, CANDIDATES + 4, len(found) - 1, 1):

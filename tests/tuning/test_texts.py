@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from evaluated_models import WORDS, save_tokenizer
 from posembed import DataError
@@ -22,6 +23,13 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("tokenizer")
     save_tokenizer(folder, specials=True)
     return AutoTokenizer.from_pretrained(folder)
+
+
+def byte_level_tokenizer() -> Any:
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    built = Tokenizer(models.BPE({letter: number for number, letter in enumerate(sorted(alphabet))}, []))
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return PreTrainedTokenizerFast(tokenizer_object=built)
 
 
 def documents(number: int, words: int) -> list[str]:
@@ -67,24 +75,53 @@ def changed(text: str, seed: int) -> str:
     "copied",
     [
         changed,
+        lambda text, seed: text.replace(" ", "  "),
+        lambda text, seed: f"{text.upper()} the end",
         lambda text, seed: f"{documents(1, 9)[0]} {text}",
         lambda text, seed: " ".join(text.split()[:60]),
         lambda text, seed: f"{text} {' '.join(random.Random(seed).choices(WORDS, k=200))}",
     ],
-    ids=["changed words", "a new start", "a part", "a longer text"],
+    ids=["changed words", "double spaces", "capitals", "a new start", "a part", "a longer text"],
 )
 def test_near_copies_of_held_out_documents_are_left_out(tokenizer: Any, copied: Callable[[str, int], str]) -> None:
     originals, others = documents(10, 100), documents(30, 100)
     copies = {copied(text, number): text for number, text in enumerate(originals)}
+    every = [*originals, *copies, *others]
+    different = len({tuple(tokenizer(text)["input_ids"]) for text in every})
     for seed in range(5):
-        texts = split_documents([*originals, *copies, *others], tokenizer, **{**HOW, "seed": seed})
+        texts = split_documents(every, tokenizer, **{**HOW, "seed": seed})
         training, held_out = ({copies.get(text, text) for text in part} for part in parts(texts))
         assert not training & held_out
         assert len(held_out) == len(texts.held_out) >= HOW["fewest"]
-        assert len(texts.held_out) + texts.alike >= 10
-        assert len(texts.training) + len(texts.held_out) + texts.alike == 50
+        assert len(texts.held_out) + texts.alike >= round(0.2 * different)
+        assert len(texts.training) + len(texts.held_out) + texts.alike == different
         (note,) = texts.notes or ("0.",)
         assert f"{texts.alike}." in note
+
+
+@pytest.mark.parametrize("spaces", ["  ", "\N{NO-BREAK SPACE}", "\n\n"])
+def test_spaces_that_are_tokens_make_no_other_document(spaces: str) -> None:
+    """With byte-level BPE, two spaces are other tokens than one."""
+    tokenizer = byte_level_tokenizer()
+    originals = documents(30, 60)
+    copies = {text.replace(" ", spaces): text for text in originals}
+    texts = split_documents([*originals, *copies], tokenizer, **HOW)
+    training, held_out = ({copies.get(text, text) for text in part} for part in parts(texts))
+    assert not training & held_out
+    assert len(held_out) >= HOW["fewest"]
+
+
+@pytest.mark.parametrize("title", ["", "A title. "])
+def test_documents_that_are_mostly_a_query_are_not_trained_on(title: str, tokenizer: Any) -> None:
+    long = documents(20, 100)
+    queries = [*long[:4], " ".join(long[5].split()[:20])]
+    texts = split_documents(
+        [f"{title}{text}" for text in long], tokenizer, **{**HOW, "held_out": None}, queries=queries
+    )
+    assert {document.text.removeprefix(title) for document in texts.training} == set(long[4:])
+    assert texts.notes == (
+        (f"Documents that consist mostly of a query and are left out: {4 if title else 0}.",) if title else ()
+    )
 
 
 def test_parts_of_held_out_documents_are_not_searched(tokenizer: Any) -> None:

@@ -101,14 +101,18 @@ class Measure:
         found = estimate(values)
         return found.exp() if self.perplexity else found
 
+    @property
+    def neutral(self) -> float:
+        """The difference, or the ratio of perplexities, of two rows that do not differ."""
+        return 1.0 if self.perplexity else 0.0
+
     def verdict(self, versus: Estimate | None) -> Verdict:
         """Returns the verdict on a paired difference or ratio, or "" for None. "equal" means that no text differs."""
         if versus is None:
             return ""
-        neutral = 1.0 if self.perplexity else 0.0
-        if all(value == neutral for value in versus.values):
+        if all(value == self.neutral for value in versus.values):
             return "equal"
-        side = versus.side_of(neutral)
+        side = versus.side_of(self.neutral)
         if side not in ("below", "above"):
             return "not significant"
         return "better" if (side == "below") == self.perplexity else "worse"

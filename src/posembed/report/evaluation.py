@@ -181,8 +181,14 @@ def value(measure: Measure, mean: float) -> str:
 
 
 def difference(measure: Measure, mean: float) -> str:
-    """Formats a difference, such as "−0.064", or the ratio of two perplexities, such as "1.07"."""
-    return number(mean) if measure.perplexity else signed(mean)
+    """Formats a difference, such as "−0.064", or the ratio of two perplexities, such as "1.12" or "1.013"."""
+    return ratio(mean) if measure.perplexity else signed(mean)
+
+
+def ratio(value: float) -> str:
+    """Formats a ratio with more digits near 1, so that it can be told from 1."""
+    distance = abs(value - 1)
+    return number(value) if not distance < 0.1 else f"{value:.3f}" if distance >= 0.002 else f"{value:.5f}"
 
 
 def half_width(measure: Measure, found: Estimate) -> str:
@@ -190,7 +196,7 @@ def half_width(measure: Measure, found: Estimate) -> str:
     if found.low is None or found.high is None or found.low == found.high:
         return ""
     half = (found.high - found.low) / 2
-    return "±" + (f"{half:.2f}" if measure.perplexity else f"{half:.3f}").removeprefix("0")
+    return "±" + (f"{half:.2f}" if measure.perplexity and half >= 0.1 else f"{half:.3f}").removeprefix("0")
 
 
 def span(measure: Measure, found: Estimate) -> str:
@@ -252,8 +258,10 @@ def differences(evaluation: Evaluation) -> Picture:
         for row, found in known
     ]
     sized = f"{length:,} {size_unit(evaluation)}"
-    what = f"{measure.name} at {sized}, minus that of “{reference.name}”"
-    figure = dots_figure(rows, title=what, below="difference", marked=0.0)
+    how = "divided by" if measure.perplexity else "minus"
+    what = f"{measure.name} at {sized}, {how} that of “{reference.name}”"
+    below = "ratio" if measure.perplexity else "difference"
+    figure = dots_figure(rows, title=what, below=below, marked=measure.neutral)
     figure.axes[0].xaxis.set_major_locator(MaxNLocator(3))
     return picture(
         figure,

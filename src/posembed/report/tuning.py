@@ -83,11 +83,13 @@ def how(tuned: Tuned) -> list[str]:
     windows, size, pieces = f"windows of {tuned.length:,} tokens", "length", "windows in pieces"
     if tuned.evaluation.kind == "images":
         windows, size, pieces = f"images of {tuned.length:,} x {tuned.length:,} pixels", "size", "images in tiles"
+    old = (
+        f" The fine-tuning at the old {size} read the same {pieces}, in as many steps." if "old" in tuned.names else ""
+    )
     return [
         *kept(tuned),
         *([f"New rows started by {settings.method}."] if settings.method is not None else []),
-        f"Trained: {TRAINED[settings.train]}; {tuned.steps:,} steps of {settings.batch} {windows}. The fine-tuning at "
-        f"the old {size} read the same {pieces}, in as many steps.{seeds}",
+        f"Trained: {TRAINED[settings.train]}; {tuned.steps:,} steps of {settings.batch} {windows}.{old}{seeds}",
         rule(tuned),
     ]
 

@@ -8,12 +8,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-RUN = 8
+RUN = 24
 COPY = 0.25
-"""Two texts are near copies if the shorter one has this share of its runs of ``RUN`` tokens in common with the other.
-Articles of WikiText-2 share at most .06 of them. Source files of Python's standard library that were written from one
-another (ntpath.py and posixpath.py; wave.py and aifc.py) share .36 to .47. A text in which one token of ten was changed
-still shares .43 on average."""
+"""Two texts are near copies if the shorter one has this share of its runs of ``RUN`` characters in common with the
+other, without spaces and whatever the case. Articles of WikiText-2 share at most .05 of them. Source files of Python's
+standard library that were written from one another (ntpath.py and posixpath.py; wave.py and aifc.py) share .33 to .43.
+A text in which one word of ten was changed still shares .50."""
+MOST = 0.5  # share of a text's runs
 MIXER = -7046029254386353131  # 2**64 divided by the golden ratio, odd, as int64
 CANDIDATES = 32  # that are compared with all texts at once
 
@@ -39,15 +40,15 @@ def set_apart(total: int, number: int, fewest: int, alike: Callable[[int], Tenso
 
 
 class NearCopies:
-    """Says which of many texts, given as token ids (L,), are near copies of one of them."""
+    """Says which of many texts are near copies of one of them."""
 
-    def __init__(self, texts: Sequence[Tensor]) -> None:
+    def __init__(self, texts: Sequence[str]) -> None:
         self.texts = texts
         self.known: dict[int, Tensor] = {}
 
     @cached_property
     def runs(self) -> list[Tensor]:
-        return [runs(ids) for ids in self.texts]
+        return [runs(text) for text in self.texts]
 
     def __call__(self, item: int) -> Tensor:
         if item not in self.known:
@@ -62,26 +63,37 @@ class Candidates:
     """The runs of several texts, sorted, each with its text."""
 
     def __init__(self, texts: Sequence[Tensor]) -> None:
-        self.sizes = torch.tensor([len(each) for each in texts])
+        self.sizes = torch.tensor([len(each) for each in texts], dtype=torch.long)
         self.runs, order = torch.cat([*texts, torch.empty(0, dtype=torch.long)]).sort()
         self.owners = torch.arange(len(texts)).repeat_interleave(self.sizes)[order]
 
     def copied_by(self, text: Tensor) -> Tensor:
         """Returns which of the texts a text with these runs is a near copy of, bool (N,)."""
+        common = self.common(text)
+        return (common > 0) & (common >= COPY * self.sizes.clamp(max=len(text)))
+
+    def make_up(self, text: Tensor) -> bool:
+        """Returns whether one of the texts is most of a text with these runs."""
+        return bool((self.common(text) > MOST * len(text)).any())
+
+    def common(self, text: Tensor) -> Tensor:
+        """Returns the number of runs that a text has in common with each of the texts, (N,)."""
         first, stop = (torch.searchsorted(self.runs, text, right=right) for right in (False, True))
         number = stop - first
         within = torch.arange(int(number.sum())) - (number.cumsum(0) - number).repeat_interleave(number)
-        common = self.owners[first.repeat_interleave(number) + within].bincount(minlength=len(self.sizes))
-        return (common > 0) & (common >= COPY * self.sizes.clamp(max=len(text)))
+        owners = self.owners[first.repeat_interleave(number) + within]
+        return owners.bincount(minlength=len(self.sizes))
 
 
-def runs(ids: Tensor) -> Tensor:
-    """Returns a hash of each different run of ``RUN`` tokens in a text (L,), ascending."""
-    if len(ids) < RUN:
+def runs(text: str) -> Tensor:
+    """Returns a hash of each different run of ``RUN`` characters in a text, ascending."""
+    characters = "".join(text.casefold().split()).encode("utf-32-le", "surrogatepass")
+    if len(characters) < 4 * RUN:
         return torch.empty(0, dtype=torch.long)
-    found = torch.zeros(len(ids) - RUN + 1, dtype=torch.long)
-    for token in ids.unfold(0, RUN, 1).unbind(1):
-        found = (found ^ token) * MIXER
+    codes = torch.frombuffer(bytearray(characters), dtype=torch.int32).long()
+    found = torch.zeros(len(codes) - RUN + 1, dtype=torch.long)
+    for code in codes.unfold(0, RUN, 1).unbind(1):
+        found = (found ^ code) * MIXER
         found ^= found >> 29
     return found.unique()
 

@@ -159,14 +159,17 @@ class Sentences:
         held_out, size = len(self.setup.texts.held_out), self.settings.query
         how = (
             f" The queries are {len(PASSAGES)} passages of {size} tokens from each of the {held_out:,} held-out "
-            "documents, and are removed from them. The other documents are too short to be trained on."
-        ) + "".join(f" {note}" for note in self.setup.texts.notes)
+            "documents, and are removed from them."
+        )
+        if self.setup.texts.short:
+            how += " The other documents are too short to be trained on."
+        how += "".join(f" {note}" for note in self.setup.texts.notes)
         if self.setup.collection is not None:
             trained = {tuple(document.ids.tolist()) for document in self.setup.texts.training}
             searched = self.setup.collection.documents.values()
             both = sum(tuple(encode(self.setup.tokenizer, text)) in trained for text in searched)
             on = f"{both:,} of these documents, but" if both else "none of these documents, and"
-            how = f" The models were trained on {on} on no query and no judgement."
+            how = f" The models were trained on {on} on no judgement."
         runnables = [each for each in (tuned, original, old) if each is not None]
         return plan_collections(runnables, found, how=how, kept=kept, device=device_named(self.setup.device))
 

@@ -51,8 +51,8 @@ class Texts:
     """Documents that hold the new length. training: those to train on. held_out: those to measure on.
 
     short: the texts of shorter documents. Nothing is trained on them, but a search can find them instead of a held-out
-    document. width: the number of tokens of a window. alike: the number of long documents that are near copies of a
-    held-out one and are left out.
+    document. width: the number of tokens of a window. alike, of_queries: the numbers of long documents that are near
+    copies of a held-out one, or consist mostly of a query, and are left out.
     """
 
     training: tuple[Document, ...]
@@ -60,6 +60,7 @@ class Texts:
     short: tuple[str, ...]
     width: int
     alike: int = 0
+    of_queries: int = 0
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -74,7 +75,10 @@ class Texts:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return left_out_note("Documents that are near copies of a held-out one", self.alike)
+        return (
+            *left_out_note("Documents that are near copies of a held-out one", self.alike),
+            *left_out_note("Documents that consist mostly of a query", self.of_queries),
+        )
 
     @cached_property
     def sha256(self) -> str:
@@ -117,8 +121,8 @@ def split_documents(
 
     around: the number of special tokens, for the errors. fewest: the smallest number of documents in each part.
     held_out: the share of documents to measure on; None holds no document out. A hash of the seed and of a document's
-    text decides on its part. queries: texts that are not used, even where they are documents too. remedy: what to do
-    about too few documents, for which a DataError is raised.
+    text decides on its part. queries: texts that are not used, even where they are most of a document. remedy: what to
+    do about too few documents, for which a DataError is raised.
     """
     found = dict[tuple[int, ...], str]()
     different = sorted(set(documents))  # so that the order of the files does not matter
@@ -126,10 +130,13 @@ def split_documents(
         if number % 100 == 0:
             progress("tokenizing documents", number, len(different))
         found.setdefault(tuple(encode(tokenizer, text)), text)
+    queries = list(queries)
     for query in queries:
         found.pop(tuple(encode(tokenizer, query)), None)
     encoded = [Document(text, torch.tensor(ids, dtype=torch.long)) for ids, text in found.items()]
-    long = [document for document in encoded if len(document.ids) >= width]
+    asked = Candidates([runs(query) for query in queries])
+    large = [document for document in encoded if len(document.ids) >= width]
+    long = [document for document in large if not (queries and asked.make_up(runs(document.text)))]
     unknown = tokenizer.unk_token_id
     if unknown is not None and sum(int((each.ids == unknown).sum()) for each in long) > MOST_UNKNOWN * sum(
         len(each.ids) for each in long
@@ -145,7 +152,7 @@ def split_documents(
         )
     number = min(max(least, round((held_out or 0.0) * len(long))), MOST_HELD_OUT, len(long) - fewest)
     ranked = sorted(long, key=lambda document: order(seed, document.text))
-    apart = set_apart(len(ranked), number, least, NearCopies([each.ids for each in ranked]))
+    apart = set_apart(len(ranked), number, least, NearCopies([each.text for each in ranked]))
     measured, training = (tuple(ranked[at] for at in part) for part in apart)
     left_out = len(ranked) - len(measured) - len(training)
     if len(training) < fewest:
@@ -153,10 +160,10 @@ def split_documents(
             f"expected at least {needed} different documents of {width + around:,} tokens; {left_out:,} of "
             f"{len(long):,} are near copies of another; {remedy}"
         )
-    candidates = Candidates([runs(each.ids) for each in measured])
+    candidates = Candidates([runs(each.text) for each in measured])
     shorter = sorted((each for each in encoded if 0 < len(each.ids) < width), key=lambda each: order(seed, each.text))
-    others = (each.text for each in shorter if not candidates.copied_by(runs(each.ids)).any())
-    return Texts(training, measured, tuple(islice(others, MOST_SHORT)), width, left_out)
+    others = (each.text for each in shorter if not candidates.copied_by(runs(each.text)).any())
+    return Texts(training, measured, tuple(islice(others, MOST_SHORT)), width, left_out, len(large) - len(long))
 
 
 def judged_collection(
