@@ -1,0 +1,67 @@
+"""Which images look alike: the same one in another size or format, and no other one."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from posembed.evaluation.pictures import alike, read_pictures, thumbnail
+
+
+def photograph(seed: int, side: int = 200) -> Image.Image:
+    """An image whose frequencies have the strength 1/f, as in photographs."""
+    draw = np.random.default_rng(seed)
+    rates = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None])
+    rates[0, 0] = np.inf
+    waves = draw.normal(size=(3, *rates.shape)) + 1j * draw.normal(size=(3, *rates.shape))
+    pixels = np.fft.irfft2(waves / rates, s=(side, side)).transpose(1, 2, 0)
+    return Image.fromarray((128 + 50 * (pixels / pixels.std())).clip(0, 255).astype(np.uint8))
+
+
+def written_page(seed: int) -> Image.Image:
+    """Lines of black bars of random widths on white: pages of a book have the same layout and other words."""
+    draw, pixels = random.Random(seed), np.full((280, 200, 3), 255, np.uint8)
+    for line in range(20, 260, 8):
+        left = 20
+        while left < 170:
+            width = draw.randint(3, 18)
+            pixels[line : line + 4, left : min(left + width, 180)] = 0
+            left += width + 3
+    return Image.fromarray(pixels)
+
+
+AGAIN: dict[str, Callable[[Image.Image], Image.Image]] = {
+    "JPEG": lambda image: as_jpeg(image, 50),
+    "half": lambda image: image.resize((image.width // 2, image.height // 2)),
+    "half, JPEG": lambda image: as_jpeg(image.resize((image.width // 2, image.height // 2)), 75),
+    "third": lambda image: image.resize((image.width // 3, image.height // 3)),
+    "larger": lambda image: as_jpeg(image.resize((3 * image.width, 3 * image.height)), 85),
+    "mirrored": lambda image: as_jpeg(ImageOps.mirror(image), 85),
+}
+
+
+def as_jpeg(image: Image.Image, quality: int) -> Image.Image:
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality)
+    return Image.open(file)
+
+
+@pytest.mark.parametrize("again", AGAIN)
+@pytest.mark.parametrize("made", [photograph, written_page])
+def test_the_same_image_in_another_size_and_format_looks_alike(
+    made: Callable[[int], Image.Image], again: str, tmp_path: Path
+) -> None:
+    for seed in range(6):
+        made(seed).save(tmp_path / f"{seed} a.png")
+        AGAIN[again](made(seed)).save(tmp_path / f"{seed} b.png")
+    pictures = sorted(read_pictures(tmp_path), key=lambda picture: picture.path.name)
+    looks = torch.stack([thumbnail(picture) for picture in pictures])
+    for number in range(12):
+        assert alike(looks[number], looks).nonzero()[:, 0].tolist() == [number // 2 * 2, number // 2 * 2 + 1]
