@@ -470,6 +470,32 @@ def test_a_checkpoint_without_a_table_that_nothing_here_can_lengthen() -> None:
             recommend(needs_of(**needs, checkpoint=Existing(None)), PUBLISHED)
 
 
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        (Existing(4, (2, 2), source="vit"), "vit reads images of 2x2 patches; give --grid 2x2, and --longest-grid"),
+        (Existing(None, source="llama"), "llama has no learned table, .*; give --length"),
+        (None, "^give --length"),
+    ],
+)
+def test_a_missing_length(held: Existing | None, expected: str) -> None:
+    with pytest.raises(ArgumentError, match=expected):
+        needs_of(longest=64, checkpoint=held)
+
+
+@pytest.mark.parametrize("kind", [SENTENCES, CAUSAL, MASKED, ""])
+@pytest.mark.parametrize("far", [False, True])
+def test_tune_is_recommended_only_for_models_that_it_takes(kind: str, far: bool) -> None:
+    advice = recommend(needs_of(longest=2048, checkpoint=Existing(512, width=384, kind=kind), far=far), PUBLISHED)
+    assert any("posembed tune" in caveat for caveat in advice.caveats) == bool(kind)
+
+
+def test_a_larger_grid_is_not_compared_with_longer_texts() -> None:
+    advice = recommend(needs_of(grid=(2, 2), longest_grid=(28, 28), checkpoint=Existing(4, (2, 2))), PUBLISHED)
+    assert advice.recommendation == "resize"
+    assert not any("Longformer" in caveat for caveat in advice.caveats)
+
+
 def test_needs_that_nothing_meets() -> None:
     odd = Needs(length=64, longest=128, width=3, heads=3, checkpoint=Existing(None))  # no RoPE with heads of width 1
     with pytest.raises(ArgumentError, match="no encoding meets these needs"):

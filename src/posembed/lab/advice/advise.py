@@ -126,7 +126,7 @@ def reason(name: str, needs: Needs) -> str:
     if name == "tune" and needs.far_in_texts:
         return (
             "a chunk cannot hold two places that are farther apart than it is long; where the answer needed both, a "
-            "longer table was measured to be better, after the same fine-tuning"
+            "longer table was measured to be better, after the same fine-tuning (in a small BERT)"
         )
     if name == "tune":
         return "for models of this kind, fine-tuning at a longer length was measured to be better than chunks"

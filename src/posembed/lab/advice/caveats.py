@@ -43,9 +43,12 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
         on_grid = "interpolate bicubically with antialiasing, as timm does"
         notes.append("posembed evaluate measures it on your own text" if needs.grid is None else on_grid)
         if needs.grid is None and not findings(held.kind, far=needs.far_in_texts):
+            tried = "posembed tune fine-tunes both and compares them on your own texts"
+            if not held.kind:
+                tried = "fine-tune both, as examples/tune_resized.py does, and compare them on your own texts"
             notes.append(
                 f"whether this is better than the checkpoint as it is, on texts in chunks of {held.reach}, was not "
-                "measured for models of this kind: posembed tune fine-tunes both and compares them on your own texts"
+                f"measured for models of this kind: {tried}"
             )
     elif chosen.name in ("chunk", "tune"):
         if chosen.name == "chunk" and not needs.far:
@@ -53,11 +56,14 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
                 f"if an answer needs two places that are more than {held.reach} tokens apart, say so with --far: the "
                 "advice is another one then"
             )
-        notes.append(
-            "this rests on one model and one kind of text: posembed tune compares chunks, the resized model and the "
-            "same fine-tuning at both lengths on your own texts and queries"
-        )
-    if chosen.name in ("resize", "tune") and needs.stretch > RESIZED_TO:
+        if held.kind:
+            compares = (
+                "posembed tune compares chunks, the resized model and the same fine-tuning at both lengths on your"
+            )
+            notes.append(f"this rests on few models and texts, listed below: {compares} own texts")
+        else:
+            notes.append("this rests on few models and texts, listed below, and on none of this kind")
+    if chosen.name in ("resize", "tune") and needs.grid is None and needs.stretch > RESIZED_TO:
         notes.append(f"{needs.stretch:.0f} times the table's length is more than the {RESIZED_TO} of Longformer")
     elif chosen.name not in OWN and held.length is None:
         notes.append(

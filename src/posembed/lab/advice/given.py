@@ -47,7 +47,13 @@ def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | No
         longest = chosen.get("longest", held.length)
         chosen.setdefault("length", held.length if longest is None else min(held.length, longest))
     if "length" not in chosen:
-        raise ArgumentError("give --length, the tokens per training sequence, or --grid for images")
+        remedy = "give --length, the tokens per training sequence, or --grid for images"
+        if held is not None and held.grid is not None:
+            cells = "x".join(map(str, held.grid))
+            remedy = f"{held.source} reads images of {cells} patches; give --grid {cells}, and --longest-grid"
+        elif held is not None:
+            remedy = f"{held.source} has no learned table, which would give a length; {remedy}"
+        raise ArgumentError(remedy)
     chosen.setdefault("longest", chosen["length"])
     if held is not None and held.width is not None:
         chosen.setdefault("width", held.width)
