@@ -171,14 +171,19 @@ def fields_of(line: str, where: str) -> tuple[str, str, str]:
         given = f"the fields {listed(map(repr, names))}" if names else f"{line.strip()[:40]!r}"
         raise DataError(f"{where}: expected {expected}; got {given}; rename them")
     name, text, title = entry["_id"], entry["text"], entry.get("title") or ""
-    if not isinstance(name, str | int) or not isinstance(text, str) or not isinstance(title, str):
+    if (
+        not isinstance(name, str | int)
+        or isinstance(name, bool)
+        or not isinstance(text, str)
+        or not isinstance(title, str)
+    ):
         raise DataError(f'{where}: expected "_id" and "text" to be strings; got {line.strip()[:60]!r}')
     try:
         f"{name}{title}{text}".encode()
     except UnicodeEncodeError as error:
         surrogate = error.object[error.start].encode("ascii", "backslashreplace").decode()
         raise DataError(f"{where}: expected Unicode text; got {surrogate}, half a character; remove it") from error
-    return str(name), text, title
+    return str(name).strip(), text, title  # the files of judgements have spaces around their ids too
 
 
 def read_judgements(path: Path) -> dict[str, dict[str, int]]:
