@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from posembed.evaluation.measures import MEASURES
 from posembed.evaluation.results import Evaluation, Row
+from posembed.plots.charts import dots_figure
 from posembed.report.evaluation import (
     answer,
+    differences,
     legend,
     length_figure,
     paragraphs,
+    ratio,
     render,
     span,
     tables,
@@ -122,6 +126,35 @@ def test_the_page(tmp_path: Path, measure: str) -> None:
     assert places == sorted(places)
     assert "&lt;b&gt;a note" in page
     assert page == render(of)
+
+
+@pytest.mark.parametrize(
+    ("measure", "how", "below", "marked"),
+    [("recall at 1", "minus", "difference", 0.0), ("perplexity", "divided by", "ratio", 1.0)],
+)
+def test_the_dotted_line_is_where_rows_do_not_differ(
+    measure: str, how: str, below: str, marked: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+
+    def spy(*given: Any, **options: Any) -> Any:
+        drawn.append(figure := dots_figure(*given, **options))
+        return figure
+
+    monkeypatch.setattr("posembed.report.evaluation.dots_figure", spy)
+    found = differences(evaluation(measure))
+    assert f"{measure} at 128 tokens, {how} that of “old, chunked at 64”" in str(found.svg)
+    axes = drawn[0].axes[0]
+    assert axes.get_xlabel() == below
+    assert any(list(line.get_xdata()) == [marked, marked] and line.get_linestyle() != "-" for line in axes.lines)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(1.0, "1.00"), (1.0131, "1.013"), (0.9871, "0.987"), (1.12, "1.12"), (0.3, "0.30"), (2e7, "2e7")],
+)
+def test_ratios_near_one_have_a_third_digit(value: float, shown: str) -> None:
+    assert ratio(value) == shown
 
 
 def test_every_row_has_a_line_and_its_name() -> None:

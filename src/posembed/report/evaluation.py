@@ -186,9 +186,8 @@ def difference(measure: Measure, mean: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """Formats a ratio with more digits near 1, so that it can be told from 1."""
-    distance = abs(value - 1)
-    return number(value) if not distance < 0.1 else f"{value:.3f}" if distance >= 0.002 else f"{value:.5f}"
+    """Formats a ratio, with a third digit near 1, so that it can be told from 1."""
+    return f"{value:.3f}" if 0 < abs(value - 1) < 0.1 else number(value)
 
 
 def half_width(measure: Measure, found: Estimate) -> str:
