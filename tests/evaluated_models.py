@@ -73,9 +73,9 @@ def save_encoder(folder: Path, *, positions: int = 64, pooling: dict[str, Any] |
     return model
 
 
-def write_texts(path: Path, *, number: int = 12, words: int = 200) -> Path:
+def write_texts(path: Path, *, number: int = 12, words: int = 200, seed: int = 0) -> Path:
     """Documents of random words, a blank line between."""
-    draw = random.Random(0)
+    draw = random.Random(seed)
     path.write_text("\n\n".join(" ".join(draw.choices(WORDS, k=words)) for _ in range(number)))
     return path
 
