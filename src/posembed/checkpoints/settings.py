@@ -13,6 +13,7 @@ from typing import Any
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.edit import Edit
 from posembed.checkpoints.found import Config, Size, pair, section
+from posembed.checkpoints.trials.whole import REPEATED
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded
@@ -33,7 +34,7 @@ SIDES: Mapping[str, Callable[[Size], int]] = {
     "height": itemgetter(0), "max_height": itemgetter(0), "width": itemgetter(1), "max_width": itemgetter(1),
     "shortest_edge": min, "longest_edge": max,
 }  # fmt: skip
-IMAGE_TOKENS = ("image_seq_length", "num_image_tokens")
+Counts = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,14 @@ class Setting:
 
 def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     target = edit.target
-    settings = list(config_settings(checkpoint, target, edit.config or {}))
+    settings = list(config_settings(checkpoint, edit, edit.config or {}))
     settings += [
         Setting(checkpoint.config_name, field.path, field.value, value)
         for field, value in edit.fields.items()
         if checkpoint.config is not None and field != target.field
     ]
     if target.image_size is not None:
-        settings += image_settings(checkpoint, *target.image_size, target.length)
+        settings += image_settings(checkpoint, *target.image_size, counts_of(edit))
     elif not target.is_text:
         settings += (*audio_settings(checkpoint, *target.length), *same_settings(checkpoint, target))
     else:
@@ -66,8 +67,9 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     return tuple(setting for setting in settings if setting.before != setting.after)
 
 
-def config_settings(checkpoint: Checkpoint, target: Target, new: Config) -> Iterator[Setting]:
+def config_settings(checkpoint: Checkpoint, edit: Edit, new: Config) -> Iterator[Setting]:
     """Yields the config field of the tables, and fields that repeat it, such as GPT-2's n_ctx and timm's input_size."""
+    target = edit.target
     config, field = checkpoint.config, target.field
     if config is None or field is None:
         return
@@ -84,7 +86,7 @@ def config_settings(checkpoint: Checkpoint, target: Target, new: Config) -> Iter
     if (sides := sides_of(prepared)) and sides == sides_of(prepared, of=target.image_size[0]):
         yield Setting(name, ("preprocess_cfg", "size"), prepared, scaled(prepared, *target.image_size))
     for above in ((), ("text_config",), ("vision_config",)):
-        yield from image_tokens(name, above, section(config, above), target.length)
+        yield from image_tokens(name, above, section(config, above), counts_of(edit))
 
 
 def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
@@ -134,15 +136,15 @@ def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setti
             yield Setting(name, (*above, field), size, size * new // old)
 
 
-def image_settings(checkpoint: Checkpoint, old: Size, new: Size, cells: tuple[int, int]) -> Iterator[Setting]:
-    """Yields the sizes that images are scaled to. cells: the numbers of patches before and after."""
+def image_settings(checkpoint: Checkpoint, old: Size, new: Size, counts: Counts) -> Iterator[Setting]:
+    """Yields the sizes that images are scaled to, and the numbers of image tokens."""
     for name, above, part in processor_sections(checkpoint, "image_processor"):
         sizes = {field: part[field] for field in IMAGE_SIZES if sides_of(part.get(field))}
         if any(sides_of(size) == sides_of(size, of=old) for size in sizes.values()):
             for field, size in sizes.items():
                 after = scaled(size, old, new, covers=field == "size" and "crop_size" in sizes)
                 yield Setting(name, (*above, field), size, after)
-        yield from image_tokens(name, above, part, cells)
+        yield from image_tokens(name, above, part, counts)
 
 
 def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str, FieldPath, Config]]:
@@ -152,10 +154,17 @@ def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str
         yield name, (inner,), section(settings, (inner,))
 
 
-def image_tokens(name: str, above: FieldPath, part: Config, cells: tuple[int, int]) -> Iterator[Setting]:
-    for field in IMAGE_TOKENS:
-        if part.get(field) == cells[0]:
-            yield Setting(name, (*above, field), *cells)
+def counts_of(edit: Edit) -> Counts:
+    """Returns the numbers of tokens that an image may be, before and after: the features that the model makes of it, or
+    else its patches."""
+    known = edit.image_tokens
+    return (edit.target.length,) if known is None or known[0] == 1 else (known, edit.target.length)
+
+
+def image_tokens(name: str, above: FieldPath, part: Config, counts: Counts) -> Iterator[Setting]:
+    for field in REPEATED:
+        if (found := next((each for each in counts if each[0] == part.get(field)), None)) is not None:
+            yield Setting(name, (*above, field), *found)
 
 
 def sides_of(size: Any, of: Size | None = None) -> dict[str, int]:
