@@ -31,7 +31,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"image_seq_length": 4, "image_token_id": 299},
     ),
     "idefics3": ("Idefics3", {"vision_config": VISION, "text_config": LLAMA, "scale_factor": 2, "image_token_id": 299}),
-    "smolvlm": ("SmolVLM", {"vision_config": VISION, "text_config": LLAMA, "scale_factor": 4, "image_token_id": 299}),
+    "smolvlm": ("SmolVLM", {"vision_config": VISION, "text_config": LLAMA, "scale_factor": 2, "image_token_id": 299}),
     "gemma3": (
         "Gemma3",
         {"vision_config": VISION, "text_config": {**TEXT, "head_dim": 8}, "mm_tokens_per_image": 4}
@@ -74,7 +74,7 @@ def resized(model: Any, files: dict[str, Any], folder: Path) -> dict[str, Any]:
     [
         ("internvl", "image_seq_length", 4, 16),
         ("idefics3", "image_seq_len", 4, 16),
-        ("smolvlm", "image_seq_len", 1, 4),
+        ("smolvlm", "image_seq_len", 4, 16),
         ("gemma3", "image_seq_length", 4, 4),
         ("llava", "image_seq_length", 16, 64),
         ("llava_onevision", "num_image_tokens", 16, 64),

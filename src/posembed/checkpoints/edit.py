@@ -19,12 +19,14 @@ from torch import Tensor, nn
 from posembed.checkpoints.blocks import READ_BLOCKS, block_target, of_blocks, refuse_other_blocks, table_of_blocks
 from posembed.checkpoints.buckets import bucket_target, read_buckets
 from posembed.checkpoints.choose import FRAMES, IMAGE, POSITIONS, WINDOW, Target, axis_target, grid_target, line_target
+from posembed.checkpoints.derived import derived_fields
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
 from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors, tiled_sizes
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
 from posembed.checkpoints.rebuild import build_on_meta, config_object, is_of_timm, shapes_of, size_fields, with_field
 from posembed.checkpoints.trials.evidence import (
     READ_BUCKETS,
+    Shown,
     answers_within_limits,
     refuse_unread,
     said_of_loading,
@@ -77,7 +79,8 @@ class Edit:
     sides: "encoder", "decoder" or both: the sides of the model that the tables belong to. It is always both if only one
         side takes text.
     fields: the config fields that change, with their new values.
-    checks: what runs of small copies of the model showed, in sentences.
+    checks: what runs of the model showed, in sentences.
+    image_tokens: the numbers of features that the model makes of an image for its text, before and after, if known.
     """
 
     target: Target
@@ -87,6 +90,7 @@ class Edit:
     sides: frozenset[str] = BOTH
     fields: Mapping[ConfigField, Any] = field(default_factory=dict)
     checks: tuple[str, ...] = ()
+    image_tokens: tuple[int, int] | None = None
 
     @property
     def tensors(self) -> dict[str, Tensor | None]:
@@ -141,6 +145,13 @@ def plan_edit(
     refuse_second_copies(tensors, found, target)
     fields = target.values | dict.fromkeys(repeated(found, target), target.value)
     new_config = None if config is None else changed_config(config, found, target, fields)
+    if (
+        config is not None
+        and new_config is not None
+        and (derived := derived_fields(config, new_config, found.config, fields))
+    ):
+        fields |= derived
+        new_config = changed_config(config, found, target, fields)
     if found.model is None or new_config is None:
         others = tuple(buffers_without_model(tensors, found, target))
         return Edit(target, changed_tables(tensors, target, method), others, new_config, fields=fields)
@@ -162,13 +173,13 @@ def plan_edit(
     if of_blocks(target):
         refuse_other_blocks(found.model, new_model, target)
     ran = READ_BUCKETS if buckets is not None else READ_BLOCKS if of_blocks(target) else ""
-    left = not ran and refuse_unread(found.model, new_model, target)
+    runs = Shown() if ran else refuse_unread(found.model, new_model, target)
     limits = answers_within_limits(found.model, new_model, target, method)
     if method is None and limits is not None:
         method = limits.keeping
     tables = changed_tables(tensors, target, method)
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
-    checks = (ran,) if ran else tuple(shown(found.model, new_model, target, method, limits, all_read=left))
+    checks = (ran,) if ran else (*runs.sentences, *shown(found.model, new_model, target, method, limits))
     checks += tuple(said_of_loading(new_model, {change.key: (change.before, change.after) for change in tables}))
     sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
     stale = [key for key in found.stale if tensors[key].shape[-1] in sizes or is_index(key)]
@@ -177,7 +188,7 @@ def plan_edit(
     if {"input_ids", "decoder_input_ids"} <= set(signature(new_model.forward).parameters):
         paths = (change.table.parameter.split(".") for change in target.changes)
         sides = frozenset().union(*(BOTH.intersection(path) or BOTH for path in paths))
-    return Edit(target, tables, (*buffers, *removed), new_config, sides, fields, checks)
+    return Edit(target, tables, (*buffers, *removed), new_config, sides, fields, checks, runs.image_tokens)
 
 
 def refuse_both(found: Found, image_size: Size | int, window: Size | int) -> None:

@@ -13,7 +13,7 @@ from posembed.checkpoints.edit import Edit, plan_edit
 from posembed.checkpoints.found import Size, tiled_sizes
 from posembed.checkpoints.own_modules import is_of_transformers, plan_own
 from posembed.checkpoints.rebuild import build_on_meta, config_object, is_built_by_timm
-from posembed.checkpoints.settings import ImageTokens
+from posembed.checkpoints.settings import image_tokens_of_config
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.families import FieldPath
 from posembed.tables.layout import TableLayout
@@ -135,10 +135,9 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
     for field, value in edit.fields.items():
         set_in(model.config, field.path, value)  # a section may not belong to any module
     if edit.target.image_size is not None:
-        tokens = ImageTokens((config, edit.config or config), edit.target.image_size, edit.target.length)
         for path, sizes in tiled_sizes(config, *edit.target.image_size):
             set_in(model.config, path, sizes)
-        for setting in tokens.of_config(config):
+        for setting in image_tokens_of_config(config, edit):
             set_in(model.config, setting.path, setting.after)
     generation = getattr(model, "generation_config", None)
     writes = edit.target.is_text and "decoder" in edit.sides

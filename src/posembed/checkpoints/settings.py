@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -53,16 +52,14 @@ class Setting:
 
 def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     target = edit.target
-    configs = (checkpoint.config or {}, edit.config or {})
-    tokens = None if target.image_size is None else ImageTokens(configs, target.image_size, target.length)
-    settings = list(config_settings(checkpoint, target, edit.config or {}, tokens))
+    settings = list(config_settings(checkpoint, edit, edit.config or {}))
     settings += [
         Setting(checkpoint.config_name, field.path, field.value, value)
         for field, value in edit.fields.items()
         if checkpoint.config is not None and field != target.field
     ]
-    if tokens is not None:
-        settings += image_settings(checkpoint, tokens)
+    if target.image_size is not None:
+        settings += image_settings(checkpoint, *target.image_size, edit)
     elif not target.is_text:
         settings += (*audio_settings(checkpoint, *target.length), *same_settings(checkpoint, target))
     else:
@@ -73,10 +70,9 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     return tuple(setting for setting in settings if setting.before != setting.after)
 
 
-def config_settings(
-    checkpoint: Checkpoint, target: Target, new: Config, tokens: ImageTokens | None
-) -> Iterator[Setting]:
+def config_settings(checkpoint: Checkpoint, edit: Edit, new: Config) -> Iterator[Setting]:
     """Yields the config field of the tables, and fields that repeat it, such as GPT-2's n_ctx and timm's input_size."""
+    target = edit.target
     config, field = checkpoint.config, target.field
     if config is None or field is None:
         return
@@ -84,7 +80,7 @@ def config_settings(
     yield Setting(name, path, *(section(each, path[:-1]).get(path[-1]) for each in (config, new)))
     if config.get("n_ctx") == field.value and path == ("n_positions",):
         yield Setting(name, ("n_ctx",), config["n_ctx"], target.value)
-    if target.image_size is None or tokens is None:
+    if target.image_size is None:
         return
     trained = section(config, ("pretrained_cfg",)).get("input_size")
     if isinstance(trained, list) and len(trained) == 3:
@@ -94,7 +90,7 @@ def config_settings(
         yield Setting(name, ("preprocess_cfg", "size"), prepared, scaled(prepared, *target.image_size))
     for path, sizes in tiled_sizes(new, target.image_size[1], target.image_size[1]):
         yield Setting(name, path, section(config, path[:-1]).get(path[-1]), sizes)
-    yield from tokens.of_config(config, name)
+    yield from image_tokens_of_config(config, edit, name)
 
 
 def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
@@ -144,9 +140,8 @@ def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setti
             yield Setting(name, (*above, field), size, size * new // old)
 
 
-def image_settings(checkpoint: Checkpoint, tokens: ImageTokens) -> Iterator[Setting]:
+def image_settings(checkpoint: Checkpoint, old: Size, new: Size, edit: Edit) -> Iterator[Setting]:
     """Yields the sizes that images are scaled to, and the numbers of their tokens."""
-    old, new = tokens.sizes
     for name, above, part in processor_sections(checkpoint, "image_processor"):
         if sides_of(tile := part.get(TILE)) == sides_of(tile, of=old) != {}:
             yield Setting(name, (*above, TILE), tile, scaled(tile, old, new))
@@ -157,7 +152,7 @@ def image_settings(checkpoint: Checkpoint, tokens: ImageTokens) -> Iterator[Sett
             for field, size in sizes.items():
                 after = scaled(size, old, new, covers=field == "size" and "crop_size" in sizes)
                 yield Setting(name, (*above, field), size, after)
-        yield from tokens.settings(name, above, part)
+        yield from image_tokens(name, above, part, edit)
 
 
 def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str, FieldPath, Config]]:
@@ -167,33 +162,19 @@ def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str
         yield name, (inner,), section(settings, (inner,))
 
 
-class ImageTokens:
-    """The number of tokens of a text that stand for an image, before and after a resize.
+def image_tokens_of_config(config: Config, edit: Edit, name: str = "config.json") -> Iterator[Setting]:
+    for above in ((), ("text_config",), ("vision_config",)):
+        yield from image_tokens(name, above, section(config, above), edit)
 
-    configs: the contents of config.json. sizes: the (height, width) of images. cells: the numbers of their patches.
-    """
 
-    def __init__(self, configs: tuple[Config, Config], sizes: tuple[Size, Size], cells: tuple[int, int]) -> None:
-        self.configs, self.sizes, self.cells = configs, sizes, cells
-
-    @cached_property
-    def found(self) -> list[int | None]:
-        from posembed.checkpoints.trials.features import tokens_of_images
-
-        return tokens_of_images(self.configs, self.sizes)
-
-    def of_config(self, config: Config, name: str = "config.json") -> Iterator[Setting]:
-        for above in ((), ("text_config",), ("vision_config",)):
-            yield from self.settings(name, above, section(config, above))
-
-    def settings(self, name: str, above: FieldPath, part: Config) -> Iterator[Setting]:
-        """Yields the fields that state the number, where it follows the size of an image."""
-        for field in IMAGE_TOKENS:
-            value = part.get(field)
-            if value == self.cells[0]:
-                yield Setting(name, (*above, field), *self.cells)
-            elif type(value) is int and self.found[0] == value and self.found[1] is not None:
-                yield Setting(name, (*above, field), *self.found)
+def image_tokens(name: str, above: FieldPath, part: Config, edit: Edit) -> Iterator[Setting]:
+    """Yields the fields that state how many tokens of a text stand for an image: as many as the model makes features of
+    it, or else as it has patches."""
+    known = edit.image_tokens
+    counts = (edit.target.length,) if known is None or known[0] == 1 else (known, edit.target.length)
+    for field in IMAGE_TOKENS:
+        if (found := next((each for each in counts if each[0] == part.get(field)), None)) is not None:
+            yield Setting(name, (*above, field), *found)
 
 
 def sides_of(size: Any, of: Size | None = None) -> dict[str, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -25,6 +25,7 @@ from posembed.checkpoints.trials.inputs import image_inputs, inputs_of
 from posembed.checkpoints.trials.small_copies import (
     FEW_CELLS,
     MOST_CELLS,
+    MOST_CELLS_OF_TIMM,
     TOLERANCE,
     NotTried,
     TooLarge,
@@ -39,6 +40,7 @@ from posembed.checkpoints.trials.small_copies import (
 )
 from posembed.tables.layout import TableLayout, are_sides
 
+TRUE = "one at the old and one at the new size"
 IN_PART = ("coordinate", "number", "distance")  # axes of which an input reads only some rows
 NOT_IN_ORDER = "the cells of its input do not read its rows in order"
 BLOCK = 2  # the side of a block of patches, in models that merge patches
@@ -47,19 +49,31 @@ CELLS_AS_INPUT = ("patch_embeds",)
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 
 
-def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes: Sequence[TableSize]) -> str:
-    """Returns the reason to refuse the resize of tables along axes, or "". Raises NotTried if no copy could be run."""
+@dataclass(frozen=True)
+class CopiesRead:
+    """What runs of small copies showed: the reason to refuse a resize, or "", and of what size the copies were."""
+
+    problem: str = ""
+    sizes: str = TRUE
+
+
+def remedy_for_window(target: Target) -> str:
     larger = "; if the window is larger than its smallest map, first set a larger image_size in config.json"
-    remedy = larger if target.of_window else ""
+    return larger if target.of_window else ""
+
+
+def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes: Sequence[TableSize]) -> CopiesRead:
+    """Runs small copies with tables along axes. Raises NotTried if no copy could be run."""
+    remedy = remedy_for_window(target)
     for change in () if is_of_timm(getattr(old_model, "config", None)) else changes:
         for layout in (change.table.layout, change.layout):
             if len(layout.axes) == 2 and layout.axes[0].relative and len(set(layout.shape)) > 1:
-                return (
+                return CopiesRead(
                     f"no run shows in which order the model reads the differences of a grid of "
                     f"{' x '.join(str(axis.size) for axis in layout.axes)} (transformers' BEiT exchanges height and "
                     "width); pass a square size"
                 )
-    objection, failure = "", None
+    objection, failure = CopiesRead(), None
     sizes = list(cells_to_try(target, old_model))
     for few in sizes:  # other sizes may leave cells of a stage over
         try:
@@ -69,12 +83,12 @@ def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes:
             if isinstance(reason, TooLarge) and sizes == [None] and may_be_smaller(target):
                 sizes.extend(FEW_CELLS)
             continue
-        if not found:
-            return ""
-        objection = objection or found
+        if not found.problem:
+            return found
+        objection = objection if objection.problem else found
         if few is None:
             break
-    if failure is not None and not objection:
+    if failure is not None and not objection.problem:
         raise failure
     return objection
 
@@ -86,7 +100,7 @@ def refused_by_copies(
     changes: Sequence[TableSize],
     remedy: str,
     few: tuple[int, int] | None,
-) -> str:
+) -> CopiesRead:
     """Runs the copies of ``refused``. few: cells along an axis, before and after; None for the true sizes."""
     first, reasons = changes[0].table, []
     for path, narrow, few_layers in product(models_around(old_model, first.parameter), (True, False), (True, False)):
@@ -110,19 +124,25 @@ def refused_by_copies(
             continue
         try:
             if problem := found or unread(new, tables):
-                return problem
+                return CopiesRead(problem)
         except TooLarge:
             raise
         except NotTried as reason:
-            return f"a small copy of the model runs at its own size, but not at the new one ({reason}){remedy}"
-        try:
-            problem = fails_whole(*models)
-        except TooLarge:
-            if may_be_smaller(target):  # the copies with few cells show as much
-                return ""
-            raise
-        return problem and problem + remedy
+            return CopiesRead(
+                f"a small copy of the model runs at its own size, but not at the new one ({reason}){remedy}"
+            )
+        return CopiesRead(sizes=sizes_of_copies(target, old_model, narrow=narrow, few=few))
     raise reasons[0] if reasons else NotTried("no model of transformers contains it")
+
+
+def sizes_of_copies(target: Target, model: nn.Module, *, narrow: bool, few: tuple[int, int] | None) -> str:
+    """Returns which sizes ``copies`` gives to the old and to the new copy, in words."""
+    if is_of_timm(getattr(model, "config", None)):
+        return "with images of half the size" if narrow and has_many_cells(target, MOST_CELLS_OF_TIMM) else TRUE
+    if few is None and not has_many_cells(target):
+        return TRUE
+    before, after = few or FEW_CELLS[0]
+    return f"one with {before} and one with {after} cells along an axis"
 
 
 def cells_to_try(target: Target, model: nn.Module) -> tuple[tuple[int, int] | None, ...]:
@@ -163,29 +183,6 @@ def is_repeated(model: nn.Module, table: PositionTable) -> bool:
         sums = (torch.zeros_like(read).index_add(0, numbers, each) for each in cells)
         return any(torch.allclose(each, read, rtol=TOLERANCE, atol=scale) for each in sums)
     return False
-
-
-def fails_whole(old_model: nn.Module, new_model: nn.Module) -> str:
-    """Runs the whole models on the meta device, which computes only shapes: a copy of few layers may lack the stage in
-    which a new window does not fit. Returns an objection if only the old model runs, or "". Raises TooLarge if the
-    images of a model are too large to be tried."""
-    before, after = map(failure_of, (old_model, new_model))
-    if before is not None or after is None:
-        return ""
-    return f"the model runs at its own size, but not at the new one ({type(new_model).__name__}: {last_line(after)})"
-
-
-def failure_of(model: nn.Module) -> Exception | None:
-    """Runs a model on the meta device. Returns the last error if it reads none of the inputs known here, or None."""
-    failure: Exception | None = None
-    with undisturbed(), torch.no_grad(), torch.device("meta"):
-        for inputs in inputs_of(model):
-            try:
-                model(**inputs)
-                return None
-            except Exception as error:  # each model raises its own errors
-                failure = error
-    return failure
 
 
 def why_unread(model: nn.Module, table: PositionTable) -> str:

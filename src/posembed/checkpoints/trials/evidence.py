@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.found import section
+from posembed.checkpoints.found import TableSize, section
 from posembed.checkpoints.rebuild import is_of_timm
-from posembed.checkpoints.trials.along_axes import IN_PART, NOT_IN_ORDER, is_repeated, refused
+from posembed.checkpoints.trials.along_axes import (
+    IN_PART,
+    NOT_IN_ORDER,
+    TRUE,
+    CopiesRead,
+    is_repeated,
+    refused,
+    remedy_for_window,
+)
 from posembed.checkpoints.trials.answers import SAME, KeptAnswers, kept_answers, own_reading
 from posembed.checkpoints.trials.plain import NO_RUN, refuse_misread
 from posembed.checkpoints.trials.small_copies import PRETRAINED, NotTried
+from posembed.checkpoints.trials.whole import run_whole
 from posembed.errors import CheckpointError
 
 ROUNDING = 1e-3  # relative: timm computes where old differences lie in float32
@@ -22,30 +32,55 @@ READ_BUCKETS = (
     "distance. A distance whose new bucket lies within its old one keeps its row. Any other gets the mean of the old "
     "rows of the distances in its new bucket."
 )
-READ_ALL = "Small copies of the model, one at the old and one at the new size, run and read every row of the table."
+READ_ALL = "Small copies of the model, {}, run and read every row of the table."
+ONLY_SHAPES = "The whole model runs at the new size on PyTorch's meta device, which computes only shapes."
 
 
-def refuse_unread(old_model: nn.Module, new_model: nn.Module, target: Target) -> bool:
-    """Refuses tables that a run of small copies contradicts, or that no run could check. Returns whether runs showed
-    that all rows of tables along axes are read, and not only those for an input."""
+@dataclass(frozen=True)
+class Shown:
+    """What runs showed: sentences for the user, and the numbers of features that the model makes of an image for its
+    text, before and after (None if no run shows them)."""
+
+    sentences: tuple[str, ...] = ()
+    image_tokens: tuple[int, int] | None = None
+
+
+def refuse_unread(old_model: nn.Module, new_model: nn.Module, target: Target) -> Shown:
+    """Refuses tables that a run contradicts, or that no run could check."""
     if target.field is not None and target.field.path[-1] == PRETRAINED and is_repeated(old_model, target.table):
         raise CheckpointError(
             f"{target.table.key}: not resized: the model repeats it side by side over a larger image, so it needs no "
             "resize: an image of any size reads the same rows"
         )
     left = refuse_misread(old_model, new_model, target)
-    if not left:
-        return False
+    read = read_along_axes(old_model, new_model, target, left) if left else CopiesRead()
+    if not left and target.image_size is None:
+        return Shown()
+    whole = run_whole(old_model, new_model, target)
+    if whole.problem:
+        raise CheckpointError(f"{target.table.key}: not resized: {whole.problem}{remedy_for_window(target)}")
+    sentences = []
+    changes = [change for change, _ in left]
+    if left and target.limited is None and not any(change.layout.axes[0].name in IN_PART for change in changes):
+        sentences.append(READ_ALL.format(read.sizes))
+        sentences += [ONLY_SHAPES] if whole.ran and read.sizes != TRUE else []
+    return Shown(tuple(sentences), whole.image_tokens)
+
+
+def read_along_axes(
+    old_model: nn.Module, new_model: nn.Module, target: Target, left: Sequence[tuple[TableSize, str]]
+) -> CopiesRead:
+    """Refuses tables that ``refuse_misread`` left to runs of small copies, if these contradict them."""
     changes = [change for change, _ in left]
     try:
-        problem = refused(old_model, new_model, target, changes)
+        read = refused(old_model, new_model, target, changes)
     except NotTried as reason:
-        problem = left[0][1] or NO_RUN.format(reason)
-    if problem == NOT_IN_ORDER and reads_as_its_own(old_model, new_model, target):
-        problem = ""
-    if problem:
-        raise CheckpointError(f"{changes[0].table.key}: not resized: {problem}")
-    return target.limited is None and not any(change.layout.axes[0].name in IN_PART for change in changes)
+        read = CopiesRead(left[0][1] or NO_RUN.format(reason))
+    if read.problem == NOT_IN_ORDER and reads_as_its_own(old_model, new_model, target):
+        read = CopiesRead(sizes=read.sizes)
+    if read.problem:
+        raise CheckpointError(f"{changes[0].table.key}: not resized: {read.problem}")
+    return read
 
 
 def reads_as_its_own(old_model: nn.Module, new_model: nn.Module, target: Target) -> bool:
@@ -79,12 +114,8 @@ def shown(
     target: Target,
     method: str | None,
     limits: KeptAnswers | None,
-    *,
-    all_read: bool,
 ) -> Iterator[str]:
     """Yields what runs of small copies showed, in sentences."""
-    if all_read:
-        yield READ_ALL
     if limits is not None and target.limited is not None:
         yield said_of_limits(limits, shrinks=target.limited.length < target.limited.table.length)
         config: Any = old_model.config

@@ -76,7 +76,7 @@ def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
     prompts = [each for each in ("prompt_pixel_values", "prompt_masks") if each in accepted]
     height, width = size[0] // 2 if prompts else size[0], size[1]  # SegGPT puts an image below its prompt
     for lead in leads:
-        if math.prod((*lead, channels, height, width)) > MOST_NUMBERS:
+        if math.prod((*lead, channels, height, width)) > MOST_NUMBERS and not only_shapes():
             raise TooLarge("its images are too large to be tried")
         images = {each: torch.randn(*lead, channels, height, width) for each in (*prompts, name)}
         beside = beside_images(accepted, lead, config)
@@ -107,10 +107,19 @@ def with_image_tokens(model: Any, texts: dict[str, Any], images: Mapping[str, Te
             features = model.get_image_features(**images)
     except Exception:  # it needs more than images
         return texts
-    features = getattr(features, "pooler_output", features)
-    count = sum(each.numel() // each.shape[-1] for each in ([features] if isinstance(features, Tensor) else features))
-    ids = torch.cat([torch.full((1, count), token), texts["input_ids"]], dim=1)
+    ids = torch.cat([torch.full((1, features_in(features)), token), texts["input_ids"]], dim=1)
     return {**texts, "input_ids": ids}
+
+
+def features_in(features: Any) -> int:
+    """Returns how many vectors are in the result of a model's ``get_image_features``."""
+    features = getattr(features, "pooler_output", features)
+    return sum(each.numel() // each.shape[-1] for each in ([features] if isinstance(features, Tensor) else features))
+
+
+def only_shapes() -> bool:
+    """Returns whether new tensors are made on the meta device, where they have no values and need no memory."""
+    return torch.empty(0).is_meta
 
 
 def of_images(config: Any, name: str) -> int | None:
@@ -181,7 +190,7 @@ def numbered_inputs(accepted: Collection[str], config: Any) -> Iterator[dict[str
     if "pixel_position_ids" in accepted:  # of a whole image, because blocks of patches are merged
         merged = getattr(config, "pooling_kernel_size", 1)
         side = -(-most // merged) * merged
-        if side * side > MOST_PATCHES:
+        if side * side > MOST_PATCHES and not only_shapes():
             raise TooLarge("its images are too large to be tried")
         numbers = torch.arange(side).clamp(max=most - 1)
         places = torch.cartesian_prod(numbers, numbers)

@@ -24,13 +24,13 @@ from posembed.checkpoints.trials.inputs import (
     image_inputs,
     text_inputs,
 )
+from posembed.checkpoints.trials.mixing import answers, mixes_tokens, why_unmixed
 from posembed.checkpoints.trials.small_copies import (
     LOUDER,
     MOST_CELLS,
     TOLERANCE,
     NotTried,
     TooLarge,
-    floats_in,
     random_total,
     small_copy,
     undisturbed,
@@ -70,7 +70,7 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
     position. If a text model cannot be run even at its own size, the names of its field and inputs must suffice.
     """
     old_image, new_image = target.image_size or (None, None)
-    left = []
+    left, unlike, as_planned = [], [], False
     for change in target.changes:
         table, in_line = change.table, not change.layout.axes
         if not is_plain(change):
@@ -90,13 +90,18 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
             if not in_line:
                 left.append((change, problem))
                 continue
-        if problem and not in_line and table.kind == "sinusoidal":  # beside no patches: MAE's decoder
-            left.append((change, problem))
+        if not in_line:
+            unlike += [(change, problem)] if problem else []
+            as_planned = as_planned or not problem
             continue
-        if problem and in_line and (texts := texts_spread_over(old_model, table)):
+        if problem and (texts := texts_spread_over(old_model, table)):
             problem = SPREAD.format(*texts)
         if problem:
             raise CheckpointError(f"{table.key}: not resized: {problem}")
+    for change, problem in unlike:
+        if not as_planned and change.table.kind != "sinusoidal":
+            raise CheckpointError(f"{change.table.key}: not resized: {problem}")
+        left.append((change, problem))  # it is not read beside the patches, but behind other cells: MAE's decoder
     return left
 
 
@@ -202,16 +207,17 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
                 if name in held:
                     sizes = {axis.name: axis.size for axis in change.layout.axes}
                     held[name].copy_(resize_table(old.get_parameter(name), sizes=sizes, layout=change.table.layout))
-        shortest = min(before.size.length, after.size.length)
+        shortest = min(size.length, after.size.length)
         for tokens in (min(shortest, LONGEST_TEXT), *(short for short in SHORT_TEXTS if short <= shortest)):
             try:
-                inputs, answers = text_inputs(old, tokens), []
-                for model in (old, new):
-                    torch.default_generator.manual_seed(0)  # some models have random attention
-                    answers.append([output.detach() for output in floats_in(model(**inputs))])
+                inputs = text_inputs(old, tokens)
+                both = [answers(model, inputs) for model in (old, new)]
+                mixed = mixes_tokens(old, inputs)
             except Exception:  # not a multiple that the model accepts
                 continue
-            same = all(same_answer(one, other, size.length) for one, other in zip(*answers, strict=False))
+            if not mixed:
+                return why_unmixed(old, new, shortest)
+            same = all(same_answer(one, other, size.length) for one, other in zip(*both, strict=False))
             return "" if same else f"a text of {tokens} tokens gets another output at the new length with the same rows"
     return ""
 
