@@ -32,7 +32,7 @@ def derived_fields(
             continue
         before, after = (part_of(config_object(without(each, path, names)), path) for each in (config, changed))
         for name in names:
-            old, new = (vars(each).get(name) for each in (before, after))
+            old, new = (getattr(each, name, None) for each in (before, after))
             value = section(config, path)[name]
             if is_size(old) and is_size(new) and old != new and old == value:
                 found[ConfigField((*path, name), value)] = new
