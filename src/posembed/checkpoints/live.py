@@ -230,7 +230,8 @@ def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterato
 def copy_numbers(old: Any, new: Any, live: Any) -> None:
     """Copies the numeric attributes that differ between the builds ``old`` and ``new`` (such as num_embeddings and
     image_size) from ``new`` to ``live``."""
-    for name, value in vars(new).items():
+    held = getattr(old, "__dict__", {})  # a module's config may be a number (Idefics)
+    for name, value in getattr(new, "__dict__", {}).items():
         is_number = isinstance(value, int | float | tuple | list) and not name.startswith("_")
-        if is_number and vars(old).get(name) != value:
+        if is_number and held.get(name) != value:
             setattr(live, name, value)
