@@ -84,7 +84,7 @@ def test_weights_that_do_not_fit_into_the_dtype_of_the_files(folder: Path, kind:
     SAVE[kind](Path("model"), positions=24)
     path = Path("model/model.safetensors")
     save_file({key: value.half() for key, value in load_file(path).items()}, path, metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match="step 1.* not finite"):
+    with pytest.raises(CheckpointError, match=r"step 1.* not finite"):
         tune(steps=1, warmup=0.0, learning_rate=LARGEST, rows_learning_rate=LARGEST, method="tile")
     assert names(folder) == [".out.tune", "model", "texts"]
 
@@ -126,13 +126,13 @@ def test_numbers_have_a_largest_value(name: str) -> None:
 def test_no_number_that_is_taken_breaks_a_step(folder: Path, name: str, value: float) -> None:
     """It ends well, or with an error that names the step."""
     save_encoder(Path("model"), positions=24)
+    said = ""
     try:
         tune(steps=1, warmup=0.0, train="rows", **{name: value})
     except CheckpointError as error:
-        assert "step 1" in str(error)
-        assert names(folder) == [".out.tune", "model", "texts"]
-    else:
-        assert names(folder) == ["model", "out", "texts"]
+        said = str(error)
+    assert "step 1" in said or not said
+    assert names(folder) == ([".out.tune", "model", "texts"] if said else ["model", "out", "texts"])
 
 
 def test_json_has_no_number_that_is_not_finite() -> None:

@@ -99,7 +99,7 @@ def test_a_run_that_is_done_needs_nothing_but_the_end_of_its_removal(folder: Pat
             posembed.files.remove(path)
     again = planned()
     assert again.done
-    with pytest.raises(CheckpointError, match="an earlier call has finished this fine-tuning.* nothing is left to do"):
+    with pytest.raises(CheckpointError, match=r"an earlier call has finished .* nothing is left to do"):
         tune_checkpoint("model", "out", "texts", device="cpu", **SETTINGS)
     assert sorted(path.name for path in folder.iterdir()) == OUTS
     staging.open()
@@ -118,9 +118,9 @@ def test_a_removal_that_is_killed_leaves_the_mark(folder: Path) -> None:
             (staging.path / name / "weights").write_text("many")
         child = os.fork()
         if not child:
-            left, original = number, posembed.files.remove
+            left = number
 
-            def remove(path: Path) -> None:
+            def remove(path: Path, original: Any = posembed.files.remove) -> None:
                 nonlocal left
                 if not left:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -145,9 +145,9 @@ def test_kills_while_out_is_written_leave_nothing_beside_it(folder: Path) -> Non
     while killed:
         child = os.fork()
         if not child:
-            left, original = number, posembed.files.flush_one
+            left = number
 
-            def flush_one(path: Path) -> None:
+            def flush_one(path: Path, original: Any = posembed.files.flush_one) -> None:
                 nonlocal left
                 if "whole" in str(path):
                     if not left:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import signal
 import sys
 import threading
@@ -16,7 +17,7 @@ import typer
 
 from posembed.cli.options import AS_JSON, PATH, parameter, parameters_of, with_parameters
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.files import as_bytes, leftovers, reason
+from posembed.files import as_bytes, leftovers, longest_name, reason, staging_of
 from posembed.tuning.settings import DATA, TuneSettings, named_size
 
 if TYPE_CHECKING:
@@ -145,12 +146,12 @@ def refuse_page_of(page: Path) -> None:
     """Raises ArgumentError if the page cannot be written, before time is spent on the results for it."""
     from posembed.report.page import refuse_page
 
+    if (more := len(os.fsencode(staging_of(page).name)) - longest_name(page.parent)) > 0:
+        raise ArgumentError(f"the page's name is {more} bytes too long: {page}; name another file (--report)")
     try:
         refuse_page(page)
     except ArgumentError as error:
         raise ArgumentError(str(error).replace("(--out or --report)", "(--report)")) from error
-    except OSError as error:  # a name that is too long
-        raise ArgumentError(f"the page {page} cannot be written: {reason(error)}; name another --report") from error
 
 
 def refuse_page_inside(page: Path, plan: TunePlan) -> None:

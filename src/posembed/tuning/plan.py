@@ -18,6 +18,7 @@ from posembed.evaluation.collection import Collection, own_document_is_left_out
 from posembed.evaluation.pictures import open_image_model
 from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
 from posembed.evaluation.tokens import DOCUMENT_PROMPTS, Prompt
+from posembed.files import longest_name
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import RECORD
 from posembed.modelfiles.folders import other_files
@@ -210,11 +211,7 @@ def plan_tuning(
 def refuse_long_name(out: Path) -> None:
     """Raises ArgumentError if the names of the folders beside ``out`` would be too long for its file system."""
     longest = os.fsencode(Staging.of(out, TuneSettings(length=SHORTEST), {}).removed.name)
-    try:
-        most = os.pathconf(out.parent, "PC_NAME_MAX")
-    except (AttributeError, OSError, ValueError):  # not on this system, or no such folder, which is reported later
-        most = 255
-    if len(longest) > most:
+    if len(longest) > (most := longest_name(out.parent)):
         least = len(os.fsencode(out.name)) - len(longest) + most
         raise ArgumentError(f"out: expected a name of at most {least} bytes; got {len(os.fsencode(out.name))}")
 
