@@ -17,7 +17,7 @@ import typer
 
 from posembed.cli.options import AS_JSON, PATH, parameter, parameters_of, with_parameters
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.files import as_bytes, leftovers, longest_name, reason, staging_of
+from posembed.files import as_bytes, longest_name, reason, remove_beginnings, staging_of
 from posembed.tuning.settings import DATA, TuneSettings, named_size
 
 if TYPE_CHECKING:
@@ -170,10 +170,7 @@ def write_tuning_page(tuned: Tuned, page: Path, plan: TunePlan) -> None:
 
     written = render(tuned)
     with suppress(TakenError, OSError), plan.staging.locked():
-        for path in leftovers(page):
-            own = path.is_file() and not path.is_symlink()
-            if own and (as_bytes(written).startswith(path.read_bytes()) or why_not_replaced(path) is None):
-                path.unlink()
+        remove_beginnings(page, as_bytes(written), refusal=why_not_replaced)
     try:
         write_page(page, written)
     except ArgumentError as error:
@@ -193,7 +190,7 @@ def print_done(plan: TunePlan, dry_run: bool, as_json: bool) -> None:
 def print_plan(plan: TunePlan, as_json: bool) -> None:
     from posembed.cli.console import plain_console
     from posembed.report.tuning import plan_words
-    from posembed.tuning.run import planning
+    from posembed.tuning.remedies import planning
 
     with planning():
         estimate = plan.estimate()

@@ -25,8 +25,9 @@ from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.safetensors import values_of
 from posembed.tuning.objectives import Progress, Setup, objective_for
 from posembed.tuning.own import identity
+from posembed.tuning.remedies import planning
 from posembed.tuning.result import Tuned
-from posembed.tuning.run import TunePlan, all_finite, planning, size_of
+from posembed.tuning.run import TunePlan, all_finite, size_of
 from posembed.tuning.settings import SHORTEST, TuneSettings, named_size
 from posembed.tuning.staging import Staging
 from posembed.tuning.starts import started

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import time
@@ -22,13 +21,14 @@ from posembed.evaluation.api import device_named
 from posembed.evaluation.pictures import open_image_model
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable, open_runnable
-from posembed.files import flush_one, reason, remove, renamed
+from posembed.files import flush_one, remove, renamed
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_place, whole_copy
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.objectives import AnyData, Objective, Progress, Setup
+from posembed.tuning.remedies import memory, out_of_memory, writing
 from posembed.tuning.result import Tuned, means, over_seeds
 from posembed.tuning.settings import MINUTES, TuneSettings
 from posembed.tuning.staging import Staging, whole_lines
@@ -42,7 +42,6 @@ READINGS = {"tuned": 3, "old": 4}
 """How often the held-out documents are read at the new length, and at the old."""
 COPIES = 3
 """Copies of the weights in a checkpoint of the Trainer: the weights, and two averages of AdamW."""
-NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EXDEV)
 SMALLER_RATES = "give a smaller --learning-rate or --rows-learning-rate, and another OUT"
 
 
@@ -341,64 +340,6 @@ class TunePlan:
         before = card.read_bytes().decode("utf-8", "surrogateescape") if card.is_file() else ""
         before = before.replace(f"{NOT_TRAINED}\n", "").rstrip("\n")
         yield Path(MODEL_CARD), before + "\n\n" * bool(before) + tuned.card_paragraph(self.lengths[which])
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turns errors of writing in the block into a CheckpointError that says how to continue."""
-    from safetensors import SafetensorError
-
-    def remedy(error: BaseException | None) -> str:
-        first = "make it writable" if getattr(error, "errno", None) in NOT_WRITABLE else "make room"
-        return f"{first}, and repeat the command; it continues from {folder}"
-
-    try:
-        yield
-    except CheckpointError as error:
-        if isinstance(error.__cause__, OSError):
-            raise CheckpointError(f"{error}; {remedy(error.__cause__)}") from error.__cause__
-        raise
-    except MemoryError as error:
-        raise CheckpointError(
-            f"not enough memory; free some, and repeat the command; it continues from {folder}"
-        ) from error
-    except (OSError, SafetensorError) as error:
-        why = reason(error) if isinstance(error, OSError) else str(error)
-        raise CheckpointError(f"{folder}: cannot be written: {why}; {remedy(error)}") from error
-
-
-@contextmanager
-def memory(length: int, original: Runnable, *, retried: bool = False) -> Iterator[None]:
-    """Turns an error of too little memory in the block into a CheckpointError; with ``retried``, ends the block."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        if not retried:
-            pictures = original.kind == "images"
-            what = f"an image of {length:,} x {length:,} pixels" if pictures else f"a window of {length:,} tokens"
-            remedy = f"give --checkpointing, a smaller --{'image-size' if pictures else 'length'} or another --device"
-            raise CheckpointError(f"{what} does not fit into memory; {remedy}") from error
-
-
-def out_of_memory(error: BaseException) -> bool:
-    from accelerate.utils.memory import should_reduce_batch_size
-
-    return isinstance(error, MemoryError) or (isinstance(error, Exception) and should_reduce_batch_size(error))
-
-
-@contextmanager
-def planning() -> Iterator[None]:
-    """Turns an error of too little memory in the block into a CheckpointError."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        raise CheckpointError(
-            "not enough memory to read the checkpoint and the data; nothing was written; free some, or give less data"
-        ) from error
 
 
 def all_finite(value: Tensor) -> bool:

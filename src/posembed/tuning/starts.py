@@ -19,7 +19,8 @@ from posembed.errors import ArgumentError
 from posembed.evaluation.api import device_named
 from posembed.tuning.language import Language
 from posembed.tuning.objectives import Objective, Setup
-from posembed.tuning.run import TunePlan, memory, size_of
+from posembed.tuning.remedies import memory
+from posembed.tuning.run import TunePlan, size_of
 from posembed.tuning.staging import Staging
 
 STARTS = ("tile", "stretch")
