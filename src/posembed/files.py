@@ -106,6 +106,14 @@ def staging_of(out: Path) -> Path:
     return out.parent / f".{out.name}.{secrets.token_hex(4)}.partial"
 
 
+def longest_name(folder: Path) -> int:
+    """Returns the largest number of bytes of a name in a folder."""
+    try:
+        return os.pathconf(folder, "PC_NAME_MAX")
+    except (AttributeError, OSError, ValueError):  # not on this system, or no such folder
+        return 255
+
+
 def as_bytes(text: str) -> bytes:
     """Encodes text as UTF-8. A lone surrogate, as in a file name that is not UTF-8, becomes an escape sequence."""
     return text.encode("utf-8", "backslashreplace")
@@ -128,6 +136,15 @@ def leftovers(out: Path) -> list[Path]:
         return sorted(path for path in out.parent.iterdir() if pattern.fullmatch(path.name))
     except OSError:
         return []
+
+
+def remove_beginnings(out: Path, content: bytes, *, refusal: Refusal) -> None:
+    """Removes the leftovers of a file that are beginnings of this content, or that ``refusal`` allows to replace. No
+    other process may be writing the file."""
+    for path in leftovers(out):
+        own = path.is_file() and not path.is_symlink()
+        if own and (content.startswith(path.read_bytes()) or refusal(path) is None):
+            path.unlink()
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import pkgutil
 import re
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -95,3 +100,124 @@ def test_refusals(posembed, folder: Path, options: list[str], message: str) -> N
     assert (done.code, done.out) == (1, "")
     assert message in done.err
     assert files(folder) == before
+
+
+@pytest.mark.parametrize("place", ["out", "out-at-64", ".out.tune", ".out.tune.removed"])
+def test_a_page_is_not_one_of_the_folders(posembed, folder: Path, place: str) -> None:
+    before = files(folder)
+    done = posembed("", *HOW, "--report", place)
+    assert (done.code, done.out) == (1, "")
+    assert f"report: {place} is the folder {place}, or in it; name another file (--report)" in done.err
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tune", "model", ".", *HOW[3:]], "out: expected the path of a new folder; got '.'"),
+        (["tune", "model", "o" * 240, *HOW[3:]], "the page's name is 8 bytes too long: ooo"),
+        ([*HOW, "--report", "no/page.html"], "the folder no does not exist; name another file (--report)"),
+    ],
+)
+def test_names_that_cannot_be_written(posembed, folder: Path, words: list[str], message: str) -> None:
+    before = files(folder)
+    done = posembed("", *words)
+    assert (done.code, done.out) == (1, "")
+    assert message in done.err
+    assert files(folder) == before
+
+
+def test_a_page_that_cannot_be_written_and_what_kills_left_of_it(posembed, folder: Path, monkeypatch) -> None:
+    from posembed.report import page as pages
+
+    write = pages.write_whole
+
+    def full(path: Path, content: bytes, **how: object) -> None:
+        Path(".out.html.0123abcd.partial").write_bytes(content[:1000])  # as a kill leaves it
+        Path(".out.html.0123abce.partial").write_bytes(b"")
+        Path(".out.html.0123abcf.partial").write_text("mine")
+        Path(".out.html.thesis.partial").write_bytes(content[:1000])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pages, "write_whole", full)
+    done = posembed("", *HOW, "--train", "rows")
+    assert done.code == 1
+    assert (
+        "the page out.html cannot be written: the disk is full; make room or name another file (--report)" in done.err
+    )
+    assert "it continues from .out.tune" in done.err
+    monkeypatch.setattr(pages, "write_whole", write)
+    assert posembed("", *HOW, "--train", "rows").code == 0
+    left = [".out.html.0123abcf.partial", ".out.html.thesis.partial"]
+    assert files(folder) == [*left, "model", "out", "out.html", "text"]
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--dry-run"]])
+def test_a_kill_in_the_final_removal(posembed, folder: Path, monkeypatch, options: list[str]) -> None:
+    from posembed.tuning import staging
+
+    monkeypatch.setattr(staging.Staging, "clean", lambda self: None)
+    assert posembed("", *HOW, "--train", "rows").code == 0
+    assert ".out.tune.removed" in files(folder)
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    done = posembed("", *HOW, "--train", "rows", *options)
+    assert done.code == 0, done.err
+    if options == ["--json"]:
+        assert json.loads(done.out) == {"out": "out", "done": True}
+    else:
+        said = " ".join(done.out.split())
+        assert "out: an earlier call has finished this fine-tuning; nothing is left to do" in said
+    rest = [".out.tune.removed"] * (options == ["--dry-run"])
+    assert files(folder) == [*rest, "model", "out", "out.html", "text"]
+
+
+def pressed_in(monkeypatch: pytest.MonkeyPatch, where: str, *, swallowed: bool) -> None:
+    """Presses Ctrl-C when a function is called; swallowed: in a finalizer, where Python ignores the exception."""
+
+    class Finalized:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0)
+
+    original = pkgutil.resolve_name(where)
+
+    def pressed(*given: object, **named: object) -> object:
+        if swallowed:
+            del given_up[:]
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(*given, **named)
+
+    given_up = [Finalized()]
+    monkeypatch.setattr(where, pressed)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("swallowed", [False, True])
+@pytest.mark.parametrize(
+    ("where", "left", "message"),
+    [
+        (
+            "posembed.tuning.plan.plan_resize",
+            ["model", "text"],
+            "nothing was written, and the same command starts again",
+        ),
+        ("posembed.tuning.run.rows_moved", None, "the same command continues from .out.tune"),
+        ("posembed.tuning.run.renamed", None, "the same command continues from .out.tune"),
+        ("posembed.report.page.write_whole", None, "the same command continues from .out.tune"),
+        ("posembed.report.tuning.render", None, "the same command continues from .out.tune"),
+    ],
+)
+def test_ctrl_c(
+    posembed, folder: Path, monkeypatch, where: str, left: list[str] | None, message: str, swallowed: bool
+) -> None:
+    with monkeypatch.context() as patched:
+        pressed_in(patched, where, swallowed=swallowed)
+        done = posembed("", *HOW, "--train", "rows")
+    assert done.code == 130
+    assert f"posembed: stopped; {message}" in done.err
+    assert left is None or files(folder) == left
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert posembed("", *HOW, "--train", "rows").code == 0
+    assert files(folder) == ["model", "out", "out.html", "text"]

@@ -27,7 +27,7 @@ from posembed.evaluation.pictures import (
 )
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
-from posembed.report.tuning import answer, how, plan_words
+from posembed.report.tuning import answer, how, plan_words, write_tuning_page
 from posembed.tuning.images import Images, Pictures, split_pictures
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.run import TunePlan
@@ -119,6 +119,28 @@ def test_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     changed = {key for key in before if not torch.equal(values_of(before[key]), values_of(after[key]))}
     assert changed
     assert not any(key.startswith("text_model") for key in changed)
+
+
+@pytest.mark.parametrize("positions", [20, 40, 77])
+def test_the_table_of_texts_of_a_model_with_two_is_not_that_which_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: int
+) -> None:
+    """Whether it has fewer rows than the image has pixels, or more."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(TEXT, "max_position_embeddings", positions)
+    save_image_model(Path("model"), "clip")
+    write_images(Path("images"))
+    tuned = tune_checkpoint("model", "out", images="images", device="cpu", **{**SETTINGS, "steps": 1})
+    assert not any(tuned.moved)
+    page = write_tuning_page(tuned, "page.html").read_text(encoding="utf-8")
+    assert "row moved" not in page
+    json.dumps(tuned.to_dict(), allow_nan=False)
+
+
+def test_a_length_is_not_the_size_of_images(folder: Path) -> None:
+    with pytest.raises(ArgumentError, match="length: model is an image model, with a size in pixels; give image_size"):
+        tune_checkpoint("model", "out", images="images", device="cpu", length=48, steps=1)
+    assert sorted(path.name for path in folder.iterdir()) == ["images", "model"]
 
 
 def test_the_loss_by_hand(folder: Path) -> None:

@@ -77,12 +77,13 @@ def test_a_killed_removal_leaves_the_folder_whole_or_absent(tmp_path: Path, numb
     if staging.path.exists():
         assert sorted(path.name for path in staging.path.iterdir()) == names
     staging.refuse_other()
+    staging.clean()
     assert {path.name for path in tmp_path.iterdir()} <= {".out.tune"}
 
 
 def test_an_empty_folder_of_a_killed_run_is_no_other_run(tmp_path: Path) -> None:
     staging = Staging.of(tmp_path / "out", TuneSettings(length=64), {})
-    for left in ((), (".settings.json.0123abcd.partial",)):
+    for left in ((), (".lock",), (".settings.json.0123abcd.partial",)):
         (tmp_path / ".out.tune").mkdir()
         for name in left:
             (tmp_path / ".out.tune" / name).touch()

@@ -24,9 +24,7 @@ SEEDS = range(6)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("starts")
-    (folder / "texts").mkdir()
-    for number in range(24):
-        write_texts(folder / "texts" / f"{number:02}", number=1, words=120 + number, seed=number)
+    write_texts(folder / "texts", number=24, words=130)
     for seed in SEEDS:
         model: Any = save_causal(folder / f"causal-{seed}", positions=24)
         torch.nn.init.normal_(model.transformer.wpe.weight, generator=torch.Generator().manual_seed(seed))

@@ -167,9 +167,33 @@ def test_how_far_rows_moved(tmp_path: Path) -> None:
     path = tmp_path / "other" / "model.safetensors"
     save_file({**load_file(path), key: after.float()}, path, metadata={"format": "pt"})
     other = open_checkpoint(tmp_path / "other")
-    each = rows_moved(one, other, most=70)
+    each = rows_moved(one, other, [key], most=70)
     assert each == pytest.approx({row: 0.5 if row == 9 else float(row >= 60) for row in range(70)}, abs=1e-6)
-    blocks = rows_moved(one, other, most=7)
+    blocks = rows_moved(one, other, [key], most=7)
     assert blocks == pytest.approx({5: 0.05, 15: 0, 25: 0, 35: 0, 45: 0, 55: 0, 65: 1}, abs=1e-6)
-    assert set(rows_moved(short, short).values()) == {0.0}
-    assert sum(rows_moved(short, short, most=4).values()) == 0
+    assert set(rows_moved(short, short, [key]).values()) == {0.0}
+    assert sum(rows_moved(short, short, [key], most=4).values()) == 0
+    assert rows_moved(one, other, ["another"]) == {}
+
+
+@pytest.mark.parametrize("old", [1, 7, 35, 64, 69])
+@pytest.mark.parametrize("most", [2, 7, 70])
+def test_old_and_new_rows_are_averaged_apart(tmp_path: Path, old: int, most: int) -> None:
+    """Each value stands at a position of its own part, and rows of zeros, whose share is not defined, are left out."""
+    from safetensors.torch import load_file, save_file
+
+    checkpoints = []
+    for name in ("one", "other"):
+        save_encoder(tmp_path / name, positions=70)
+        path = tmp_path / name / "model.safetensors"
+        table = load_file(path)[KEY]
+        table[:3] = name == "other"
+        if name == "other":
+            table[max(3, old) :] *= 3
+        save_file({**load_file(path), KEY: table}, path, metadata={"format": "pt"})
+        checkpoints.append(open_checkpoint(tmp_path / name))
+    shares = rows_moved(*checkpoints, [KEY], old=old, most=most)
+    assert any(position >= old for position in shares)
+    assert {share for position, share in shares.items() if position < old} <= {0.0}
+    assert all(share == pytest.approx(2) for position, share in shares.items() if position >= old)
+    assert len(shares) <= most + 1

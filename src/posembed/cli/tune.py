@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import signal
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from posembed.cli.options import AS_JSON, PATH, parameter, parameters_of, with_parameters
-from posembed.errors import ArgumentError
-from posembed.tuning.settings import DATA, TuneSettings
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.files import as_bytes, longest_name, reason, remove_beginnings, staging_of
+from posembed.tuning.settings import DATA, TuneSettings, named_size
 
 if TYPE_CHECKING:
     from posembed.tuning.result import Tuned
@@ -39,54 +45,166 @@ def tune(
     With --retrieval, your own queries measure it. With --images and --image-size, the same for an image model.
     The same command continues after Ctrl-C or a kill.
     """
-    from posembed.cli.console import Bar
-    from posembed.report.page import refuse_page
-    from posembed.tuning.plan import plan_tuning
-
     device = chosen.pop("device")
     settings = TuneSettings.of(chosen)
+    if out.name in ("", ".."):
+        raise ArgumentError(f"out: expected the path of a new folder; got {str(out)!r}")
     page = out.with_name(f"{out.name}.html") if report is None else report
-    refuse_page(page)
+    refuse_page_of(page)
     if not text and retrieval is None and images is None:
         raise ArgumentError("expected --text, --retrieval or both (for an image model, --images); got neither")
     given: dict[str, Any] = {"retrieval": retrieval, "split": split, "images": images, "device": device}
-    with Bar(lines=True) as bar:
-        plan = plan_tuning(checkpoint, out, text or None, settings, progress=bar.update, **given)
-    if dry_run:
-        print_plan(plan, as_json)
-        return
-    try:
-        with Bar(lines=True) as bar:
-            tuned = plan.run(bar.update)
-    except KeyboardInterrupt:
-        print(f"posembed: stopped; the same command continues from {plan.staging.path}", file=sys.stderr)
-        raise typer.Exit(130) from None
-    if as_json:
-        print(json.dumps(tuned.to_dict(), indent=2))
-    else:
-        print_tuned(tuned)
-    from posembed.report.tuning import write_tuning_page
-
-    write_tuning_page(tuned, page)
-    plan.finish()
-    for path in plan.places.values():
+    with interrupts_told(out):
+        plan = run(checkpoint, out, text or None, settings, page, dry_run, as_json, sized=named_size(chosen), **given)
+    for path in [] if dry_run else plan.places.values():
         print(f"written: {path}", file=sys.stderr if as_json else sys.stdout)
-    print(f"report: {page}", file=sys.stderr if as_json else sys.stdout)
+    if page.exists() and not dry_run:
+        print(f"report: {page}", file=sys.stderr if as_json else sys.stdout)
+
+
+def run(
+    checkpoint: str,
+    out: Path,
+    text: list[Path] | None,
+    settings: TuneSettings,
+    page: Path,
+    dry_run: bool,
+    as_json: bool,
+    **given: Any,
+) -> TunePlan:
+    from posembed.cli.console import Bar
+    from posembed.tuning.plan import plan_tuning
+
+    with interrupts_heard() as heard:
+        with Bar(lines=True) as bar:
+            plan = plan_tuning(checkpoint, out, text, settings, progress=heard(bar.update), **given)
+        refuse_page_inside(page, plan)
+        if plan.done:
+            print_done(plan, dry_run, as_json)
+        elif dry_run:
+            print_plan(plan, as_json)
+        else:
+            with Bar(lines=True) as bar:
+                tuned = plan.run(heard(bar.update))
+            heard(print_tuned)(tuned, as_json)
+            heard(write_tuning_page)(tuned, page, plan)
+        if not dry_run:
+            heard(plan.finish)()
+    return plan
+
+
+@contextmanager
+def interrupts_heard() -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
+    """Yields a function that makes another one raise KeyboardInterrupt if Ctrl-C was pressed before its call.
+
+    Python prints and forgets the exception if it comes in a finalizer or in a callback from C.
+    """
+    pressed = threading.Event()
+
+    def press(number: int, frame: Any) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    def heard(function: Callable[..., None]) -> Callable[..., None]:
+        def called(*given: Any, **named: Any) -> None:
+            if pressed.is_set():
+                raise KeyboardInterrupt
+            function(*given, **named)
+
+        return called
+
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # it may be ignored
+        yield heard
+        return
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield heard
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def interrupts_told(out: Path) -> Iterator[None]:
+    """Ends the command on Ctrl-C in the block, and says how it continues."""
+    from posembed.tuning.staging import Staging
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        folder = Staging.of(out, TuneSettings(length=1 << 10), {})
+        goes_on = "nothing was written, and the same command starts again"
+        if folder.begun:
+            goes_on = f"the same command continues from {folder.path}"
+        elif folder.half_removed:
+            goes_on = f"everything is written, and the same command removes {folder.removed}"
+        print(f"posembed: stopped; {goes_on}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def refuse_page_of(page: Path) -> None:
+    """Raises ArgumentError if the page cannot be written, before time is spent on the results for it."""
+    from posembed.report.page import refuse_page
+
+    if (more := len(os.fsencode(staging_of(page).name)) - longest_name(page.parent)) > 0:
+        raise ArgumentError(f"the page's name is {more} bytes too long: {page}; name another file (--report)")
+    try:
+        refuse_page(page)
+    except ArgumentError as error:
+        raise ArgumentError(str(error).replace("(--out or --report)", "(--report)")) from error
+
+
+def refuse_page_inside(page: Path, plan: TunePlan) -> None:
+    """Raises ArgumentError if the page would be one of the folders that are written, or in one of them."""
+    target = page.resolve()
+    for place in (*plan.places.values(), plan.staging.path, plan.staging.removed):
+        if place.resolve() in (target, *target.parents):
+            raise ArgumentError(f"report: {page} is the folder {place}, or in it; name another file (--report)")
+
+
+def write_tuning_page(tuned: Tuned, page: Path, plan: TunePlan) -> None:
+    """Writes the page, and removes what kills left of it: beginnings of the same page, and pages that it replaced."""
+    from posembed.report.page import why_not_replaced, write_page
+    from posembed.report.tuning import render
+    from posembed.tuning.staging import TakenError
+
+    written = render(tuned)
+    with suppress(TakenError, OSError), plan.staging.locked():
+        remove_beginnings(page, as_bytes(written), refusal=why_not_replaced)
+    try:
+        write_page(page, written)
+    except ArgumentError as error:
+        why = reason(error.__cause__) if isinstance(error.__cause__, OSError) else "it exists"
+        raise CheckpointError(
+            f"the page {page} cannot be written: {why}; make room or name another file (--report), and repeat the "
+            f"command; it continues from {plan.staging.path}"
+        ) from error
+
+
+def print_done(plan: TunePlan, dry_run: bool, as_json: bool) -> None:
+    said = f"{plan.out}: an earlier call has finished this fine-tuning; nothing is left to do"
+    said += "." if dry_run else f" but to remove {plan.staging.removed}."
+    print(json.dumps({"out": str(plan.out), "done": True}) if as_json else said)
 
 
 def print_plan(plan: TunePlan, as_json: bool) -> None:
     from posembed.cli.console import plain_console
     from posembed.report.tuning import plan_words
+    from posembed.tuning.remedies import planning
 
-    estimate = plan.estimate()
+    with planning():
+        estimate = plan.estimate()
     if as_json:
-        print(json.dumps({**plan.to_dict(), "estimate": estimate}, indent=2))
+        print(json.dumps({**plan.to_dict(), "estimate": estimate}, indent=2, allow_nan=False))
         return
     for sentence in [*plan_words(plan, estimate), "Nothing was written (--dry-run)."]:
         plain_console().print(sentence)
 
 
-def print_tuned(tuned: Tuned) -> None:
+def print_tuned(tuned: Tuned, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(tuned.to_dict(), indent=2, allow_nan=False))
+        return
     from posembed.cli.console import table_console
     from posembed.report.evaluation import tables
     from posembed.report.terminal import print_tables

@@ -190,13 +190,18 @@ def parts_of(plan: TunePlan) -> str:
 
 
 def figure_of_rows(tuned: Tuned) -> list[Picture]:
-    """Returns a picture of how far each position's row moved, if there is a table of sequences."""
+    """Returns a picture of how far each position's row moved, if a table of sequences was resized."""
     if not any(tuned.moved):
         return []
-    old, seeds = tuned.old_length, len(tuned.moved)
+    old, seeds = tuned.old_rows, len(tuned.moved)
     rows = {position: estimate([100 * each[position] for each in tuned.moved]) for position in tuned.moved[0]}
-    before, after = ([each.value for at, each in rows.items() if (at < old) == is_old] for is_old in (True, False))
-    said = f"{fmean(before):.2g}% on average for the {old:,} rows of the original, {fmean(after):.2g}% for the new ones"
+    parts = {f"the {old:,} rows of the original": True, "the new ones": False}
+    values = {name: [each.value for at, each in rows.items() if (at < old) == is_old] for name, is_old in parts.items()}
+    said = ", ".join(
+        f"{fmean(found):.2g}%{' on average' * (not number)} for {name}"
+        for number, (name, found) in enumerate(values.items())
+        if found
+    )
     what = "How far each position's row moved, relative to its norm before the fine-tuning"
     figure = by_position_figure([Panel("How far each position's row moved, in percent", {"": rows})], [""])
     figure.axes[0].set_ylim(0)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from posembed.checkpoints.resize import plan_resize
 from posembed.errors import ArgumentError, CheckpointError
@@ -14,13 +18,17 @@ from posembed.evaluation.collection import Collection, own_document_is_left_out
 from posembed.evaluation.pictures import open_image_model
 from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
 from posembed.evaluation.tokens import DOCUMENT_PROMPTS, Prompt
+from posembed.files import longest_name
+from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import RECORD
 from posembed.modelfiles.folders import other_files
+from posembed.modelfiles.safetensors import values_of
 from posembed.tuning.objectives import Progress, Setup, objective_for
 from posembed.tuning.own import identity
+from posembed.tuning.remedies import planning
 from posembed.tuning.result import Tuned
-from posembed.tuning.run import TunePlan, size_of
-from posembed.tuning.settings import TuneSettings
+from posembed.tuning.run import TunePlan, all_finite, size_of
+from posembed.tuning.settings import SHORTEST, TuneSettings, named_size
 from posembed.tuning.staging import Staging
 from posembed.tuning.starts import started
 from posembed.tuning.texts import MORE_TEXT, Texts, judged_collection, read_texts, split_documents
@@ -98,13 +106,20 @@ def tune_checkpoint(
         images=images,
         objective=objective,
         device=device,
+        sized=named_size(settings),
         progress=progress,
     )
+    if plan.done:
+        plan.finish()
+        raise CheckpointError(
+            f"{out}: an earlier call has finished this fine-tuning, and was killed afterwards; nothing is left to do"
+        )
     tuned = plan.run(progress)
     plan.finish()
     return tuned
 
 
+@planning()
 def plan_tuning(
     source: str | Path,
     out: str | Path,
@@ -116,9 +131,13 @@ def plan_tuning(
     images: str | Path | None = None,
     objective: Any = None,
     device: str | None = None,
+    sized: str | None = None,
     progress: Progress = lambda name, done, total: None,
 ) -> TunePlan:
-    """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing."""
+    """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing.
+
+    sized: the argument that gave the new size, "length" or "image_size", if it is known.
+    """
     given = is_path(text) or (is_list(text, is_path) and bool(text))
     paths = "the path of a file or a folder, or a list of paths"
     other = "a collection as retrieval, or images"
@@ -131,7 +150,8 @@ def plan_tuning(
     check(retrieval is None or is_path(retrieval), "retrieval", "the path of a folder in BEIR's layout", retrieval)
     if split is not None and retrieval is None:
         raise ArgumentError("split: only for a collection; give retrieval too, or leave it out")
-    check(is_path(out) and Path(out).name != "", "out", "the path of a new folder", out)
+    check(is_path(out) and Path(out).name not in ("", ".."), "out", "the path of a new folder", out)
+    refuse_long_name(Path(out))
     device_named(device)
     try:
         import transformers  # noqa: F401
@@ -148,6 +168,8 @@ def plan_tuning(
     if original.length is None or original.old_length is None:
         raise CheckpointError(f"{source}: no table limits its length, so there is nothing to lengthen")
     name, unit = ("length", "tokens") if images is None else ("image_size", "pixels")
+    if sized not in (None, name):
+        raise ArgumentError(f"{sized}: {source} is {KINDS[original.kind]}, with a size in {unit}; give {name} instead")
     if settings.length <= original.length:
         raise ArgumentError(
             f"{name}: expected more than {original.length:,} {unit}, which {source} takes already; got "
@@ -167,6 +189,7 @@ def plan_tuning(
             f"train: rows keeps the existing rows, but the method {settings.method} changes them; give another method, "
             "or --train table"
         )
+    refuse_not_finite(source, original.checkpoint)
     setup = (
         picture_setup(original, images, settings, device, progress)
         if images is not None
@@ -181,8 +204,33 @@ def plan_tuning(
     }
     plan = started(TunePlan(source, out, setup, make(setup), resize, Staging.of(out, settings, hashes)), make)
     plan.staging.refuse_other()
-    plan.refuse_places()
+    if not plan.done:
+        plan.refuse_places()
     return plan
+
+
+def refuse_long_name(out: Path) -> None:
+    """Raises ArgumentError if the names of the folders beside ``out`` would be too long for its file system."""
+    longest = os.fsencode(Staging.of(out, TuneSettings(length=SHORTEST), {}).removed.name)
+    if len(longest) > (most := longest_name(out.parent)):
+        least = len(os.fsencode(out.name)) - len(longest) + most
+        raise ArgumentError(f"out: expected a name of at most {least} bytes; got {len(os.fsencode(out.name))}")
+
+
+def refuse_not_finite(source: str | Path, checkpoint: Checkpoint) -> None:
+    """Raises CheckpointError if a weight is not finite. A square mask of zeros and minus infinities is no weight."""
+    for key, tensor in checkpoint.tensors.items():
+        value = values_of(tensor)
+        if not all_finite(value) and not is_mask(value):
+            raise CheckpointError(
+                f"{source}: the checkpoint has values that are not finite in {key}; fine-tune one whose training did "
+                "not diverge"
+            )
+
+
+def is_mask(value: Tensor) -> bool:
+    square = value.ndim > 1 and value.shape[-1] == value.shape[-2]
+    return square and bool(((value == 0) | (value == -math.inf)).all())
 
 
 def text_setup(

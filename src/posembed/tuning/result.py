@@ -28,7 +28,8 @@ class Tuned:
     and of the same fine-tuning at the old length ("old"), if there is one. kept: the mean cosine of the vectors of
     short texts to those of the original model; None for a model without such vectors. chunked: the baseline with
     which the fine-tuning at the old length is compared, if it is not that of the reference. old_length: the length of
-    the original. moved: for each seed, how far the rows of the position table moved, as ``rows_moved`` returns it.
+    the original. old_rows: the number of positions of its table. moved: for each seed, how far the rows of the resized
+    table moved, as ``rows_moved`` returns it.
     """
 
     out: Path
@@ -40,6 +41,7 @@ class Tuned:
     kept: Estimate | None = None
     chunked: str = ""
     old_length: int = 0
+    old_rows: int = 0
     moved: tuple[Mapping[int, float], ...] = ()
 
     def __repr__(self) -> str:
@@ -103,8 +105,8 @@ class Tuned:
         return self.recommended is self.candidates[-1]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON."""
-        return {
+        """Returns plain values for JSON. Numbers that are not finite are null."""
+        values = {
             "out": str(self.out),
             "settings": self.settings.to_dict(),
             "steps": self.steps,
@@ -115,6 +117,7 @@ class Tuned:
             "evaluation": self.evaluation.to_dict(),
             "by_seed": [each.to_dict() for each in self.by_seed] if len(self.by_seed) > 1 else [],
         }
+        return dict(finite(values))
 
     def card_paragraph(self, length: int) -> str:
         lines = [
@@ -125,6 +128,15 @@ class Tuned:
             f"Written by posembed {__version__}; see `{RECORD}` for details.",
         ]
         return "\n".join(lines) + "\n"
+
+
+def finite(value: Any) -> Any:
+    """Returns plain values with None in place of each number that is not finite, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def over_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:

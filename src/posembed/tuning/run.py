@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from posembed._version import __version__
 from posembed.checkpoints.live import resize_model_
@@ -18,13 +21,14 @@ from posembed.evaluation.api import device_named
 from posembed.evaluation.pictures import open_image_model
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable, open_runnable
-from posembed.files import reason, remove
+from posembed.files import flush_one, remove, renamed
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_place, whole_copy
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.objectives import AnyData, Objective, Progress, Setup
+from posembed.tuning.remedies import memory, out_of_memory, writing
 from posembed.tuning.result import Tuned, means, over_seeds
 from posembed.tuning.settings import MINUTES, TuneSettings
 from posembed.tuning.staging import Staging, whole_lines
@@ -38,6 +42,7 @@ READINGS = {"tuned": 3, "old": 4}
 """How often the held-out documents are read at the new length, and at the old."""
 COPIES = 3
 """Copies of the weights in a checkpoint of the Trainer: the weights, and two averages of AdamW."""
+SMALLER_RATES = "give a smaller --learning-rate or --rows-learning-rate, and another OUT"
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +99,16 @@ class TunePlan:
         refuse_full_disk(self.original.checkpoint, kept, self.out, copies=copies)
 
     def wrote(self, place: Path) -> bool:
-        with suppress(CheckpointError, KeyError, IndexError, TypeError):
+        with suppress(CheckpointError, KeyError, IndexError, TypeError, AttributeError):
             last = read_json(place / RECORD)["tunings"][-1]
-            return self.staging.begun and last["hashes"] == self.staging.hashes
+            ours = last["hashes"] == self.staging.hashes and not self.settings.differences(last["settings"])
+            return ours and (self.staging.begun or self.staging.half_removed)
         return False
+
+    @property
+    def done(self) -> bool:
+        """Whether an earlier process wrote everything, and was killed while it removed the folder of the run."""
+        return self.staging.half_removed and all(map(self.wrote, self.places.values()))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON: the settings, and the numbers of documents and windows."""
@@ -117,7 +128,9 @@ class TunePlan:
             # Another process may have begun or finished since this was planned.
             self.staging.refuse_other()
             self.refuse_places()
+            self.staging.clean()
             self.staging.open()
+            self.staging.clean_unfinished()
             resized = self.staging.path / "resized"
             if not resized.exists():
                 resize_checkpoint(self.source, resized, **size_of(self.original, self.settings))
@@ -215,8 +228,15 @@ class TunePlan:
                 )
                 trainer.run(lambda done: progress(name, done, steps))
                 break
+        changed = trained.changed(start.checkpoint)
+        if not_finite := [key for key, value in changed.items() if not all_finite(value)]:
+            dtype = str(changed[not_finite[0]].dtype).removeprefix("torch.")
+            raise CheckpointError(
+                f"after step {steps}, {not_finite[0]} has values that are not finite in {dtype}, as in its file; "
+                f"{SMALLER_RATES}; nothing was written to {self.out}"
+            )
         with whole_copy(start.checkpoint, place) as copy:
-            copy.write(tensors=trained.changed(start.checkpoint), documents={})
+            copy.write(tensors=changed, documents={})
         remove(folder)
 
     def measured(self, steps: int, progress: Progress) -> Tuned:
@@ -228,16 +248,20 @@ class TunePlan:
                 which: replace(self.opened(self.place(which, seed)), name=str(place))
                 for which, place in self.places.items()
             }
-            plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
-            found.append(self.objective.by_document(plan.run(progress)))
-            if (of_seed := self.objective.kept(made["tuned"])) is not None:
-                near.append(of_seed)
+            with self.measuring():
+                plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
+                found.append(self.objective.by_document(plan.run(progress)))
+                if (of_seed := self.objective.kept(made["tuned"])) is not None:
+                    near.append(of_seed)
         names = {which: str(place) for which, place in self.places.items()}
         cosine = estimate(means([each.values for each in near])) if near else None
         chunked = getattr(self.objective, "chunked", "")
         resized = open_checkpoint(self.staging.path / "resized")
-        moved = tuple(rows_moved(resized, open_checkpoint(self.place("tuned", seed))) for seed in self.seeds)
-        return Tuned(
+        keys, old_rows = [change.key for change in self.resize.edit.tables], self.resize.edit.target.length[0]
+        moved = tuple(
+            rows_moved(resized, open_checkpoint(self.place("tuned", seed)), keys, old=old_rows) for seed in self.seeds
+        )
+        tuned = Tuned(
             self.out,
             self.settings,
             steps,
@@ -247,19 +271,57 @@ class TunePlan:
             kept=cosine,
             chunked=chunked,
             old_length=self.setup.old_length,
+            old_rows=old_rows,
             moved=moved,
         )
+        self.refuse_not_finite(tuned)
+        return tuned
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Gives errors of a measurement the remedies that a fine-tuning has."""
+        goes_on = f"repeat the command; it continues from {self.staging.path}"
+        try:
+            yield
+        except (CheckpointError, RuntimeError, MemoryError) as error:
+            cause = error.__cause__ if isinstance(error, CheckpointError) else error
+            if cause is not None and out_of_memory(cause):
+                raise CheckpointError(
+                    f"the measurement does not fit into memory; free some or give another --device, and {goes_on}"
+                ) from error
+            if isinstance(error, CheckpointError) and isinstance(cause, RuntimeError | IndexError):
+                why = str(error).removesuffix("; leave out that length")
+                raise CheckpointError(f"{why}; the fine-tuned models are in {self.staging.path}") from error
+            raise
+
+    def refuse_not_finite(self, tuned: Tuned) -> None:
+        """Raises CheckpointError if a candidate has no values on the held-out texts, because its outputs are not
+        finite."""
+        lacking = [row.checkpoint for row in tuned.candidates if row.estimate(tuned.measure, tuned.length) is None]
+        if tuned.kept is not None and not math.isfinite(tuned.kept.value):
+            lacking.append(tuned.names["tuned"])
+        if lacking:
+            raise CheckpointError(
+                f"{lacking[0]}: its outputs are not finite where the result is measured, after step {tuned.steps}; "
+                f"{SMALLER_RATES}; the fine-tuned models are in {self.staging.path}"
+            )
 
     def write(self, which: str, place: Path, tuned: Tuned) -> None:
-        """Writes a fine-tuned checkpoint with its record and the model card's paragraph."""
-        checkpoint = open_checkpoint(self.place(which, self.settings.seed))
-        if os.path.lexists(place):
+        """Writes a fine-tuned checkpoint with its record and the model card's paragraph.
+
+        It is written into the folder of the run and then renamed, so that a kill leaves nothing beside ``place``.
+        """
+        checkpoint, whole = open_checkpoint(self.place(which, self.settings.seed)), self.staging.path / f"whole-{which}"
+        if not os.path.lexists(place) and not whole.exists():
+            with whole_copy(checkpoint, whole) as copy:
+                copy.write(tensors={}, documents=dict(self.documents(which, checkpoint, tuned)))
+        if os.path.lexists(place) or not renamed(whole, place):
             raise CheckpointError(
                 f"{place}: something else was written there during the fine-tuning; move it away, and repeat the "
                 f"command; it continues from {self.staging.path}"
             )
-        with whole_copy(checkpoint, place) as copy:
-            copy.write(tensors={}, documents=dict(self.documents(which, checkpoint, tuned)))
+        with suppress(OSError):
+            flush_one(place.parent)
 
     def documents(self, which: str, checkpoint: Checkpoint, tuned: Tuned) -> Iterator[tuple[Path, str]]:
         path = checkpoint.root / RECORD
@@ -280,38 +342,10 @@ class TunePlan:
         yield Path(MODEL_CARD), before + "\n\n" * bool(before) + tuned.card_paragraph(self.lengths[which])
 
 
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turns errors of writing in the block into a CheckpointError that says how to continue."""
-    from safetensors import SafetensorError
-
-    remedy = f"make room, and repeat the command; it continues from {folder}"
-    try:
-        yield
-    except CheckpointError as error:
-        if isinstance(error.__cause__, OSError):
-            raise CheckpointError(f"{error}; {remedy}") from error.__cause__
-        raise
-    except (OSError, SafetensorError) as error:
-        why = reason(error) if isinstance(error, OSError) else str(error)
-        raise CheckpointError(f"{folder}: cannot be written: {why}; {remedy}") from error
-
-
-@contextmanager
-def memory(length: int, original: Runnable, *, retried: bool = False) -> Iterator[None]:
-    """Turns an error of too little memory in the block into a CheckpointError; with ``retried``, ends the block."""
-    from accelerate.utils.memory import should_reduce_batch_size
-
-    try:
-        yield
-    except RuntimeError as error:
-        if not should_reduce_batch_size(error):
-            raise
-        if not retried:
-            pictures = original.kind == "images"
-            what = f"an image of {length:,} x {length:,} pixels" if pictures else f"a window of {length:,} tokens"
-            remedy = f"give --checkpointing, a smaller --{'image-size' if pictures else 'length'} or another --device"
-            raise CheckpointError(f"{what} does not fit into memory; {remedy}") from error
+def all_finite(value: Tensor) -> bool:
+    if not value.is_floating_point():
+        return True
+    return bool((value.float() if value.element_size() == 1 else value).isfinite().all())
 
 
 def size_of(original: Runnable, settings: TuneSettings) -> dict[str, Any]:

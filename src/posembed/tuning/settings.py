@@ -25,6 +25,8 @@ TRAINED = {
 """What can be trained, by the value of ``--train``."""
 
 SHORTEST = 16  # tokens
+LARGEST, MOST, MOST_RANK = 1e6, 10**9, 1024
+"""The largest numbers, whole numbers and rank that can be given: beyond them, float32 overflows, or memory ends."""
 DATA, TRAINING, LOSS = "Data", "Training", "Loss of sentence encoders"
 MINUTES = 15.0
 
@@ -72,14 +74,19 @@ class TuneSettings:
         whole = {"length": SHORTEST, "batch": 1, "rank": 1, "seeds": 1, "passage": 4, "query": 4, "steps": 1}
         for name, least in whole.items():
             value = getattr(self, name)
+            most = MOST_RANK if name == "rank" else MOST
             holds = (type(value) is int and value >= least) or (name == "steps" and value is None)
             check(holds, name, f"a whole number of at least {least}", value)
+            check(value is None or value <= most, name, f"a whole number of at most {most:,}", value)
         check(type(self.seed) is int and 0 <= self.seed < 2**31, "seed", "a whole number from 0 to 2^31 - 1", self.seed)
         check(self.train in TRAINED, "train", f"one of {', '.join(TRAINED)}", self.train)
         for name in ("learning_rate", "rows_learning_rate", "clip", "temperature", "minutes"):
             value = getattr(self, name)
             check(value is None or is_number(value, above=0.0), name, "a number above 0", value)
         check(is_number(self.anchor) and self.anchor >= 0, "anchor", "a number of at least 0", self.anchor)
+        for name in ("learning_rate", "rows_learning_rate", "clip", "temperature", "minutes", "anchor"):
+            value = getattr(self, name)
+            check(value is None or value <= LARGEST, name, f"a number of at most {LARGEST:,.0f}", value)
         for name in ("held_out", "warmup"):
             value = getattr(self, name)
             check(is_number(value) and 0 <= value < 1, name, "a share from 0 to below 1", value)
@@ -93,6 +100,9 @@ class TuneSettings:
         if (size := rest.pop("image_size", None)) is not None:
             if rest.get("length") is not None:
                 raise ArgumentError("image_size: expected either length or image_size; got both")
+            holds = type(size) is int and size >= SHORTEST
+            check(holds, "image_size", f"a whole number of at least {SHORTEST} pixels", size)
+            check(size <= MOST, "image_size", f"a whole number of at most {MOST:,}", size)
             rest["length"] = size
         taken = take_options(cls, rest)
         if rest:
@@ -111,6 +121,11 @@ class TuneSettings:
         """Returns the settings in which another fine-tuning differs, such as "batch (4, now 8)"."""
         plain = json.loads(json.dumps(self.to_dict()))
         return [f"{name} ({other.get(name)}, now {now})" for name, now in plain.items() if other.get(name) != now]
+
+
+def named_size(given: Mapping[str, Any]) -> str | None:
+    """Returns the argument that gives the new size, "length" or "image_size"."""
+    return next((name for name in ("image_size", "length") if given.get(name) is not None), None)
 
 
 def check(holds: bool, name: str, expected: str, given: object) -> None:

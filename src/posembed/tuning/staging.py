@@ -1,9 +1,14 @@
-"""The folder of an unfinished fine-tuning, ``.OUT.tune`` next to OUT: what a repeated command continues from."""
+"""The folder of an unfinished fine-tuning, ``.OUT.tune`` next to OUT: what a repeated command continues from.
+
+``settings.json``, which is written first and removed last, marks the folder as posembed's. No other folder is removed.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,10 +20,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from posembed.errors import CheckpointError
-from posembed.files import reason, remove, write_text, written_whole
+from posembed.files import PARTIAL, reason, remove, renamed, write_text, written_whole
 from posembed.tuning.settings import TuneSettings
 
 SETTINGS, STATE, LOCK = "settings.json", "state.json", ".lock"
+UNFINISHED = re.compile(rf"\..+{PARTIAL}", re.DOTALL)
+"""Matches the name of a file or folder that was being written."""
 
 
 class TakenError(CheckpointError):
@@ -56,14 +63,12 @@ class Staging:
         return cls(out.parent / f".{out.name}.tune", settings, hashes)
 
     def refuse_other(self) -> None:
-        """Raises CheckpointError if the folder holds another fine-tuning, and names what differs."""
-        self.clean()
-        if not self.path.exists() or self.is_new():
+        """Raises CheckpointError if the folder holds another fine-tuning, and names what differs, or if it is somebody
+        else's. Changes nothing."""
+        self.refuse_foreign()
+        if not self.path.exists() or is_new(self.path):
             return
-        try:
-            earlier, hashes = self.known()
-        except (OSError, ValueError, KeyError, TypeError):
-            raise CheckpointError(f"{self.path}: not the folder of a fine-tuning; remove it yourself") from None
+        earlier, hashes = known(self.path)
         differs = self.settings.differences(earlier)
         differs += [f"the {name}" for name, found in self.hashes.items() if hashes.get(name) != found]
         if differs:
@@ -72,21 +77,21 @@ class Staging:
                 "command to continue it, choose another OUT, or remove that folder"
             )
 
-    def known(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Returns the settings and the hashes of the fine-tuning that the folder holds."""
-        known = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
-        return dict(known["settings"]), dict(known["hashes"])
+    def refuse_foreign(self) -> None:
+        """Raises CheckpointError if the folder, or that of its removal, is somebody else's."""
+        for path in (self.path, self.removed):
+            if os.path.lexists(path) and not is_own(path):
+                raise CheckpointError(
+                    f"{path}: not the folder of a fine-tuning; remove it yourself, or choose another OUT"
+                )
 
     @property
     def method(self) -> Any:
         """The method of the fine-tuning that the folder holds, if any."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return self.known()[0].get("method")
+        for path in (self.path, self.removed):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                return known(path)[0].get("method")
         return None
-
-    def is_new(self) -> bool:
-        """Returns whether the folder is empty: a process that was killed at once left it."""
-        return self.path.is_dir() and all(path.name.startswith(".") for path in self.path.iterdir())
 
     def make(self) -> None:
         try:
@@ -111,6 +116,7 @@ class Staging:
         """Holds the folder, which it creates, for one process. Removes it at the end if it is still new. Raises
         TakenError, a CheckpointError, if another process has it."""
         while True:
+            self.refuse_foreign()
             self.make()
             try:
                 lock = FileLock(self.path / LOCK).acquire(timeout=0)
@@ -128,7 +134,7 @@ class Staging:
                 try:
                     yield
                 finally:
-                    if self.path.exists() and self.is_new():
+                    if is_new(self.path):
                         self.remove()
                 return
 
@@ -146,9 +152,14 @@ class Staging:
         """The name under which the folder is removed, so that a kill leaves the folder whole or nothing of it."""
         return self.path.with_name(f"{self.path.name}.removed")
 
+    @property
+    def half_removed(self) -> bool:
+        """Whether a kill left something of a removal."""
+        return not self.path.exists() and is_own(self.removed)
+
     def end(self) -> None:
         """Removes the folder, unless another process has it, which removes it later."""
-        if not self.path.exists():
+        if not (self.path.exists() or self.half_removed):
             return
         try:
             with self.locked():
@@ -159,12 +170,67 @@ class Staging:
         self.remove()
 
     def remove(self) -> None:
+        """Removes the folder. Raises CheckpointError if it is not ours, or if its removal needs the name of something
+        that is not ours."""
         self.clean()
+        if not is_own(self.path):
+            return
         with suppress(FileNotFoundError):
-            self.path.rename(self.removed)
+            if not renamed(self.path, self.removed):
+                raise CheckpointError(
+                    f"{self.removed}: it exists, and {self.path} is removed under that name; move it away, and repeat "
+                    "the command"
+                )
         self.clean()
 
     def clean(self) -> None:
-        """Removes what a kill left of an earlier removal."""
-        if self.removed.exists():
-            remove(self.removed)
+        """Removes what a kill left of an earlier removal. The mark of the folder goes last."""
+        if not is_own(self.removed):
+            return
+        with suppress(FileNotFoundError):
+            for path in self.removed.iterdir():
+                if path.name != SETTINGS:
+                    remove(path)
+        with suppress(OSError):
+            if {path.name for path in self.removed.iterdir()} <= {SETTINGS}:
+                (self.removed / SETTINGS).unlink(missing_ok=True)
+                self.removed.rmdir()
+
+    def clean_unfinished(self) -> None:
+        """Removes what a kill left of a file or folder that was being written. For the process that has the folder."""
+        for path in self.path.iterdir():
+            if UNFINISHED.fullmatch(path.name):
+                remove(path)
+
+
+def known(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the settings and the hashes of the fine-tuning that a folder holds. Raises OSError, ValueError, KeyError
+    or TypeError if it holds none."""
+    found = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+    return dict(found["settings"]), dict(found["hashes"])
+
+
+def is_own(folder: Path) -> bool:
+    """Returns whether posembed made a folder: its settings mark it, or it is new. A link is somebody else's."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known(folder)
+        return True
+    return is_new(folder)
+
+
+def is_new(folder: Path) -> bool:
+    """Returns whether a folder holds nothing but the lock and unfinished settings: a process that was killed at once
+    left it."""
+    unfinished = re.compile(re.escape(f".{SETTINGS}") + PARTIAL)
+
+    def is_nothing(path: Path) -> bool:
+        state = path.lstat()
+        empty = stat.S_ISREG(state.st_mode) and state.st_size == 0
+        return (empty and path.name == LOCK) or bool(stat.S_ISREG(state.st_mode) and unfinished.fullmatch(path.name))
+
+    try:
+        return folder.is_dir() and all(map(is_nothing, folder.iterdir()))
+    except OSError:
+        return False

@@ -15,9 +15,11 @@ import torch
 
 from posembed.checkpoints.live import resize_model_
 from posembed.checkpoints.resize import plan_resize
+from posembed.errors import ArgumentError
 from posembed.evaluation.api import device_named
 from posembed.tuning.language import Language
 from posembed.tuning.objectives import Objective, Setup
+from posembed.tuning.remedies import memory
 from posembed.tuning.run import TunePlan, size_of
 from posembed.tuning.staging import Staging
 
@@ -36,6 +38,8 @@ def started(plan: TunePlan, make: Callable[[Setup[Any]], Objective]) -> TunePlan
     if method not in STARTS:
         if not isinstance(plan.objective, Language):
             return plan
+        if not all(can_start(plan, method) for method in STARTS):
+            return plan
         losses = {method: loss(plan, method) for method in STARTS}
         method = min(losses, key=losses.__getitem__)
     settings = replace(plan.settings, method=method)
@@ -50,12 +54,25 @@ def started(plan: TunePlan, make: Callable[[Setup[Any]], Objective]) -> TunePlan
     )
 
 
-@torch.inference_mode()
+def can_start(plan: TunePlan, method: str) -> bool:
+    """Returns whether a method can be used: stretch needs rows after those that it keeps."""
+    size = {**size_of(plan.original, plan.settings), "method": method}
+    try:
+        plan_resize(plan.original.checkpoint, str(plan.source), **size)
+    except ArgumentError:
+        return False
+    return True
+
+
 def loss(plan: TunePlan, method: str) -> float:
-    """Returns the loss per token of the resized model, before any fine-tuning, on a few training windows."""
+    """Returns the loss per token of the resized model, before any fine-tuning, on a few training windows.
+
+    The weights are loaded outside of inference mode: those of pickles are kept, and could not be trained otherwise.
+    """
     model: Any = plan.original.model(device_named(plan.setup.device)).float().eval()
     resize_model_(model, length=plan.settings.length, method=method)
     length, seed = plan.settings.length, plan.settings.seed
     items = range(min(TRIED, len(plan.texts.windows)))
-    found = [plan.objective.loss(model, [item], length=length, seed=seed).item() for item in items]
+    with memory(length, plan.original), torch.inference_mode():
+        found = [plan.objective.loss(model, [item], length=length, seed=seed).item() for item in items]
     return sum(found) / len(found)

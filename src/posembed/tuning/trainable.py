@@ -6,7 +6,7 @@ given to the optimizer, so their bytes cannot change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ class Trainable:
         found = {}
         for name, key in self.keys.items():
             before, value = values_of(checkpoint.tensors[key]), getattr(*owner_of(self.model, name)).detach().cpu()
-            if not torch.equal(after := value.to(before.dtype), before):
+            if not same(after := value.to(before.dtype), before):
                 found[key] = after.clone()
         return found
 
@@ -130,23 +130,28 @@ def trainable(
     return Trainable(model, keys, [group for group in groups if group["params"]])
 
 
-def rows_moved(before: Checkpoint, after: Checkpoint, *, most: int = MOST_DRAWN) -> dict[int, float]:
-    """Returns how far each row of the position table of sequences moved, relative to its norm before, by position.
+def rows_moved(
+    before: Checkpoint, after: Checkpoint, keys: Collection[str], *, old: int = 0, most: int = MOST_DRAWN
+) -> dict[int, float]:
+    """Returns how far each row of a position table of sequences moved, relative to its norm before, by position.
 
-    Of more than ``most`` positions, neighbours are averaged, and stand at their middle. Empty without such a table.
+    keys: the tables that a resize changed, of which the first is measured. Empty if none of them is of sequences, such
+    as those of images. old: the number of positions before the resize. Of more than ``most`` positions, neighbours are
+    averaged, old and new ones apart, and stand at their middle. Rows of zeros are left out.
     """
     found = find_tables(before.config, before.tensors).understood if before.config is not None else ()
-    tables = [table for table in found if not table.layout.axes and table.kind == "learned"]
+    tables = [table for table in found if table.key in keys and not table.layout.axes and table.kind == "learned"]
     if not tables:
         return {}
-    (_, old, _), (_, new, _) = (
+    (_, then, _), (_, now, _) = (
         tables[0].layout.split(tables[0].values(each.tensors).float()) for each in (before, after)
     )
-    moved = (new - old).norm(dim=-1) / old.norm(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
-    return {
-        (part.start + min(part.stop, len(moved))) // 2: moved[part].mean().item()
-        for part in pieces(len(moved), max(1, -(-len(moved) // most)))
-    }
+    moved, norms = (now - then).norm(dim=-1), then.norm(dim=-1)
+    at_once = max(1, -(-len(moved) // most))
+    parts = [slice(part.start, part.stop) for part in pieces(min(old, len(moved)), at_once)]
+    parts += [slice(old + part.start, old + part.stop) for part in pieces(len(moved) - old, at_once)]
+    shares = {(part.start + part.stop) // 2: (moved[part] / norms[part])[norms[part] > 0] for part in parts}
+    return {middle: share.mean().item() for middle, share in shares.items() if len(share)}
 
 
 def save_activations(model: Any) -> None:
@@ -187,7 +192,12 @@ def keys_of(model: Any, checkpoint: Checkpoint) -> dict[str, str]:
 def holds(stored: AnyTensor, parameter: Tensor) -> bool:
     """Returns whether a tensor in a file has the values of a parameter."""
     same_shape = tuple(stored.shape) == tuple(parameter.shape)
-    return same_shape and torch.equal(values_of(stored).to(parameter.dtype), parameter.detach().cpu())
+    return same_shape and same(values_of(stored).to(parameter.dtype), parameter.detach().cpu())
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Returns whether tensors of the same shape have the same values, also where these are not numbers."""
+    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def owner_of(model: nn.Module, name: str) -> tuple[nn.Module, str]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -28,6 +28,8 @@ from posembed.tuning.trainable import Trainable
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 WEIGHTS = "trained.safetensors"
 STATE = "trainer_state.json"
+BEFORE_LAST = "before-the-last-step"
+"""A folder with the weights before the last step, which has no loss after it that would show whether it was good."""
 
 Tick = Callable[[int], None]
 """A function of the number of steps done."""
@@ -67,6 +69,7 @@ class StepTrainer(Trainer):
         parts: int,
     ) -> None:
         self.trained, self.objective, self.pieces, self.folder = trained, objective, (length, seed), folder
+        self.batch = settings.batch
         if str(device).startswith("cuda:"):
             torch.cuda.set_device(device)  # the Trainer takes the current device
         on_gpu = (device is None and torch.cuda.is_available()) or str(device).startswith("cuda")
@@ -109,6 +112,7 @@ class StepTrainer(Trainer):
             self.train(resume_from_checkpoint=last_checkpoint(self.folder))
         if asked.is_set():
             raise KeyboardInterrupt
+        self.refuse_end()
 
     def _get_train_sampler(self, *dataset: Any) -> SequentialSampler:
         return SequentialSampler(self.train_dataset)
@@ -130,12 +134,35 @@ class StepTrainer(Trainer):
             if not (checkpoint / STATE).exists():
                 self._save_checkpoint(self.model, trial=None)
             kept = f"the state after step {step} is in {checkpoint}"
+        self.stop(f"the loss or a gradient of step {step + 1}", kept)
+
+    def refuse_end(self) -> None:
+        """Raises CheckpointError if the weights after the last step, or the loss that they give, are not finite."""
+        self.refuse_weights()
+        (length, seed), last = self.pieces, self.state.global_step * self.batch - 1
+        with self.compute_loss_context_manager():
+            loss = self.objective.loss(self.model, [max(last, 0)], length=length, seed=seed)
+        if not bool(loss.isfinite()):
+            self.stop(f"the loss after step {self.state.global_step}")
+
+    def refuse_weights(self) -> None:
+        """Raises CheckpointError if a weight is not finite after the last step that was done."""
+        if not all(bool(value.isfinite().all()) for value in self.trained.parameters.values()):
+            self.stop(f"a weight after step {self.state.global_step}")
+
+    def stop(self, what: str, kept: str | None = None) -> NoReturn:
+        """Raises CheckpointError. kept: which state is kept; None for the last one from before these weights."""
+        if kept is None:
+            earlier = self.folder / BEFORE_LAST if (self.folder / BEFORE_LAST / WEIGHTS).exists() else None
+            checkpoint = earlier or last_checkpoint(self.folder)
+            kept = "no earlier state of this fine-tuning was kept"
+            kept = f"the last good state is in {checkpoint}" if checkpoint else kept
         raise CheckpointError(
-            f"the loss or a gradient of step {step + 1} is not finite; give a smaller --learning-rate or "
-            f"--rows-learning-rate, and another OUT; {kept}"
+            f"{what} is not finite; give a smaller --learning-rate or --rows-learning-rate, and another OUT; {kept}"
         )
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.refuse_weights()
         try:
             super()._save_checkpoint(model, trial)
         except RuntimeError as error:  # torch.save, which does not say why it cannot write
@@ -161,6 +188,11 @@ class Keeper(TrainerCallback):
     def __init__(self, trainer: StepTrainer, tick: Tick, asked: threading.Event) -> None:
         self.trainer, self.tick, self.asked = trainer, tick, asked
         self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if 0 < state.global_step == state.max_steps - 1:
+            self.trainer.refuse_weights()
+            self.trainer._save(str(self.trainer.folder / BEFORE_LAST))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         gradients = [parameter.grad for parameter in self.trainer.trained.parameters.values()]

@@ -1,0 +1,146 @@
+"""Values that are not finite: in the checkpoint, in the settings, and after the last step. Nothing is written then."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from evaluated_models import save_causal, save_encoder, save_masked, write_texts
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.tuning.plan import plan_tuning, tune_checkpoint
+from posembed.tuning.result import finite
+from posembed.tuning.settings import LARGEST, TuneSettings
+from posembed.tuning.trainable import same
+
+SETTINGS: dict[str, Any] = {"length": 48, "batch": 2, "passage": 6, "query": 6}
+SAVE: dict[str, Any] = {"causal": save_causal, "masked": save_masked, "sentences": save_encoder}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_texts(Path("texts"), number=24, words=60)
+    return tmp_path
+
+
+def tune(**others: Any) -> Any:
+    return tune_checkpoint("model", "out", "texts", device="cpu", **{**SETTINGS, **others})
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def large_weights(model: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
+    """A loss that overflows as soon as the weights are large."""
+    first = next(iter(model.parameters()))
+    return model(input_ids=ids, attention_mask=mask).logits.mean() + (first.double() ** 64).sum().float()
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_loss_that_is_not_finite_after_the_last_step(
+    folder: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warmup keeps the earlier steps small."""
+    save_causal(Path("model"), positions=24)
+    calls = {"warmup": 0.0} if steps == 1 else {"warmup": 0.99, "learning_rate": 1e-4}
+    given = {"learning_rate": LARGEST, "rows_learning_rate": LARGEST, **calls, "steps": steps, "train": "all"}
+    if steps > 1:
+        given["objective"] = Last(steps)
+    else:
+        given["objective"] = large_weights
+    with pytest.raises(CheckpointError, match=rf"after step {steps} is not finite; give a smaller --lea") as raised:
+        tune(**given)
+    assert names(folder) == [".out.tune", "model", "texts"]
+    kept = Path(".out.tune/seed-0-old-steps/before-the-last-step")
+    assert kept.exists() == (steps > 1)
+    if steps > 1:
+        assert str(kept) in str(raised.value)
+        assert all(value.isfinite().all() for value in load_file(kept / "trained.safetensors").values())
+    else:
+        assert "no earlier state of this fine-tuning was kept" in str(raised.value)
+
+
+class Last:
+    """A loss that is not finite from a number of calls on: here, only after the last step."""
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+
+    def __call__(self, model: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
+        self.left -= 1
+        return model(input_ids=ids, attention_mask=mask).logits.square().mean() * (1.0 if self.left >= 0 else math.nan)
+
+
+@pytest.mark.parametrize("kind", SAVE)
+def test_weights_that_do_not_fit_into_the_dtype_of_the_files(folder: Path, kind: str) -> None:
+    SAVE[kind](Path("model"), positions=24)
+    path = Path("model/model.safetensors")
+    save_file({key: value.half() for key, value in load_file(path).items()}, path, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"step 1.* not finite"):
+        tune(steps=1, warmup=0.0, learning_rate=LARGEST, rows_learning_rate=LARGEST, method="tile")
+    assert names(folder) == [".out.tune", "model", "texts"]
+
+
+@pytest.mark.parametrize("kind", SAVE)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_checkpoint_that_is_not_finite_is_refused_in_planning(folder: Path, kind: str, value: float) -> None:
+    SAVE[kind](Path("model"), positions=24)
+    path = Path("model/model.safetensors")
+    tensors = load_file(path)
+    for key in list(tensors)[::3]:
+        broken = {name: each.clone() for name, each in tensors.items()}
+        broken[key].view(-1)[3] = value
+        save_file(broken, path, metadata={"format": "pt"})
+        with pytest.raises(CheckpointError, match=f"^model: the checkpoint has values that are not finite in {key};"):
+            tune(steps=1)
+    save_file({**tensors, "mask": torch.full((4, 4), -math.inf).triu(1)}, path, metadata={"format": "pt"})
+    plan_tuning("model", "out", "texts", TuneSettings(**SETTINGS, steps=1), device="cpu")
+    assert names(folder) == ["model", "texts"]
+
+
+def test_weights_with_values_that_are_no_numbers_are_the_same() -> None:
+    one = torch.tensor([1.0, math.nan, math.inf])
+    assert same(one, one.clone())
+    assert not same(one, torch.tensor([1.0, 2.0, math.inf]))
+    assert not same(one, torch.tensor([math.nan, math.nan, math.inf]))
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "rows_learning_rate", "clip", "temperature", "minutes", "anchor"])
+def test_numbers_have_a_largest_value(name: str) -> None:
+    assert getattr(TuneSettings(**{"length": 64, name: LARGEST}), name) == LARGEST
+    for value in (1.1 * LARGEST, 1e38, 1e300):
+        with pytest.raises(ArgumentError, match=f"{name}: expected a number of at most 1,000,000; got"):
+            TuneSettings(**{"length": 64, name: value})
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "rows_learning_rate", "clip", "temperature", "anchor"])
+@pytest.mark.parametrize("value", [1e-300, 1.0, LARGEST])
+def test_no_number_that_is_taken_breaks_a_step(folder: Path, name: str, value: float) -> None:
+    """It ends well, or with an error that names the step."""
+    save_encoder(Path("model"), positions=24)
+    said = ""
+    try:
+        tune(steps=1, warmup=0.0, train="rows", **{name: value})
+    except CheckpointError as error:
+        said = str(error)
+    assert "step 1" in said or not said
+    assert names(folder) == ([".out.tune", "model", "texts"] if said else ["model", "out", "texts"])
+
+
+def test_json_has_no_number_that_is_not_finite() -> None:
+    values = {"a": [1.0, math.nan, (math.inf, 2)], 3: {"b": -math.inf}, "c": None, "d": True, "e": "nan"}
+    assert json.loads(json.dumps(finite(values), allow_nan=False)) == {
+        "a": [1.0, None, [None, 2]],
+        "3": {"b": None},
+        "c": None,
+        "d": True,
+        "e": "nan",
+    }
