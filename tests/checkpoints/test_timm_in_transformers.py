@@ -53,8 +53,7 @@ def alone(args: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("build", [perception_lm, alone])
-@pytest.mark.parametrize("stated", [{}, {"img_size": [96, 64]}])
-@pytest.mark.parametrize("new", [(128, 96), (64, 64)])
+@pytest.mark.parametrize(("stated", "new"), [({}, (128, 96)), ({"img_size": [96, 64]}, (64, 64))])
 def test_the_values_are_those_of_timm(
     build: Any, stated: dict[str, Any], new: tuple[int, int], timm: Any, tmp_path: Path
 ) -> None:

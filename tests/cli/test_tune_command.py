@@ -9,6 +9,7 @@ import pkgutil
 import re
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -193,7 +194,16 @@ def pressed_in(monkeypatch: pytest.MonkeyPatch, where: str, *, swallowed: bool) 
     monkeypatch.setattr(where, pressed)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C has its usual effect: a shell's background jobs ignore it."""
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, earlier)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("swallowed", [False, True])
 @pytest.mark.parametrize(
     ("where", "left", "message"),
