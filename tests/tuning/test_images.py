@@ -27,7 +27,7 @@ from posembed.evaluation.pictures import (
 )
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
-from posembed.report.tuning import answer, how, plan_words, write_tuning_page
+from posembed.report.tuning import answer, how, plan_words, render
 from posembed.tuning.images import Images, Pictures, split_pictures
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.run import TunePlan
@@ -132,7 +132,7 @@ def test_the_table_of_texts_of_a_model_with_two_is_not_that_which_moved(
     write_images(Path("images"))
     tuned = tune_checkpoint("model", "out", images="images", device="cpu", **{**SETTINGS, "steps": 1})
     assert not any(tuned.moved)
-    page = write_tuning_page(tuned, "page.html").read_text(encoding="utf-8")
+    page = render(tuned)
     assert "row moved" not in page
     json.dumps(tuned.to_dict(), allow_nan=False)
 

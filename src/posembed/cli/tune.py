@@ -87,7 +87,7 @@ def run(
             with Bar(lines=True) as bar:
                 tuned = plan.run(heard(bar.update))
             heard(print_tuned)(tuned, as_json)
-            heard(write_tuning_page)(tuned, page, plan)
+            heard(save_page)(tuned, page, plan)
         if not dry_run:
             heard(plan.finish)()
     return plan
@@ -148,10 +148,7 @@ def refuse_page_of(page: Path) -> None:
 
     if (more := len(os.fsencode(staging_of(page).name)) - longest_name(page.parent)) > 0:
         raise ArgumentError(f"the page's name is {more} bytes too long: {page}; name another file (--report)")
-    try:
-        refuse_page(page)
-    except ArgumentError as error:
-        raise ArgumentError(str(error).replace("(--out or --report)", "(--report)")) from error
+    refuse_page(page)
 
 
 def refuse_page_inside(page: Path, plan: TunePlan) -> None:
@@ -162,7 +159,7 @@ def refuse_page_inside(page: Path, plan: TunePlan) -> None:
             raise ArgumentError(f"report: {page} is the folder {place}, or in it; name another file (--report)")
 
 
-def write_tuning_page(tuned: Tuned, page: Path, plan: TunePlan) -> None:
+def save_page(tuned: Tuned, page: Path, plan: TunePlan) -> None:
     """Writes the page, and removes what kills left of it: beginnings of the same page, and pages that it replaced."""
     from posembed.report.page import why_not_replaced, write_page
     from posembed.report.tuning import render

@@ -78,7 +78,8 @@ class PlannedRow(NamedTuple):
 class Plan:
     """An evaluation before it is run: its rows, and what ``Evaluation`` says about them.
 
-    number: the number of texts or queries. notes: remarks that do not depend on the results.
+    number: the number of texts or queries. notes: remarks that do not depend on the results. remedy: what to do if a
+    model cannot be run.
     """
 
     kind: Kind
@@ -90,6 +91,7 @@ class Plan:
     kept: ResultsFile
     device: torch.device
     unit: Unit = "text"
+    remedy: str = "leave out that length"
 
     @property
     def jobs(self) -> dict[str, AnyJob]:
@@ -102,7 +104,7 @@ class Plan:
 
     def run(self, progress: Progress = lambda name, done, total: None) -> Evaluation:
         """Runs the missing jobs, and returns the values of all rows. progress: a function called after each batch."""
-        run_jobs(self.missing, self.kept, device=self.device, progress=progress)
+        run_jobs(self.missing, self.kept, device=self.device, progress=progress, remedy=self.remedy)
         rows = tuple(row.finished(self.kept, self.measures) for row in self.rows)
         notes = (*self.notes, *missing_values(rows, self.lengths))
         return Evaluation(self.kind, self.measures, self.lengths, self.number, rows, notes, self.unit)
@@ -125,7 +127,9 @@ class Plan:
         }
 
 
-def run_jobs(missing: Mapping[str, AnyJob], results: ResultsFile, *, device: torch.device, progress: Progress) -> None:
+def run_jobs(
+    missing: Mapping[str, AnyJob], results: ResultsFile, *, device: torch.device, progress: Progress, remedy: str
+) -> None:
     total, done = sum(job.tokens for job in missing.values()), 0
     if missing:
         results.prepare()
@@ -140,17 +144,17 @@ def run_jobs(missing: Mapping[str, AnyJob], results: ResultsFile, *, device: tor
 
         for key, job in missing.items():
             if job.runnable is runnable:
-                results.add(key, run_job(model, job, tick), checkpoint=runnable.name, **job.about)
+                results.add(key, run_job(model, job, tick, remedy), checkpoint=runnable.name, **job.about)
         del model  # frees its memory before the next model is loaded
 
 
-def run_job(model: nn.Module, job: AnyJob, tick: Tick) -> Counts:
+def run_job(model: nn.Module, job: AnyJob, tick: Tick, remedy: str) -> Counts:
     try:
         with torch.inference_mode():
             counts = job.count(model, tick)
     except (RuntimeError, IndexError) as error:
         why = f"cannot be run on {job.at_once} tokens at a time ({last_line(error)})"
-        raise CheckpointError(f"{job.runnable.name}: {why}; leave out that length") from error
+        raise CheckpointError(f"{job.runnable.name}: {why}; {remedy}") from error
     return {
         name: [number if math.isfinite(number) else None for number in numbers.tolist()]
         for name, numbers in counts.items()

@@ -161,15 +161,16 @@ def _environment() -> Environment:
     return environment
 
 
-def write_page(path: Path, page: str) -> Path:
-    """Writes a page atomically and returns its path. Replaces only an unchanged earlier page.
+def write_page(path: Path, page: str, *, option: str = "--report") -> Path:
+    """Writes a page atomically and returns its path. Replaces only an unchanged earlier page. option: the one that
+    names the page.
 
     Raises ArgumentError if the page cannot be written.
     """
     try:
         write_whole(path, as_bytes(page), refusal=why_not_replaced)
     except OSError as error:
-        raise unwritten(path, reason(error)) from error
+        raise unwritten(path, reason(error), option) from error
     return path
 
 
@@ -184,8 +185,8 @@ def refuse_page(path: Path) -> None:
         raise unwritten(path, why)
 
 
-def unwritten(path: Path, why: str) -> ArgumentError:
-    return ArgumentError(f"the page {path} cannot be written: {why}; name another file (--out or --report)")
+def unwritten(path: Path, why: str, option: str = "--report") -> ArgumentError:
+    return ArgumentError(f"the page {path} cannot be written: {why}; name another file ({option})")
 
 
 def why_not_replaced(path: Path) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from statistics import fmean
 
 from posembed.evaluation.measures import MEASURES, Measure
@@ -11,7 +10,7 @@ from posembed.evaluation.results import UNITS, Row
 from posembed.plots.by_position import Panel, by_position_figure
 from posembed.plots.style import DOTS, MUTED
 from posembed.report.evaluation import difference, differences, half_width, legend, size_unit, span, tables, value
-from posembed.report.page import Cell, Lines, Picture, Section, Table, picture, render_page, table_of, write_page
+from posembed.report.page import Cell, Lines, Picture, Section, Table, picture, render_page, table_of
 from posembed.report.words import by_outcome, duration, interval, listed, measured
 from posembed.statistics import INTERVAL, estimate
 from posembed.tuning.result import ENOUGH_SEEDS, Tuned
@@ -216,11 +215,6 @@ def figure_of_rows(tuned: Tuned) -> list[Picture]:
             f"neighbours are averaged.{over}",
         )
     ]
-
-
-def write_tuning_page(tuned: Tuned, path: str | Path) -> Path:
-    """Writes a fine-tuning as one self-contained HTML file. Raises the errors of ``write_page``."""
-    return write_page(Path(path), render(tuned))
 
 
 def render(tuned: Tuned) -> str:

@@ -250,6 +250,7 @@ class TunePlan:
             }
             with self.measuring():
                 plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
+                plan = replace(plan, remedy=f"the fine-tuned models are in {self.staging.path}")
                 found.append(self.objective.by_document(plan.run(progress)))
                 if (of_seed := self.objective.kept(made["tuned"])) is not None:
                     near.append(of_seed)
@@ -289,9 +290,6 @@ class TunePlan:
                 raise CheckpointError(
                     f"the measurement does not fit into memory; free some or give another --device, and {goes_on}"
                 ) from error
-            if isinstance(error, CheckpointError) and isinstance(cause, RuntimeError | IndexError):
-                why = str(error).removesuffix("; leave out that length")
-                raise CheckpointError(f"{why}; the fine-tuned models are in {self.staging.path}") from error
             raise
 
     def refuse_not_finite(self, tuned: Tuned) -> None:

@@ -145,7 +145,7 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, reference
     path = Path(folder)
     question = question_of(path)
     page = page_of(question).from_folder(path, question, reference)
-    return write_page(path / "report.html" if out is None else Path(out), page)
+    return write_page(path / "report.html" if out is None else Path(out), page, option="--out")
 
 
 def no_reference(folder: Path, question: Question) -> ArgumentError:
