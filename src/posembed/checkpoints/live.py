@@ -151,8 +151,9 @@ def set_in(section: Any, path: FieldPath, value: Any) -> None:
     name, *inner = path
     held = section.get(name) if isinstance(section, dict) else getattr(section, name, None)
     if inner:
-        value, changed = {} if held is None else held, value
-        set_in(value, tuple(inner), changed)
+        part = {} if held is None else held
+        set_in(part, tuple(inner), value)
+        value = part
     if isinstance(section, dict):
         section[name] = value
     elif value is not held:
