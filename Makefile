@@ -3,10 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest/bin
+NEWEST := .venv-newest/bin
+# The release of torch that `make test-newest` takes; TORCH=torch for the newest, with its gigabytes of CUDA.
+TORCH ?= torch==2.13.0
 # A worker a core; `make test TESTS=tests/layers` for some of them in this process.
 TESTS ?= --numprocesses auto --dist worksteal
 
-.PHONY: demo test test-oldest check docs bench bench-length clean
+# What reads other libraries' names.
+NEWEST_TESTS ?= --numprocesses auto --dist worksteal tests/integrations tests/checkpoints tests/modelfiles tests/evaluation tests/tuning tests/examples tests/inputs
+
+.PHONY: demo test test-oldest test-newest check docs bench bench-length clean
 
 demo: .venv/base
 	$(BIN)/posembed compare lengths --out runs/demo
@@ -18,6 +24,10 @@ test: .venv/dev
 # The same tests with the lowest versions that pyproject.toml allows, all together.
 test-oldest: .venv-oldest/dev
 	$(OLDEST)/python -m pytest $(TESTS)
+
+# What reads other libraries, with the newest release of every one of them: before each landing.
+test-newest: .venv-newest/dev
+	$(NEWEST)/python -m pytest $(NEWEST_TESTS)
 
 check: .venv/dev
 	$(BIN)/ruff format --check .
@@ -76,5 +86,12 @@ PEERS := timm x-transformers loguru einops einx torch-einops-utils frozendict
 	$(OLDEST)/python -m pip install --quiet --constraint constraints-oldest.txt --no-deps $(PEERS)
 	@touch $@
 
+# Upgraded each time: what is newest changes from day to day.
+.PHONY: .venv-newest/dev
+.venv-newest/dev:
+	test -x $(NEWEST)/python || $(PYTHON) -m venv .venv-newest
+	$(NEWEST)/python -m pip install --quiet --no-compile --upgrade --upgrade-strategy eager $(TORCH) --editable '.[dev,docs,hf,datasets,ray]'
+	$(NEWEST)/python -m pip install --quiet --no-compile --upgrade --no-deps $(PEERS)
+
 clean:
-	rm -rf .venv .venv-oldest build/site
+	rm -rf .venv .venv-oldest .venv-newest build/site
