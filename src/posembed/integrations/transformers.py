@@ -21,8 +21,9 @@ from transformers import AutoConfig, PreTrainedModel
 from posembed.errors import ArgumentError, CheckpointError, PosEmbedError
 from posembed.integrations.attention import NAME
 from posembed.integrations.callback import TableCallback as TableCallback
-from posembed.integrations.install import find_slot, install, try_out
+from posembed.integrations.install import find_slot, install
 from posembed.integrations.saved import encoding_of
+from posembed.integrations.trial import VERSIONS, require_agreement, try_out
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 
@@ -66,13 +67,15 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
                 causal = try_out(base, slot)
             else:
                 causal = None
-            try_out(*reversed(install(model, encoding, sizes, undo, causal=causal)))
+            slot, base = install(model, encoding, sizes, undo, causal=causal)
+            try_out(base, slot)
+            require_agreement(base, slot)
         except PosEmbedError:
             raise
         except Exception as error:
             raise ArgumentError(
                 f"{type(model).__name__} does not run with a replaced position table, and is unchanged "
-                f"({type(error).__name__}: {error})"
+                f"({type(error).__name__}: {error}; {VERSIONS})"
             ) from error
         undo.pop_all()
     return model
