@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -79,6 +80,13 @@ def resize_model_(
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"expected a module; got {type(model).__name__}. For files, use posembed.resize_checkpoint")
     refuse_distributed(model)
+    for path, slot in model.named_modules():  # an encoding that replace_positions put into a model of transformers
+        named = isinstance(table, str) and f"{table}.".startswith(f"{path}.")
+        if path and hasattr(slot, "record_in_config") and (named or (table is None and slot.belongs_to(model))):
+            inner = table.removeprefix(path).removeprefix(".") if isinstance(table, str) else ""
+            edit = resize_model_(slot, table=inner or None, layout=layout, **size)
+            slot.record_in_config()
+            return replace(edit, tables=tuple(replace(each, key=f"{path}.{each.key}") for each in edit.tables))
     if is_of_transformers(model):
         if layout is not None or not isinstance(table, str | None):
             raise ArgumentError(

@@ -24,6 +24,7 @@ from torch.nn.modules import module as modules
 from posembed.checkpoints.found import ConfigField, pair
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
+from posembed.versions import warn_if_untested
 
 LENGTH_LIKE = re.compile(r"pos|len|ctx|context|frames|block_size|image_size|img_size|input_size|resolution|grid_size")
 OTHER_SIZES = re.compile(
@@ -71,6 +72,7 @@ def config_object(config: Mapping[str, Any]) -> Any:
         return None
     if model_type not in CONFIG_MAPPING:
         return None
+    warn_if_untested("transformers")
     refuse_depth(config)
     try:
         with quiet():

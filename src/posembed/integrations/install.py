@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
-from posembed._version import __version__
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.found import PositionTable
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import NAME, PositionedGPTNeoAttention
-from posembed.integrations.saved import described, encoding_for
+from posembed.integrations.saved import encoding_for
 from posembed.integrations.slot import CROSS_ATTENTION, NO_ROWS, BaseHooks, ImageHooks, OldTable, PositionSlot
 from posembed.layers.base import PositionEncoding
 
@@ -216,13 +215,8 @@ def _change_config(model: PreTrainedModel, slot: PositionSlot, undo: ExitStack) 
         model.config._attn_implementation_internal = NAME
     for field in REFUSED_BY:
         setattr(model.config, field, REMEDY)
-    entry = {"version": __version__, "causal": slot.causal, "encoding": described(slot.encoding)}
-    setattr(model.config, NAME, entry)
-    if slot.length is not None and slot.old.field:
-        section = model.config
-        for part in slot.old.field[:-1]:
-            section = getattr(section, part)
-        setattr(section, slot.old.field[-1], slot.length + slot.old.beyond)
+    slot.config = model.config
+    slot.record_in_config()
 
 
 def _restore(owner: nn.Module, parameters: dict[str, Any], modules: dict[str, Any]) -> None:

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from transformers import Cache, PreTrainedModel
 
+from posembed._version import __version__
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import CURRENT, NAME
 from posembed.integrations.forward_pass import ForwardPass, image_pass, place
+from posembed.integrations.saved import described
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -66,6 +68,8 @@ class PositionSlot(nn.Module):
     def __init__(self, encoding: PositionEncoding, old: OldTable, *, causal: bool) -> None:
         super().__init__()
         self.encoding, self.old, self.causal = encoding, old, causal
+        self.config: Any = None
+        """The config of the model, which describes the encoding."""
         self.carried_by_keyword = True
         """Whether the model passes its ForwardPass to its attention, as ``try_out`` has seen."""
 
@@ -85,6 +89,20 @@ class PositionSlot(nn.Module):
         if isinstance(encoding, ExtendedPositionalEmbedding):
             return encoding.longest
         return encoding.max_len if isinstance(encoding, LearnedPositionalEmbedding) else None
+
+    def belongs_to(self, model: nn.Module) -> bool:
+        """Returns whether this is the encoding that a model's config describes, and not that of a model inside it."""
+        return getattr(model, "config", None) is self.config
+
+    def record_in_config(self) -> None:
+        """Writes the encoding and its length into the model's config, at the start and after a resize."""
+        entry = {"version": __version__, "causal": self.causal, "encoding": described(self.encoding)}
+        setattr(self.config, NAME, entry)
+        if self.length is not None and self.old.field:
+            section = self.config
+            for part in self.old.field[:-1]:
+                section = getattr(section, part)
+            setattr(section, self.old.field[-1], self.length + self.old.beyond)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Returns the rows of this pass, (1, L, D) or (B, L, D). The model's own position arguments are ignored."""
@@ -258,7 +276,9 @@ class ImageHooks:
 
 def is_checkpointing(base: PreTrainedModel) -> bool:
     """Returns whether transformers, or a PyTorch wrapper, runs layers again in the backward pass."""
-    return base.is_gradient_checkpointing or any(isinstance(module, CheckpointWrapper) for module in base.modules())
+    named_anew = hasattr(PreTrainedModel, "is_activation_checkpointing")
+    reruns = base.is_activation_checkpointing if named_anew else base.is_gradient_checkpointing
+    return reruns or any(isinstance(module, CheckpointWrapper) for module in base.modules())
 
 
 def _draws_positions(encoding: PositionEncoding) -> bool:

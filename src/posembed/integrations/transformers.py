@@ -17,6 +17,7 @@ from typing import Any
 
 import transformers
 from transformers import AutoConfig, PreTrainedModel
+from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 from posembed.errors import ArgumentError, CheckpointError, PosEmbedError
 from posembed.integrations.attention import NAME
@@ -26,6 +27,7 @@ from posembed.integrations.saved import encoding_of
 from posembed.integrations.trial import VERSIONS, require_agreement, try_out
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
+from posembed.versions import warn_if_untested
 
 FOR_BOTH = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "force_download")
 """Arguments that loading the config consumes, but loading the weights also needs."""
@@ -60,6 +62,7 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
         >>> model.transformer.wpe.encoding
         RotaryEmbedding(16, base=10000.0, pairing='half_split', scaling=None)
     """
+    warn_if_untested("transformers")
     with ExitStack() as undo:
         try:
             if find_slot(model) is None:
@@ -157,14 +160,14 @@ def _class_for(config: Any, given: Any, folder: str | Path) -> type[PreTrainedMo
     """Returns the class to load: the given one, that of an auto class, or the saved one."""
     name = (config.architectures or ["unknown"])[0]
     kind: Any = getattr(transformers, name, None) if given is None else given
-    if hasattr(kind, "_model_mapping"):
+    if isinstance(kind, type) and issubclass(kind, _BaseAutoModelClass):
         kind = kind._model_mapping.get(type(config), None)
         kind = kind[0] if isinstance(kind, tuple) else kind
     if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
         raise ArgumentError(
             f"{folder} holds a {name}, and {given or name} is no model class of transformers for it; pass model_class="
         )
-    expected = getattr(kind, "config_class", None)
+    expected = kind.config_class
     if expected is not None and not isinstance(config, expected):
         raise ArgumentError(
             f"{folder} holds a {name}, which {kind.__name__} does not load; pass a class of {type(config).__name__}"
