@@ -1,4 +1,4 @@
-"""Warns about a library that is newer than the versions that posembed was tested with, as pyproject.toml states them."""
+"""Warns about a library that is newer than the range in pyproject.toml, with which posembed was tested."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def resize_model_(
         512
     """
     sizes = {"length": length, "image_size": image_size, "grid": grid, "window": window, "frames": frames}
-    size = {**sizes, "buckets": buckets, "method": method}
+    size: dict[str, Any] = {**sizes, "buckets": buckets, "method": method}
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"expected a module; got {type(model).__name__}. For files, use posembed.resize_checkpoint")
     refuse_distributed(model)

@@ -160,14 +160,15 @@ def _class_for(config: Any, given: Any, folder: str | Path) -> type[PreTrainedMo
     """Returns the class to load: the given one, that of an auto class, or the saved one."""
     name = (config.architectures or ["unknown"])[0]
     kind: Any = getattr(transformers, name, None) if given is None else given
-    if isinstance(kind, type) and issubclass(kind, _BaseAutoModelClass):
+    is_class = isinstance(kind, type)
+    if is_class and issubclass(kind, _BaseAutoModelClass):
         kind = kind._model_mapping.get(type(config), None)
         kind = kind[0] if isinstance(kind, tuple) else kind
     if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
         raise ArgumentError(
             f"{folder} holds a {name}, and {given or name} is no model class of transformers for it; pass model_class="
         )
-    expected = kind.config_class
+    expected: Any = kind.config_class  # type: ignore[attr-defined]
     if expected is not None and not isinstance(config, expected):
         raise ArgumentError(
             f"{folder} holds a {name}, which {kind.__name__} does not load; pass a class of {type(config).__name__}"

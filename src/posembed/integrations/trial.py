@@ -70,27 +70,28 @@ def require_agreement(base: PreTrainedModel, slot: PositionSlot) -> None:
     padded = torch.cat((F.pad(ids, (0, PADDING), value=int(ids[0, 0])), F.pad(ids, (PADDING, 0), value=int(ids[0, 0]))))
     mask = torch.ones_like(padded)
     mask[0, tokens:] = mask[1, :PADDING] = 0
+    parameters = signature(base.forward).parameters
+    known = [name for name in (*CACHES, "use_cache") if name in parameters]
     with _trial(base, slot) as passes:
         want = base(input_ids=ids)[0]
-        got = base(input_ids=padded, attention_mask=mask)[0]
-        _require_equal(base, "padded tokens differ from the same tokens alone", got, want, mask, passes[-1])
-        if not slot.causal or tokens == 1:
+        if not slot.causal or tokens == 1 or not known:  # such as BERT, or the text model of CLIP
+            got = base(input_ids=padded, attention_mask=mask)[0]
+            _require_equal(base, "padded tokens differ from the same tokens alone", got, want, mask, passes[-1])
             return
-        parameters = signature(base.forward).parameters
-        known = [name for name in (*CACHES, "use_cache") if name in parameters]
-        first = base(input_ids=padded[:, :-3], attention_mask=mask[:, :-3], **dict.fromkeys(known[-1:], True))
-        caches = caches_in(first)
-        if not caches and not known:
-            return  # such as the text model of CLIP
-        if len(caches) != 1 or known[-1:] != ["use_cache"] or not caches.keys() <= parameters.keys():
+        caches = {}
+        if known[-1] == "use_cache":
+            first = base(input_ids=padded[:, :-3], attention_mask=mask[:, :-3], use_cache=True)
+            caches = caches_in(first)
+        if len(caches) != 1 or not caches.keys() <= parameters.keys():
             raise ArgumentError(
                 f"the cache of {type(base).__name__} is not understood: its forward takes {', '.join(parameters)}, and "
                 f"returns {', '.join(map(str, caches)) or 'no cache'} ({VERSIONS}). Install a version of transformers "
                 "that posembed was tested with"
             )
         second = base(input_ids=padded[:, -3:], attention_mask=mask, use_cache=True, **caches)
-        got = torch.cat((first[0], second[0]), dim=1)
-        _require_equal(base, "tokens read in two steps with a cache differ from one pass", got, want, mask, passes[-1])
+    got = torch.cat((first[0], second[0]), dim=1)
+    what = "padded tokens read in two steps with a cache differ from one pass without padding"
+    _require_equal(base, what, got, want, mask, passes[-1])
 
 
 def device_of(base: PreTrainedModel) -> torch.device:
