@@ -1,4 +1,4 @@
-"""One pass = padded = read in chunks with a cache, of any kind, for every model type; a model that differs is refused."""
+"""A text alone = padded = read in chunks with any cache, for every model type; a model that differs is refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NOT_READ = {"use_cache", "encoder_attention_mask", "output_attentions", "output_
 
 
 def close(got: Tensor, want: Tensor) -> bool:
-    """Returns whether two results agree up to rounding, relative to the largest value: 2 layers, sums of 32 products."""
+    """Returns whether two results agree up to rounding, relative to the largest value."""
     return bool((got - want).abs().max() <= 256 * torch.finfo(want.dtype).eps * want.abs().max())
 
 
@@ -61,8 +61,8 @@ def test_padded_chunked_and_cached_texts_give_the_same(name: str) -> None:
     mask = torch.ones_like(ids)
     mask[0, 7:] = mask[1, :5] = 0
     for encoding in ("learned", "rope", "alibi", "pope", "rope-yarn", "rope+window", "rolling"):
-        if encoding == "rolling" and name.startswith("gpt_bigcode"):
-            continue  # its projections are refused
+        if (encoding, name[:11]) == ("rolling", "gpt_bigcode") or (encoding, name) == ("pope", "gpt_bigcode"):
+            continue  # its projections, and one key for several heads, are refused
         replace_positions(model, encoding, **SIZES.get(encoding, {}))
         with torch.no_grad():
             alone = [model(ids[:1, :7]).logits[0], model(ids[1:, 5:]).logits[0]]
@@ -163,7 +163,7 @@ def test_trying_out_leaves_nothing_behind() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         replace_positions(model, "rope")
     with torch.device("meta"):
-        replace_positions(hf.GPT2LMHeadModel(hf.GPT2Config(**made.GPT2)), "rope")
+        replace_positions(hf.GPT2LMHeadModel(hf.GPT2Config(**{**made.GPT2, "pad_token_id": None})), "rope")
 
 
 def test_a_pass_after_a_failed_one_is_right() -> None:

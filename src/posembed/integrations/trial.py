@@ -73,13 +73,14 @@ def require_agreement(base: PreTrainedModel, slot: PositionSlot) -> None:
     parameters = signature(base.forward).parameters
     known = [name for name in (*CACHES, "use_cache") if name in parameters]
     with _trial(base, slot) as passes:
-        want = base(input_ids=ids)[0]
-        if not slot.causal or tokens == 1 or not known:  # such as BERT, or the text model of CLIP
+        whole = base(input_ids=ids)
+        want = whole[0]
+        if not slot.causal or tokens == 1 or not (known or caches_in(whole)):  # such as BERT, or the text model of CLIP
             got = base(input_ids=padded, attention_mask=mask)[0]
             _require_equal(base, "padded tokens differ from the same tokens alone", got, want, mask, passes[-1])
             return
         caches = {}
-        if known[-1] == "use_cache":
+        if known[-1:] == ["use_cache"]:
             first = base(input_ids=padded[:, :-3], attention_mask=mask[:, :-3], use_cache=True)
             caches = caches_in(first)
         if len(caches) != 1 or not caches.keys() <= parameters.keys():
