@@ -151,7 +151,7 @@ def test_logits_grow_with_what_a_layer_s_own_window_shows(encoding: str) -> None
     ids = made.inputs("gpt_neo", length=30)["input_ids"]
     of_layers = outputs(model, input_ids=ids)
     cache = hf.DynamicCache()
-    parts = [outputs(model, input_ids=part, past_key_values=cache) for part in ids.split((11, 1, 18), dim=1)]
+    parts = [outputs(model, input_ids=part, **{made.CACHE: cache}) for part in ids.split((11, 1, 18), dim=1)]
     assert torch.allclose(of_layers, torch.cat(parts, dim=1), atol=3e-5)
     model.transformer.wpe.encoding.window = 10
     assert torch.allclose(of_layers, outputs(model, input_ids=ids), atol=1e-5)
@@ -294,7 +294,7 @@ def test_a_cache_of_fixed_size_needs_no_mask(name: str) -> None:
             continue
         model = replaced(name, encoding)
         want, cache = outputs(model, input_ids=ids), hf.StaticCache(config=model.config, max_cache_len=20)
-        parts = [outputs(model, input_ids=part, past_key_values=cache) for part in ids.split((5, 3, 1, 3), dim=1)]
+        parts = [outputs(model, input_ids=part, **{made.CACHE: cache}) for part in ids.split((5, 3, 1, 3), dim=1)]
         assert torch.allclose(torch.cat(parts, dim=1), want, atol=1e-5), encoding
         options = {"max_new_tokens": 5, "cache_implementation": "static"}
         assert torch.equal(generated(model, ids, **options), generated(model, ids, max_new_tokens=5)), encoding
@@ -303,11 +303,11 @@ def test_a_cache_of_fixed_size_needs_no_mask(name: str) -> None:
 def test_a_cache_does_not_continue_positions_with_gaps() -> None:
     model, ids = replaced("gpt2", "rope"), made.inputs("gpt2")["input_ids"]
     with torch.no_grad():
-        cache = model(ids, position_ids=torch.arange(9).unsqueeze(0) * 2, use_cache=True).past_key_values
+        cache = model(ids, position_ids=torch.arange(9).unsqueeze(0) * 2, use_cache=True)[made.CACHE]
         with pytest.raises(ArgumentError, match="use_cache=False"):
-            model(ids[:, :1], past_key_values=cache)
-        cache = model(ids, position_ids=torch.arange(5, 14).unsqueeze(0), use_cache=True).past_key_values
-        alone = model(ids[:, :1], past_key_values=cache, position_ids=torch.tensor([[14]])).logits
+            model(ids[:, :1], **{made.CACHE: cache})
+        cache = model(ids, position_ids=torch.arange(5, 14).unsqueeze(0), use_cache=True)[made.CACHE]
+        alone = model(ids[:, :1], **{made.CACHE: cache}, position_ids=torch.tensor([[14]])).logits
     both = torch.cat((ids, ids[:, :1]), dim=1)
     assert torch.allclose(alone[:, -1], outputs(model, input_ids=both)[:, -1], atol=1e-5)
 
