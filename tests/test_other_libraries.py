@@ -403,22 +403,20 @@ def test_the_names_exist_in_the_installed_libraries() -> None:
     """A rename fails here on the day on which the renamed library is installed."""
     timm_peer.vision_transformer()
     transformers = pytest.importorskip("transformers")
-    old = int(transformers.__version__.partition(".")[0]) < 5  # without the newest models and modules
+    lines = [line for row in READS for line in row.exists] + list(PLAIN)
+    if int(transformers.__version__.partition(".")[0]) < 5:  # without the newest models and modules
+        lines = [line for line in lines if not line.startswith("transformers.")]
     missing = []
-    for line in (*(line for row in READS for line in row.exists), *PLAIN):
+    for line in lines:
         path, names = line.split(": ")
         library = importlib.import_module(path.partition(".")[0])
+        version = f"({library.__name__} {library.__version__})"
         try:
             holder = found_at(path)
         except AttributeError:
-            if not (old and path.startswith("transformers.")):
-                missing.append(f"{path} ({library.__name__} {library.__version__})")
+            missing.append(f"{path} {version}")
             continue
-        missing += [
-            f"{path}.{name} ({library.__name__} {library.__version__})"
-            for name in names.split()
-            if not is_held(holder, name)
-        ]
+        missing += [f"{path}.{name} {version}" for name in names.split() if not is_held(holder, name)]
     assert not missing, (
         f"missing: {'; '.join(missing)}. See what replaced it, change the code that reads it, and then this table"
     )
