@@ -147,10 +147,9 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
             set_in(model.config, path, sizes)
         for setting in image_tokens_of_config(config, edit):
             set_in(model.config, setting.path, setting.after)
-    generation = getattr(model, "generation_config", None)
-    writes = edit.target.is_text and "decoder" in edit.sides
-    if writes and generation is not None and generation.max_length == edit.target.length[0]:
-        generation.max_length = edit.target.length[1]
+    writes = edit.target.is_text and "decoder" in edit.sides and model.can_generate()
+    if writes and model.generation_config.max_length == edit.target.length[0]:
+        model.generation_config.max_length = edit.target.length[1]
     return edit
 
 
@@ -183,7 +182,7 @@ def resize_timm_(model: Any, **arguments: Any) -> Edit:
 
 def timm_settings(model: Any) -> dict[str, Any]:
     """Returns the content of the config.json that timm would write for a model."""
-    args = dict(getattr(model, "_model_args", {}))
+    args = dict(model._model_args)
     if (size := getattr(getattr(model, "patch_embed", None), "img_size", None)) is not None:
         args["img_size"] = size[0] if len(set(size)) == 1 else list(size)  # set_input_size may have changed it
     trained = dict(model.pretrained_cfg)
