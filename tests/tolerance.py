@@ -21,8 +21,8 @@ ULPS = 4
 def assert_close(actual: Any, expected: Any, *, msg: object = None, relative: bool = False, **size: Any) -> None:
     """Fails unless two tensors, arrays or numbers, or two collections of them, differ by no more than rounding.
 
-    ``size`` is what ``tolerance`` takes: ``depth``, ``terms``, ``scale`` and ``dtype``. With ``dtype``, the two may
-    have different dtypes: it is the one that the values were computed in. ``relative`` compares each value with a
+    ``size`` is what ``tolerance`` takes. With ``dtype``, the two may have different dtypes: it is the one that the
+    values were computed in. ``relative`` compares each value with a
     tolerance of its own size, for values of many magnitudes that no sum mixes.
     """
     for key, ours, theirs in _pairs(actual, expected):
@@ -54,7 +54,13 @@ def assert_same(actual: Any, expected: Any, *, msg: Any = None) -> None:
 
 
 def tolerance(
-    expected: Any, *, depth: float = 1, terms: int = 64, scale: Any = 0.0, dtype: torch.dtype | None = None
+    expected: Any,
+    *,
+    depth: float = 1,
+    terms: int = 64,
+    scale: Any = 0.0,
+    dtype: torch.dtype | None = None,
+    places: int | None = None,
 ) -> float:
     """How far a result may be from ``expected``.
 
@@ -64,6 +70,7 @@ def tolerance(
         scale: The largest intermediate value, or the tensors that have it, where the result itself is smaller: a
             difference, or a gradient that cancels.
         dtype: What the values were computed in, where ``expected`` has another dtype.
+        places: How many decimals ``expected`` is published with.
     """
     largest = max(_largest(expected), scale if isinstance(scale, (int, float)) else _largest(scale))
     dtypes = {dtype} if dtype else {each.dtype for each in _tensors(expected) if each.is_floating_point()}
@@ -72,7 +79,8 @@ def tolerance(
     eps = max(torch.finfo(each).eps for each in dtypes)
     if eps > 1e-4:  # sums of 16 bits are accumulated in float32: only their results are rounded
         terms = 1
-    return ULPS * eps * math.sqrt(terms) * depth * largest
+    printed = 0.0 if places is None else 0.5 * 10.0**-places
+    return printed + ULPS * eps * math.sqrt(terms) * depth * largest
 
 
 def _largest(values: Any) -> float:
