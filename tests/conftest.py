@@ -33,9 +33,7 @@ def one_thread() -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shapes", action="store_true", help="check the shapes in signatures at every call")
-    parser.addoption(
-        "--perturb", action="store_true", help="change results of arithmetic by an ulp"
-    )
+    parser.addoption("--perturb", action="store_true", help="change results of arithmetic by an ulp")
     parser.addoption("--whole", action="store_true", help="train the examples for all their steps, not for a tenth")
 
 

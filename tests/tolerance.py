@@ -22,8 +22,8 @@ def assert_close(actual: Any, expected: Any, *, msg: object = None, relative: bo
     """Fails unless two tensors, arrays or numbers, or two collections of them, differ by no more than rounding.
 
     ``size`` is what ``tolerance`` takes. With ``dtype``, the two may have different dtypes: it is the one that the
-    values were computed in. ``relative`` compares each value with a
-    tolerance of its own size, for values of many magnitudes that no sum mixes.
+    values were computed in. ``relative`` gives each value a tolerance of its own size: for values of many magnitudes
+    that no sum mixes.
     """
     for key, ours, theirs in _pairs(actual, expected):
         text = ", ".join(str(part) for part in (msg, key) if part not in (None, ""))
