@@ -297,8 +297,9 @@ def test_ways_to_save_memory_do_not_change_the_result(finished: Finished, folder
 
     tune(objective=Large, checkpointing=True)
     whole, parts = (open_checkpoint(place / "out").tensors for place in (finished.folder, folder))
+    scale = [values_of(value) for value in whole.values()]
     for key in whole:
-        assert_close(values_of(parts[key]), values_of(whole[key]))
+        assert_close(values_of(parts[key]), values_of(whole[key]), depth=8, scale=scale)
     shutil.rmtree("out-at-64")
     shutil.rmtree("out")
     Large.most = 0

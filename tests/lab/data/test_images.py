@@ -98,7 +98,7 @@ def test_sinusoids_of_a_grid_twice_as_fine_stand_half_a_cell_to_each_side(image_
             finer = (slice(0, 1), 2 * place + 1) if half == 0 else (2 * place + 1, slice(0, 1))
             found = torch.atan2(new[finer][..., half], new[finer][..., half + 1])
             turned = torch.remainder(found - angle + torch.pi, 2 * torch.pi) - torch.pi
-            assert_close(turned, torch.full_like(turned, 0.25))
+            assert_close(turned, torch.full_like(turned, 0.25), depth=4)
 
 
 def test_two_names_for_one_model_until_the_grid_changes(

@@ -61,7 +61,7 @@ def test_it_is_the_mean_of_an_explicit_softmax_by_distance(
             weights = explicit_weights(model, ids, layer)
             for back in range(12):
                 expected = torch.stack([weights[:, :, i, i - back] for i in range(back, 12)]).mean(dim=(0, 1))
-                assert_close(found[layer, :, back], expected)
+                assert_close(found[layer, :, back], expected, dtype=torch.float32)
     if model.encoding.window is not None:
         assert not found[..., 5:].any()
 
