@@ -310,7 +310,7 @@ def test_norm_of_a_module() -> None:
         torch.nn.RMSNorm(6, eps=1e-6),
     ):
         torch.nn.init.normal_(module.weight)
-        assert torch.equal(lookup(ids, x, norm=Norm.of(module))[0], module(x))
+        assert_close(lookup(ids, x, norm=Norm.of(module))[0], module(x))
 
 
 def test_an_id_without_a_row() -> None:
