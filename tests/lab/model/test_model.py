@@ -106,10 +106,10 @@ def test_tables_for_the_longest_text_hold_it(spec: LengthSpec) -> None:
 def test_a_long_table_trained_short_keeps_its_later_rows(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator
 ) -> None:
-    """And everything else is trained as with the short table, to the last bit."""
+    """And everything else is trained as with the short table; the norm of more gradients may be rounded elsewhere."""
     long, short = (dataclasses.replace(spec, encoding=name, dropout=0.0) for name in ("learned-long", "learned"))
     results = [train.run(each, task, accelerator) for each in (long, short)]
-    assert results[0].losses == results[1].losses
+    assert_close(results[0].losses, results[1].losses, dtype=torch.float32, depth=len(results[0].losses))
     model = task.build(long)
     assert model.encoding.weight.shape == (40, 16)  # type: ignore[union-attr]
     before = model.encoding.weight.detach().clone()  # type: ignore[union-attr]
