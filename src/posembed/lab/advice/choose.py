@@ -204,16 +204,20 @@ def of_checkpoint(needs: Needs) -> list[Option]:
         keep = None if needs.inside_table else f"its table ends at {held.reach}"
         resize = "every table has a last row" if needs.longest is None else beyond(needs.table, needs)
     kept, size = (held.length or 0) * needs.width, needs.table if needs.has_table else 0
+    whole = "the checkpoint's positions as they are"
+    if needs.is_cut:
+        whole = f"the checkpoint's positions, with its max_seq_length of {held.fed:,} raised to {needs.longest:,}"
+        resize = "its table holds these positions already"
     found = [
-        Option("keep", "the checkpoint's positions as they are", kept, needs.share(kept), keep),
+        Option("keep", whole, kept, needs.share(kept), keep),
         Option("resize", f"the checkpoint's table, resized to {needs.reach}", size, needs.share(size), resize),
     ]
-    if held.length is None or keep is None or not findings(held.kind, far=needs.far_in_texts):
+    if held.length is None or (keep is None and not needs.is_cut) or not findings(held.kind, far=needs.far_in_texts):
         return found
     chunk = "images are scaled to its size instead" if held.grid is not None else None
     tuned = f"the checkpoint, resized to {needs.reach} and fine-tuned on long texts"
     return [
         *found,
-        Option("chunk", f"the checkpoint as it is, on texts in chunks of {held.reach} tokens", kept, None, chunk),
+        Option("chunk", f"the checkpoint as it is, on texts in chunks of {held.chunk} tokens", kept, None, chunk),
         Option("tune", tuned, size, needs.share(size), resize),
     ]
