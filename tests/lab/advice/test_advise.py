@@ -6,6 +6,7 @@ import inspect
 import itertools
 import json
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
@@ -35,6 +36,7 @@ from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.guides import guides_say
 from posembed.lab.advice.longer import FAR, FINDINGS, OWN, Finding, cheapest
 from posembed.lab.advice.needs import Existing, Needs
+from posembed.lab.questions.lengths import Lengths
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.statistics import Estimate
 from tiny_models import GPT, saved, tiny_model
@@ -147,7 +149,7 @@ def test_every_encoding_that_is_ever_best_is_recommended_for_some_needs() -> Non
             for group in (names, free, *([names & finding] if study.use == "decoder" else [])):
                 allowed = group - WINDOWED if length == study.train_length else group
                 values = values_of(study, length, allowed)
-                if not values:
+                if not values or study.without_order(length) is not None:
                     continue
                 pick = min if study.kind == "perplexity" else max
                 best, _ = pick(values.items(), key=lambda pair: fmean(pair[1]))
@@ -419,6 +421,43 @@ def test_runs_of_ones_own_decide() -> None:
     single = recommend(needs, [study(True, rolling=(4.0,), alibi=(4.2,)), *PUBLISHED])
     assert single.recommendation == "rolling"
     assert any("one run per encoding" in caveat for caveat in single.caveats)
+
+
+def test_only_tasks_that_depend_on_order_decide() -> None:
+    """Whatever two tasks measured: one in which no position is as good as the best encoding does not decide."""
+    mean = MEASURES["accuracy"].mean
+
+    def of(kind: str, **values: float) -> Study:
+        rows = tuple(Measured(name, 3, {128: mean([v - 1, v, v + 1])}) for name, v in values.items())
+        return Study(kind, kind, 128, rows, kind=kind, use="encoder")
+
+    needs = Needs(length=512, encoder=True, longest=512)
+    for none, best in itertools.product((20.0, 40.0, 60.0), ("rope", "sinusoidal", "t5")):
+        flat = of("accuracy", none=none, rope=none, sinusoidal=none)
+        highest = Measured("t5", 3, {128: mean([none + 1, none - 1, none + 3])})  # of three seeds, one is worse
+        flat = replace(flat, rows=(*flat.rows, highest))
+        steep = of("labels", none=none, rope=none + 10, sinusoidal=none + 10, t5=none + 10)
+        rows = tuple(
+            Measured(best, 3, {128: mean([none + 29, none + 30, none + 31])}) if row.encoding == best else row
+            for row in steep.rows
+        )
+        for order in ((flat, replace(steep, rows=rows)), (replace(steep, rows=rows), flat)):
+            advice = recommend(needs, order)
+            assert advice.recommendation == best
+            assert any("classifying texts hardly depends on order" in each for each in advice.caveats)
+            assert len(advice.sources) == 2
+    published = advise(length=512, encoder=True)
+    assert published.recommendation == "learned"
+    assert any("classifying texts hardly depends on order" in each for each in published.caveats)
+
+
+def test_short_runs_are_said_to_be_short() -> None:
+    usual = Lengths.presets["quick"]["steps"]
+    for steps, short in ((20, True), (usual - 1, True), (usual, False), (9 * usual, False)):
+        own = replace(study(True, rolling=(5.0, 5.1), alibi=(4.0, 4.1)), steps=steps)
+        said = " ".join(recommend(Needs(length=512, longest=4096), [own, *PUBLISHED]).caveats)
+        assert f"your runs have {steps:,} training steps" in said
+        assert ("train longer before you decide" in said) == short
 
 
 def test_runs_cannot_make_an_encoding_do_what_it_cannot() -> None:

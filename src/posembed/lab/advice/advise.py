@@ -2,7 +2,8 @@
 
 The rule: of the encodings that meet the needs, the one that measured best. If others do not differ significantly from
 it, the most used of these is recommended; if none of them is in general use, the one with the fewest parameters. A
-checkpoint keeps its own positions, resized or scaled if necessary. A user's own runs replace the published ones.
+checkpoint keeps its own positions, resized or scaled if necessary. A user's own runs replace the published ones. A task
+in which no position is not significantly worse than the best encoding does not depend on order, and does not decide.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Advice:
     options: tuple[Option, ...]
     """Every encoding for this kind of model, or what can be done with a checkpoint; the recommended option first."""
     measure: str
-    """What was measured of encodings: "perplexity", "accuracy in classifying texts" or "accuracy in recognizing
+    """What was measured of encodings: "perplexity", "entity F1 in labelling words" or "accuracy in recognizing
     digits". Empty if the options are those of a checkpoint."""
     measured_at: tuple[int, int]
     """The lengths or sizes of the options' ``trained`` and ``needed``."""
@@ -97,7 +98,16 @@ def recommend(needs: Needs, studies: Sequence[Study]) -> Advice:
     else:
         chosen, reasons = evidence.best(options)
     measured = findings(kind, far=needs.far_in_texts) if own and chosen.name != "keep" else ()
-    used = [] if own else [study, *([evidence.passkey] if needs.far and evidence.passkey is not None else [])]
+    used = (
+        []
+        if own
+        else [
+            study,
+            *evidence.others,
+            *evidence.idle,
+            *([evidence.passkey] if needs.far and evidence.passkey is not None else []),
+        ]
+    )
     return Advice(
         needs=needs,
         recommendation=chosen.name,

@@ -109,6 +109,17 @@ def of_study(chosen: Option, evidence: Evidence) -> list[str]:
     if needs.factor > study.farthest:
         wanted = "for any length" if needs.factor == math.inf else f"for {needs.factor:.0f} times"
         notes.append(f"it was measured up to {study.farthest:g} times the training length, and you ask {wanted}")
+    notes += [str(idle.without_order(idle.length_for(needs.factor))) for idle in evidence.idle]
+    if study.steps is not None:
+        from posembed.lab.questions.lengths import Lengths
+
+        usual, short = Lengths.presets["quick"]["steps"], ""
+        if study.steps < usual:
+            short = (
+                f", fewer than the {usual:,} of --preset quick: they show how fast encodings start, not how good they "
+                "become; train longer before you decide"
+            )
+        notes.append(f"your runs have {study.steps:,} training steps{short}")
     if needs.encoder and not needs.fixed:
         notes.append("this was measured in decoders: no study of encoders goes past its training length")
     if needs.far and chosen.found is None:
