@@ -269,6 +269,26 @@ def test_minutes_become_steps_once(folder: Path) -> None:
     assert json.loads(Path(".out.tune/state.json").read_text())["steps"] == counted[0]
 
 
+def test_minutes_cover_every_part_of_the_command(folder: Path) -> None:
+    for minutes, seeds in ((0.5, 1), (2.0, 2)):
+        plan = planned(steps=None, minutes=minutes, seeds=seeds)
+        estimate = dict(plan.estimate())
+        steps = estimate.pop("steps")
+        assert steps > 1
+        assert sum(estimate.values()) <= 60 * minutes
+        assert sum(estimate.values()) > 60 * minutes - 2 * seeds * sum(plan.per_step.values())
+    assert planned(steps=None, minutes=1e-6).estimate()["steps"] == 1
+    assert "time for a single step" in times(plan := planned(steps=None, minutes=1e-6), plan.estimate())
+
+
+def test_an_existing_out_is_refused_before_any_text_is_read(folder: Path) -> None:
+    for place in ("out", "out-at-64"):
+        Path(place).mkdir()
+        with pytest.raises(CheckpointError, match=f"{place}: it exists"):
+            tune(text="no such file")
+        Path(place).rmdir()
+
+
 def test_a_loss_that_is_not_finite(folder: Path) -> None:
     class Diverging(Sentences):
         def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
