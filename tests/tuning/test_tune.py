@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -26,7 +28,7 @@ from posembed.evaluation.texts import encode
 from posembed.evaluation.ways import Encoder
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import tensor_sha256, values_of
-from posembed.report.tuning import seeds_table
+from posembed.report.tuning import answer, seeds_table, times
 from posembed.statistics import estimate
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned, over_seeds
@@ -84,7 +86,7 @@ def chdir(folder: Path) -> Iterator[None]:
 
 
 def tune(**others: Any) -> Tuned:
-    return tune_checkpoint("model", "out", "text", **{"device": "cpu", **SETTINGS, **others})
+    return tune_checkpoint("model", "out", **{"text": "text", "device": "cpu", **SETTINGS, **others})
 
 
 def hashes(path: str | Path) -> dict[str, str]:
@@ -268,6 +270,66 @@ def test_minutes_become_steps_once(folder: Path) -> None:
             tune(steps=None, minutes=0.5, progress=stop)
     assert counted[0] == counted[1] > 1
     assert json.loads(Path(".out.tune/state.json").read_text())["steps"] == counted[0]
+
+
+def test_minutes_cover_every_part_of_the_command(folder: Path) -> None:
+    def planned(**chosen: Any) -> TunePlan:
+        given = {**SETTINGS, "steps": None, **chosen}
+        return plan_tuning("model", "out", "text", TuneSettings.of(given), device="cpu")
+
+    for minutes, seeds in ((0.5, 1), (2.0, 2)):
+        plan = planned(minutes=minutes, seeds=seeds)
+        estimate = dict(plan.estimate())
+        steps = estimate.pop("steps")
+        assert steps > 1
+        assert sum(estimate.values()) <= 60 * minutes
+        assert sum(estimate.values()) > 60 * minutes - 2 * seeds * sum(plan.per_step.values())
+    short = planned(minutes=1e-6)
+    assert short.estimate()["steps"] == 1
+    assert "time for a single step" in times(short, short.estimate())
+
+
+def test_the_sizes_of_documents_are_those_before_they_are_truncated(finished: Finished) -> None:
+    with chdir(finished.folder):
+        tokenizer = open_runnable("model").tokenizer()
+        sizes = [len(encode(tokenizer, text)) + 2 for text in read_texts("text")]
+    (note,) = (note for note in finished.tuned.evaluation.notes if note.startswith("Documents with more tokens"))
+    *_, longest = (int(word.replace(",", "")) for word in re.findall(r"[\d,]*\d", note))
+    assert longest in sizes
+    assert longest > SETTINGS["length"] + 3 * 24
+
+
+def test_the_answer_names_the_best_row_of_the_table(finished: Finished) -> None:
+    """Whichever row is the best, and by however much, the answer names it, or recommends it."""
+    tuned = finished.tuned
+    measure, length, rows = tuned.measure, tuned.length, tuned.evaluation.rows
+    number = tuned.evaluation.texts
+    for at, ahead in itertools.product(range(len(rows)), (0.001, 0.3)):
+        values = [0.1 + (ahead if each == at else 0.0) for each in range(len(rows))]
+        noise = [0.01 * (each % 2) for each in range(number)]
+        changed = tuple(
+            replace(
+                row, by_text={**row.by_text, measure: {**row.by_text[measure], length: tuple(value + n for n in noise)}}
+            )
+            for row, value in zip(rows, values, strict=True)
+        )
+        of = replace(tuned, evaluation=replace(tuned.evaluation, rows=changed))
+        said = " ".join(answer(of))
+        if changed[at] in of.candidates:
+            assert "Of all rows" not in said
+            continue
+        assert f"Of all rows, “{changed[at].name}” has the best {measure}: {0.105 + ahead:.3f}" in said
+        assert "It is no candidate" in said
+        assert "measure it on other texts before you use it" in said
+        assert "It is significantly better than the recommended one." in said
+
+
+def test_an_existing_out_is_refused_before_any_text_is_read(folder: Path) -> None:
+    for place in ("out", "out-at-64"):
+        Path(place).mkdir()
+        with pytest.raises(CheckpointError, match=f"{place}: it exists"):
+            tune(text="no such file")
+        Path(place).rmdir()
 
 
 def test_a_loss_that_is_not_finite(folder: Path) -> None:

@@ -84,6 +84,8 @@ def run(
         elif dry_run:
             print_plan(plan, as_json)
         else:
+            if not plan.staging.begun:
+                heard(print_times)(plan)
             with Bar(lines=True) as bar:
                 tuned = plan.run(heard(bar.update))
             heard(print_tuned)(tuned, as_json)
@@ -187,15 +189,27 @@ def print_done(plan: TunePlan, dry_run: bool, as_json: bool) -> None:
 def print_plan(plan: TunePlan, as_json: bool) -> None:
     from posembed.cli.console import plain_console
     from posembed.report.tuning import plan_words
-    from posembed.tuning.remedies import planning
 
-    with planning():
-        estimate = plan.estimate()
+    estimate = estimated(plan)
     if as_json:
         print(json.dumps({**plan.to_dict(), "estimate": estimate}, indent=2, allow_nan=False))
         return
     for sentence in [*plan_words(plan, estimate), "Nothing was written (--dry-run)."]:
         plain_console().print(sentence)
+
+
+def print_times(plan: TunePlan) -> None:
+    """Says how long everything takes, before it starts."""
+    from posembed.report.tuning import times
+
+    print(times(plan, estimated(plan)), file=sys.stderr)
+
+
+def estimated(plan: TunePlan) -> dict[str, float]:
+    from posembed.tuning.remedies import planning
+
+    with planning():
+        return plan.estimate()
 
 
 def print_tuned(tuned: Tuned, as_json: bool) -> None:
