@@ -76,7 +76,7 @@ def run(
     from posembed.tuning.plan import plan_tuning
 
     with interrupts_heard() as heard:
-        with Bar(lines=True) as bar:
+        with Bar() as bar:
             plan = plan_tuning(checkpoint, out, text, settings, progress=heard(bar.update), **given)
         refuse_page_inside(page, plan)
         if plan.done:
@@ -86,7 +86,7 @@ def run(
         else:
             if not plan.staging.begun:
                 heard(print_times)(plan)
-            with Bar(lines=True) as bar:
+            with Bar() as bar:
                 tuned = plan.run(heard(bar.update))
             heard(print_tuned)(tuned, as_json)
             heard(save_page)(tuned, page, plan)
@@ -216,12 +216,12 @@ def print_tuned(tuned: Tuned, as_json: bool) -> None:
     if as_json:
         print(json.dumps(tuned.to_dict(), indent=2, allow_nan=False))
         return
-    from posembed.cli.console import table_console
+    from posembed.cli.console import plain_console
     from posembed.report.evaluation import tables
     from posembed.report.terminal import print_tables
     from posembed.report.tuning import paragraphs, seeds_table
 
-    print_tables(table_console(), [*tables(tuned.evaluation), *seeds_table(tuned)], paragraphs(tuned))
+    print_tables(plain_console(), [*tables(tuned.evaluation), *seeds_table(tuned)], paragraphs(tuned))
 
 
 def positional(name: str, annotation: Any) -> inspect.Parameter:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import fill
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -15,7 +16,6 @@ from posembed.evaluation.plan import Plan, PlannedRow
 from posembed.evaluation.results import UNITS, Evaluation, Row
 from posembed.evaluation.runnable import KINDS
 from posembed.plots.charts import Line, dots_figure, line_chart
-from posembed.plots.style import shortened
 from posembed.report.page import (
     Cell,
     Column,
@@ -34,8 +34,8 @@ from posembed.statistics import INTERVAL, Estimate
 MARKS: dict[Verdict, str] = {"better": "+", "worse": "-", "not significant": "="}
 FEW_BASELINES = 3
 """With more baselines than this, one figure has only the best of them, and another has the differences of all."""
-NAMES = 220
-"""The largest width of names beside a figure, in points."""
+NAMES = 30
+"""The most letters of a line of a name beside a figure."""
 LOOKS: dict[Verdict, str] = {"better": "good", "worse": "bad", "not significant": "muted", "equal": "muted", "": ""}
 
 
@@ -257,7 +257,7 @@ def differences(evaluation: Evaluation) -> Picture:
     known = [(row, found) for row in evaluation.rows if (found := versus.get(row.name)) is not None]
     rows = [
         (
-            "\n".join(shortened(name, NAMES) for name in (row.checkpoint, row.baseline) if name),
+            "\n".join(fill(name, NAMES) for name in (row.checkpoint, row.baseline) if name),
             replace(found, values=()),
             difference(measure, found.value),
         )
