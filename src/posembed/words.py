@@ -15,6 +15,14 @@ def number(value: float) -> str:
     return f"{value:.2f}" if value < 99.995 else f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"
 
 
+def brief(text: object, most: int = 160) -> str:
+    """Returns a text on one line. Ends a longer one with "…" after a whole word, if it has several."""
+    line = " ".join(str(text).split())
+    if len(line) <= most:
+        return line
+    return f"{line[:most].rpartition(' ')[0] or line[: most - 1]}…"
+
+
 def amount(count: int, what: str) -> str:
     """Formats a number of things: "1 row", "1,024 rows"."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -28,7 +28,7 @@ from posembed.report.tuning import render  # noqa: E402
 from posembed.tuning.result import Tuned  # noqa: E402
 from posembed.tuning.settings import TuneSettings  # noqa: E402
 from report.golden import FOLDERS, written  # noqa: E402
-from tiny_models import PAIR, TEXT, saved, tiny_model  # noqa: E402
+from tiny_models import TEXT, saved, tiny_model  # noqa: E402
 
 LONG = "/home/someone/models/sentence-transformers_multi-qa-MiniLM-L6-cos-v1-of-our-own"
 """A path of a checkpoint, longer than a line on a phone."""
@@ -40,7 +40,9 @@ def values(seed: int, mean: float, *, count: int = 40) -> tuple[float, ...]:
     return tuple(mean + drawn.gauss(0, 0.02) for _ in range(count))
 
 
-def evaluation(measure: str, mean: float, lengths: tuple[int, ...], *checkpoints: str, many: bool = False) -> Evaluation:
+def evaluation(
+    measure: str, mean: float, lengths: tuple[int, ...], *checkpoints: str, many: bool = False
+) -> Evaluation:
     """Every checkpoint, and the baselines of the first, of which the first is the reference."""
     ways = ["chunked at 512, max", "truncated at 512"]
     ways += ["chunked at 512, mean", "chunked at 512 with an overlap of 128, max", "scaled down"] if many else []
