@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import RunFolderError
+from posembed.words import brief
 
 Refusal = Callable[[Path], str | None]
 """Inspects an existing target. Returns the reason why it must stay, or None if posembed may replace it."""
@@ -85,11 +86,11 @@ def written_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
     except Exception as error:
         from safetensors import SafetensorError
 
-        if not isinstance(error, OSError | RuntimeError | SafetensorError):  # RuntimeError: torch.save
+        if not isinstance(error, OSError | SafetensorError):
             raise
-        why = reason(error) if isinstance(error, OSError) else error
         raise RunFolderError(
-            f"{path} cannot be written: {why}; once it can be, the same command continues from the finished runs"
+            f"{path} cannot be written: {reason(error)}; make room there, or make it writable: then the same command "
+            "continues from the finished runs"
         ) from error
     finally:
         with suppress(OSError):
@@ -283,7 +284,11 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def reason(error: OSError) -> str:
-    """Returns the reason for a system error, in words."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return "the disk is full" if full else error.strerror or str(error)
+def reason(error: BaseException) -> str:
+    """Returns the reason for an error in words, without the path that Python adds. The system's errors also come as
+    text, from libraries in Rust."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    code = error.errno if isinstance(error, OSError) else number and int(number[1])
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full"
+    return brief((isinstance(error, OSError) and error.strerror) or error)

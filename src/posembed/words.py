@@ -15,6 +15,14 @@ def number(value: float) -> str:
     return f"{value:.2f}" if value < 99.995 else f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"
 
 
+def brief(text: object, most: int = 160) -> str:
+    """Returns a text on one line. Ends a longer one with "…" after a whole word, if it has several."""
+    line = " ".join(str(text).split())
+    if len(line) <= most:
+        return line
+    return f"{line[:most].rpartition(' ')[0] or line[: most - 1]}…"
+
+
 def amount(count: int, what: str) -> str:
     """Formats a number of things: "1 row", "1,024 rows"."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
@@ -29,3 +37,8 @@ def listed(things: Iterable[str], last: str = "and") -> str:
 def called(encoding: str) -> str:
     """Returns an encoding's name for a sentence. "none" is quoted, because it would read as a word."""
     return f"“{encoding}”" if encoding.partition("+")[0] == "none" else encoding
+
+
+def least(*numbers: int | None) -> int | None:
+    """Returns the smallest of the numbers that are known; None if none is."""
+    return min((number for number in numbers if number is not None), default=None)

@@ -16,6 +16,7 @@ from posembed.checkpoints.found import ConfigField, Found, FoundTable, PositionT
 from posembed.checkpoints.rebuild import is_of_timm
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import IMAGE_AXES, SIDES, TableLayout, are_sides
+from posembed.words import listed
 
 # The fields of the text length, for models that also have tables for other lengths (2-D boxes, episodes).
 TEXT_LENGTH = ("max_position_embeddings", "n_positions")
@@ -112,6 +113,7 @@ def position_count(length: Any) -> int:
 def line_target(found: Found, length: int, key: str | None) -> Target:
     length = position_count(length)
     tables = choose(found, key, TEXT)
+    others = [] if key else [table.key for table in found.understood if TEXT.fields(table) and table not in tables]
     if all(table.layout.axes for table in tables):
         return axis_target(found, TEXT, length, key)
     limited = [table for table in tables if table.layout.axes]  # of the same field
@@ -125,6 +127,9 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
     if first.field is not None and value is not None:
         changes += tuple(table.sized({first.field: value}) for table in limited)
     note = ""
+    if others:
+        flags = listed([f"--table {other}" for other in others], "or")
+        note = f"{first.key} is what --length means in this model; for its other tables, give {flags} too"
     if first.found_by == "name" and first.layout == TableLayout():
         note = (
             f"{first.key}: the layout of its rows is unknown; it is assumed that no row is reserved "

@@ -26,6 +26,7 @@ from posembed.checkpoints.found import ConfigField, pair
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
 from posembed.versions import warn_if_untested
+from posembed.words import brief
 
 LENGTH_LIKE = re.compile(r"pos|len|ctx|context|frames|block_size|image_size|img_size|input_size|resolution|grid_size")
 OTHER_SIZES = re.compile(
@@ -278,7 +279,7 @@ def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: An
 def last_line(error: BaseException) -> str:
     """Returns the last nonblank line of an error's message, shortened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:160]
+    return brief(lines[-1] if lines else type(error).__name__)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -35,18 +36,18 @@ NOT_TRAINED = "New rows are computed, not trained: evaluate the model at the new
 class Resize:
     """The changes of a resize, written or planned.
 
-    edit: the changes of tensors and config. settings: the changes in JSON files. left_out: the files and objects that
-    are not copied. record: the entry in posembed.json.
+    edit: the changes of tensors and config. settings: the changes in JSON files. left_out: why each file or object
+    is not copied, by its name. record: the entry in posembed.json.
     """
 
     edit: Edit
     settings: tuple[Setting, ...]
-    left_out: tuple[str, ...]
+    left_out: Mapping[str, str]
     record: dict[str, Any]
 
     def __repr__(self) -> str:
         """Returns a line per change, so that the text can be searched."""
-        left_out = (f"{name}: left out, because it may hold the old table" for name in self.left_out)
+        left_out = (f"{name}: not copied, because {why}" for name, why in self.left_out.items())
         changes = (*self.edit.tables, *self.edit.others, *self.settings)
         return "\n".join([*map(repr, changes), *self.edit.remarks, *left_out])
 
@@ -127,7 +128,8 @@ def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
     edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
     settings = changed_settings(checkpoint, edit)
     pickled = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
-    return Resize(edit, settings, (*others, *pickled), new_record(name, edit, settings))
+    left_out = dict.fromkeys(others, "it may hold the old table") | dict.fromkeys(pickled, "it is not a tensor")
+    return Resize(edit, settings, left_out, new_record(name, edit, settings))
 
 
 def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:

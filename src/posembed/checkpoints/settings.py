@@ -18,6 +18,7 @@ from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded
 from posembed.modelfiles.json_files import LargeJson
 from posembed.tables.families import FieldPath
+from posembed.words import least
 
 # sentence-transformers names its settings after the model that it first wrapped.
 SENTENCE_SETTINGS = tuple(
@@ -258,7 +259,3 @@ def fed_length(checkpoint: Checkpoint) -> int | None:
     tokenizer = checkpoint.settings("tokenizer_config.json").get("model_max_length")
     known = type(tokenizer) is int and 0 < tokenizer < NO_LIMIT
     return least(*limits) if limits or not known else tokenizer
-
-
-def least(*numbers: int | None) -> int | None:
-    return min((number for number in numbers if number is not None), default=None)

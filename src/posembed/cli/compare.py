@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,7 +53,8 @@ def command_of(question: Question) -> Callable[..., None]:
         else:
             print_comparison(comparison)
             out = comparison.path
-            print(f"posembed: the results are in {out}; posembed report {out} makes a page of them", file=sys.stderr)
+            made = shlex.join(["posembed", "report", str(out)])
+            print(f"posembed: the results are in {out}; {made} makes a page of them", file=sys.stderr)
         if comparison.results and all(result.failure for result in comparison.results):
             raise typer.Exit(1)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from posembed.errors import DataError
-from posembed.words import listed
+from posembed.words import brief, listed
 
 COLUMNS = ("query-id", "corpus-id", "score")
 USUAL_SPLIT = "test"
@@ -168,7 +168,7 @@ def fields_of(line: str, where: str) -> tuple[str, str, str]:
         raise DataError(f"{where}: expected {expected}; {error}") from error
     names = [*entry] if isinstance(entry, dict) else []
     if "_id" not in names or "text" not in names:
-        given = f"the fields {listed(map(repr, names))}" if names else f"{line.strip()[:40]!r}"
+        given = f"the fields {listed(map(repr, names))}" if names else f"{brief(line, 60)!r}"
         raise DataError(f"{where}: expected {expected}; got {given}; rename them")
     name, text, title = entry["_id"], entry["text"], entry.get("title") or ""
     if (
@@ -177,7 +177,7 @@ def fields_of(line: str, where: str) -> tuple[str, str, str]:
         or not isinstance(text, str)
         or not isinstance(title, str)
     ):
-        raise DataError(f'{where}: expected "_id" and "text" to be strings; got {line.strip()[:60]!r}')
+        raise DataError(f'{where}: expected "_id" and "text" to be strings; got {brief(line, 60)!r}')
     try:
         f"{name}{title}{text}".encode()
     except UnicodeEncodeError as error:
@@ -201,7 +201,7 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
             expected = f"three columns separated by tabs: {', '.join(COLUMNS)} (a whole number of up to six digits)"
             grade = whole(cells[order[2]]) if len(cells) == len(COLUMNS) else None
             if grade is None:
-                raise DataError(f"{path}, line {number}: expected {expected}; got {line.strip()[:60]!r}")
+                raise DataError(f"{path}, line {number}: expected {expected}; got {brief(line, 60)!r}")
             query, document = cells[order[0]], cells[order[1]]
             if judged.setdefault(query, {}).setdefault(document, grade) != grade:
                 raise DataError(f"{path}, line {number}: {query!r} and {document!r} have two grades; keep one")

@@ -26,6 +26,7 @@ from posembed.evaluation.plan import Progress
 from posembed.evaluation.ranking import ranking_values, top
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import Index, slices
+from posembed.files import reason
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 
 VERSION = 2
@@ -89,7 +90,7 @@ def read(path: Path) -> Iterator[Any]:
     except DataError:
         raise
     except Exception as error:  # each decoder raises its own errors
-        raise DataError(f"{path}: cannot be read as an image ({error}); remove it or convert it") from error
+        raise DataError(f"{path}: cannot be read as an image ({reason(error)}); remove it or convert it") from error
 
 
 def upright(picture: Picture, *, least: int | None = None) -> Any:

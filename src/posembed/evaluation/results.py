@@ -16,6 +16,7 @@ from posembed.errors import DataError
 from posembed.evaluation.counts import Counts
 from posembed.evaluation.measures import MEASURES, ByText
 from posembed.evaluation.runnable import Kind
+from posembed.files import reason
 from posembed.statistics import Estimate
 
 Unit = Literal["text", "query", "document", "image"]
@@ -139,7 +140,9 @@ class ResultsFile(dict[str, Counts]):
         try:
             lines = self.path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{self.path}: cannot be read as a results file ({error}); name another file") from error
+            raise DataError(
+                f"{self.path}: cannot be read as a results file ({reason(error)}); name another file"
+            ) from error
         for number, line in enumerate(lines, start=1):
             try:
                 entry = json.loads(line)
@@ -167,4 +170,6 @@ class ResultsFile(dict[str, Counts]):
                     file.write(b"\n")  # an editor or a killed process left the last line without a newline
                 file.write(line)
         except (OSError, ValueError) as error:
-            raise DataError(f"{self.path}: results cannot be written there ({error}); name another file") from error
+            raise DataError(
+                f"{self.path}: results cannot be written there ({reason(error)}); name another file"
+            ) from error

@@ -15,13 +15,14 @@ from torch import nn
 
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.rebuild import last_line, quiet
-from posembed.checkpoints.settings import fed_length, least
+from posembed.checkpoints.settings import fed_length
 from posembed.errors import CheckpointError
 from posembed.evaluation.counts import POOL
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded
 from posembed.modelfiles.folders import read_modules
 from posembed.modelfiles.json_files import read_json
+from posembed.words import least
 
 Kind = Literal["causal", "masked", "sentences", "images"]
 KINDS: dict[Kind, str] = {

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import CheckpointError
+from posembed.files import reason
 from posembed.modelfiles.folders import PICKLES, WEIGHTS, not_needed, read_modules, read_weight_map, weights_path
 from posembed.modelfiles.json_files import read_json
 from posembed.modelfiles.raw_files import FileState, file_state, reading
@@ -178,7 +179,7 @@ def hub_errors(name: str) -> Iterator[None]:
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise CheckpointError(f"{name}: not a file or folder here, nor a model that you can see on the Hub") from error
     except Exception as error:  # no network: each HTTP client of huggingface_hub raises its own errors
-        why = f"not a file or folder here, and the Hugging Face Hub cannot be reached ({str(error)[:80]})"
+        why = f"not a file or folder here, and the Hugging Face Hub cannot be reached ({reason(error)})"
         raise CheckpointError(f"{name}: {why}; give the folder of a model on this machine") from error
 
 

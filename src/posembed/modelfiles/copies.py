@@ -159,7 +159,7 @@ def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
     try:
         root, target = checkpoint.root.resolve(), out.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name with a zero byte
-        raise CheckpointError(f"{out}: not a path to write to ({error}); choose another name") from error
+        raise CheckpointError(f"{out}: not a path to write to ({reason(error)}); choose another name") from error
     if target == root or root in target.parents or target in root.parents:
         raise CheckpointError(f"{out}: must be outside {checkpoint.root} and must not contain it; choose another path")
     if checkpoint.folder is None and out.suffix != ".safetensors":

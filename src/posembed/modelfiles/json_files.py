@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import CheckpointError
-from posembed.files import as_bytes
+from posembed.files import as_bytes, reason
 from posembed.modelfiles.raw_files import read_bytes
 
 LARGEST_SETTINGS = 32_000_000
@@ -40,7 +40,7 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def not_json(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{path}: not JSON ({str(error)[:80]}); fetch or save it again")
+    return CheckpointError(f"{path}: not JSON ({reason(error)}); fetch or save it again")
 
 
 def json_text(value: Any, *, one_line: bool = False) -> str:

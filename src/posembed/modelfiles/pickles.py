@@ -15,6 +15,7 @@ from torch import Tensor
 from posembed.errors import CheckpointError
 from posembed.modelfiles.raw_files import open_file
 from posembed.modelfiles.safetensors import can_be_stored
+from posembed.words import brief
 
 # The names of the weights in files where training scripts save other things too.
 USUAL_NAMES = ("state_dict", "model_state_dict", "model", "module")
@@ -80,7 +81,7 @@ def find_state_dict(path: Path, loaded: dict[Any, Any]) -> tuple[dict[Any, Any],
         if name in inner:
             return inner[name], name
     found = f"several: {', '.join(map(repr, inner))}" if inner else f"only {', '.join(map(repr, loaded)) or 'nothing'}"
-    raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {found[:200]}")
+    raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {brief(found)}")
 
 
 def not_a_saved_file(path: Path, reason: str) -> CheckpointError:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from safetensors import SafetensorError, safe_open
 
 from posembed.errors import CheckpointError
-from posembed.files import flush_open
+from posembed.files import flush_open, reason
 from posembed.modelfiles.raw_files import copy_bytes, create, open_file, write_all
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
             with safe_open(path, framework="np"):  # checks every entry against the others and the file's size
                 header = json.loads(file.read(length))
     except (SafetensorError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        why = f"not a whole safetensors file ({str(error)[:120]})"
+        why = f"not a whole safetensors file ({reason(error)})"
         raise CheckpointError(f"{path}: {why}; fetch or save it again") from error
     metadata: dict[str, str] = header.pop("__metadata__", None) or {}
     tensors = {}

@@ -34,8 +34,7 @@ def writing(folder: Path) -> Iterator[None]:
             f"not enough memory; free some, and repeat the command; it continues from {folder}"
         ) from error
     except (OSError, SafetensorError) as error:
-        why = reason(error) if isinstance(error, OSError) else str(error)
-        raise CheckpointError(f"{folder}: cannot be written: {why}; {remedy(error)}") from error
+        raise CheckpointError(f"{folder}: cannot be written: {reason(error)}; {remedy(error)}") from error
 
 
 @contextmanager

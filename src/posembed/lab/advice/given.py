@@ -11,10 +11,11 @@ from posembed.calls import unknown
 from posembed.checkpoints.choose import two_sides
 from posembed.checkpoints.found import PositionTable
 from posembed.checkpoints.inspect import inspect_checkpoint
-from posembed.checkpoints.settings import least, limits_of
+from posembed.checkpoints.settings import limits_of
 from posembed.errors import ArgumentError
 from posembed.lab.advice.needs import Existing, Grid, Needs
 from posembed.lab.runs.spec import as_type, options
+from posembed.words import least
 
 
 def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | None = None, **given: Any) -> Needs:

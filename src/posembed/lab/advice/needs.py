@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from posembed.checkpoints.settings import least
 from posembed.errors import ArgumentError
 from posembed.lab.runs.spec import default_window, option, require_divisible
+from posembed.words import least
 
 if TYPE_CHECKING:
     from posembed.nn.encodings import Use

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from posembed.errors import RunFolderError
-from posembed.files import json_object, write_text
+from posembed.files import json_object, reason, write_text
 from posembed.lab.runs.results import DAMAGED, OF_COST, claim, restored
 from posembed.lab.runs.spec import option
 from posembed.statistics import Estimate
@@ -158,11 +159,10 @@ def load(folder: Path) -> CostResult:
     try:
         result: CostResult = restored(CostResult, json_object(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise RunFolderError(
-            f"{folder} holds no {OF_COST}; create it with: posembed compare cost --out {folder}"
-        ) from None
+        made = shlex.join(["posembed", "compare", "cost", "--out", str(folder)])
+        raise RunFolderError(f"{folder} holds no {OF_COST}; create it with: {made}") from None
     except DAMAGED as error:
         raise RunFolderError(
-            f"{file} cannot be read ({error}); measure again with posembed compare cost into another --out"
+            f"{file} cannot be read ({reason(error)}); measure again with posembed compare cost into another --out"
         ) from error
     return result

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import DataError
+from posembed.files import reason
 
 NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
 NOT_SOURCE |= {"entities.py", "mimetypes.py", "stringprep.py"}
@@ -103,7 +104,7 @@ def load_hugging_face(name: str, *, held_out: str | None = None) -> dict[str, An
     try:
         parts = datasets.load_dataset(path, config or None)
     except Exception as error:  # its network stack and readers raise many types of errors
-        raise DataError(f"the dataset {name} cannot be loaded: {error}") from error
+        raise DataError(f"the dataset {name} cannot be loaded: {reason(error)}") from error
     for wanted in ("train", held_out):
         if wanted is not None and wanted not in parts:
             raise DataError(f"the dataset {name} has no split named {wanted}, only {', '.join(parts)}")

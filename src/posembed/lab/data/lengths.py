@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from posembed.calls import unknown
 from posembed.errors import DataError
 from posembed.files import reason
+from posembed.words import brief
 
 if TYPE_CHECKING:
     import torch
@@ -103,6 +104,6 @@ def _length_and_count(words: Sequence[str], where: str) -> tuple[int, int]:
     numbers = [int(w) if w.isascii() and w.isdigit() and len(w) <= LONGEST_NUMBER else -1 for w in words]
     if len(numbers) > 2 or min(numbers) < 0 or numbers[0] < 1:
         raise DataError(
-            f"{where}: expected {EXPECTED} (whole numbers, the length at least 1), got {' '.join(words)[:60]!r}"
+            f"{where}: expected {EXPECTED} (whole numbers, the length at least 1), got {brief(' '.join(words), 60)!r}"
         )
     return numbers[0], numbers[1] if len(numbers) == 2 else 1

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from posembed.errors import DataError
 from posembed.lab.data.documents import load_hugging_face, read_text
+from posembed.words import brief
 
 Row: TypeAlias = tuple[int, Mapping[str, Any]]
 """The line number of an example, and its values by column."""
@@ -278,7 +279,7 @@ def _unlike_a_name(columns: Sequence[str], path: Path) -> str:
     """Returns why a first line is an example rather than a header; empty if it may be a header."""
     for column in columns:
         if len(column) > LONGEST_NAME or len(column.split()) > 4:
-            return f"{column[:LONGEST_NAME]!r} is too long for a name"
+            return f"{brief(column, LONGEST_NAME)!r} is too long for a name"
         if column.strip().replace(".", "", 1).lstrip("-").isdecimal():
             return f"{column!r} is a number"
     format_: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if path.suffix.lower() == ".tsv" else {}

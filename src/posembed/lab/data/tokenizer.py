@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from posembed.errors import ArgumentError, DataError
+from posembed.files import reason
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -124,7 +125,7 @@ def read_tokenizer(name: str, train: Iterable[str]) -> Bytes | Loaded:
         return Loaded(tokenizers.Tokenizer.from_pretrained(name))
     except Exception as error:  # the library raises a bare Exception
         raise DataError(
-            f'the tokenizer {name} cannot be loaded: {error}; expected "bytes", "{PAIRS}N", the path of a '
+            f'the tokenizer {name} cannot be loaded: {reason(error)}; expected "bytes", "{PAIRS}N", the path of a '
             "tokenizer.json, or a name on the Hugging Face hub"
         ) from error
 

@@ -273,5 +273,5 @@ def read_settings(folder: Path) -> dict[str, Any]:
             "create one with: posembed compare lengths --out FOLDER"
         ) from None
     except (OSError, ValueError) as error:
-        raise RunFolderError(f"{file} is damaged ({error}); restore it, or use another --out") from error
+        raise RunFolderError(f"{file} is damaged ({reason(error)}); restore it, or use another --out") from error
     return settings

@@ -15,7 +15,7 @@ from safetensors.torch import load, save_file
 from torch import Tensor, nn
 
 from posembed.errors import RunFolderError
-from posembed.files import written_whole
+from posembed.files import reason, written_whole
 from posembed.lab.runs.spec import DRAWS
 
 SNAPSHOTS = 12
@@ -35,8 +35,8 @@ class State:
 def save_checkpoint(path: Path, model: nn.Module, optimizer: Any, state: State) -> None:
     """Writes a checkpoint. If the process is killed while writing, the previous checkpoint remains."""
     contents = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": vars(state), "draws": DRAWS}
-    with written_whole(path) as temporary:
-        torch.save(contents, temporary)
+    with written_whole(path) as temporary, temporary.open("wb") as file:  # Python's file says why it cannot be written
+        torch.save(contents, file)
 
 
 def load_checkpoint(
@@ -57,7 +57,7 @@ def load_checkpoint(
         return
     except Exception as error:  # torch.load raises many types for damaged files
         raise RunFolderError(
-            f"the checkpoint {path} cannot be read ({error}); delete it, and its run starts again"
+            f"the checkpoint {path} cannot be read ({reason(error)}); delete it, and its run starts again"
         ) from error
     if earlier:
         raise RunFolderError(
@@ -112,5 +112,5 @@ def _loaded(path: Path) -> Iterator[dict[str, Tensor]]:
         yield load(path.read_bytes())  # the path need not be UTF-8
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise RunFolderError(
-            f"{path} cannot be read ({error}); delete it to get the page without its figure"
+            f"{path} cannot be read ({reason(error)}); delete it to get the page without its figure"
         ) from error
