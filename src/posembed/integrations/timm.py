@@ -7,6 +7,7 @@ change them.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +23,15 @@ from posembed.integrations.saved import acts_in_attention, encoding_for
 from posembed.layers.base import PositionEncoding
 
 
+GRID: ContextVar[tuple[int, int] | None] = ContextVar("posembed_timm_grid", default=None)
+"""(height, width), in patches, of the images that this thread reads."""
+CURRENT: ContextVar[tuple[nn.Module, ForwardPass] | None] = ContextVar("posembed_timm_pass", default=None)
+"""The last images that this thread read: the model's ``ImagePositions`` and the pass. Gradient checkpointing runs
+layers again after the model has returned, so the pass stays; its masks do not."""
+
+
 class ImagePositions(nn.Module):
-    """The encoding of a VisionTransformer, under ``positions`` in its state dict, and the current pass.
+    """The encoding of a VisionTransformer, under ``positions`` in its state dict.
 
     Args:
         encoding: the encoding, built for images of ``grid``.
@@ -37,21 +45,20 @@ class ImagePositions(nn.Module):
     ) -> None:
         super().__init__()
         self.encoding, self.prefix, self.grid, self.prefix_has_rows = encoding, prefix, grid, prefix_has_rows
-        self.grid_now = grid
-        self.tokens: ForwardPass | None = None
 
     def begin(self, x: Tensor, *, shares_bias: bool) -> ForwardPass:
-        """Starts the pass of the tokens x (B, L, D) of images with ``grid_now`` patches."""
-        encoding = self.encoding
-        if self.grid_now != self.grid:
-            encoding = encoding.on_grid(self.grid_now)
+        """Starts the pass of the tokens x (B, L, D) of the images that this thread reads."""
+        encoding, grid = self.encoding, GRID.get() or self.grid
+        if grid != self.grid:
+            encoding = encoding.on_grid(grid)
             if self.training and encoding is not self.encoding and any(True for _ in encoding.parameters()):
                 raise ArgumentError(
-                    f"the encoding trains only on images of {self.grid} patches; got {self.grid_now}. Resize the "
+                    f"the encoding trains only on images of {self.grid} patches; got {grid}. Resize the "
                     "images, or call replace_positions with encoding.on_grid((height, width))"
                 )
-        self.tokens = image_pass(encoding, len(x), self.prefix, self.grid_now, x.device, shares=shares_bias)
-        return self.tokens
+        tokens = image_pass(encoding, len(x), self.prefix, grid, x.device, shares=shares_bias)
+        CURRENT.set((self, tokens))
+        return tokens
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,8 @@ class _Around:
 
     def note_grid(self, patch_embed: Any, args: tuple[Any, ...]) -> None:
         height, width = args[0].shape[-2:]
-        self.model.positions.grid_now = tuple(patch_embed.dynamic_feat_size((height, width)))
+        CURRENT.set(None)
+        GRID.set(tuple(patch_embed.dynamic_feat_size((height, width))))
 
     def add_rows(self, patch_drop: nn.Module, args: tuple[Any, ...]) -> tuple[Tensor]:
         positions, x = self.model.positions, args[0]
@@ -79,8 +87,8 @@ class PositionedAttention(Attention):
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         B, L, _ = x.shape
-        tokens = self.around.model.positions.tokens
-        if tokens is None or tokens.q_positions.size(-1) != L:
+        positions, tokens = CURRENT.get() or (None, None)
+        if tokens is None or positions is not self.around.model.positions or tokens.q_positions.size(-1) != L:
             raise ArgumentError(
                 f"these {L} tokens do not belong to the last images that the model read: under gradient checkpointing, "
                 "run the backward pass before images of another size"
@@ -95,6 +103,8 @@ class PositionedAttention(Attention):
             q, k, v, attn_mask=mask, scale=scaling, dropout_p=self.attn_drop.p if self.training else 0.0,
             is_causal=is_causal and mask is None,
         )  # fmt: skip
+        if self is self.around.model.blocks[-1].attn:
+            tokens.forget_masks()
         x = self.norm(x.transpose(1, 2).reshape(B, L, self.attn_dim))
         if gate is not None:
             x = x * gate
