@@ -170,3 +170,33 @@ def test_the_factor_is_as_accurate_as_the_queries(default: torch.dtype, dtype: t
     torch.testing.assert_close(
         scaled.flatten().double(), expected, atol=0, rtol=4 * torch.finfo(dtype).eps, check_dtype=False
     )
+
+
+def test_no_encoding_makes_pytorch_keep_all_weights() -> None:
+    """Keys wider than values give the plain definition's numbers and gradients, and no tensor of (L, L) weights."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Sizes(TorchDispatchMode):
+        largest = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            out = func(*args, **(kwargs or {}))
+            for x in out if isinstance(out, tuple | list) else (out,):
+                if isinstance(x, torch.Tensor):
+                    Sizes.largest = max(Sizes.largest, x.numel())
+            return out
+
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 40, d, dtype=torch.float64, requires_grad=True) for d in (32, 32, 16))
+    hidden = torch.ones(40, 40, dtype=torch.bool).triu(1)
+    plain = ((q @ k.mT) / 32**0.5).masked_fill(hidden, float("-inf")).softmax(-1) @ v
+    ours = attend(q, k, v, None, causal=True)
+    torch.testing.assert_close(ours, plain)
+    weights = torch.randn_like(plain)
+    for a, b in zip(*(torch.autograd.grad((y * weights).sum(), (q, k, v)) for y in (ours, plain)), strict=True):
+        torch.testing.assert_close(a, b)
+    length = 2048
+    q, k, v = (torch.randn(1, 1, length, d, requires_grad=True) for d in (32, 32, 16))
+    with Sizes():
+        attend(q, k, v, None, causal=True).sum().backward()
+    assert 0 < Sizes.largest < length**2 / 8

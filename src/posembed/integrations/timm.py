@@ -22,7 +22,6 @@ from posembed.integrations.forward_pass import ForwardPass, image_pass, projecti
 from posembed.integrations.saved import acts_in_attention, encoding_for
 from posembed.layers.base import PositionEncoding
 
-
 GRID: ContextVar[tuple[int, int] | None] = ContextVar("posembed_timm_grid", default=None)
 """(height, width), in patches, of the images that this thread reads."""
 CURRENT: ContextVar[tuple[nn.Module, ForwardPass] | None] = ContextVar("posembed_timm_pass", default=None)

@@ -111,9 +111,7 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     visible = ((key > query) & (key <= query + window)).repeat(blocks, 1, 1)
     visible[0, :, :window] = False  # no block comes before the first one
     visible = visible.unsqueeze(1).repeat(B, 1, 1, 1)
-    y = _as_wide_as_keys(
-        q, with_block_before(k), with_block_before(v), attn_mask=visible, enable_gqa=k.size(1) != H
-    )
+    y = _as_wide_as_keys(q, with_block_before(k), with_block_before(v), attn_mask=visible, enable_gqa=k.size(1) != H)
     return y.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]
 
 

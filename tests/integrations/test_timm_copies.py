@@ -1,0 +1,112 @@
+"""A VisionTransformer with any encoding can be copied, saved and run in threads after a training step."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from posembed.errors import ArgumentError
+from posembed.nn import ENCODINGS
+from timm_peer import vision_transformer
+
+VISION = vision_transformer()
+from posembed.integrations.timm import CURRENT, replace_positions  # noqa: E402 - timm needs the peer first
+
+
+def accepted() -> list[str]:
+    names = []
+    for name in ENCODINGS:
+        try:
+            model_with(name)
+        except ArgumentError:
+            continue
+        names.append(name)
+    assert {"learned-2d", "rope", "alibi", "t5", "tupe", "pope", "none"} <= set(names)
+    return names
+
+
+def model_with(name: str, **settings: Any) -> nn.Module:
+    torch.manual_seed(0)
+    model = VISION.VisionTransformer(
+        img_size=32, patch_size=8, embed_dim=32, depth=2, num_heads=2, num_classes=10, **settings
+    )
+    return replace_positions(model, name)
+
+
+def saved_and_loaded(model: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    loaded: nn.Module = torch.load(file, weights_only=False)
+    return loaded
+
+
+COPIES: tuple[Callable[[nn.Module], nn.Module], ...] = (
+    copy.deepcopy,
+    torch.optim.swa_utils.AveragedModel,
+    lambda model: pickle.loads(pickle.dumps(model)),
+    saved_and_loaded,
+)
+
+
+def test_copies_after_a_training_step_give_the_same_logits() -> None:
+    images = torch.randn(2, 3, 32, 32)
+    for name in accepted():
+        model = model_with(name)
+        model(images).sum().backward()
+        model.eval()
+        for copied in COPIES:
+            other = copied(model).eval()
+            assert torch.equal(other(images), model(images)), (name, copied)
+        current = CURRENT.get()
+        assert current is None or not current[1]._masks, name
+
+
+def test_an_exception_within_a_pass_does_not_change_the_next_one() -> None:
+    images = torch.randn(2, 3, 32, 32)
+    for name in accepted():
+        model = model_with(name).eval()
+        expected = model(images)
+
+        def fail(*args: Any) -> None:
+            raise KeyError("within a block")
+
+        hook = model.blocks[1].register_forward_pre_hook(fail)
+        with pytest.raises(KeyError):
+            model(torch.randn(1, 3, 32, 32))
+        hook.remove()
+        assert torch.equal(model(images), expected), name
+
+
+def test_two_threads_with_images_of_two_shapes_get_their_own_rows() -> None:
+    for name in ("learned-2d", "sinusoidal-2d"):
+        model = model_with(name, dynamic_img_size=True).eval()
+        images = [torch.randn(1, 3, 32, 32), torch.randn(1, 3, 16, 64)]
+        with torch.no_grad():
+            expected = [model(x) for x in images]
+        right: list[bool] = []
+
+        def run(
+            i: int,
+            model: nn.Module = model,
+            expected: list[Any] = expected,
+            images: list[Any] = images,
+            right: list[bool] = right,
+        ) -> None:  # noqa: E501
+            with torch.no_grad():
+                right.extend(bool(torch.allclose(model(images[i]), expected[i], atol=1e-5)) for _ in range(30))
+
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert right == [True] * 60, name
