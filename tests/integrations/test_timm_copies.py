@@ -100,7 +100,7 @@ def test_two_threads_with_images_of_two_shapes_get_their_own_rows() -> None:
             expected: list[Any] = expected,
             images: list[Any] = images,
             right: list[bool] = right,
-        ) -> None:  # noqa: E501
+        ) -> None:
             with torch.no_grad():
                 right.extend(bool(torch.allclose(model(images[i]), expected[i], atol=1e-5)) for _ in range(30))
 
