@@ -214,10 +214,6 @@ class ForwardPass(Positions):
             self._masks[key] = (given, mask)
         return mask
 
-    def forget_masks(self) -> None:
-        """Frees the masks that the layers shared."""
-        self._masks.clear()
-
     def _mask(
         self, here: PositionEncoding, given: Tensor | None, q: Tensor, k: Tensor, causal: bool, window: int | None
     ) -> Tensor | None:

@@ -7,7 +7,8 @@ change them.
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+import math
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +23,17 @@ from posembed.integrations.forward_pass import ForwardPass, image_pass, projecti
 from posembed.integrations.saved import acts_in_attention, encoding_for
 from posembed.layers.base import PositionEncoding
 
-GRID: ContextVar[tuple[int, int] | None] = ContextVar("posembed_timm_grid", default=None)
-"""(height, width), in patches, of the images that this thread reads."""
-CURRENT: ContextVar[tuple[nn.Module, ForwardPass] | None] = ContextVar("posembed_timm_pass", default=None)
-"""The last images that this thread read: the model's ``ImagePositions`` and the pass. Gradient checkpointing runs
-layers again after the model has returned, so the pass stays; its masks do not."""
+class _Current(threading.local):
+    """The images that a thread reads, from the patches to the last block.
+
+    torch.compile follows a threading.local, but breaks the graph at each ContextVar.
+    """
+
+    images: tuple[ImagePositions, tuple[int, int], ForwardPass | None] | None = None
+    """The model's ``ImagePositions``, the grid (height, width) in patches, and from the position table on the pass."""
+
+
+CURRENT = _Current()
 
 
 class ImagePositions(nn.Module):
@@ -45,19 +52,42 @@ class ImagePositions(nn.Module):
         super().__init__()
         self.encoding, self.prefix, self.grid, self.prefix_has_rows = encoding, prefix, grid, prefix_has_rows
 
-    def begin(self, x: Tensor, *, shares_bias: bool) -> ForwardPass:
-        """Starts the pass of the tokens x (B, L, D) of the images that this thread reads."""
-        encoding, grid = self.encoding, GRID.get() or self.grid
+    def begin(self, x: Tensor, *, runs_again: bool) -> ForwardPass:
+        """Starts the pass of the tokens x (B, L, D) of the images that this thread reads.
+
+        ``runs_again``: whether gradient checkpointing will call the layers a second time.
+        """
+        now = CURRENT.images
+        grid = self.grid if now is None or now[0] is not self else now[1]
+        encoding, in_attention = self.encoding, acts_in_attention(self.encoding)
         if grid != self.grid:
             encoding = encoding.on_grid(grid)
-            if self.training and encoding is not self.encoding and any(True for _ in encoding.parameters()):
+            trains = self.training and any(True for _ in encoding.parameters())
+            if encoding is not self.encoding and (trains or (runs_again and in_attention)):
                 raise ArgumentError(
                     f"the encoding trains only on images of {self.grid} patches; got {grid}. Resize the "
                     "images, or call replace_positions with encoding.on_grid((height, width))"
                 )
-        tokens = image_pass(encoding, len(x), self.prefix, grid, x.device, shares=shares_bias)
-        CURRENT.set((self, tokens))
+        tokens = image_pass(encoding, len(x), self.prefix, grid, x.device, shares=not runs_again)
+        CURRENT.images = (self, grid, tokens) if in_attention and not runs_again else None
         return tokens
+
+    def of_tokens(self, x: Tensor) -> ForwardPass:
+        """Returns the pass of the tokens x (B, L, D) in a layer.
+
+        Gradient checkpointing calls a layer again after the model has returned, on a GPU in another thread. Its pass
+        follows from the number of patches alone, in both calls: ``begin`` refuses images for which it does not.
+        """
+        now, patches = CURRENT.images, x.size(1) - self.prefix
+        if now is not None and now[0] is self and now[2] is not None:
+            if now[2].q_positions.size(-1) == x.size(1):
+                return now[2]
+        elif patches == math.prod(self.grid) or self.encoding.on_grid((1, patches)) is self.encoding:
+            return image_pass(self.encoding, len(x), self.prefix, (1, patches), x.device, shares=False)
+        raise ArgumentError(
+            f"these {x.size(1)} tokens are not those of the images at the position table: do not add or drop tokens "
+            "after it, and run the layers within a call of the model"
+        )
 
 
 @dataclass(frozen=True)
@@ -68,12 +98,11 @@ class _Around:
 
     def note_grid(self, patch_embed: Any, args: tuple[Any, ...]) -> None:
         height, width = args[0].shape[-2:]
-        CURRENT.set(None)
-        GRID.set(tuple(patch_embed.dynamic_feat_size((height, width))))
+        CURRENT.images = self.model.positions, tuple(patch_embed.dynamic_feat_size((height, width))), None
 
     def add_rows(self, patch_drop: nn.Module, args: tuple[Any, ...]) -> tuple[Tensor]:
         positions, x = self.model.positions, args[0]
-        rows = positions.begin(x, shares_bias=not self.model.grad_checkpointing).rows_at_input(x.size(-1), x.dtype)
+        rows = positions.begin(x, runs_again=self.model.grad_checkpointing).rows_at_input(x.size(-1), x.dtype)
         if not positions.prefix_has_rows:
             rows = torch.cat((torch.zeros_like(rows[:, : positions.prefix]), rows[:, positions.prefix :]), dim=1)
         return (self.model.pos_drop(x + rows),)
@@ -86,12 +115,7 @@ class PositionedAttention(Attention):
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         B, L, _ = x.shape
-        positions, tokens = CURRENT.get() or (None, None)
-        if tokens is None or positions is not self.around.model.positions or tokens.q_positions.size(-1) != L:
-            raise ArgumentError(
-                f"these {L} tokens do not belong to the last images that the model read: under gradient checkpointing, "
-                "run the backward pass before images of another size"
-            )
+        tokens = self.around.model.positions.of_tokens(x)
         gate = self.gate(x).sigmoid() if self.gate is not None else None
         q, k, v = self.qkv(x).reshape(B, L, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
         q, k = self.q_norm(q), self.k_norm(k)
@@ -102,8 +126,8 @@ class PositionedAttention(Attention):
             q, k, v, attn_mask=mask, scale=scaling, dropout_p=self.attn_drop.p if self.training else 0.0,
             is_causal=is_causal and mask is None,
         )  # fmt: skip
-        if self is self.around.model.blocks[-1].attn:
-            tokens.forget_masks()
+        if tokens.shares_bias and self is self.around.model.blocks[-1].attn:
+            CURRENT.images = None
         x = self.norm(x.transpose(1, 2).reshape(B, L, self.attn_dim))
         if gate is not None:
             x = x * gate
