@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -8,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention import flex_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from posembed import NoPosition, PositionEncoding, T5Bias
 from posembed.layers.alibi import Alibi
 from posembed.nn import Positions
 from posembed.nn import attend as module
 from posembed.nn.attend import Bias, attend, causal_mask, flex_bias, scale_by_log_length
+from tolerance import assert_close
 
 
 def oracle(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, window: int | None) -> Tensor:
@@ -49,7 +52,7 @@ def test_every_path_is_the_softmax_written_out(length: int, window: int | None, 
     q, k, v = heads(length)
     bias = Alibi(3)(length).double() if biased else None
     y = attend(q, k, v, None if bias is None else hidden(bias, window), causal=True, window=window)
-    torch.testing.assert_close(y, oracle(q, k, v, bias, window), atol=1e-12, rtol=0)
+    assert_close(y, oracle(q, k, v, bias, window))
 
 
 @pytest.mark.parametrize(("length", "window"), [(40, 3), (41, 4), (9, 1)])
@@ -61,14 +64,14 @@ def test_blocks_have_the_gradients_of_the_dense_mask(length: int, window: int) -
     mask = causal_mask(length, window)
     dense = torch.nn.functional.scaled_dot_product_attention(*inputs, attn_mask=mask)
     for ours, theirs in zip(blocks, torch.autograd.grad((dense * weights).sum(), inputs), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+        assert_close(ours, theirs, scale=weights)
 
 
 def test_a_bias_by_row() -> None:
     q, k, v = heads(6)
     bias = torch.randn(2, 3, 6, 6, dtype=torch.float64)
     y = attend(q, k, v, hidden(bias, 4), causal=True, window=4)
-    torch.testing.assert_close(y, oracle(q, k, v, bias, 4), atol=1e-12, rtol=0)
+    assert_close(y, oracle(q, k, v, bias, 4))
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -85,7 +88,7 @@ def test_flex_attention_is_the_dense_path(monkeypatch: pytest.MonkeyPatch, windo
     with torch.no_grad():  # FlexAttention has no gradients on a CPU
         flex = flex_bias(encoding, positions)
         y = attend(*heads(20), flex, causal=True, window=window)
-        torch.testing.assert_close(y, attend(*heads(20), dense, causal=True, window=window), atol=1e-6, rtol=0)
+        assert_close(y, attend(*heads(20), dense, causal=True, window=window))
 
 
 @torch.no_grad()
@@ -110,7 +113,7 @@ def test_flex_attention_hides_packed_texts_from_each_other(
     dense = positions.bias(lambda rows: rows, head_dim=64, dense=True)
     assert isinstance(dense, Tensor)
     y = attend(q, k, v, flex, causal=causal)
-    torch.testing.assert_close(y, attend(q, k, v, dense, causal=causal), atol=1e-6, rtol=0)
+    assert_close(y, attend(q, k, v, dense, causal=causal))
 
 
 def test_a_bias_in_dense_form_alone_is_not_lost() -> None:
@@ -130,7 +133,7 @@ def test_queries_and_keys_may_be_wider_than_values(length: int, window: int | No
     q, k, v = heads(length)
     q, k = torch.cat((q, k), dim=-1), torch.cat((k, q), dim=-1)
     y = attend(q, k, v, None, causal=True, window=window)
-    torch.testing.assert_close(y, oracle(q, k, v, None, window), atol=1e-12, rtol=0)
+    assert_close(y, oracle(q, k, v, None, window))
 
 
 @settings(deadline=None, max_examples=40, derandomize=True)
@@ -148,7 +151,7 @@ def test_logits_grow_with_the_logarithm_of_what_is_seen(
     for i in range(length):
         seen = min(i + 1, window or length)
         times = (math.log(seen) / math.log(trained)) ** power if seen > trained else 1.0
-        torch.testing.assert_close(scaled[:, first:, i], times * q[:, first:, i])
+        assert_close(scaled[:, first:, i], times * q[:, first:, i])
     shown = min(length, trained)
     assert torch.equal(scaled[:, :, :shown], q[:, :, :shown])
     y = attend(scaled, k, v, None, causal=True, window=window)
@@ -167,36 +170,43 @@ def test_the_factor_is_as_accurate_as_the_queries(default: torch.dtype, dtype: t
     finally:
         torch.set_default_dtype(before)
     assert scaled.dtype == dtype
-    torch.testing.assert_close(
-        scaled.flatten().double(), expected, atol=0, rtol=4 * torch.finfo(dtype).eps, check_dtype=False
-    )
+    assert_close(scaled.flatten().double(), expected, dtype=dtype, terms=1, relative=True)
 
 
-def test_no_encoding_makes_pytorch_keep_all_weights() -> None:
-    """Keys wider than values give the plain definition's numbers and gradients, and no tensor of (L, L) weights."""
-    from torch.utils._python_dispatch import TorchDispatchMode
+class LargestTensor(TorchDispatchMode):
+    """Notes the size of the largest tensor that an operation returns."""
 
-    class Sizes(TorchDispatchMode):
-        largest = 0
+    numel = 0
 
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            out = func(*args, **(kwargs or {}))
-            for x in out if isinstance(out, tuple | list) else (out,):
-                if isinstance(x, torch.Tensor):
-                    Sizes.largest = max(Sizes.largest, x.numel())
-            return out
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        returned = [x for x in (out if isinstance(out, tuple | list) else (out,)) if isinstance(x, Tensor)]
+        self.numel = max([self.numel, *(x.numel() for x in returned)])
+        return out
 
+
+@pytest.mark.parametrize(("length", "window"), [(1, None), (40, None), (40, 30), (100, 5)])
+def test_keys_wider_than_values_give_the_numbers_and_gradients_of_the_definition(
+    length: int, window: int | None
+) -> None:
     torch.manual_seed(0)
-    q, k, v = (torch.randn(1, 2, 40, d, dtype=torch.float64, requires_grad=True) for d in (32, 32, 16))
-    hidden = torch.ones(40, 40, dtype=torch.bool).triu(1)
-    plain = ((q @ k.mT) / 32**0.5).masked_fill(hidden, float("-inf")).softmax(-1) @ v
-    ours = attend(q, k, v, None, causal=True)
-    torch.testing.assert_close(ours, plain)
+    inputs = [torch.randn(1, 2, length, d, dtype=torch.float64, requires_grad=True) for d in (32, 32, 16)]
+    plain, ours = oracle_of_widths(*inputs, window), attend(*inputs, None, causal=True, window=window)
+    assert_close(ours, plain)
     weights = torch.randn_like(plain)
-    for a, b in zip(*(torch.autograd.grad((y * weights).sum(), (q, k, v)) for y in (ours, plain)), strict=True):
-        torch.testing.assert_close(a, b)
+    gradients = [torch.autograd.grad((y * weights).sum(), inputs) for y in (ours, plain)]
+    assert_close(*gradients, depth=2)
+
+
+def oracle_of_widths(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+    """Softmax over all (L, L) scores."""
+    hidden = ~causal_mask(q.size(-2), window)
+    return ((q @ k.mT) / q.size(-1) ** 0.5).masked_fill(hidden, float("-inf")).softmax(-1) @ v
+
+
+def test_keys_wider_than_values_take_linear_memory() -> None:
     length = 2048
     q, k, v = (torch.randn(1, 1, length, d, requires_grad=True) for d in (32, 32, 16))
-    with Sizes():
+    with LargestTensor() as seen:
         attend(q, k, v, None, causal=True).sum().backward()
-    assert 0 < Sizes.largest < length**2 / 8
+    assert 0 < seen.numel < length**2 / 8

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import gc
 import io
 import os
 import sys
@@ -15,8 +13,6 @@ from posembed._version import __version__
 from posembed.cli import advise, checkpoints, compare, encodings, tune
 from posembed.errors import PosEmbedError
 from posembed.files import reason
-
-IN_ASCII = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "∞": "inf", "“": '"', "”": '"', "…": "..."})
 
 app = typer.Typer(
     name="posembed",
@@ -52,27 +48,16 @@ def options(
     """Options of every command."""
 
 
-def plainer(error: UnicodeError) -> tuple[str, int]:
-    """Handles the encoding errors of a stream: replaces characters by an ASCII equivalent, or else by escapes."""
-    assert isinstance(error, UnicodeEncodeError)
-    text = error.object[error.start : error.end].translate(IN_ASCII)
-    return text.encode("ascii", "backslashreplace").decode(), error.end
-
-
-codecs.register_error("posembed.plainer", plainer)
-
-
 def main() -> None:
     """Runs the command. An error raised by posembed becomes one line on stderr and exit code 1."""
-    for stream in (sys.stdout, sys.stderr):  # file names may not be UTF-8
+    for stream in (sys.stdout, sys.stderr):  # file names may not be UTF-8, and neither may the terminal
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="posembed.plainer")
+            stream.reconfigure(errors="backslashreplace")
     try:
         try:
             app()
         finally:
             sys.stdout.flush()  # reports a full disk here
-            gc.freeze()  # or Python would search torch and transformers for cycles when it exits, for up to a second
     except PosEmbedError as error:
         if "--debug" in sys.argv:
             raise
@@ -82,6 +67,7 @@ def main() -> None:
         if error.filename is not None or "--debug" in sys.argv:  # errors of streams have no file name
             raise
         print(f"posembed: error: the output cannot be written: {reason(error)}", file=sys.stderr)
-        os._exit(1)  # otherwise Python tries to write the rest again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest again when it exits
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -16,12 +16,13 @@ import torch
 from timm.layers import Attention, PatchEmbed
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.integrations.forward_pass import ForwardPass, image_pass, projection
 from posembed.integrations.saved import acts_in_attention, encoding_for
 from posembed.layers.base import PositionEncoding
+from posembed.nn.attend import attend_padded
+
 
 class _Current(threading.local):
     """The images that a thread reads, from the patches to the last block.
@@ -122,7 +123,7 @@ class PositionedAttention(Attention):
         project = projection(self)
         q, k, scaling = tokens.queries_and_keys(q, k, project, self.scale)
         mask = tokens.mask(attn_mask, q, k, project, causal=is_causal)
-        x = F.scaled_dot_product_attention(
+        x = attend_padded(
             q, k, v, attn_mask=mask, scale=scaling, dropout_p=self.attn_drop.p if self.training else 0.0,
             is_causal=is_causal and mask is None,
         )  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from posembed.lab.runs.results import RunResult
 from posembed.plots.canvas import room_for, sheet
@@ -42,7 +43,11 @@ def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per 
         else:
             axes.plot(steps[-1], losses[-1], color=style.colour, marker="X", markersize=9, markeredgecolor=PAPER)
     axes.set_xlim(right=max(result.spec.steps for result in results))
+    low, high = axes.get_xlim()
+    if high < 10 * low:
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     tick_heights(axes)
     label_line_ends(axes, [(math.fsum(ends) / len(ends), name, drawn[name].colour) for name, ends in last.items()])
     return figure

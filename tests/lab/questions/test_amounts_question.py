@@ -34,6 +34,7 @@ from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import plan, sweep
 from posembed.lab.tasks.amounts import DropoutAfterTheSum, TrainingOnLess
 from posembed.nn.encodings import names_for
+from tolerance import assert_close
 
 AMOUNTS = ["300", "1/4", "1"]
 
@@ -98,16 +99,16 @@ def test_a_summary_pairs_by_seed_at_each_amount() -> None:
             ours, theirs = (
                 [measured[name, amount, seed].held_out for seed in range(3)] for name in (row.name, "learned")
             )
-            assert row.held_out[amount].value == pytest.approx(sum(ours) / 3)
+            assert_close(row.held_out[amount].value, sum(ours) / 3)
             if row.name == "learned":
                 assert row.versus_reference[amount] is None
             else:
                 differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-                assert row.versus_reference[amount].values == pytest.approx(differences)
+                assert_close(row.versus_reference[amount].values, differences)
         growths = [
             measured[row.name, "8192", seed].held_out - measured[row.name, "1", seed].held_out for seed in range(3)
         ]
-        assert row.growth.values == pytest.approx(growths)
+        assert_close(row.growth.values, growths)
 
 
 def test_failed_and_missing_runs_are_counted_where_they_are() -> None:
@@ -192,7 +193,7 @@ def test_both_losses_are_those_of_the_model_in_eval_mode(
     for windows, loss in ((held_out, found.held_out), (training, found.training)):
         logits = model.double()(windows[:, :-1])
         expected = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
-        assert loss == pytest.approx(expected.item(), abs=1e-5)
+        assert_close(loss, expected.item(), dtype=torch.float32)
     assert found.train_tokens == 300
     assert Losses(held_out=2.0, training=1.5, train_tokens=9).gap == 0.5
 
@@ -244,7 +245,7 @@ def test_dropout_follows_the_sum_alone(spec: LengthSpec, corpus: Corpus) -> None
     zeros = (out == 0).float().mean().item()
     assert zeros == pytest.approx(0.3, abs=0.05)
     kept = plain.encoding.at_input(x, ids)
-    torch.testing.assert_close(out[out != 0], (kept / 0.7)[out != 0])
+    assert_close(out[out != 0], (kept / 0.7)[out != 0])
     tokens = torch.randint(50, (2, 16))
     assert torch.equal(dropped.eval()(tokens), plain.eval()(tokens))
     body = [m.p for m in dropped.body.modules() if isinstance(m, torch.nn.Dropout)]
@@ -271,5 +272,5 @@ def test_a_summary_of_dropout_holds_the_gap() -> None:
     summary = summarise(dropout_runs(3))
     assert (summary.reference, summary.train_tokens, summary.tokens_read) == ("0", 32_768, 300 * 32 * 64)
     for row in summary.rows:
-        assert row.gap.value == pytest.approx(row.held_out.value - row.training.value)
+        assert_close(row.gap.value, row.held_out.value - row.training.value)
         assert math.isfinite(row.gap.low)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from posembed.checkpoints.settings import least
 from posembed.errors import ArgumentError
 from posembed.lab.runs.spec import default_window, option, require_divisible
 
@@ -53,6 +54,16 @@ class Existing:
         """The size of its table, in words."""
         return shown(self.grid) if self.grid is not None else f"{self.length:,}"
 
+    @property
+    def takes(self) -> int | None:
+        """The number of positions that it can be fed at once: those of its table, within ``fed``."""
+        return least(self.length, self.fed)
+
+    @property
+    def chunk(self) -> str:
+        """The size of the chunks that it can be fed, in words."""
+        return self.reach if self.takes == self.length else f"{self.takes:,}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
@@ -81,10 +92,10 @@ class Needs:
             raise ArgumentError("a longest grid needs the training grid; give both grids, or a sequence")
         elif held is not None and held.grid is not None:
             raise ArgumentError(f"the checkpoint's positions are a grid of {held.reach}; give your own grid")
-        for name, (least, most) in BOUNDS.items():
+        for name, (lowest, most) in BOUNDS.items():
             value = getattr(self, name)
-            if value is not None and not least <= value <= most:
-                limits = f"{least} to {most:,}" if most < math.inf else f"{least} on"
+            if value is not None and not lowest <= value <= most:
+                limits = f"{lowest} to {most:,}" if most < math.inf else f"{lowest} on"
                 raise ArgumentError(f"{name.replace('_', ' ')}: expected a whole number from {limits}; got {value:,}")
         require_divisible(self.width, self.attention_heads)
         if self.longest is not None and self.longest < self.length:
@@ -146,6 +157,17 @@ class Needs:
         if held is None or held.length is None or self.largest is None:
             return False
         return all(a <= b for a, b in zip(self.largest, held.grid or (held.length,), strict=True))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether sentence-transformers feeds the checkpoint less than the longest text, which its table can hold."""
+        held = self.checkpoint
+        return (
+            self.inside_table
+            and held is not None
+            and (held.takes or 0) < (held.length or 0)
+            and (self.longest is None or self.longest > (held.takes or 0))
+        )
 
     @property
     def stretch(self) -> float:

@@ -24,8 +24,9 @@ LOOKS = {"better": "good", "worse": "bad"}
 
 
 def points(share: float) -> str:
-    """Formats a difference between shares in percentage points, with its sign: +0.2."""
-    return signed(100 * share, 1)
+    """Formats a difference between shares in percentage points, with its sign: +0.2. Student's t can exceed what a
+    difference can be, so the ends of intervals are limited to −100 and +100."""
+    return signed(100 * min(max(share, -1.0), 1.0), 1)
 
 
 def accuracies(documents: str, found: Sequence[tuple[str, Estimate]], score: str = "accuracy") -> str:
