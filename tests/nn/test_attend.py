@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention import flex_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from posembed import NoPosition, PositionEncoding, T5Bias
 from posembed.layers.alibi import Alibi
@@ -169,3 +171,42 @@ def test_the_factor_is_as_accurate_as_the_queries(default: torch.dtype, dtype: t
         torch.set_default_dtype(before)
     assert scaled.dtype == dtype
     assert_close(scaled.flatten().double(), expected, dtype=dtype, terms=1, relative=True)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes the size of the largest tensor that an operation returns."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        returned = [x for x in (out if isinstance(out, tuple | list) else (out,)) if isinstance(x, Tensor)]
+        self.numel = max([self.numel, *(x.numel() for x in returned)])
+        return out
+
+
+@pytest.mark.parametrize(("length", "window"), [(1, None), (40, None), (40, 30), (100, 5)])
+def test_keys_wider_than_values_give_the_numbers_and_gradients_of_the_definition(
+    length: int, window: int | None
+) -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(1, 2, length, d, dtype=torch.float64, requires_grad=True) for d in (32, 32, 16)]
+    plain, ours = oracle_of_widths(*inputs, window), attend(*inputs, None, causal=True, window=window)
+    assert_close(ours, plain)
+    weights = torch.randn_like(plain)
+    gradients = [torch.autograd.grad((y * weights).sum(), inputs) for y in (ours, plain)]
+    assert_close(*gradients, depth=2)
+
+
+def oracle_of_widths(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+    """Softmax over all (L, L) scores."""
+    hidden = ~causal_mask(q.size(-2), window)
+    return ((q @ k.mT) / q.size(-1) ** 0.5).masked_fill(hidden, float("-inf")).softmax(-1) @ v
+
+
+def test_keys_wider_than_values_take_linear_memory() -> None:
+    length = 2048
+    q, k, v = (torch.randn(1, 1, length, d, requires_grad=True) for d in (32, 32, 16))
+    with LargestTensor() as seen:
+        attend(q, k, v, None, causal=True).sum().backward()
+    assert 0 < seen.numel < length**2 / 8

@@ -7,6 +7,8 @@ change them.
 
 from __future__ import annotations
 
+import math
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +16,29 @@ import torch
 from timm.layers import Attention, PatchEmbed
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.integrations.forward_pass import ForwardPass, image_pass, projection
 from posembed.integrations.saved import acts_in_attention, encoding_for
 from posembed.layers.base import PositionEncoding
+from posembed.nn.attend import attend_padded
+
+
+class _Current(threading.local):
+    """The images that a thread reads, from the patches to the last block.
+
+    torch.compile follows a threading.local, but breaks the graph at each ContextVar.
+    """
+
+    images: tuple[ImagePositions, tuple[int, int], ForwardPass | None] | None = None
+    """The model's ``ImagePositions``, the grid (height, width) in patches, and from the position table on the pass."""
+
+
+CURRENT = _Current()
 
 
 class ImagePositions(nn.Module):
-    """The encoding of a VisionTransformer, under ``positions`` in its state dict, and the current pass.
+    """The encoding of a VisionTransformer, under ``positions`` in its state dict.
 
     Args:
         encoding: the encoding, built for images of ``grid``.
@@ -37,21 +52,43 @@ class ImagePositions(nn.Module):
     ) -> None:
         super().__init__()
         self.encoding, self.prefix, self.grid, self.prefix_has_rows = encoding, prefix, grid, prefix_has_rows
-        self.grid_now = grid
-        self.tokens: ForwardPass | None = None
 
-    def begin(self, x: Tensor, *, shares_bias: bool) -> ForwardPass:
-        """Starts the pass of the tokens x (B, L, D) of images with ``grid_now`` patches."""
-        encoding = self.encoding
-        if self.grid_now != self.grid:
-            encoding = encoding.on_grid(self.grid_now)
-            if self.training and encoding is not self.encoding and any(True for _ in encoding.parameters()):
+    def begin(self, x: Tensor, *, runs_again: bool) -> ForwardPass:
+        """Starts the pass of the tokens x (B, L, D) of the images that this thread reads.
+
+        ``runs_again``: whether gradient checkpointing will call the layers a second time.
+        """
+        now = CURRENT.images
+        grid = self.grid if now is None or now[0] is not self else now[1]
+        encoding, in_attention = self.encoding, acts_in_attention(self.encoding)
+        if grid != self.grid:
+            encoding = encoding.on_grid(grid)
+            trains = self.training and any(True for _ in encoding.parameters())
+            if encoding is not self.encoding and (trains or (runs_again and in_attention)):
                 raise ArgumentError(
-                    f"the encoding trains only on images of {self.grid} patches; got {self.grid_now}. Resize the "
+                    f"the encoding trains only on images of {self.grid} patches; got {grid}. Resize the "
                     "images, or call replace_positions with encoding.on_grid((height, width))"
                 )
-        self.tokens = image_pass(encoding, len(x), self.prefix, self.grid_now, x.device, shares=shares_bias)
-        return self.tokens
+        tokens = image_pass(encoding, len(x), self.prefix, grid, x.device, shares=not runs_again)
+        CURRENT.images = (self, grid, tokens) if in_attention and not runs_again else None
+        return tokens
+
+    def of_tokens(self, x: Tensor) -> ForwardPass:
+        """Returns the pass of the tokens x (B, L, D) in a layer.
+
+        Gradient checkpointing calls a layer again after the model has returned, on a GPU in another thread. Its pass
+        follows from the number of patches alone, in both calls: ``begin`` refuses images for which it does not.
+        """
+        now, patches = CURRENT.images, x.size(1) - self.prefix
+        if now is not None and now[0] is self and now[2] is not None:
+            if now[2].q_positions.size(-1) == x.size(1):
+                return now[2]
+        elif patches == math.prod(self.grid) or self.encoding.on_grid((1, patches)) is self.encoding:
+            return image_pass(self.encoding, len(x), self.prefix, (1, patches), x.device, shares=False)
+        raise ArgumentError(
+            f"these {x.size(1)} tokens are not those of the images at the position table: do not add or drop tokens "
+            "after it, and run the layers within a call of the model"
+        )
 
 
 @dataclass(frozen=True)
@@ -62,11 +99,11 @@ class _Around:
 
     def note_grid(self, patch_embed: Any, args: tuple[Any, ...]) -> None:
         height, width = args[0].shape[-2:]
-        self.model.positions.grid_now = tuple(patch_embed.dynamic_feat_size((height, width)))
+        CURRENT.images = self.model.positions, tuple(patch_embed.dynamic_feat_size((height, width))), None
 
     def add_rows(self, patch_drop: nn.Module, args: tuple[Any, ...]) -> tuple[Tensor]:
         positions, x = self.model.positions, args[0]
-        rows = positions.begin(x, shares_bias=not self.model.grad_checkpointing).rows_at_input(x.size(-1), x.dtype)
+        rows = positions.begin(x, runs_again=self.model.grad_checkpointing).rows_at_input(x.size(-1), x.dtype)
         if not positions.prefix_has_rows:
             rows = torch.cat((torch.zeros_like(rows[:, : positions.prefix]), rows[:, positions.prefix :]), dim=1)
         return (self.model.pos_drop(x + rows),)
@@ -79,22 +116,19 @@ class PositionedAttention(Attention):
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         B, L, _ = x.shape
-        tokens = self.around.model.positions.tokens
-        if tokens is None or tokens.q_positions.size(-1) != L:
-            raise ArgumentError(
-                f"these {L} tokens do not belong to the last images that the model read: under gradient checkpointing, "
-                "run the backward pass before images of another size"
-            )
+        tokens = self.around.model.positions.of_tokens(x)
         gate = self.gate(x).sigmoid() if self.gate is not None else None
         q, k, v = self.qkv(x).reshape(B, L, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
         q, k = self.q_norm(q), self.k_norm(k)
         project = projection(self)
         q, k, scaling = tokens.queries_and_keys(q, k, project, self.scale)
         mask = tokens.mask(attn_mask, q, k, project, causal=is_causal)
-        x = F.scaled_dot_product_attention(
+        x = attend_padded(
             q, k, v, attn_mask=mask, scale=scaling, dropout_p=self.attn_drop.p if self.training else 0.0,
             is_causal=is_causal and mask is None,
         )  # fmt: skip
+        if tokens.shares_bias and self is self.around.model.blocks[-1].attn:
+            CURRENT.images = None
         x = self.norm(x.transpose(1, 2).reshape(B, L, self.attn_dim))
         if gate is not None:
             x = x * gate

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, in_full_precision, wide
 from posembed.positions.checks import as_int64
+from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
 
 EPSILON = 1e-6
 """The number added to the denominator, as in the authors' code."""
+PAIRS_AT_ONCE = 2**18
+"""The number of pairs whose hidden units exist at once: 32 MiB at the paper's width."""
 
 
 def fire_interpolation(c: Tensor, threshold: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
@@ -95,8 +99,28 @@ class Fire(ScoreBias):
         return bias
 
     def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """Returns the dense bias. One matrix product over the hidden units takes a third as long as a sum over them."""
+        """Returns the dense bias. One matrix product over the hidden units takes a third as long as a sum over them.
+
+        Many pairs are computed in blocks of queries, and again in the backward pass, so that the (..., Lq, Lk, width)
+        hidden units never exist at once.
+        """
         q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
+        if is_being_recorded() or transforms_are_active() or forward_mode_is_active():
+            return self._of_block(q_positions, k_positions)
+        pairs_of_a_query = max(1, q_positions[..., :1].numel() * k_positions.size(-1))
+        blocks = q_positions.split(max(1, PAIRS_AT_ONCE // pairs_of_a_query), dim=-1)
+        if len(blocks) == 1:
+            return self._of_block(q_positions, k_positions)
+        again = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
+        parts = [
+            checkpoint(self._of_block, block, k_positions, use_reentrant=False, preserve_rng_state=False)
+            if again
+            else self._of_block(block, k_positions)
+            for block in blocks
+        ]
+        return torch.cat(parts, dim=-2)
+
+    def _of_block(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         x = fire_interpolation(*self.c_and_threshold(), q_positions[..., :, None], k_positions[..., None, :])
         with in_full_precision(x.device):
             hidden = torch.addmm(

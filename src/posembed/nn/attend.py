@@ -60,12 +60,24 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, 
     if bias is None:
         if grouped and length == 1:
             return _attend_from_one(q, k, v, None)
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+        return attend_padded(q, k, v, is_causal=causal, enable_gqa=grouped)
     bias = bias if bias.dtype == torch.bool else bias.to(q.dtype)
     bias = bias.unsqueeze(0) if bias.dim() == 3 else bias
     if grouped and length == 1:
         return _attend_from_one(q, k, v, bias)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=grouped)
+    return attend_padded(q, k, v, attn_mask=bias, enable_gqa=grouped)
+
+
+def attend_padded(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    """Calls scaled_dot_product_attention with zeros behind values that are narrower than the keys, as PoPE's are.
+
+    For values of another width PyTorch would keep all (Lq, Lk) weights on a CPU. One query has only Lk weights, which
+    take no longer than the zeros.
+    """
+    width, missing = v.size(-1), k.size(-1) - v.size(-1)
+    if missing <= 0 or q.size(-2) == 1 or not q.is_cpu:
+        return F.scaled_dot_product_attention(q, k, v, **options)
+    return F.scaled_dot_product_attention(q, k, F.pad(v, (0, missing)), **options)[..., :width]
 
 
 def _attend_from_one(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
@@ -103,9 +115,7 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     visible = ((key > query) & (key <= query + window)).repeat(blocks, 1, 1)
     visible[0, :, :window] = False  # no block comes before the first one
     visible = visible.unsqueeze(1).repeat(B, 1, 1, 1)
-    y = F.scaled_dot_product_attention(
-        q, with_block_before(k), with_block_before(v), attn_mask=visible, enable_gqa=k.size(1) != H
-    )
+    y = attend_padded(q, with_block_before(k), with_block_before(v), attn_mask=visible, enable_gqa=k.size(1) != H)
     return y.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]
 
 
