@@ -4,9 +4,12 @@ Is a piece of code written forwards or backwards? Both directions have the same 
 cannot tell. The code is that of Python's standard library:
 
     python examples/classifier.py
+
+It writes a picture, positions.png, to the folder for temporary files.
 """
 
 import os
+import tempfile
 from pathlib import Path
 
 import torch
@@ -68,4 +71,4 @@ after = monitor.state()
 for number in ("norm_mean", "neighbour_cosine", "effective_rank"):
     print(f"{number:16} {before[number]:5.2f} before training, {after[number]:5.2f} after")
 
-plots.similarity(table).figure.savefig("positions.png", dpi=100)
+plots.similarity(table).figure.savefig(Path(tempfile.gettempdir()) / "positions.png", dpi=100)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+import torch
+
+import posembed
 from fresh_process import run_fresh
+from posembed.calls import OTHER_CLASSES
 
 PAGE = Path(__file__).parents[1] / "docs" / "coming-from.md"
 NAMES = """
@@ -31,3 +36,35 @@ def test_every_call_in_a_table_runs(tmp_path: Path) -> None:
     assert len(shown) > 30
     status, printed = run_fresh("\n".join([*code, NAMES, *shown]), tmp_path)
     assert status == 0, printed
+
+
+def test_names_of_other_libraries_are_answered_with_ours() -> None:
+    for here, theirs in OTHER_CLASSES.items():
+        for name in theirs.split():
+            with pytest.raises(ImportError, match=f"posembed has no {name}: here it is posembed.{here} "):
+                exec(f"from posembed import {name}")
+            assert hasattr(posembed, here)
+    with pytest.raises(ImportError, match=r"here it is posembed\.LearnedPositionalEmbedding"):
+        exec("from posembed import LearnedPositionalEmbeding")
+    for name in ("anything", "_private"):
+        assert not hasattr(posembed, name)
+
+
+def test_a_star_import_leaves_other_modules_alone() -> None:
+    names: dict[str, object] = {}
+    exec("from torch import nn\nfrom posembed import *", names)
+    assert names["nn"] is torch.nn
+    assert not {"inputs", "kernels", "plots", "positions"} & names.keys()
+
+
+def test_a_state_with_other_names_is_answered_with_the_call_that_reads_it() -> None:
+    layer = posembed.LearnedPositionalEmbedding(max_len=8, dim=4)
+    with pytest.raises(RuntimeError, match="from_state_dict or from_module of the layer"):
+        layer.load_state_dict({"pe.weight": torch.zeros(8, 4)})
+    assert layer.load_state_dict({}, strict=False).missing_keys == ["weight"]
+    with pytest.raises(posembed.ArgumentError, match=r"\.rows\(position_ids\)"):
+        layer(torch.zeros(8, 4))
+    with pytest.raises(posembed.ArgumentError, match="max_len="):
+        posembed.nn.Decoder(dim=8, heads=2, layers=1, encoding="learned")
+    with pytest.raises(posembed.PosEmbedError, match=r"max_len=64, dim=512.*or .*max_len=512, dim=64"):
+        posembed.LearnedPositionalEmbedding(64, 512)

@@ -236,7 +236,7 @@ READS = (
     ),
     Reads("lab/question.py", "reading.reference", OURS),
     Reads("lab/runs/results.py", "kind.__name__", PYTHON),
-    Reads("layers/base.py", "self[name]", OURS),
+    Reads("layers/base.py", "self[name] self.from_state_dict", OURS),
     Reads("layers/rotary_scaling.py", "self.attention_factor", OURS),
     Reads("modelfiles/raw_files.py", "os.copy_file_range", PYTHON),
     Reads("nn/attention.py", "encoding[name]", OURS),

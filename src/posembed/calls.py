@@ -66,6 +66,32 @@ OTHER_NAMES: dict[str, str] = {
 }
 """Maps an argument's name in posembed to its names in other libraries."""
 
+OTHER_CLASSES: dict[str, str] = {
+    "Alibi": "ALiBi AlibiPositionalBias AttentionWithLinearBiases",
+    "inputs": "TokenAndPositionEmbedding BertEmbeddings RobertaEmbeddings ViTEmbeddings PatchEmbedding",
+    "LearnedGridEmbedding": "PatchPositionEmbedding PositionEmbeddingLearned LearnedPositionalEncoding2D",
+    "LearnedPositionalEmbedding": "LearnedPositionalEncoding LearnablePositionalEncoding LearnablePositionalEmbedding "
+    "LearnedPositionEncoding LearnedPositionEmbedding LearnedEmbedding LearntPositionalEncoding PositionalEmbedding "
+    "PositionEmbedding AbsolutePositionalEmbedding TrainablePositionalEncoding BartLearnedPositionalEmbedding "
+    "OPTLearnedPositionalEmbedding",
+    "Llama3Scaling": "Llama3ScaledRoPE",
+    "PolarEmbedding": "PoPE PolarPositionalEmbedding",
+    "resize_table": "resample_abs_pos_embed resize_pos_embed interpolate_pos_encoding resize_rel_pos_bias_table",
+    "RotaryEmbedding": "RoPE Rope RotaryPositionalEmbedding RotaryPositionalEmbeddings LlamaRotaryEmbedding",
+    "SinusoidalPositionalEmbedding": "PositionalEncoding PositionalEncoding1D SinusoidalPositionalEncoding "
+    "SinusoidalPositionEncoding SinePositionEncoding ScaledSinusoidalEmbedding SinusoidalEmbedding",
+    "T5Bias": "RelativePositionBias RelativePositionalBias T5RelativePositionBias T5RelativeAttentionBias",
+}
+"""Maps a public name of posembed to the names of tutorials, fairseq, timm, x-transformers, torchtune and Keras."""
+
+
+def name_here(name: str, ours: Iterable[str]) -> str | None:
+    """Returns what a name of another library is called in posembed, or the nearest public name; None if none is."""
+    known = next((here for here, theirs in OTHER_CLASSES.items() if name in theirs.split()), None)
+    near = difflib.get_close_matches(name, list(ours), n=1, cutoff=0.8) if name[:1].isupper() else []
+    return known or next(iter(near), None)
+
+
 NOTES = {
     "head_dim": "the width of one head",
     "mask": "1 for a token, 0 for padding",
@@ -180,10 +206,10 @@ def wrong_call(name: str, method: Callable[..., Any], args: Sequence[Any], kwarg
     values = [*map(_shown, args[: len(by_position)])]
     by_name_too = {**dict(zip(by_name, args[len(by_position) :], strict=False)), **kwargs}
     values += [f"{other}={_shown(value) or '...'}" for other, value in by_name_too.items()]
-    return CallError(
-        f"{name} {only}, and got {', '.join(map(str, map(_shown, args)))}: write {name}({', '.join(map(str, values))}) "
-        "if that is their order"
-    )
+    text, other_order = f"write {name}({', '.join(map(str, values))}) if that is their order", ""
+    if not by_position and len(args) == 2 and not kwargs:
+        other_order = f", or {name}({by_name[0]}={_shown(args[1])}, {by_name[1]}={_shown(args[0])})"
+    return CallError(f"{name} {only}, and got {', '.join(map(str, map(_shown, args)))}: {text}{other_order}")
 
 
 def unknown(what: str, name: str, known: Iterable[str], *, of: str = "", also: str = "") -> ArgumentError:

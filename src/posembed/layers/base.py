@@ -232,7 +232,8 @@ class InputEncoding(PositionEncoding):
 
     def _require_input(self, x: Tensor) -> None:
         if x.dim() != 3 or x.shape[-1] != self.dim:
-            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
+            remedy = ". For the rows alone call .rows(position_ids)" if x.dim() == 2 else ""
+            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}{remedy}")
 
     def _ids(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
         """Returns the ids of x, (L,), (1, L) or (B, L), after checking that the arguments fit."""
@@ -241,6 +242,21 @@ class InputEncoding(PositionEncoding):
 
     def _added(self, x: Tensor, rows: Tensor) -> Tensor:
         return F.dropout(x + rows, self.dropout, self.training)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, *lists: list[str]
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
+        missing = lists[0]
+        if (key := f"{prefix}weight") in missing and hasattr(self, "from_state_dict"):
+            missing[missing.index(key)] = _MissingTable(key)
+
+
+class _MissingTable(str):
+    """The key of a table that a state dict lacks. PyTorch's error, raised if loading is strict, names the remedy."""
+
+    def __format__(self, _: str) -> str:
+        return f"{self!s}: if the table has another name, from_state_dict or from_module of the layer's class finds it"
 
 
 class RotationEncoding(PositionEncoding):

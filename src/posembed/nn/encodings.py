@@ -94,8 +94,8 @@ class Sizes:
         """Returns the size with this name. Raises ArgumentError if it is None."""
         if getattr(self, name) is None:
             raise ArgumentError(
-                f"this encoding needs {name}, which the model does not give; build the encoding by encoding_by_name "
-                f"with Sizes({name}=...), or choose one that works without it"
+                f"this encoding needs {name}, which the model does not give; pass {name}=..."
+                f"{'' if name == 'max_len' else ' in Sizes to encoding_by_name'}, or choose an encoding without it"
             )
         return getattr(self, name)
 
