@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from posembed import files
-from posembed.files import as_bytes, leftovers, whole_or_absent, write_whole
+from posembed.files import as_bytes, leftovers, reason, whole_or_absent, write_whole
+from posembed.words import brief
 
 NAMES = ["out", "[v2]", "50%", 'it\'s "so"', "two\nlines", "-rf", "a b", "é\udcff", ".hidden"]
 
@@ -281,3 +283,24 @@ def test_two_processes_on_one_name(tmp_path: Path) -> None:
     assert [writer.returncode for writer in writers] == [0, 0]
     assert len(set(content(tmp_path / "out").values())) == 1
     assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_reason_says_what_is_wrong_and_no_path_twice(tmp_path: Path) -> None:
+    """Whether Python, a library in Rust or a number of the system reports it."""
+    from safetensors import SafetensorError
+
+    with pytest.raises(FileNotFoundError) as missing:
+        (tmp_path / "none").read_bytes()
+    assert reason(missing.value) == "No such file or directory"
+    assert reason(OSError(errno.ENOSPC, "No space left on device", "x")) == "the disk is full"
+    assert reason(SafetensorError("I/O error: No space left on device (os error 28)")) == "the disk is full"
+    assert reason(ValueError("two\n  lines")) == "two lines"
+
+
+def test_a_long_reason_ends_after_a_whole_word() -> None:
+    text = "a reason of several words that goes on and on"
+    for most in range(4, len(text) + 2):
+        shown = brief(text, most)
+        assert len(shown) <= most + 1
+        assert shown == text or text.startswith(f"{shown[:-1]} ")
+    assert brief("x" * 50, 10) == "x" * 9 + "\N{HORIZONTAL ELLIPSIS}"

@@ -147,7 +147,7 @@ def test_commands_print_any_name(
     (source / "[old].onnx").write_bytes(b"")
     code, text = said("resize", source, out, "--length", "64")
     assert code == 0
-    assert b"[old].onnx: left out" in text
+    assert b"[old].onnx: not copied" in text
     assert b"written: " + os.fsencode(tmp_path) + b"/[old] \\udcfe" in text
     code, text = said("resize", source, out, "--length", "64")
     assert code == 1

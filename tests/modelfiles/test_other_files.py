@@ -70,7 +70,7 @@ def test_what_is_no_file_is_named(source: Path, tmp_path: Path) -> None:
     write(source, [".git/HEAD", ".cache/huggingface/a.json"])
     os.mkfifo(source / "pipe")
     resized = posembed.resize_checkpoint(source, tmp_path / "out", length=64)
-    assert resized.left_out == (".cache/", ".git/", "pipe")
+    assert tuple(resized.left_out) == (".cache/", ".git/", "pipe")
     assert files(tmp_path / "out") == {"config.json", "model.safetensors", "posembed.json"}
 
 
@@ -81,7 +81,7 @@ def test_files_of_version_control_are_left_out(name: str, folder: str, source: P
     write(source, ["modules.json"], b'[{"path": ""}, {"path": "2_Dense/"}]')
     write(source, [folder + name], b"gitdir: /elsewhere/.git/worktrees/model")
     resized = posembed.resize_checkpoint(source, tmp_path / "out", length=64)
-    assert resized.left_out == (folder + name,)
+    assert tuple(resized.left_out) == (folder + name,)
     assert not (tmp_path / "out" / folder / name).exists()
 
 
@@ -210,7 +210,7 @@ def test_two_dots_behind_a_link_are_followed_as_the_system_does(
 def test_a_link_that_is_not_copied_may_lead_anywhere(source: Path, tmp_path: Path) -> None:
     write(tmp_path, ["elsewhere/pytorch_model.bin"])
     (source / "pytorch_model.bin").symlink_to(tmp_path / "elsewhere" / "pytorch_model.bin")
-    assert posembed.resize_checkpoint(source, tmp_path / "out", length=64).left_out == ("pytorch_model.bin",)
+    assert set(posembed.resize_checkpoint(source, tmp_path / "out", length=64).left_out) == {"pytorch_model.bin"}
 
 
 # --- permissions

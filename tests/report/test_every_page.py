@@ -166,7 +166,7 @@ def test_a_comparison_shows_its_table_in_python_and_in_a_notebook(name: str, tmp
     assert f"<h3>{table.title}</h3>" in fragment
     for row in table.rows:
         assert row.name in text
-        assert f"{row.name}</th>" in fragment
+        assert f"{row.name}</span></th>" in fragment
         assert f">{row.cells[0].text}<" in fragment
     assert comparison.answer()[0].split()[0] in text
     assert fragment.count("<p>") == len(comparison.answer())

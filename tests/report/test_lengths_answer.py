@@ -175,6 +175,8 @@ def test_only_a_table_that_ends() -> None:
 def test_lengths_from_which_nothing_follows() -> None:
     for lengths in ((32, 64), (128, 256)):
         assert "No ratio shows" in said([run("rope", (4.2, 4.0), test_lengths=lengths)])
+        notes = " ".join(PAGE.notes(summary_of([run("rope", (4.2, 4.0), test_lengths=lengths)])))
+        assert "holds: past" not in notes
     text = said(
         [run("rope", (4.2, 4.0), test_lengths=(128, 256)), run("learned", (None, None), test_lengths=(128, 256))]
     )

@@ -65,7 +65,7 @@ def test_sentences_by_outcome() -> None:
     assert by_outcome("x", found) == [
         "b and d are significantly better than x.",
         "c is significantly worse than x.",
-        "a has no interval for the difference from x.",
+        "a cannot be called better or worse than x, because an interval is missing.",
     ]
     assert by_outcome("x", []) == []
 

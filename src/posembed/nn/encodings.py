@@ -230,7 +230,7 @@ ENCODINGS: dict[str, Entry] = {
         "RoPE; at test time each frequency is divided by its own factor, which a search finds on other text",
         "Ding et al. 2024, arXiv:2402.13753"),
     "none": Entry(lambda s: NoPosition(),
-        "no position; a causal mask alone shows each token how many came before it",
+        "no position; in a decoder, the causal mask still shows each token how many came before it",
         "Haviv et al. 2022, arXiv:2203.16634", ANYWHERE, "there is nothing to change"),
     "near-far": Entry(
         lambda s: NearFarPositionalEmbedding(

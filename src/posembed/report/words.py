@@ -19,7 +19,7 @@ OUTCOMES = {
     "worse": ("is", "are", "significantly worse than {}"),
     "not significant": ("is", "are", "not significantly different from {}"),
     "equal": ("equals", "equal", "{} on every {unit}"),
-    "unknown": ("has", "have", "no interval for the difference from {}"),
+    "unknown": ("cannot be", "cannot be", "called better or worse than {}, because an interval is missing"),
 }
 """For each outcome: the verb for one name, the verb for several names, and the rest of the sentence, which contains the
 reference."""

@@ -161,7 +161,7 @@ def test_a_disk_that_is_full(most: int, text: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-B", "-c", limited, *command], capture_output=True, text=True)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "cannot be written" in done.stderr
+    assert "cannot be written: File too large; make room" in done.stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")

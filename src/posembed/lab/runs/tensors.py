@@ -3,6 +3,7 @@ distance, and the rows of its table at geometrically spaced steps, because most 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,8 +36,10 @@ class State:
 def save_checkpoint(path: Path, model: nn.Module, optimizer: Any, state: State) -> None:
     """Writes a checkpoint. If the process is killed while writing, the previous checkpoint remains."""
     contents = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": vars(state), "draws": DRAWS}
-    with written_whole(path) as temporary, temporary.open("wb") as file:  # Python's file says why it cannot be written
-        torch.save(contents, file)
+    buffer = io.BytesIO()  # torch's own file does not say why it cannot be written
+    torch.save(contents, buffer)
+    with written_whole(path) as temporary:
+        temporary.write_bytes(buffer.getbuffer())
 
 
 def load_checkpoint(

@@ -54,7 +54,7 @@ class LengthsPage(QuestionPage[LengthSummary]):
     def notes(self, summary: LengthSummary) -> list[str]:
         trained, base = summary.train_length, base_length(summary)
         lines = [f"chunked: the same model and tokens, with the text fed in chunks of {trained:,}."]
-        if base is not None:
+        if base is not None and max(summary.test_lengths) > trained:
             lines.append(f"holds: past {trained:,}, perplexity is never above {HOLDS:g} times its value at {base:,}.")
         if searching := [row for row in summary.rows if row.searched]:
             losses = max(searched.evaluations for row in searching for searched in row.searched.values())
