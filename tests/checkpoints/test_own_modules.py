@@ -370,9 +370,7 @@ def test_an_image_layer_of_posembed() -> None:
     assert torch.equal(layer(torch.zeros(1, 31, D)), expected(torch.zeros(1, 31, D)))
 
 
-@pytest.mark.parametrize(
-    "name", ["learned", "learned-hierarchical", "learned-tiled", "learned-random", "learned-shifted"]
-)
+@pytest.mark.parametrize("name", ["learned", "learned-hierarchical", "learned-tiled", "learned-shifted"])
 def test_a_decoder_of_posembed(name: str) -> None:
     model = Decoder(layers=2, dim=D, heads=2, encoding=name, max_len=LENGTH).eval()
     x = torch.randn(1, 64, D)
@@ -381,6 +379,12 @@ def test_a_decoder_of_posembed(name: str) -> None:
         resize_model_(model, length=64)
         assert torch.equal(model(x[:, :LENGTH]), expected)
         assert_close(model(x)[:, :LENGTH], expected, depth=2)
+
+
+def test_rows_that_were_drawn_for_a_length_are_not_resized() -> None:
+    model = Decoder(layers=1, dim=D, heads=2, encoding="learned-random", max_len=LENGTH)
+    with pytest.raises(CheckpointError, match="drawn the rows past its own for a fixed length"):
+        resize_model_(model, length=64)
 
 
 @pytest.mark.parametrize("name", ["sinusoidal", "rope", "alibi", "t5", "fire", "pope", "none", "learned-averaged"])

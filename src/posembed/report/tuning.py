@@ -46,8 +46,8 @@ def best_of_all(tuned: Tuned, measure: Measure, recommended: Row) -> list[str]:
         *by_outcome("the recommended one", [(verdict, "It")], evaluation.unit),
         *by_outcome("the recommended one", [("better", name) for name in better], evaluation.unit),
         "It is no candidate, because the candidates were fixed before the measurement, and of "
-        f"{len(evaluation.rows)} rows the best is partly the best by chance: measure it on other texts before you "
-        "use it.",
+        f"{len(evaluation.rows)} rows the best is partly the best by chance: measure it on other "
+        f"{'images' if evaluation.kind == 'images' else 'texts'} before you use it.",
     ]
 
 
