@@ -458,8 +458,8 @@ def test_a_table_of_another_length_is_refused_with_the_remedy() -> None:
             model.load_state_dict(longer.state_dict(), strict=strict)
 
 
-def test_a_missing_weight_is_pytorchs_to_say() -> None:
-    with pytest.raises(RuntimeError, match=r'Missing key.*"weight"'):
+def test_a_missing_weight_names_the_call_that_finds_the_table() -> None:
+    with pytest.raises(RuntimeError, match=r'Missing key.*"weight: if the table has another name, from_state_dict'):
         layer_of().load_state_dict({})
 
 

@@ -85,7 +85,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Attention(dim=8, heads=2)(X), "this Attention has no encoding"),
     (lambda: Attention(dim=8, heads=2, encoding="roap"), r"unknown encoding 'roap' \(did you mean rope\?\); "),
     (lambda: Attention(dim=8, heads=2, encoding="learned"), "needs max_len"),
-    (lambda: Attention(dim=8, heads=2, encoding="rolling"), r"needs window, .*Sizes\(window=...\)"),
+    (lambda: Attention(dim=8, heads=2, encoding="rolling"), r"needs window, .*window=\.\.\. in Sizes"),
     (lambda: encoding_by_name("learned-2d", Sizes(dim=8, heads=2)), "places the patches of an image in a grid"),
     (lambda: split_name("rope+window", "encoder"), "needs a causal window"),
     (lambda: split_name("fire", "encoder"), "is for a decoder"),
