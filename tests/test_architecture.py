@@ -44,13 +44,14 @@ MAY_IMPORT = {
     "calls": set(),
     "errors": set(),
     "files": set(),
+    "settings": set(),
     "statistics": set(),
     "torch_internals": set(),
     "words": set(),
     "__main__": {"cli"},
     "_version": set(),
 }
-FOR_ALL = {"calls", "errors", "files", "statistics", "torch_internals", "words", "_version"}
+FOR_ALL = {"calls", "errors", "files", "settings", "statistics", "torch_internals", "words", "_version"}
 
 
 def room_of(path: Path) -> str:

@@ -20,7 +20,7 @@ def test_whatever_is_said_is_printed(coding: str) -> None:
     program = (
         "import sys, posembed.cli as cli\n"
         f"def said(): print({SAID!r}); print({SAID!r}, file=sys.stderr)\n"
-        "cli.app = said; cli.main()"
+        "cli.app.main = lambda standalone_mode: said(); cli.main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, env=os.environ | {"PYTHONIOENCODING": coding}
@@ -33,8 +33,6 @@ def test_whatever_is_said_is_printed(coding: str) -> None:
             assert SAID[:-1] in text
         else:
             assert "\\u65e5" in text
-        if coding == "ascii":
-            assert text.startswith('difference -0.3 (-0.5-0.1), inf, "none", ')
 
 
 @pytest.mark.parametrize("coding", ["cp1252"])

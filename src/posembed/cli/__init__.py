@@ -2,77 +2,42 @@
 
 from __future__ import annotations
 
-import codecs
-import gc
-import io
 import os
 import sys
-from typing import Annotated
 
-import typer
+import rich_click as click
 
 from posembed._version import __version__
 from posembed.cli import advise, checkpoints, compare, encodings, tune
 from posembed.errors import PosEmbedError
 from posembed.files import reason
 
-IN_ASCII = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "∞": "inf", "“": '"', "”": '"', "…": "..."})
-
-app = typer.Typer(
+app = click.RichGroup(
     name="posembed",
     help="Learned position embeddings: compare encodings by experiment, inspect and resize position tables.",
+    params=[click.RichOption(["--debug"], is_flag=True, help="Show the traceback of an error.")],
+    commands=[
+        *(compare.app, encodings.encodings, compare.report, checkpoints.inspect, checkpoints.resize),
+        *(checkpoints.evaluate, tune.tune, advise.advise),
+    ],
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    callback=lambda debug: None,
 )
-app.add_typer(compare.app, name="compare")
-app.command()(encodings.encodings)
-app.command()(compare.report)
-app.command()(checkpoints.inspect)
-app.command()(checkpoints.resize)
-app.command()(checkpoints.evaluate)
-app.command()(tune.tune)
-app.command()(advise.advise)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"posembed {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
-    """Options of every command."""
-
-
-def plainer(error: UnicodeError) -> tuple[str, int]:
-    """Handles the encoding errors of a stream: replaces characters by an ASCII equivalent, or else by escapes."""
-    assert isinstance(error, UnicodeEncodeError)
-    text = error.object[error.start : error.end].translate(IN_ASCII)
-    return text.encode("ascii", "backslashreplace").decode(), error.end
-
-
-codecs.register_error("posembed.plainer", plainer)
+click.version_option(__version__, message="%(prog)s %(version)s")(app)
 
 
 def main() -> None:
     """Runs the command. An error raised by posembed becomes one line on stderr and exit code 1."""
     for stream in (sys.stdout, sys.stderr):  # file names may not be UTF-8
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="posembed.plainer")
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        try:
-            app()
-        finally:
-            sys.stdout.flush()  # reports a full disk here
-            gc.freeze()  # or Python would search torch and transformers for cycles when it exits, for up to a second
+        code = app.main(standalone_mode=False)
+        sys.stdout.flush()  # reports a full disk here
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
     except PosEmbedError as error:
         if "--debug" in sys.argv:
             raise
@@ -83,5 +48,5 @@ def main() -> None:
             raise
         print(f"posembed: error: the output cannot be written: {reason(error)}", file=sys.stderr)
         os._exit(1)  # otherwise Python tries to write the rest again
-    except KeyboardInterrupt:
+    except (click.Abort, KeyboardInterrupt):
         sys.exit(130)

@@ -162,7 +162,7 @@ def test_what_images_refuse(image_task: ImageClassification, image_spec: ImageSp
     narrow = dataclasses.replace(shared_images(width=18, heads=2), encoding="sinusoidal-2d")
     with pytest.raises(ArgumentError, match="dim must be a multiple of 4"):
         train.check(narrow, image_task)
-    with pytest.raises(ArgumentError, match="patch must be at least 1, got 0"):
+    with pytest.raises(ArgumentError, match="patch: expected a whole number of at least 1; got 0"):
         shared("images", patch=0)
 
 

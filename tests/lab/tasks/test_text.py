@@ -142,11 +142,11 @@ def test_runs_and_references(text_task: TextClassification, text_spec: TextSpec)
         runs_of(text_spec, ["learned", "rolling"], 1)
     with pytest.raises(ArgumentError, match="the reference 'alibi' is not compared; the names are learned"):
         runs_of(text_spec, ["learned"], 1, reference="alibi")
-    with pytest.raises(ArgumentError, match="encodings: expected at least one"):
+    with pytest.raises(ArgumentError, match="encodings: expected a list"):
         runs_of(text_spec, [], 1)
     with pytest.raises(ArgumentError, match="nothing to summarise"):
         summarise([])
-    with pytest.raises(ArgumentError, match="train_length must be at least 2, got 1"):
+    with pytest.raises(ArgumentError, match="train_length: expected a whole number of at least 2; got 1"):
         shared("text", train_length=1)
     with pytest.raises(ArgumentError, match="expected a number above 256 after bpe:, such as bpe:2000; got 'bpe:9'"):
         read_tokenizer("bpe:9", ["a"])

@@ -270,7 +270,7 @@ def test_differences_of_f1_scores_are_ratios() -> None:
 
 
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="train_length must be at least 1, got 0"):
+    with pytest.raises(ArgumentError, match="train_length: expected a whole number of at least 1; got 0"):
         shared("tags", train_length=0)
     with pytest.raises(ArgumentError, match="train_length must be at least 4 for pairs of texts"):
         shared("spans", train_length=3)

@@ -221,7 +221,7 @@ def test_a_model_learns_to_find_far_answers(spec: SpanSpec, accelerator: Acceler
 
 
 def test_strides_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="stride must be at least 1, or 0 to truncate long contexts; got -3"):
+    with pytest.raises(ArgumentError, match="stride: expected a whole number of at least 0; got -3"):
         shared("spans", stride=-3)
     task_of(tmp_path, marked(8, 30), held_out=2)
     question = QUESTIONS["spans"]

@@ -13,7 +13,8 @@ from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.questions.lengths import LanguageSpec, corpus_of, with_length_counts
 from posembed.lab.runs.results import RunResult
-from posembed.lab.runs.spec import TRAINING, option, with_default_window
+from posembed.lab.runs.spec import TRAINING, with_default_window
+from posembed.settings import option
 from posembed.statistics import Estimate, paired_difference
 
 AMOUNTS = "shares of the text, such as 1/16 (1 is all of it), or numbers of tokens, such as 65536"
@@ -106,7 +107,6 @@ class DataEfficiency(TrainedQuestion[DataSpec, Losses, DataSummary]):
     presets = presets_of("data-efficiency")
     preset = "quick"
     presets_help = "quick (minutes) or gpt2 (a GPU)."
-    counts = ("train_length", "test_tokens")
 
     def canonical(self, text: str) -> str:
         return canonical_amount(text)

@@ -10,7 +10,8 @@ from typing import Any
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, Correct, Difference, accuracy_difference
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.runs.spec import MODEL, TrainingSpec, option
+from posembed.lab.runs.spec import MODEL, TrainingSpec
+from posembed.settings import Ascending, Count, TwoOrMore, option
 from posembed.statistics import Estimate
 
 UNEVEN = 1.5
@@ -64,7 +65,7 @@ class TextSpec(TrainingSpec):
     tokenizer: str = option(
         "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
     )
-    train_length: int = option("Tokens per text, the class token included; longer texts are truncated.", MODEL)
+    train_length: TwoOrMore = option("Tokens per text, the class token included; longer texts are truncated.", MODEL)
     pooling: str = option("cls (a token in front) or mean.", MODEL)
 
 
@@ -121,8 +122,6 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
         from posembed.lab.data.tables import paired
         from posembed.lab.tasks.classification import TextClassification
 
-        if chosen["train_length"] < 2:
-            raise ArgumentError(f"train_length must be at least 2, got {chosen['train_length']}")
         if chosen.get("pairs") is None and paired(chosen["data"]):
             chosen["pairs"] = "segments"
         if chosen.get("pairs") == "segments":
@@ -174,13 +173,12 @@ class ImageSpec(TrainingSpec):
 
     data: str = option("digits (from scikit-learn, 8 x 8 pixels).", compare=False)
     data_sha256: str
-    patch: int = option("Side of a patch, in pixels.", MODEL)
+    patch: Count = option("Side of a patch, in pixels.", MODEL)
     train_size: int
     """The side of the training images, in pixels."""
-    test_sizes: tuple[int, ...] = option(
+    test_sizes: Ascending[Count] = option(
         "Side lengths in pixels that the held-out images are resized to, separated by commas.", MODEL
     )
-    """In ascending order."""
     pooling: str = option("cls (a token in front) or mean.", MODEL)
 
     def grid(self, size: int) -> tuple[int, int]:
@@ -222,7 +220,6 @@ class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
     usual = ("learned-1d", "learned-2d", "factorized", "sinusoidal", "sinusoidal-2d", "none")
     usual_reference = "learned-1d"
     presets = presets_of("images")  # five seeds take minutes on two cores
-    counts = ("patch",)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.classification import ImageClassification

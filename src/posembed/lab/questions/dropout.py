@@ -13,7 +13,8 @@ from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.questions.amounts import AmountSpec, Losses, canonical_amount, share_or_tokens
 from posembed.lab.questions.lengths import corpus_of, with_length_counts
-from posembed.lab.runs.spec import TRAINING, option
+from posembed.lab.runs.spec import TRAINING
+from posembed.settings import Share, option
 from posembed.statistics import Estimate
 
 
@@ -24,7 +25,7 @@ class DropoutSpec(AmountSpec):
     encoding: str = "learned"
     rate: str = ""
     """The dropout rate after the sum of tokens and positions."""
-    dropout: float = option("Dropout after each sublayer, the same in all runs.", TRAINING)
+    dropout: Share = option("Dropout after each sublayer, the same in all runs.", TRAINING)
 
     @property
     def name(self) -> str:
@@ -64,7 +65,6 @@ class Dropout(TrainedQuestion[DropoutSpec, Losses, DropoutSummary]):
     presets = presets_of("dropout")
     preset = "quick"
     presets_help = "quick (minutes) or gpt2 (a GPU)."
-    counts = ("train_length", "test_tokens")
 
     def canonical(self, text: str) -> str:
         return f"{Decimal(text).normalize():f}" if is_rate(text) else text

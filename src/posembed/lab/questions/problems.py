@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Loaded, Reading, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
+from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, with_default_window
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
+from posembed.settings import Ascending, Count, option
 from posembed.statistics import Estimate
 
 SOLVED = 0.95
@@ -36,12 +37,11 @@ class ProblemSpec(TrainingSpec):
     SEEDS_DIFFER_SINCE = 1
 
     problem: str
-    train_size: int = option("Size of the largest training problem; sizes are drawn evenly from 1 to it.", MODEL)
-    test_sizes: tuple[int, ...] = option("Sizes to measure at, separated by commas.", MODEL)
-    """In ascending order."""
-    test_problems: int = option("Problems per size to measure on.", TRAINING)
-    window: int = option("Causal window of the encodings that use one.", MODEL)
-    ring: int = option("Rows of the rolling table; at least the window.", MODEL)
+    train_size: Count = option("Size of the largest training problem; sizes are drawn evenly from 1 to it.", MODEL)
+    test_sizes: Ascending[Count] = option("Sizes to measure at, separated by commas.", MODEL)
+    test_problems: Count = option("Problems per size to measure on.", TRAINING)
+    window: Count = option("Causal window of the encodings that use one.", MODEL)
+    ring: Count = option("Rows of the rolling table; at least the window.", MODEL)
 
     @property
     def longest(self) -> int:
@@ -81,7 +81,6 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
     group = "tasks"
     Spec = ProblemSpec
     ReadingType = Reading
-    counts = ("train_size", "test_problems")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -101,7 +100,6 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.problems import ProblemSolving
 
-        ascending(chosen, "test_sizes", lowest=1, unit=PROBLEMS[self.name].unit)
         chosen["train_length"] = tokens_read(self.name, chosen["train_size"])
         with_default_window(chosen)
         return ProblemSolving(self.name), {"problem": self.name}

@@ -13,8 +13,9 @@ from posembed.errors import ArgumentError
 from posembed.lab.by_seed import FEWEST_ALIKE, BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.questions.problems import BySize
-from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option
+from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
 from posembed.lab.tasks.pairs import PROBLEMS, problem_named
+from posembed.settings import Ascending, Count, option
 from posembed.statistics import Estimate
 
 ONE, TWO = "one-table", "two-tables"
@@ -42,14 +43,13 @@ class SharingSpec(TrainingSpec):
     SEEDS_DIFFER_SINCE = 1
 
     problem: str = option(f"What is written: {', '.join(PROBLEMS)}.", MODEL)
-    train_size: int = option(
+    train_size: Count = option(
         "Size of the largest training pair, in letters, dates or clauses. The default depends on the problem.", MODEL
     )
-    test_sizes: tuple[int, ...] = option(
+    test_sizes: Ascending[Count] = option(
         "Sizes to measure at, separated by commas. The default depends on the problem.", MODEL
     )
-    """In ascending order."""
-    test_pairs: int = option("Held-out pairs per size to measure on.", TRAINING)
+    test_pairs: Count = option("Held-out pairs per size to measure on.", TRAINING)
     source_length: int
     """Tokens of the longest training source, with its end; the rows of the encoder's table."""
     target_length: int
@@ -106,7 +106,6 @@ class Sharing(TrainedQuestion[SharingSpec, Rewritten, SharingSummary]):
     presets = presets_of("sharing")
     preset = "quick"
     presets_help = "quick (minutes), small (hours on two cores) or base (a GPU)."
-    counts = ("train_size", "test_pairs")
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         """The sizes depend on the problem, so no preset sets them."""
@@ -123,8 +122,6 @@ class Sharing(TrainedQuestion[SharingSpec, Rewritten, SharingSummary]):
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.sharing import Rewriting
 
-        problem = PROBLEMS[chosen["problem"]]
-        ascending(chosen, "test_sizes", lowest=1, unit=problem.unit)
         return Rewriting(chosen["problem"]), lengths_of(chosen["problem"], chosen["train_size"])
 
     def summary(self, runs: Sequence[BySeed[Rewritten]], spec: SharingSpec, reading: Compared) -> SharingSummary:

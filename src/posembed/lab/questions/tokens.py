@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, Correct, Difference, accuracy_difference
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.questions.classification import require_room
-from posembed.lab.runs.spec import MODEL, TrainingSpec, option
+from posembed.lab.runs.spec import MODEL, TrainingSpec
+from posembed.settings import Amount, Count, option
 from posembed.statistics import Estimate
 
 Scores = dict[str, Correct]
@@ -96,7 +96,7 @@ class TagSpec(TokenSpec):
     label_column: str | None = option(
         "Number of the column of the labels. Default: the last.", default=None, compare=False
     )
-    train_length: int = option("Tokens per sentence; longer sentences are truncated.", MODEL)
+    train_length: Count = option("Tokens per sentence; longer sentences are truncated.", MODEL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,12 +108,12 @@ class SpanSpec(TokenSpec):
         "question, answer and answer_start, hf:NAME, or squad, on the hub or in a folder of its files (squad:FOLDER).",
         compare=False,
     )
-    train_length: int = option(
+    train_length: Count = option(
         "Tokens per question and context, with two separators; longer contexts are truncated, or read in windows if "
         "--stride is given.",
         MODEL,
     )
-    stride: int | None = option(
+    stride: Amount | None = option(
         "Tokens from the start of a window to that of the next, in contexts that are too long (BERT's doc_stride). 0 "
         "truncates them.",
         MODEL,
@@ -206,8 +206,6 @@ class Tags(TrainedQuestion[TagSpec, Tagged, TokenSummary]):
         from posembed.lab.data.tagged import load_tagged
         from posembed.lab.tasks.tokens import Tagging
 
-        if chosen["train_length"] < 1:
-            raise ArgumentError(f"train_length must be at least 1, got {chosen['train_length']}")
         asked = {name: chosen.get(name) for name in ("text_column", "label_column", "test_data")}
         task = Tagging(load_tagged(chosen["data"], **asked), chosen["tokenizer"])
         return task, {"data_sha256": task.sha256}
@@ -234,8 +232,6 @@ class Spans(TrainedQuestion[SpanSpec, Answered, TokenSummary]):
         from posembed.lab.tasks.tokens import Answering
 
         require_room(chosen["train_length"], 2)
-        if (chosen.get("stride") or 0) < 0:
-            raise ArgumentError(f"stride must be at least 1, or 0 to truncate long contexts; got {chosen['stride']}")
         chosen["stride"] = chosen.get("stride") or None  # one spelling of truncation, so that a folder continues
         task = Answering(load_answered(chosen["data"], test_data=chosen.get("test_data")), chosen["tokenizer"])
         return task, {"data_sha256": task.sha256}
