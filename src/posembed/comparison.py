@@ -241,6 +241,7 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, 
     if conduct.on not in ("here", "ray"):
         knock(conduct.on)
     question.check(names, reading)
+    question.check_used(names, settings)
     chosen = question.settings(preset, settings)
     task, shared = question.prepare(chosen)
     specs = question.specs(shared, names, conduct.seeds, question.values(chosen))

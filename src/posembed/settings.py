@@ -183,7 +183,11 @@ def _plain(value: Any, kind: Any) -> Any:
     item, only = item_of(kind), bare(kind)
     if item is not None and value is not None:
         parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-        return tuple(_plain(part, item) for part in parts) if isinstance(parts, Iterable) else value
+        return (
+            tuple(_plain(part, item) for part in parts)
+            if isinstance(parts, Iterable) and not isinstance(parts, bytes)
+            else value
+        )
     if isinstance(value, bool) or only is bool:
         return value if only is bool and isinstance(value, bool) else None if value is None else _Refused(value)
     if isinstance(value, Integral | Real):

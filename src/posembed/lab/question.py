@@ -202,6 +202,15 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         if wanted not in (None, *names):
             raise ArgumentError(f"the reference {wanted!r} is not compared; the names are {', '.join(names)}; add it")
 
+    def check_used(self, names: Sequence[str], given: Mapping[str, Any]) -> None:
+        """Raises ArgumentError for a window or a ring that none of the compared encodings has."""
+        from posembed.nn.encodings import needs_window
+
+        for option, named in (("window", needs_window), ("ring", lambda name: needs_window(name.partition("+")[0]))):
+            if option in given and not any(map(named, names)):
+                of = "a window: rolling, or NAME+window" if option == "window" else "a ring: rolling"
+                raise ArgumentError(f"{option} belongs to encodings with {of}; none is compared, so leave it out")
+
     def check_name(self, name: str) -> None:
         """Raises ArgumentError for a name that this question cannot compare."""
         from posembed.nn.encodings import split_name
