@@ -206,10 +206,10 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         """Raises ArgumentError for a window or a ring that none of the compared encodings has."""
         from posembed.nn.encodings import needs_window
 
-        for option, named in (("window", needs_window), ("ring", lambda name: needs_window(name.partition("+")[0]))):
-            if option in given and not any(map(named, names)):
-                of = "a window: rolling, or NAME+window" if option == "window" else "a ring: rolling"
-                raise ArgumentError(f"{option} belongs to encodings with {of}; none is compared, so leave it out")
+        for name, named in (("window", needs_window), ("ring", lambda each: needs_window(each.partition("+")[0]))):
+            if name in given and not any(map(named, names)):
+                of = "a window: rolling, or NAME+window" if name == "window" else "a ring: rolling"
+                raise ArgumentError(f"{name} belongs to encodings with {of}; none is compared, so leave it out")
 
     def check_name(self, name: str) -> None:
         """Raises ArgumentError for a name that this question cannot compare."""
