@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+MINUS = "\N{MINUS SIGN}"
 
 
 def number(value: float) -> str:
@@ -29,3 +31,26 @@ def listed(things: Iterable[str], last: str = "and") -> str:
 def called(encoding: str) -> str:
     """Returns an encoding's name for a sentence. "none" is quoted, because it would read as a word."""
     return f"“{encoding}”" if encoding.partition("+")[0] == "none" else encoding
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """Formats a difference: +0.012, −0.004, 0.000."""
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
+
+
+def loss_number(value: float) -> str:
+    """Formats a loss: 1.725."""
+    return f"{value:.3f}".replace("-", MINUS)
+
+
+def percent(share: float) -> str:
+    """Formats a share for a column of percentages: 97.4. The ends of an interval are limited to 0 and 100."""
+    return f"{100 * min(max(share, 0.0), 1.0):.1f}"
+
+
+def up_to(largest: int | None, tested: Sequence[int]) -> str:
+    """Formats the largest size that passes a test: "64", "256+" if it is the largest tested, "under 32" for None."""
+    if largest is None:
+        return f"under {min(tested):,}"
+    return f"{largest:,}+" if largest == max(tested) else f"{largest:,}"

@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, by_name
+from posembed.lab.found import Axis, Found
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import MeasuredT, SpecT, merged, require_warmup
+from posembed.measure.frame import Value
+from posembed.measure.metrics import Metric
 from posembed.settings import Count, Names, Settings, option
 
 if TYPE_CHECKING:
@@ -251,6 +254,43 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             for name in dict.fromkeys(names)
         ]
 
+    metrics: tuple[Metric, ...] = ()
+    """What it measures, the main metric first."""
+    items: str = "documents"
+    """What a metric's values by item belong to."""
+    of_each: str = "encoding"
+    """The word after "per" in a number of runs: "3 runs per encoding"."""
+    loss_unit: str = "per token"
+    """The unit of a training loss."""
+    tables_note: str = ""
+    """A sentence below the heading of the learned tables."""
+
+    def axis(self, results: Sequence[RunResult[SpecT, Any]]) -> Axis | None:
+        """Returns what the metrics are measured by; None if each has one value."""
+        return None
+
+    def values_of(self, result: RunResult[SpecT, MeasuredT]) -> Iterable[Value]:
+        """Returns the measured values of a successful run."""
+        measured: Any = result.measurements
+        found: Iterable[Value] = measured.values()
+        return found
+
+    def about(self, found: Found) -> str:
+        """Describes in a sentence or two what was trained and measured."""
+        raise NotImplementedError
+
+    def remarks(self, found: Found) -> Iterable[str]:
+        """Returns sentences of the answer that the metrics do not give."""
+        return ()
+
+    def columns(self, found: Found) -> Mapping[str, Mapping[str, str]]:
+        """Returns columns of the main table that the metrics do not give: the text of each name, by head."""
+        return {}
+
+    def counted(self, found: Found) -> Mapping[str, Mapping[str, int]]:
+        """Returns what is held out, such as the labels with their numbers, by the title of its table."""
+        return {}
+
     def summarise(
         self,
         results: Sequence[RunResult[SpecT, MeasuredT]],
@@ -272,6 +312,8 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             raise ArgumentError(f"the reference {wanted!r} was not run; the finished runs are {', '.join(names)}")
         usual = self.usual_reference if self.usual_reference in names else names[0]
         reference = (wanted or usual) if isinstance(reading, Compared) else None
+        if self.metrics:
+            return Found(self, results, reading, reference, folder)  # type: ignore[return-value]
         summary = self.summary(by_name(results, reference, folder), results[0].spec, reading)
         return dataclasses.replace(summary, reference=reference)
 
@@ -279,6 +321,5 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     def load(self, chosen: dict[str, Any]) -> Loaded:
         """Checks and completes the settings in ``chosen``, loads the data, and returns the task."""
 
-    @abstractmethod
     def summary(self, runs: Sequence[BySeed[MeasuredT]], spec: SpecT, reading: Any) -> SummaryT:
         """Summarises the runs of each name. spec: the spec of any run, for the settings that all runs share."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from posembed.lab.found import model_size  # noqa: F401
 from posembed.lab.runs.results import RunResult, seeds_of
 from posembed.statistics import INTERVAL, Estimate
-from posembed.words import called, listed, number
+from posembed.words import MINUS, called, listed, loss_number, number, percent, signed, up_to  # noqa: F401
 
 if TYPE_CHECKING:
     from posembed.lab.question import Row
-    from posembed.lab.runs.spec import TrainingSpec
 
-MINUS = "\N{MINUS SIGN}"
 OUTCOMES = {
     "better": ("is", "are", "significantly better than {}"),
     "worse": ("is", "are", "significantly worse than {}"),
@@ -23,22 +22,6 @@ OUTCOMES = {
 }
 """For each outcome: the verb for one name, the verb for several names, and the rest of the sentence, which contains the
 reference."""
-
-
-def signed(value: float, digits: int = 3) -> str:
-    """Formats a difference: +0.012, −0.004, 0.000."""
-    text = f"{value:+.{digits}f}"
-    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
-
-
-def loss_number(value: float) -> str:
-    """Formats a loss: 1.725."""
-    return f"{value:.3f}".replace("-", MINUS)
-
-
-def percent(share: float) -> str:
-    """Formats a share for a column of percentages: 97.4. The ends of an interval are limited to 0 and 100."""
-    return f"{100 * min(max(share, 0.0), 1.0):.1f}"
 
 
 def interval(estimate: Estimate | None, write: Callable[[float], str] = number) -> str:
@@ -53,13 +36,6 @@ def measured(estimate: Estimate, write: Callable[[float], str] = number, unit: s
     """Formats an estimate, with its interval if known: "3.54 (3.50–3.58)"."""
     known = interval(estimate, write)
     return f"{write(estimate.value)}{unit}{f' ({known})' if known else ''}"
-
-
-def up_to(largest: int | None, tested: Sequence[int]) -> str:
-    """Formats the largest size that passes a test: "64", "256+" if it is the largest tested, "under 32" for None."""
-    if largest is None:
-        return f"under {min(tested):,}"
-    return f"{largest:,}+" if largest == max(tested) else f"{largest:,}"
 
 
 def names_of(rows: Iterable[Row]) -> str:
@@ -102,10 +78,6 @@ def by_outcome(reference: str, found: Iterable[tuple[str, str]], unit: str = "te
             verb = plural if len(texts) > 1 else singular
             sentences.append(f"{listed(texts)} {verb} {compared.format(reference, unit=unit)}.")
     return sentences
-
-
-def model_size(spec: TrainingSpec) -> str:
-    return f"layers: {spec.layers:,}, width: {spec.width:,}, heads: {spec.heads:,}"
 
 
 PAIRED = "Differences and ratios are paired by seed."
