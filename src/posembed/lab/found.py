@@ -127,7 +127,8 @@ class Found(Estimates):
     def to_dict(self) -> dict[str, Any]:
         """Returns the rows and every estimate as plain values, with None for NaN and infinity."""
         estimates = [
-            {"run": name, "metric": metric.name, "x": x, "mean": self.mean(metric, name, x), "versus": versus}
+            {"run": name, "metric": metric.name, "x": x, "mean": self.mean(metric, name, x)}
+            | {"versus": versus and versus.over_seeds, "over_items": versus and versus.over_items}
             | {"verdict": versus and versus.verdict}
             for metric in self.metrics
             for x in self.xs(metric)
@@ -135,7 +136,11 @@ class Found(Estimates):
             for versus in [self.versus(metric, name, x)]
         ]
         whole = {"question": self.question.name, "reference": self.reference, "rows": self.rows, "estimates": estimates}
-        return json.loads(json.dumps(whole, default=dataclasses.asdict), parse_constant=lambda name: None)
+        return json.loads(json.dumps(whole, default=_plain), parse_constant=lambda name: None)
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else dataclasses.asdict(value)
 
 
 def rows_of(results: Sequence[RunResult[Any, Any]]) -> tuple[Row, ...]:

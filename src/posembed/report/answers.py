@@ -59,10 +59,7 @@ def values(found: Found, metric: Metric, x: X) -> str:
     """Returns a sentence on the values of every name, best first."""
     known = {name: value for name in found.best_first(metric, x) if (value := found.mean(metric, name, x)) is not None}
     unit = "%" if metric.kind == "share" else ""
-    texts = [
-        f"{metric.write(value.value)}{unit}{_known(value, metric.write)} with {called(name)}"
-        for name, value in known.items()
-    ]
+    texts = [f"{metric.write(value.value)}{unit} with {called(name)}" for name, value in known.items()]
     without = [called(row.name) for row in found.rows if row.seeds and row.name not in known]
     where = "" if x is None or found.axis is None else f"At {x:,} {found.axis.name}, "
     gone = f" {listed(without)} {'has' if len(without) == 1 else 'have'} no value there." if without else ""
@@ -88,7 +85,7 @@ def verdicts(found: Found, metric: Metric, x: X = None) -> list[str]:
     known = {name: each for name in found.best_first(metric, x) if (each := found.versus(metric, name, x)) is not None}
     if not known or not metric.compared:
         return []
-    texts = [(each.verdict, f"{called(name)} ({in_words(each, found.question.items)})") for name, each in known.items()]
+    texts = [(each.verdict, f"{called(name)} ({in_words(each)})") for name, each in known.items()]
     sentences = by_outcome(called(found.reference or ""), texts)
     halves = sorted(_width(each.wider) / 2 for each in known.values() if each.over_seeds.low is not None)
     if halves and metric.kind == "share" and (least := metric.write(halves[len(halves) // 2])) != "0.0":
@@ -96,13 +93,12 @@ def verdicts(found: Found, metric: Metric, x: X = None) -> list[str]:
     return sentences
 
 
-def in_words(each: Comparison, items: str) -> str:
-    """Formats a comparison with its intervals: "+3.1 points; +1.0 to +5.2 over seeds, +0.8 to +5.4 over documents"."""
+def in_words(each: Comparison) -> str:
+    """Formats a comparison with the wider of its intervals: "+3.1 points, +1.0 to +5.2"."""
     write = each.metric.write_comparison
     unit = {"log": " times", "share": " points", "number": ""}[each.metric.kind]
-    parts = [("seeds", each.over_seeds), *([(items, each.over_items)] if each.over_items else [])]
-    known = [f"{interval(of, write) or 'unknown'} over {what}" for what, of in parts]
-    return f"{write(each.value)}{unit}; {', '.join(known)}"
+    known = interval(each.wider, write)
+    return f"{write(each.value)}{unit}{known and f', {known}'}"
 
 
 def significant(metric: Metric) -> str:
