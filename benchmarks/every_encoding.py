@@ -46,7 +46,7 @@ class Section:
     """Those of them that get three seeds, because much depends on their differences."""
 
 
-TEXT_LENGTH = 128
+TEXT_LENGTH, TAGGED_LENGTH = 128, 32
 SECTIONS = {
     "perplexity": Section(
         "Perplexity of the same tokens after this many tokens of context",
@@ -92,6 +92,14 @@ SECTIONS = {
         {"seeds": 1},
         lambda summary: TEXT_LENGTH,
         lambda row: {TEXT_LENGTH: row.accuracy},
+    ),
+    "labels": Section(
+        "Entity F1 in labelling words, in percent, by tokens",
+        "encoder",
+        "tags",
+        {"seeds": 3},
+        lambda summary: TAGGED_LENGTH,
+        lambda row: {TAGGED_LENGTH: row.score},
     ),
     "images": Section(
         "Accuracy in recognizing digits, in percent, by the side of the image in pixels",

@@ -28,8 +28,9 @@ class Embeddings(BertInput):
         position_ids: Tensor | None = None,
         inputs_embeds: None = None,
         past_key_values_length: int = 0,
+        cache_length: int = 0,  # the name of past_key_values_length since transformers 5.24
     ) -> Tensor:
-        offset = past_key_values_length if position_ids is None else 0
+        offset = past_key_values_length + cache_length if position_ids is None else 0
         return super().forward(input_ids, position_ids=position_ids, offset=offset, token_type_ids=token_type_ids)
 
 
@@ -63,9 +64,13 @@ def main(checkpoint: str | None = None) -> None:
     torch.testing.assert_close(logits[0, 3:], ours(prompts[:1, 3:]).logits[0], rtol=0, atol=1e-5)
 
     options = {"attention_mask": mask, "max_new_tokens": 10, "do_sample": False, "pad_token_id": 0}
-    generated = ours.generate(prompts, use_cache=True, **options)
-    assert torch.equal(generated, theirs.generate(prompts, use_cache=True, **options))
-    assert torch.equal(generated, ours.generate(prompts, use_cache=False, **options))
+    options |= {"return_dict_in_generate": True, "output_logits": True}
+    cached, uncached = (ours.generate(prompts, use_cache=use, **options) for use in (True, False))
+    expected = theirs.generate(prompts, use_cache=True, **options)
+    assert torch.equal(cached.sequences, expected.sequences)
+    assert torch.equal(torch.stack(cached.logits), torch.stack(expected.logits))
+    assert torch.equal(cached.sequences, uncached.sequences)
+    torch.testing.assert_close(torch.stack(cached.logits), torch.stack(uncached.logits), rtol=0, atol=1e-5)
 
     assert ours.cls.predictions.decoder.weight is ours.bert.embeddings.word_embeddings.weight
     assert ours.state_dict().keys() == theirs.state_dict().keys()

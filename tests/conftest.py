@@ -33,11 +33,16 @@ def one_thread() -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shapes", action="store_true", help="check the shapes in signatures at every call")
+    parser.addoption("--perturb", action="store_true", help="change results of arithmetic by an ulp")
     parser.addoption("--whole", action="store_true", help="train the examples for all their steps, not for a tenth")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Checks the shapes in signatures: at run time they are strings, whose names only this option defines."""
+    if config.getoption("--perturb"):
+        import perturbed
+
+        perturbed.perturb()
     if config.getoption("--shapes"):
         import builtins
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from posembed import LearnedPositionalEmbedding, TableLayout
 from posembed.checkpoints.find import find_tables
 
+CACHE = next(name for name in ("cache", "past_key_values") if name in signature(hf.GPT2LMHeadModel.forward).parameters)
+"""The name that this version of transformers gives to a cache."""
 VOCABULARY, LENGTH, LAYERS = 50, 32, 2
 TEXT: dict[str, Any] = {
     "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": LAYERS, "num_attention_heads": 2,

@@ -47,11 +47,12 @@ MAY_IMPORT = {
     "settings": set(),
     "statistics": set(),
     "torch_internals": set(),
+    "versions": set(),
     "words": set(),
     "__main__": {"cli"},
     "_version": set(),
 }
-FOR_ALL = {"calls", "errors", "files", "settings", "statistics", "torch_internals", "words", "_version"}
+FOR_ALL = {"calls", "errors", "files", "settings", "statistics", "torch_internals", "versions", "words", "_version"}
 
 
 def room_of(path: Path) -> str:

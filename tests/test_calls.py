@@ -18,6 +18,7 @@ from every_layer import LAYERS, SMALL, public_layers
 from posembed import ArgumentError, CallError, PositionError, inputs
 from posembed.calls import OTHER_NAMES, closest, unknown
 from posembed.nn import ENCODINGS, Sizes, encoding_by_name
+from tolerance import assert_close
 
 SIZES = {
     "max_len",
@@ -277,10 +278,10 @@ def test_copies_and_pickles(name: str) -> None:
 def test_compiled_whole_and_exported(name: str) -> None:
     layer, arguments = LAYERS[name].make(SMALL).eval(), LAYERS[name].arguments(SMALL)
     compiled = torch.compile(layer, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(*arguments), layer(*arguments))
+    assert_close(compiled(*arguments), layer(*arguments))
     if name != "T5Bias":  # lengths are no tensors
         exported = torch.export.export(layer, arguments).module()
-        torch.testing.assert_close(exported(*arguments), layer(*arguments))
+        assert_close(exported(*arguments), layer(*arguments))
 
 
 def test_errors_are_caught_as_what_they_are() -> None:

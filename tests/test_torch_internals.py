@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 from torch.nn.modules import module as modules
 
 from posembed import torch_internals
+from tolerance import assert_close
 
 
 def test_transforms_are_active() -> None:
@@ -41,7 +42,7 @@ def test_softmax_gradient() -> None:
     scores = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     weights, gradient = scores.softmax(-1), torch.randn(3, 5, dtype=torch.float64)
     found = torch_internals.softmax_gradient(gradient, weights.detach())
-    torch.testing.assert_close(found, torch.autograd.grad(weights, scores, gradient)[0])
+    assert_close(found, torch.autograd.grad(weights, scores, gradient)[0])
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")  # by which PyTorch loads its own forward mode
@@ -115,7 +116,7 @@ def test_one_row_has_a_product_of_its_own_where_nothing_watches(bias: bool) -> N
         ours = torch_internals.linear_of_one_row(x, layer.weight, layer.bias)
         assert (ours is not None) == torch.backends.mkldnn.is_available()
         if ours is not None:
-            torch.testing.assert_close(ours, layer(x))
+            assert_close(ours, layer(x))
         for other in (x.expand(1, 2, 48), x.double(), x.bfloat16()):
             assert torch_internals.linear_of_one_row(other, layer.weight, layer.bias) is None
         with torch.autocast("cpu", torch.bfloat16):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import posembed
 from posembed import ArgumentError, Axis, CheckpointError, TableLayout
 from tiny_models import saved
+from tolerance import assert_close, close
 
 SMALL = {
     "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16,
@@ -136,7 +137,7 @@ def test_larger_limits_change_no_answer_in_files_and_in_memory(case: Case, model
 
     written = type(model).from_pretrained(tmp_path / "new")
     for resized in (model, written):
-        torch.testing.assert_close(answer(resized, case.inputs()), before, rtol=1e-4, atol=1e-5)
+        assert_close(answer(resized, case.inputs()), before, depth=2)
     for key, table in old.items():
         rows, new = table.reshape(-1, table.shape[-1]), written.get_parameter(key).reshape(-1, table.shape[-1])
         assert len(new) == sum(case.after)
@@ -191,7 +192,7 @@ def test_the_default_method_is_the_one_that_keeps_the_answers() -> None:
     before = answer(model.text_encoder, given)
     edit = posembed.resize_model_(model, window=7)
     assert {change.how for change in edit.tables} == {"zeros"}
-    torch.testing.assert_close(answer(model.text_encoder, given), before, rtol=1e-4, atol=1e-5)
+    assert_close(answer(model.text_encoder, given), before, depth=2)
 
 
 def test_smaller_limits_keep_the_rows_of_each_difference_and_the_answers_within(case: Case, model: nn.Module) -> None:
@@ -209,7 +210,7 @@ def test_smaller_limits_keep_the_rows_of_each_difference_and_the_answers_within(
             )
             kept = rows[case.sides[0] - backward : case.sides[0] + forward]
             assert torch.equal(model.get_parameter(key).reshape(backward + forward, -1), kept)
-    torch.testing.assert_close(answer(model, within), before, rtol=1e-4, atol=1e-5)
+    assert_close(answer(model, within), before, depth=2)
 
 
 def deberta() -> nn.Module:
@@ -241,10 +242,7 @@ def test_what_is_said_about_answers_is_true(make: Callable[[], nn.Module], size:
         inputs[0] = ids(30)
     before = [answer(model, each) for each in inputs]
     said = posembed.resize_model_(model, **size, method=method).checks[-1]
-    short, long = (
-        torch.allclose(answer(model, each), wanted, rtol=1e-4, atol=1e-5)
-        for each, wanted in zip(inputs, before, strict=True)
-    )
+    short, long = (close(answer(model, each), wanted) for each, wanted in zip(inputs, before, strict=True))
     if not short:
         assert "The answers change, also for short inputs; --method extend" in said
     elif not long:

@@ -16,6 +16,7 @@ from posembed import ArgumentError, LearnedPositionalEmbedding
 from posembed.checkpoints.edit import Edit
 from posembed.tables.modules import is_table_name
 from tiny_models import GPT, IMAGE, PAIR, TEXT, WHISPER, first_output, reloaded, saved, text_inputs, tiny_model
+from tolerance import assert_close
 
 # family -> (settings, the row of position 0)
 NAMED: dict[str, tuple[dict[str, Any], int]] = {
@@ -190,7 +191,7 @@ def test_fixed_sinusoids_are_made_anew(family: str, tmp_path: Path) -> None:
         assert torch.equal(first_output(new, inputs), first_output(model, inputs))
         assert first_output(new, text_inputs(new, 64)).isfinite().all()
     for change in edit.tables:
-        torch.testing.assert_close(new.get_parameter(change.key), longer.get_parameter(change.key))
+        assert_close(new.get_parameter(change.key), longer.get_parameter(change.key))
 
 
 def test_whispers_encoder_is_a_sinusoid_and_its_decoder_is_not(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_a_sinusoid_over_a_grid_is_made_anew(tmp_path: Path) -> None:
     larger = tiny_model("vit_mae", {**MAE, "image_size": 48})
     fill_with_mae_formula(larger)
     new = reloaded(model, tmp_path / "out")
-    torch.testing.assert_close(new.embeddings.position_embeddings, larger.embeddings.position_embeddings)
+    assert_close(new.embeddings.position_embeddings, larger.embeddings.position_embeddings)
     assert edit.tables[0].how.startswith("sines")
 
 

@@ -22,6 +22,7 @@ from posembed.checkpoints.found import PositionTable
 from posembed.checkpoints.live import timm_settings
 from posembed.checkpoints.timm_models import loaded_by_timm
 from timm_peer import vision_transformer
+from tolerance import assert_close
 
 TINY = {"depth": 2, "embed_dim": 32, "num_heads": 2}
 
@@ -109,7 +110,7 @@ def test_timm_loads_the_resized_file(case: Case, timm: Any, tmp_path: Path) -> N
     own = loaded_by_timm(loaded, {key: before[key] for key in resized})
     assert len(own) == case.by_timm
     for key, table in own.items():
-        torch.testing.assert_close(stored[key], table, atol=2e-3, rtol=0)  # timm computes spacings in float32
+        assert_close(stored[key], table)  # timm computes spacings in float32
     if case not in IN_MEMORY:
         return
     with torch.no_grad():

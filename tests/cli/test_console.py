@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import os
+import re
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import posembed.cli
-from posembed.cli.console import Bar, plain_console, table_console
+from posembed.cli.console import Bar, plain_console
 from tiny_models import TEXT, saved, tiny_model
 
 NAMES = ["[v2]", "[/old]", "[bold]x", ":smile:", "50%", "{x}", "$a$", "\\[x]", 'it\'s "so"', "two\nlines"]
@@ -31,24 +34,103 @@ def is_call(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
 
 
+def on_a_terminal(program: str, columns: int) -> str:
+    """What a program prints on a terminal this wide, without its colours."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=theirs, stdout=theirs, stderr=theirs, env=environment | {"TERM": "xterm"}
+    ) as running:
+        os.close(theirs)
+        printed = b""
+        with suppress(OSError):  # EIO: the program has ended
+            while part := os.read(ours, 1 << 16):
+                printed += part
+    os.close(ours)
+    assert running.returncode == 0, printed
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed.decode())
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_console_prints_names_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     from rich.table import Table
 
-    for console in (plain_console(), table_console()):
-        table = Table("head")
-        table.add_row(name)
-        console.print(name)
-        console.print(table)
-        assert capsys.readouterr().out.count(name.split("\n")[0]) == 2
+    console = plain_console()
+    table = Table("head")
+    table.add_row(name)
+    console.print(name)
+    console.print(table)
+    assert capsys.readouterr().out.count(name.split("\n")[0]) == 2
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_bar_of_the_commands_shows_names_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with Bar() as bar:
-        bar.progress.live.console = plain_console(stderr=True, width=200)
-        bar.update(name, 1, 3, now=name)
-    assert capsys.readouterr().err.count(name.split("\n")[0]) == 2
+@pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals")
+def test_the_bar_of_the_commands_shows_names_as_they_are() -> None:
+    program = "from posembed.cli.console import Bar\n" + "".join(
+        f"with Bar() as bar: bar.update({name!r}, 1, 3, now={name!r})\n" for name in NAMES
+    )
+    printed = on_a_terminal(program, 200)
+    for name in NAMES:
+        assert printed.count(name.split("\n")[0]) >= 2
+
+
+def test_a_log_has_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    """It has a line every 30 seconds instead, and nothing of a bar that is stopped before its end."""
+    with Bar(about="ten documents") as bar:
+        bar.update("first", 1, 3)
+        bar.line_due = 0.0
+        bar.update("second", 2, now="loss 4")
+    assert capsys.readouterr().err == "ten documents\nsecond: 67%, loss 4\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals")
+def test_a_pipe_gets_every_column_and_a_terminal_what_fits() -> None:
+    program = """
+from posembed.cli.console import plain_console
+from posembed.report.page import Cell, Row, Table
+from posembed.report.terminal import print_tables
+head = tuple(Cell(f"column-{n}", rank=n) for n in range(12))
+row = Row("a-long-name/" * 5, tuple(Cell("\N{MINUS SIGN}0.00001") for _ in head))
+print_tables(plain_console(), [Table("title", "", head, (row,))], ["a sentence " * 30])
+"""
+    piped = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    (row,) = (line for line in piped.splitlines() if "a-long-name" in line)
+    assert row.split() == ["a-long-name/" * 5, *["\N{MINUS SIGN}0.00001"] * 12]
+    assert "a sentence " * 29 in piped
+    for columns in (60, 100, 200):
+        shown = on_a_terminal(program, columns)
+        assert max(map(len, shown.splitlines())) <= columns
+        hidden = re.search(r"No space to show these columns: (.*?)\.", " ".join(shown.split()))
+        for n in range(12):
+            assert f"column-{n}" in shown
+        assert hidden is None if columns == 200 else hidden is not None and hidden[1].endswith("column-11")
+
+
+@pytest.mark.parametrize("arguments", [["encodings"], ["inspect", "no-such-checkpoint"]])
+def test_nothing_but_the_command_is_printed_at_exit(arguments: list[str]) -> None:
+    """Objects that stay alive at exit let extension modules of other libraries print about leaks."""
+    program = (
+        "import atexit, gc, sys, torch, posembed.cli\n"
+        "with __import__('contextlib').suppress(ImportError): import triton\n"
+        "atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count()))\n"
+        f"sys.argv = ['posembed', *{arguments!r}]; posembed.cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.endswith("True 0\n")
+    assert len(done.stderr.splitlines()) == (arguments[0] == "inspect"), done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_output_to_a_full_disk_is_one_error() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "posembed", "encodings"], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 1
+    assert done.stderr == b"posembed: error: the output cannot be written: the disk is full\n"
 
 
 def test_commands_print_any_name(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.test_console import on_a_terminal
 from posembed.nn.encodings import ENCODINGS
 
 CODINGS = ["ascii", "cp1252", "utf-8"]
@@ -33,6 +34,8 @@ def test_whatever_is_said_is_printed(coding: str) -> None:
             assert SAID[:-1] in text
         else:
             assert "\\u65e5" in text
+        if coding == "ascii":
+            assert text.startswith(r"difference \u22120.3 (\u22120.5\u20130.1), \u221e, ")
 
 
 @pytest.mark.parametrize("coding", ["cp1252"])
@@ -58,15 +61,12 @@ def test_an_answer_after_training(coding: str, tmp_path: Path) -> None:
     assert "learned-1d" in done.stdout.decode(coding)
 
 
-@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals")
+@pytest.mark.parametrize("columns", [100, 200])
 def test_no_name_and_no_address_is_cut(columns: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "posembed", "encodings"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"COLUMNS": str(columns)},
-    )
-    words = done.stdout.split()
+    words = on_a_terminal(
+        "import sys, posembed.cli; sys.argv[1:] = ['encodings']; posembed.cli.main()", columns
+    ).split()
     for name, entry in ENCODINGS.items():
         assert name in words
         assert not set(entry.paper.split()) - set(words)

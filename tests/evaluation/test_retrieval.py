@@ -17,6 +17,7 @@ from posembed.evaluation.collection import read_collection
 from posembed.evaluation.results import Evaluation
 from posembed.evaluation.retrieval import plan_retrieval
 from posembed.evaluation.runnable import Runnable, open_runnable
+from tolerance import assert_close
 
 LENGTHS = (32, 64, 128)
 
@@ -221,7 +222,7 @@ def test_the_vectors_are_those_of_sentence_transformers(models: list[Path], fold
         reader = Encoder(row.runnable.model("cpu"), *data.around_documents, "mean", data.pad)
         ours = torch.cat([vectors for _, vectors in reader.read(data.documents, job.reading)])
     theirs = torch.tensor(peer.encode([data.collection.documents[name] for name in data.names]))
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from posembed.evaluation.counts import (
     retrieval_ranks,
 )
 from posembed.evaluation.texts import Sample
+from tolerance import assert_close
 
 
 def bag_of_words(ids: Tensor) -> Tensor:
@@ -56,7 +57,7 @@ def test_a_chunked_text_is_the_mean_of_its_chunks_by_their_tokens() -> None:
     texts = torch.randint(0, 90, (4, 25))
     chunks = [F.normalize(bag_of_words(texts[:, start : start + 10]), dim=1) for start in (0, 10, 20)]
     expected = F.normalize((10 * chunks[0] + 10 * chunks[1] + 5 * chunks[2]) / 25, dim=1)
-    torch.testing.assert_close(embed_texts(bag_of_words, FITS["chunked"](texts, 10)), expected)
+    assert_close(embed_texts(bag_of_words, FITS["chunked"](texts, 10)), expected)
 
 
 def test_passages_lie_inside() -> None:
@@ -75,4 +76,4 @@ def test_embeddings_are_those_of_sentence_transformers(tmp_path: Path, pooling: 
         for text, vector in zip(ids.tolist(), vectors, strict=True):
             states = model(input_ids=torch.tensor([[2, *text, 3]])).last_hidden_state[0]
             expected = {"mean": states.mean(0), "cls": states[0], "max": states.max(0).values}[pooling]
-            torch.testing.assert_close(vector, expected, rtol=1e-4, atol=1e-5)
+            assert_close(vector, expected)

@@ -19,6 +19,7 @@ from posembed.evaluation.ways import (
     slices,
     tokens_to_read,
 )
+from tolerance import assert_close
 
 CLS, SEP = (2,), (3,)
 
@@ -78,9 +79,9 @@ def test_padded_texts_have_the_vectors_of_texts_alone(encoder: Encoder, monkeypa
         monkeypatch.setattr(ways, "TOKENS_PER_BATCH", most)
         for (spans, vectors), expected, text in zip(read(encoder, texts, whole), alone, texts, strict=True):
             assert spans == [slice(0, len(text))]
-            torch.testing.assert_close(vectors, expected, rtol=1e-6, atol=1e-6)
+            assert_close(vectors, expected)
             plain = F.normalize(states(encoder, text).mean(dim=0), dim=0)
-            torch.testing.assert_close(vectors[0].double(), plain, rtol=1e-5, atol=1e-6)
+            assert_close(vectors[0].double(), plain, dtype=torch.float32)
 
 
 def test_chunks_are_windows_of_their_own(encoder: Encoder) -> None:
@@ -89,7 +90,7 @@ def test_chunks_are_windows_of_their_own(encoder: Encoder) -> None:
     assert spans == [slice(0, 8), slice(8, 16), slice(15, 23)]
     for span, vector in zip(spans, vectors, strict=True):
         expected = F.normalize(states(encoder, text[span]).mean(dim=0), dim=0)
-        torch.testing.assert_close(vector.double(), expected, rtol=1e-5, atol=1e-6)
+        assert_close(vector.double(), expected, dtype=torch.float32)
 
 
 def test_late_chunks_are_pooled_from_the_states_of_one_window(encoder: Encoder) -> None:
@@ -98,7 +99,7 @@ def test_late_chunks_are_pooled_from_the_states_of_one_window(encoder: Encoder) 
     whole = states(encoder, text)  # 1 + 23 + 1 states
     parts = [whole[:9], whole[9:17], whole[16:]]  # the first with [CLS], the last with [SEP]
     expected = torch.stack([F.normalize(part.mean(dim=0), dim=0) for part in parts])
-    torch.testing.assert_close(vectors.double(), expected, rtol=1e-5, atol=1e-6)
+    assert_close(vectors.double(), expected, dtype=torch.float32)
     assert spans == [slice(0, 8), slice(8, 16), slice(15, 23)]
     ((_, one),) = read(encoder, [text], Reading(64, 64, 64))
     ((_, late),) = read(encoder, [text], Reading(64, 64, 25))  # one chunk that is the whole window
@@ -114,7 +115,7 @@ def test_late_chunks_of_several_windows(encoder: Encoder) -> None:
         of_window = states(encoder, text[window])
         start, stop = 1 + span.start if span.start else 0, 32 if span.stop == 30 else 1 + span.stop
         expected = F.normalize(of_window[start:stop].mean(dim=0), dim=0)
-        torch.testing.assert_close(vector.double(), expected, rtol=1e-5, atol=1e-6)
+        assert_close(vector.double(), expected, dtype=torch.float32)
 
 
 def test_equal_windows_are_read_once(encoder: Encoder) -> None:
@@ -157,7 +158,7 @@ def test_scores_are_those_of_a_loop(match: str, monkeypatch: pytest.MonkeyPatch)
             compared = [sum(w * v.double() for w, v in zip(weights, vectors, strict=True)) / sum(weights)]
         for row, query in enumerate(queries.double()):
             best = max(float(query @ each / each.norm()) for each in compared)
-            assert scores[row, column].item() == pytest.approx(best, abs=1e-6)
+            assert_close(scores[row, column].item(), best, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("match", MATCHES)
@@ -165,7 +166,7 @@ def test_a_document_of_one_chunk_has_one_score(match: str) -> None:
     documents = chunked(5, 8)
     queries = F.normalize(torch.randn(3, 5), dim=1)
     expected = torch.cat([queries @ vectors.T for _, vectors in documents], dim=1)
-    torch.testing.assert_close(Index.of(documents, match).scores(queries), expected)
+    assert_close(Index.of(documents, match).scores(queries), expected)
 
 
 def test_every_way_reads_short_texts_whole() -> None:

@@ -11,6 +11,7 @@ from transformers import BertModel
 
 from posembed.errors import PositionError
 from posembed.inputs import BertInput
+from tolerance import assert_close
 
 FOLDER = get_model_path()
 SENTENCES = [
@@ -36,13 +37,13 @@ def test_the_models_own_embeddings(batch: tuple[Tensor, Tensor]) -> None:
     model = BertModel.from_pretrained(FOLDER).eval().double()  # so that the order of a sum does not show
     layer = BertInput.from_checkpoint(FOLDER).double()
     ours, theirs = layer(ids), model.embeddings(ids)
-    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    assert_close(ours, theirs)
     ours.square().sum().backward()
     theirs.square().sum().backward()
     for name, parameter in layer.named_parameters():
-        torch.testing.assert_close(parameter.grad, model.embeddings.get_parameter(name).grad, rtol=1e-6, atol=1e-6)
+        assert_close(parameter.grad, model.embeddings.get_parameter(name).grad)
     present = mask.bool()
-    torch.testing.assert_close(layer(ids, mask=mask)[present], theirs[present], rtol=1e-6, atol=1e-6)
+    assert_close(layer(ids, mask=mask)[present], theirs[present])
 
 
 def test_left_padding_changes_nothing(batch: tuple[Tensor, Tensor]) -> None:

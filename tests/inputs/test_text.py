@@ -20,6 +20,7 @@ from posembed import LearnedPositionalEmbedding, TableLayout, inputs
 from posembed.errors import ArgumentError, PositionError
 from posembed.inputs.text import TokenEmbedding
 from posembed.positions import from_cu_seqlens, from_mask
+from tolerance import assert_close
 
 MAX_LEN, PAD = 24, 1
 LAYERS: dict[str, Callable[[], nn.Module]] = {
@@ -286,7 +287,7 @@ def test_a_new_model_is_one_declaration(tmp_path: Path) -> None:
     assert (layer.pos.max_len, layer.tok.padding_idx, layer.training) == (MAX_LEN, 3, False)
     rows = stored["tok.weight"][IDS] + stored["pos.weight"][2:6]
     expected = nn.functional.layer_norm(rows, (8,), stored["ln.weight"], stored["ln.bias"])
-    torch.testing.assert_close(layer(IDS), expected)
+    assert_close(layer(IDS), expected)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed import inputs
+from tolerance import assert_close
 from transformers_peers import POSITIONS, TEXT_PEERS, TOKENS, Peer
 
 
@@ -50,7 +51,7 @@ def padded(case: Case, lengths: list[int], side: str) -> tuple[Tensor, Tensor]:
 
 
 def assert_same(ours: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+    assert_close(ours, theirs)
 
 
 def assert_same_gradients(case: Case, ours: Tensor, theirs: Tensor) -> None:
@@ -177,4 +178,4 @@ def test_padding_is_what_the_model_takes_for_it(family: str, pad_id: int, tmp_pa
         expected = model.embeddings(input_ids=ids)
         actual = inputs.RobertaInput.from_checkpoint(tmp_path).eval()(ids)
     counted = ids != (1 if family == "mpnet" else pad_id)
-    assert torch.allclose(actual[counted], expected[counted], atol=1e-6)
+    assert_close(actual[counted], expected[counted])

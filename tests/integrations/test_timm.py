@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, PositionError, TableLayout
 from timm_peer import vision_transformer
+from tolerance import assert_close, close
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -68,7 +69,7 @@ def test_the_old_rows_give_the_old_outputs(kind: dict[str, Any], timm: Any, repl
         LearnedGridEmbedding(grid=(4, 4), dim=16, init=rows, layout=layout, dropout=0),
         LearnedPositionalEmbedding(max_len=len(rows), dim=16, init=rows, dropout=0),
     ):
-        assert torch.allclose(run(replace(model, encoding), pixels), want, atol=1e-6)
+        assert_close(run(replace(model, encoding), pixels), want, depth=2)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -79,7 +80,7 @@ def test_every_encoding_reaches_the_outputs(kind: dict[str, Any], timm: Any, rep
         torch.manual_seed(seed)
         known[name] = run(replace(model, name), pixels)
         assert known[name].isfinite().all()
-        assert all((known[name] - known[other]).abs().max() > 1e-6 for other in known if other != name), name
+        assert not any(close(known[name], known[other], depth=2) for other in known if other != name), name
     assert torch.equal(run(replace(model, "none"), pixels), known["none"])
 
 
@@ -90,7 +91,7 @@ def test_alibi_is_a_mask_of_distances_along_the_line_of_patches(timm: Any, repla
     bias = torch.stack([-(2.0**-slope) * (place - place[:, None]).abs() for slope in (4, 8)])
     with torch.no_grad():
         want = model(pixels, attn_mask=bias.unsqueeze(0))
-    assert torch.allclose(run(replace(model, "alibi"), pixels), want, atol=1e-6)
+    assert_close(run(replace(model, "alibi"), pixels), want, depth=2)
 
 
 def test_other_sizes_copies_files_and_gradient_checkpointing(timm: Any, replace: Any) -> None:
@@ -113,7 +114,7 @@ def test_other_sizes_copies_files_and_gradient_checkpointing(timm: Any, replace:
     for each in (plain, again):
         each(square).square().sum().backward()
     for (key, one), other in zip(plain.named_parameters(), again.parameters(), strict=True):
-        assert torch.allclose(one.grad, other.grad, atol=1e-6, rtol=1e-4), key
+        assert_close(one.grad, other.grad, depth=4, scale=[each.grad for each in again.parameters()], msg=key)
     with pytest.raises(ArgumentError, match="on_grid"):
         replace(model, "learned-2d").train()(pixels)
 

@@ -21,6 +21,7 @@ import replaced_models as made
 from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding, TableLayout
 from posembed.integrations.transformers import replace_positions
 from posembed.nn import ENCODINGS
+from tolerance import assert_close, close
 
 CAUSAL = (
     "learned", "rope", "alibi", "t5", "kerple-log", "fire", "rolling", "learned-averaged", "near-far", "pope",
@@ -58,7 +59,7 @@ def test_a_layer_with_the_old_rows_gives_the_old_outputs(name: str) -> None:
     want = outputs(model, **given)
     got = outputs(replace_positions(model, made.same_table(model)), **given)
     present = given.get("attention_mask", torch.ones(got.shape[:2])).bool() if got.dim() == 3 else slice(None)
-    assert torch.allclose(got[present], want[present], atol=1e-6, rtol=0)
+    assert_close(got[present], want[present], depth=2)
 
 
 @pytest.mark.parametrize("name", made.MODELS)
@@ -72,7 +73,7 @@ def test_every_encoding_reaches_the_outputs(name: str) -> None:
         replace_positions(model, each, **SIZES.get(each, {}))
         got = outputs(model, **given)
         assert got.isfinite().all()
-        assert each == "none" or all((got - other).abs().max() > 1e-5 for other in known.values()), each
+        assert each == "none" or all(not close(got, other, depth=2) for other in known.values()), each
         known[each] = got
 
 
@@ -87,7 +88,7 @@ def test_alibi_is_a_mask_with_slopes_on_a_model_without_a_table() -> None:
     mask = torch.stack([-(2.0**-slope) * distance for slope in (4, 8)])
     mask = mask.masked_fill(distance < 0, float("-inf")).unsqueeze(0)
     want = outputs(plain, input_ids=ids, attention_mask=mask)
-    assert torch.allclose(outputs(replace_positions(model, "alibi"), input_ids=ids), want, atol=1e-6)
+    assert_close(outputs(replace_positions(model, "alibi"), input_ids=ids), want, depth=2)
 
 
 def test_rope_turns_the_queries_and_keys_of_gpt2() -> None:
@@ -105,7 +106,7 @@ def test_rope_turns_the_queries_and_keys_of_gpt2() -> None:
             x = x + block.attn.c_proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
             x = x + block.mlp(block.ln_2(x))
         want = model.lm_head(body.ln_f(x))
-    assert torch.allclose(outputs(replace_positions(model, "rope"), input_ids=ids), want, atol=2e-5)
+    assert_close(outputs(replace_positions(model, "rope"), input_ids=ids), want, depth=2)
 
 
 def test_rows_below_the_projections_are_added_to_their_input() -> None:
@@ -125,7 +126,7 @@ def test_rows_below_the_projections_are_added_to_their_input() -> None:
     model.model.decoder.layers[0].self_attn_layer_norm.register_forward_hook(lambda *_: x)
     attention.register_forward_hook(lambda module, args, output: seen.update(y=output[0]))
     outputs(model, **made.inputs("opt", batch=1))
-    assert torch.allclose(seen["y"], want, atol=1e-5)
+    assert_close(seen["y"], want, depth=2)
 
 
 # --- where the tokens are -----------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ def test_padding_changes_nothing(name: str) -> None:
         got = outputs(model, input_ids=ids, attention_mask=mask)
         for row, text in enumerate((slice(None), slice(3, None), slice(6))):
             want = outputs(model, input_ids=ids[row : row + 1, text])
-            assert torch.allclose(got[row : row + 1, text], want, atol=3e-5), (encoding, row)
+            assert_close(got[row : row + 1, text], want, msg=(encoding, row), depth=2)
 
 
 @pytest.mark.parametrize("encoding", ["learned-averaged-far", "alibi+logn"])
@@ -151,10 +152,10 @@ def test_logits_grow_with_what_a_layer_s_own_window_shows(encoding: str) -> None
     ids = made.inputs("gpt_neo", length=30)["input_ids"]
     of_layers = outputs(model, input_ids=ids)
     cache = hf.DynamicCache()
-    parts = [outputs(model, input_ids=part, past_key_values=cache) for part in ids.split((11, 1, 18), dim=1)]
-    assert torch.allclose(of_layers, torch.cat(parts, dim=1), atol=3e-5)
+    parts = [outputs(model, input_ids=part, **{made.CACHE: cache}) for part in ids.split((11, 1, 18), dim=1)]
+    assert_close(of_layers, torch.cat(parts, dim=1), depth=2)
     model.transformer.wpe.encoding.window = 10
-    assert torch.allclose(of_layers, outputs(model, input_ids=ids), atol=1e-5)
+    assert_close(of_layers, outputs(model, input_ids=ids), depth=2)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt", "bert", "roberta", "electra", "distilbert"])
@@ -174,7 +175,7 @@ def test_a_row_without_tokens_leaves_the_others_alone() -> None:
     model, ids = replaced("gpt2", "t5"), made.inputs("gpt2")["input_ids"]
     mask = torch.tensor([[1] * 9, [0] * 9])
     got = outputs(model, input_ids=ids, attention_mask=mask)
-    assert torch.allclose(got[:1], outputs(model, input_ids=ids[:1]), atol=1e-5)
+    assert_close(got[:1], outputs(model, input_ids=ids[:1]), depth=2)
 
 
 def test_bert_as_a_decoder_generates() -> None:
@@ -195,7 +196,7 @@ def test_packed_texts_are_read_as_if_alone() -> None:
         model = replaced("gpt2", encoding)
         packed = outputs(model, input_ids=ids, position_ids=position_ids, use_cache=False)
         for text in (slice(0, 12), slice(12, 18)):
-            assert torch.allclose(packed[:, text], outputs(model, input_ids=ids[:, text]), atol=1e-5), encoding
+            assert_close(packed[:, text], outputs(model, input_ids=ids[:, text]), msg=encoding, depth=2)
 
 
 def test_given_positions_are_read() -> None:
@@ -206,7 +207,7 @@ def test_given_positions_are_read() -> None:
     model.bert.embeddings.position_embeddings.encoding.weight.data[:9] = (
         model.bert.embeddings.position_embeddings.encoding.weight.data[90:99].flip(0)
     )
-    assert torch.allclose(got, outputs(model, input_ids=ids), atol=1e-6)
+    assert_close(got, outputs(model, input_ids=ids), depth=2)
 
 
 def test_position_ids_of_another_length_are_refused() -> None:
@@ -219,7 +220,7 @@ def test_several_texts_of_each_example_are_padded() -> None:
     ids, mask = made.inputs("gpt2", batch=6)["input_ids"].view(2, 3, 9), torch.ones(2, 3, 9, dtype=torch.int64)
     mask[:, 1, :4] = 0
     alone = outputs(model, input_ids=ids[:, 1:2, 4:])
-    assert torch.allclose(outputs(model, input_ids=ids, attention_mask=mask)[:, 1, 4:], alone[:, 0], atol=1e-5)
+    assert_close(outputs(model, input_ids=ids, attention_mask=mask)[:, 1, 4:], alone[:, 0], depth=2)
 
 
 def test_training_draws_the_positions_of_a_ring() -> None:
@@ -294,8 +295,8 @@ def test_a_cache_of_fixed_size_needs_no_mask(name: str) -> None:
             continue
         model = replaced(name, encoding)
         want, cache = outputs(model, input_ids=ids), hf.StaticCache(config=model.config, max_cache_len=20)
-        parts = [outputs(model, input_ids=part, past_key_values=cache) for part in ids.split((5, 3, 1, 3), dim=1)]
-        assert torch.allclose(torch.cat(parts, dim=1), want, atol=1e-5), encoding
+        parts = [outputs(model, input_ids=part, **{made.CACHE: cache}) for part in ids.split((5, 3, 1, 3), dim=1)]
+        assert_close(torch.cat(parts, dim=1), want, msg=encoding, depth=2)
         options = {"max_new_tokens": 5, "cache_implementation": "static"}
         assert torch.equal(generated(model, ids, **options), generated(model, ids, max_new_tokens=5)), encoding
 
@@ -303,13 +304,13 @@ def test_a_cache_of_fixed_size_needs_no_mask(name: str) -> None:
 def test_a_cache_does_not_continue_positions_with_gaps() -> None:
     model, ids = replaced("gpt2", "rope"), made.inputs("gpt2")["input_ids"]
     with torch.no_grad():
-        cache = model(ids, position_ids=torch.arange(9).unsqueeze(0) * 2, use_cache=True).past_key_values
+        cache = model(ids, position_ids=torch.arange(9).unsqueeze(0) * 2, use_cache=True)[made.CACHE]
         with pytest.raises(ArgumentError, match="use_cache=False"):
-            model(ids[:, :1], past_key_values=cache)
-        cache = model(ids, position_ids=torch.arange(5, 14).unsqueeze(0), use_cache=True).past_key_values
-        alone = model(ids[:, :1], past_key_values=cache, position_ids=torch.tensor([[14]])).logits
+            model(ids[:, :1], **{made.CACHE: cache})
+        cache = model(ids, position_ids=torch.arange(5, 14).unsqueeze(0), use_cache=True)[made.CACHE]
+        alone = model(ids[:, :1], **{made.CACHE: cache}, position_ids=torch.tensor([[14]])).logits
     both = torch.cat((ids, ids[:, :1]), dim=1)
-    assert torch.allclose(alone[:, -1], outputs(model, input_ids=both)[:, -1], atol=1e-5)
+    assert_close(alone[:, -1], outputs(model, input_ids=both)[:, -1], depth=2)
 
 
 # --- training -----------------------------------------------------------------------------------------------------
@@ -342,10 +343,10 @@ def test_gradient_checkpointing_gives_the_same_gradients(name: str, encoding: st
             loss = loss + model(**given)[0].square().mean()
         loss.backward()
     want = dict(plain.named_parameters())
+    scale = [parameter.grad for parameter in want.values()]
     for key, parameter in again.named_parameters():
         other = want[key].grad
-        assert (parameter.grad is None) == (other is None), key
-        assert other is None or torch.allclose(parameter.grad, other, atol=1e-6, rtol=1e-4), key
+        assert_close(parameter.grad, other, depth=4, scale=scale, msg=key)
     encoding_grads = [p.grad for key, p in again.named_parameters() if ".encoding." in key]
     assert all(grad is not None and grad.abs().sum() > 0 for grad in encoding_grads)
 
@@ -381,9 +382,9 @@ def test_replicas_of_data_parallel_give_the_same_outputs_and_gradients(name: str
     first, second = replicas(model)
     got = torch.cat([one(**{k: v[i : i + 1] for k, v in given.items()})[0] for i, one in enumerate((first, second))])
     got.square().sum().backward()
-    assert torch.allclose(got, want, atol=1e-5)
+    assert_close(got, want, depth=2)
     for key, parameter in model.named_parameters():
-        assert gradients[key] is None or torch.allclose(parameter.grad, gradients[key], rtol=1e-3, atol=1e-4), key
+        assert_close(parameter.grad, gradients[key], depth=4, scale=list(gradients.values()), msg=key)
 
 
 @pytest.mark.parametrize("name", [*made.IMAGES, "gpt2"])
@@ -437,7 +438,7 @@ def test_special_tokens_are_outside_of_the_grid() -> None:
     rows = torch.cat((table.weight[:1], table.weight)).detach()
     other = replaced("deit", LearnedGridEmbedding(grid=(4, 4), dim=16, layout=TableLayout.DEIT, init=rows, dropout=0))
     given = made.inputs("deit")
-    assert torch.allclose(outputs(model, **given), outputs(other, **given), atol=1e-6)
+    assert_close(outputs(model, **given), outputs(other, **given), depth=2)
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ pytest.importorskip("triton")
 import oracles_lookup as oracle
 from posembed.kernels import triton_rows
 from posembed.kernels.plain import Request, plain
+from tolerance import assert_close
 
 ALL = [True] * 5
 CASES = {
@@ -56,16 +57,14 @@ def test_numbers_and_gradients_are_those_of_the_formula(name: str) -> None:
     request = oracle.request_of(**{"batch": 2, "length": 7, **CASES[name]})
     upstream = torch.randn(request.shape).to(request.dtype)
     expected, gradients = oracle.with_gradients(request, upstream, kept(request))
-    tolerance = 6e-2 if request.dtype == torch.bfloat16 else 1e-4
-    close = {"rtol": tolerance, "atol": tolerance, "check_dtype": False}
     out = triton_rows.forward(request)
     assert out.dtype == request.dtype
-    torch.testing.assert_close(out, expected, **close)
+    assert_close(out, expected, depth=2, dtype=request.dtype)
     found = triton_rows.backward(upstream, request, ALL)
     for table, gradient in zip(oracle.TABLES, found, strict=True):
         assert (gradient is None) == (table not in gradients)
         if gradient is not None:
-            torch.testing.assert_close(gradient, gradients[table], **close)
+            assert_close(gradient, gradients[table], depth=4, scale=gradients, dtype=request.dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])  # the interpreter cuts bfloat16 off, no GPU does

@@ -19,6 +19,7 @@ from posembed import (
     search_longrope_factors,
 )
 from posembed.lab.rotary_search import FURTHEST, INITIAL_TOKENS
+from tolerance import assert_close
 
 LENGTHS = {"original_length": 64, "length": 512}
 BEST = (1.0, 1.1, 1.3, 1.8, 2.6, 4.0, 6.5, 9.0)
@@ -71,7 +72,7 @@ def test_the_starts_are_the_scalings() -> None:
         ours, theirs = (RotaryEmbedding(16, scaling=s) for s in (given_, scaling))
         frequencies = torch.tensor([10000.0 ** (-j / 8) for j in range(8)])
         scaled = [r.scaling.scaled(frequencies, base=1e4, length=torch.tensor(512))[0] for r in (ours, theirs)]
-        torch.testing.assert_close(*scaled)
+        assert_close(*scaled)
         assert ours.cos_sin(ids)[0].shape == theirs.cos_sin(ids)[0].shape
 
 

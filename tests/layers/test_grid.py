@@ -16,6 +16,7 @@ from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers im
 from transformers.models.vit.modeling_vit import ViTEmbeddings
 
 from posembed import ArgumentError, LearnedGridEmbedding, PositionEncoding, PositionError, TableLayout
+from tolerance import assert_close
 
 GRID, DIM = (3, 5), 4
 LAYOUTS = [TableLayout(), TableLayout.VIT, TableLayout.DEIT, TableLayout(prefix=1, tail=2)]
@@ -70,15 +71,14 @@ def test_gradients(factorized: bool) -> None:
     layer(x, grid=(2, 3)).backward(upstream)
     assert torch.equal(x.grad, upstream)
     special, patches = upstream.sum(0)[0], upstream.sum(0)[3:].view(2, 3, DIM)
-    close = {"rtol": 0, "atol": 1e-6}
     if factorized:
-        torch.testing.assert_close(layer.special_weight.grad[0], special, **close)
-        torch.testing.assert_close(layer.height_weight.grad, F.pad(patches.sum(1), (0, 0, 0, 1)), **close)
-        torch.testing.assert_close(layer.width_weight.grad, F.pad(patches.sum(0), (0, 0, 0, 2)), **close)
+        assert_close(layer.special_weight.grad[0], special)
+        assert_close(layer.height_weight.grad, F.pad(patches.sum(1), (0, 0, 0, 1)))
+        assert_close(layer.width_weight.grad, F.pad(patches.sum(0), (0, 0, 0, 2)))
     else:
-        torch.testing.assert_close(layer.weight.grad[0], special, **close)
+        assert_close(layer.weight.grad[0], special)
         grid = layer.weight.grad[1:].view(*GRID, DIM)
-        torch.testing.assert_close(grid, F.pad(patches, (0, 0, 0, 2, 0, 1)), **close)
+        assert_close(grid, F.pad(patches, (0, 0, 0, 2, 0, 1)))
 
 
 def image_layer(rows: Tensor, layout: TableLayout, **options) -> LearnedGridEmbedding:
@@ -126,7 +126,7 @@ def test_registers_get_no_position_as_in_dinov2() -> None:
     pixels = PIXELS[..., :8]
     tokens = (theirs.cls_token, theirs.register_tokens)
     x = torch.cat([*(token.expand(2, -1, -1) for token in tokens), theirs.patch_embeddings(pixels)], dim=1)
-    torch.testing.assert_close(layer(x), theirs(pixels), rtol=0, atol=1e-6)
+    assert_close(layer(x), theirs(pixels))
 
 
 def test_dropout_comes_after_the_sum() -> None:

@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from posembed import PADDING, LearnedPositionalEmbedding, PositionError, TableLayout, positions
+from tolerance import assert_close
 from two_processes import WORLD_SIZE, be_both, start_both
 
 BATCH, LENGTH, DIM = 4, 8, 6
@@ -52,7 +53,7 @@ def check_data_parallel(rank: int, model: nn.Module, batches: list[Tensor], refe
     mine = [tokens.chunk(WORLD_SIZE)[rank] for tokens in batches]
 
     replicated = trained(DistributedDataParallel(copy.deepcopy(model)), mine)
-    torch.testing.assert_close(replicated.module.state_dict(), reference, rtol=0, atol=1e-5)
+    assert_close(replicated.module.state_dict(), reference)
 
     mesh = init_device_mesh("cpu", (WORLD_SIZE,))
     for start_on_meta in (False, True):
@@ -67,7 +68,7 @@ def check_data_parallel(rank: int, model: nn.Module, batches: list[Tensor], refe
             set_model_state_dict(sharded, model.state_dict(), options=StateDictOptions(full_state_dict=True))
         trained(sharded, mine)
         whole = get_model_state_dict(sharded, options=StateDictOptions(full_state_dict=True))
-        torch.testing.assert_close(whole, reference, rtol=0, atol=1e-5)
+        assert_close(whole, reference)
         try:
             sharded(torch.ones(1, 12, dtype=torch.int64))
         except PositionError:
@@ -88,7 +89,7 @@ def check_sequence_parallel(rank: int, layer: LearnedPositionalEmbedding) -> Non
         assert torch.equal(out, whole[:, ids])
         out.backward(upstream[:, ids])
         dist.all_reduce(twin.weight.grad)
-        torch.testing.assert_close(twin.weight.grad, layer.weight.grad, rtol=0, atol=1e-6)
+        assert_close(twin.weight.grad, layer.weight.grad)
 
 
 def main(rank: int) -> None:

@@ -39,7 +39,7 @@ def test_buckets_are_the_formula(relative: int, buckets: int, max_distance: int,
 
 
 def test_known_buckets() -> None:
-    both = {0: 0, -1: 1, 1: 17, -8: 8, -12: 9, -16: 10, -32: 12, -64: 14, -128: 15, 128: 31}
+    both = {0: 0, -1: 1, 1: 17, -8: 8, -12: 9, -17: 10, -33: 12, -65: 14, -128: 15, 128: 31}  # a step inside each
     assert relative_buckets(torch.tensor(list(both))).tolist() == list(both.values())
     causal = {5: 0, 0: 0, -1: 1, -15: 15, -16: 16, -32: 21, -64: 26, -128: 31, -100_000: 31}
     assert relative_buckets(torch.tensor(list(causal)), bidirectional=False).tolist() == list(causal.values())

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from posembed import ArgumentError, RollingPositionalEmbedding
 from posembed.lab.model import Decoder
 from posembed.layers.rolling import Place, ring_sinusoids
+from tolerance import assert_close
 
 PLACES: list[Place] = ["queries_keys", "input"]
 
@@ -36,7 +37,7 @@ def test_any_length_meets_what_training_met(place: Place) -> None:
     for end in (reach, 20, 50):
         phase = (end - reach) % 6  # as training draws it
         short = model(ids[:, end - reach : end], torch.arange(reach) + phase)
-        torch.testing.assert_close(short[:, -1], long[:, end - 1], atol=1e-12, rtol=0)
+        assert_close(short[:, -1], long[:, end - 1])
 
 
 @settings(deadline=None, max_examples=20, derandomize=True)
@@ -57,7 +58,7 @@ def test_queries_and_keys_read_h_plus_rows_and_values_do_not() -> None:
     added = layer.before_queries_keys(lambda rows: rows @ weight.T, ids)
     assert added is not None
     expected = (h + layer.rows(ids)) @ weight.T - h @ weight.T
-    torch.testing.assert_close(added, expected)
+    assert_close(added, expected)
     assert layer.at_input(h, ids) is h
 
 
@@ -87,7 +88,7 @@ def test_periods_of_the_sinusoids_divide_the_ring() -> None:
         products = rows @ rows.T  # depends on the distance round the ring alone, where pairs are whole
         if dim % 2 == 0:
             for shift in range(ring):
-                torch.testing.assert_close(products, products.roll((shift, shift), (0, 1)), atol=1e-4, rtol=0)
+                assert_close(products, products.roll((shift, shift), (0, 1)), dtype=torch.float32)
     assert ring_sinusoids(16, 96, std=0.02).std().item() == pytest.approx(0.02, rel=0.02)
     assert math.isfinite(ring_sinusoids(2, 2).sum())
 

@@ -25,6 +25,7 @@ from posembed import (
 from posembed.layers.rotary import rotary_frequencies
 from posembed.layers.rotary_scaling import RotaryScaling
 from posembed.positions import from_mask
+from tolerance import assert_close
 
 ORIGINAL = 2048
 SHORT, LONG = tuple(1 + 0.01 * j for j in range(32)), tuple(1 + j * j / 16 for j in range(32))
@@ -114,14 +115,14 @@ def test_the_same_frequencies_and_attention_factor_as_transformers(
 ) -> None:
     expected, expected_attention = transformers_frequencies(length, base, **parameters)
     frequencies, attention = ours(scaling, length, base)
-    torch.testing.assert_close(frequencies, expected, rtol=2e-6, atol=0)
-    assert attention == pytest.approx(expected_attention, rel=1e-6)
+    assert_close(frequencies, expected, relative=True)
+    assert_close(attention, expected_attention)
 
 
 def test_a_fixed_ntk_factor_is_a_larger_base() -> None:
     frequencies, attention = ours(NTKScaling(factor=4.0), 10)
     larger = rotary_frequencies(64, base=10000.0 * 4.0 ** (64 / 62))
-    torch.testing.assert_close(frequencies, larger, rtol=1e-5, atol=0)
+    assert_close(frequencies, larger, relative=True)
     assert attention == 1.0
 
 
@@ -135,22 +136,22 @@ def test_each_formula_in_float64(pairs: int, factor: float, original: int, base:
     def by(scaling: RotaryScaling) -> np.ndarray:
         return scaling.scaled(frequencies, base=base, length=torch.tensor(1))[0].numpy()
 
-    np.testing.assert_allclose(by(LinearScaling(factor)), plain / factor, rtol=1e-12)
+    assert_close(by(LinearScaling(factor)), plain / factor, relative=True)
 
     new_base = base * factor ** (pairs / (pairs - 1)) if pairs > 1 else base
-    np.testing.assert_allclose(by(NTKScaling(factor)), new_base ** (-np.arange(pairs) / pairs), rtol=1e-9)
+    assert_close(by(NTKScaling(factor)), new_base ** (-np.arange(pairs) / pairs), relative=True)
 
     kept = np.clip((turns - 1) / (4 - 1), 0, 1)
     expected = kept * plain + (1 - kept) * plain / factor
-    np.testing.assert_allclose(by(Llama3Scaling(original, factor)), expected, rtol=1e-12)
+    assert_close(by(Llama3Scaling(original, factor)), expected, relative=True)
 
     scaled = by(YarnScaling(original, factor))
     assert (scaled <= plain * (1 + 1e-12)).all()
     assert (scaled >= plain / factor * (1 - 1e-12)).all()
-    np.testing.assert_allclose(scaled[turns >= 32], plain[turns >= 32], rtol=1e-12)
+    assert_close(scaled[turns >= 32], plain[turns >= 32], relative=True)
     index, end = np.arange(pairs), pairs * np.log(original / (2 * math.pi)) / np.log(base)  # where it turns once
     slow = index >= max(np.ceil(end), 1)
-    np.testing.assert_allclose(scaled[slow], plain[slow] / factor, rtol=1e-12)
+    assert_close(scaled[slow], plain[slow] / factor, relative=True)
 
 
 @pytest.mark.parametrize("scaling", DYNAMIC, ids=lambda s: type(s).__name__)
@@ -158,12 +159,12 @@ def test_nothing_changes_up_to_the_original_length_and_all_beyond(scaling: Rotar
     plain, layer = RotaryEmbedding(16), RotaryEmbedding(16, scaling=scaling)
     q, k = torch.randn(2, 1, 2, 200, 16)
     for a, b in zip(plain(q[:, :, :64], k[:, :, :64]), layer(q[:, :, :64], k[:, :, :64]), strict=True):
-        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+        assert_close(a, b)
     long, plainly = layer(q, k)[0], plain(q, k)[0]
     assert (long[:, :, 64:] - plainly[:, :, 64:]).abs().max() > 0.1
     of_length = {} if isinstance(scaling, LinearScaling | NTKScaling) else {"original_length": 64}
     fixed = type(scaling)(factor=200 / 64, **of_length)
-    torch.testing.assert_close(long, RotaryEmbedding(16, scaling=fixed)(q, k)[0], atol=1e-4, rtol=0)
+    assert_close(long, RotaryEmbedding(16, scaling=fixed)(q, k)[0])
 
 
 @pytest.mark.parametrize("scaling", [*DYNAMIC, LongRopeScaling((1.0,) * 4, (2.0, 3.0, 4.0, 5.0), 64, 8.0)])
@@ -173,7 +174,7 @@ def test_a_cache_of_unturned_keys_gives_the_last_row_of_the_whole(scaling: Rotar
     positions = torch.arange(150)
     turned_q, turned_k = layer(q, k)
     last_q, all_k = layer.at_queries_keys(q[:, :, -1:], k, positions[-1:], positions)
-    torch.testing.assert_close(last_q, turned_q[:, :, -1:], atol=1e-6, rtol=0)
+    assert_close(last_q, turned_q[:, :, -1:])
     assert torch.equal(all_k, turned_k)
 
 
@@ -201,7 +202,7 @@ def test_attention_factor_is_on_queries_and_keys() -> None:
     plain = RotaryEmbedding(8, scaling=YarnScaling(64, factor=2.0, attention_factor=1.0))(q, k)
     twice = RotaryEmbedding(8, scaling=YarnScaling(64, factor=2.0, attention_factor=2.0))(q, k)
     for a, b in zip(plain, twice, strict=True):
-        torch.testing.assert_close(2 * a, b)
+        assert_close(2 * a, b)
 
 
 def test_bfloat16_models_and_gradients() -> None:

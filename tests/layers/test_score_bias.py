@@ -13,6 +13,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from posembed import Alibi, ArgumentError, Fire, KerpleLog, KerplePower, NoPosition, T5Bias
 from posembed.layers.score_bias import Formula, ScoreBias
+from tolerance import assert_close
 
 BIASES: dict[str, Callable[[int], ScoreBias]] = {
     "alibi": Alibi,
@@ -48,7 +49,7 @@ def test_score_mod_is_the_dense_bias(
     dense = bias.at_scores(q_positions, k_positions)
     assert dense.shape == ((2,) if by_row else ()) + (heads, q_length, k_length)
     modded = from_score_mod(bias, q_positions, k_positions, 2 if by_row else 1)
-    torch.testing.assert_close(modded, dense.expand_as(modded), atol=1e-5, rtol=1e-5)
+    assert_close(modded, dense.expand_as(modded))
 
 
 @every_bias
@@ -62,12 +63,12 @@ def test_consecutive_positions_along_diagonals_are_all_pairs(
     q_positions, k_positions = q_start + torch.arange(q_length), k_start + torch.arange(k_length)
     dense = bias.at_scores(q_positions, k_positions)
     pairs = bias.at_scores(q_positions[None], k_positions[None])[0]
-    torch.testing.assert_close(dense, pairs, atol=1e-5, rtol=1e-5)
+    assert_close(dense, pairs)
     parameters = list(bias.parameters())
     if parameters:
         weights = torch.randn(3, q_length, k_length)
         ours, theirs = (torch.autograd.grad((y * weights).sum(), parameters) for y in (dense, pairs))
-        torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-4)
+        assert_close(ours, theirs, depth=2)
 
 
 def test_a_formula_of_more_than_the_distance_need_not_say_so() -> None:
@@ -84,7 +85,7 @@ def test_it_maps_over_positions(build: Callable[[int], ScoreBias]) -> None:
     bias = build(2)
     starts = torch.tensor([0, 4, 90])[:, None] + torch.arange(5)
     mapped = torch.func.vmap(lambda p: bias.at_scores(p, p))(starts)
-    torch.testing.assert_close(mapped, bias.at_scores(starts, starts), atol=1e-5, rtol=1e-5)
+    assert_close(mapped, bias.at_scores(starts, starts))
 
 
 @every_learned_bias
@@ -96,7 +97,7 @@ def test_score_mod_has_the_gradients_of_the_dense_bias(build: Callable[[int], Sc
     dense = torch.autograd.grad((bias.at_scores(positions, positions) * weights).sum(), parameters)
     modded = torch.autograd.grad((from_score_mod(bias, positions, positions, 1)[0] * weights).sum(), parameters)
     for ours, theirs in zip(modded, dense, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+        assert_close(ours, theirs, depth=2)
 
 
 @without_compiling
@@ -111,7 +112,7 @@ def test_flex_attention_gives_what_the_dense_bias_gives(build: Callable[[int], S
     with torch.no_grad():
         y = flex_attention(q, k, v, score_mod=bias.score_mod(q_positions, positions))
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=dense.expand(2, 3, 5, 20))
-    torch.testing.assert_close(y, expected, atol=1e-5, rtol=0)
+    assert_close(y, expected)
 
 
 def test_score_mod_can_be_traced_whole() -> None:
@@ -127,7 +128,7 @@ def test_score_mod_can_be_traced_whole() -> None:
             expected = torch.nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=bias.at_scores(positions, positions)
             )
-        torch.testing.assert_close(y, expected, atol=1e-5, rtol=0)
+        assert_close(y, expected)
 
 
 @every_bias
@@ -136,13 +137,13 @@ def test_positions_by_row_equal_each_row_alone(build: Callable[[int], ScoreBias]
     ids = torch.tensor([[0, 1, 2], [5, 7, 7]])
     together = bias.at_scores(ids, ids)
     for row in range(2):
-        torch.testing.assert_close(together[row], bias.at_scores(ids[row], ids[row]), atol=1e-6, rtol=1e-6)
+        assert_close(together[row], bias.at_scores(ids[row], ids[row]))
 
 
 @every_bias
 def test_decoding_reads_the_last_rows(build: Callable[[int], ScoreBias]) -> None:
     bias = build(2)
-    torch.testing.assert_close(bias(3, 20), bias(20)[:, -3:], atol=1e-6, rtol=0)
+    assert_close(bias(3, 20), bias(20)[:, -3:])
     with pytest.raises(ArgumentError, match="k_length=3, the number of tokens; got 5"):
         bias(5, 3)
 
@@ -153,7 +154,7 @@ def test_bfloat16_models_compute_in_float32(build: Callable[[int], ScoreBias]) -
     assert bias(300).dtype == torch.float32
     wider = build(2).double()
     wider.load_state_dict(bias.state_dict())
-    torch.testing.assert_close(bias(300), wider(300).float(), atol=1e-4, rtol=1e-4)
+    assert_close(bias(300), wider(300).float())
 
 
 @every_learned_bias

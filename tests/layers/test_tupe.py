@@ -10,6 +10,7 @@ from torch import Tensor
 
 from posembed import ArgumentError, NearFarPositionalEmbedding, PositionError, T5Bias, Tupe
 from posembed.nn import Attention, Decoder, Encoder
+from tolerance import assert_close
 
 
 def scrambled(layer: torch.nn.Module) -> torch.nn.Module:
@@ -51,11 +52,11 @@ def test_the_paper_s_formula(case: str) -> None:
     layer = tupe(**CASES[case])
     ids = torch.arange(9)
     expected, dense = by_pairs(layer, 9), layer.at_scores(ids, ids)
-    torch.testing.assert_close(dense, expected, atol=1e-12, rtol=0)
+    assert_close(dense, expected)
     one_by_one = torch.cat([layer.at_scores(ids[i : i + 1], ids) for i in range(9)], dim=1)  # as in decoding
-    torch.testing.assert_close(one_by_one, expected, atol=1e-12, rtol=0)
+    assert_close(one_by_one, expected)
     moved = torch.stack((ids, ids.flip(0)))
-    torch.testing.assert_close(layer.at_scores(moved, moved)[1], expected.flip(1, 2), atol=1e-12, rtol=0)
+    assert_close(layer.at_scores(moved, moved)[1], expected.flip(1, 2))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -70,7 +71,7 @@ def test_gradients(case: str) -> None:
         theirs = torch.autograd.grad((plain * weights).sum(), parameters, allow_unused=True)
         for one, other, parameter in zip(ours, theirs, parameters, strict=True):
             zero = torch.zeros_like(parameter)
-            torch.testing.assert_close(zero if one is None else one, zero if other is None else other)
+            assert_close(zero if one is None else one, zero if other is None else other)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -84,7 +85,7 @@ def test_a_score_is_the_mean_of_two_kinds_scaled(causal: bool) -> None:
     if causal:
         scores = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), float("-inf"))
     y = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2) @ attention.output.weight.T
-    torch.testing.assert_close(attention(x), y, atol=1e-12, rtol=0)
+    assert_close(attention(x), y)
 
 
 def test_position_0_is_seen_from_everywhere_alike() -> None:
@@ -144,7 +145,7 @@ def test_score_mod_is_the_dense_bias(case: str) -> None:
         change = layer.score_mod(ids[..., 3:], ids)
         pairs = [change(torch.zeros(()), *pair) for pair in torch.cartesian_prod(*map(torch.arange, dense.shape))]
         modded = torch.stack(pairs).view(dense.shape)
-        torch.testing.assert_close(modded, dense)
+        assert_close(modded, dense)
         ours, theirs = (
             torch.autograd.grad(y.sin().sum(), parameters, allow_unused=True, retain_graph=True)
             for y in (modded, dense)
@@ -152,7 +153,7 @@ def test_score_mod_is_the_dense_bias(case: str) -> None:
         for one, other in zip(ours, theirs, strict=True):
             assert (one is None) == (other is None)
             if one is not None:
-                torch.testing.assert_close(one, other)
+                assert_close(one, other)
 
 
 def test_drawing_anew_and_the_meta_device() -> None:

@@ -21,6 +21,7 @@ from posembed import (
 )
 from posembed.kernels import Norm, lookup
 from posembed.positions import from_token_ids
+from tolerance import assert_close, assert_same
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit")  # by which PyTorch loads its own forward mode
 BELOW, ABOVE = (1, 1024), (1, 1025)  # of 2^19 elements at a width of 512
@@ -42,7 +43,7 @@ def test_compiled_derivatives_of_torch_func(size: tuple[int, int]) -> None:
     for derivative in (torch.func.grad(f), lambda w: torch.func.jvp(f, (w,), (w,))[1]):
         torch.compiler.reset()
         compiled = torch.compile(derivative, backend="eager")
-        torch.testing.assert_close(compiled(W), derivative(W), rtol=1e-4, atol=1e-3)
+        assert_close(compiled(W), derivative(W))
 
 
 @pytest.mark.parametrize("how", ["grad", "jvp", "vmap"])
@@ -58,7 +59,7 @@ def test_compiled_derivatives_of_rotations(how: str) -> None:
         "vmap": torch.func.vmap(torch.func.grad(lambda q: f(q[None]))),
     }[how]
     torch.compiler.reset()
-    torch.testing.assert_close(torch.compile(derivative, backend="aot_eager")(q), derivative(q), rtol=1e-5, atol=1e-5)
+    assert_close(torch.compile(derivative, backend="aot_eager")(q), derivative(q))
     assert torch.func.functionalize(lambda q: rope(q, q)[0])(q).shape == q.shape
 
 
@@ -81,7 +82,7 @@ def test_gradients_of_gradients_where_tables_depend_on_each_other(shared: str, b
         y = lookup(ids, W, norm=norm_of(norm), **SHARED[shared](W, P)).square().sum()
         return torch.autograd.grad(y, W, create_graph=create_graph)[0]
 
-    torch.testing.assert_close(gradient(True), gradient(False), rtol=1e-3, atol=1e-2)
+    assert_close(gradient(True), gradient(False))
 
 
 @pytest.mark.parametrize("pad_id", [256, -1, -100])
@@ -104,7 +105,7 @@ def test_tables_of_other_strides_under_the_default_compiler(size: tuple[int, int
     compiled = [p.grad for p in layer.parameters()]
     layer.zero_grad()
     layer(ids).square().sum().backward()
-    torch.testing.assert_close(compiled, [p.grad for p in layer.parameters()], rtol=1e-4, atol=1e-3)
+    assert_close(compiled, [p.grad for p in layer.parameters()])
 
 
 @pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case.reads_tokens])
@@ -177,7 +178,7 @@ def test_a_norm_of_ones_own_is_the_module(norm, dtype: torch.dtype) -> None:  # 
     layer.to(dtype)
     ids = torch.randint(2, 50, (2, 5))
     summed = layer.word_embeddings(ids) + layer.token_type_embeddings.weight[0] + layer.position_embeddings.weight[:5]
-    torch.testing.assert_close(layer(ids), layer.LayerNorm(summed), rtol=1e-6, atol=1e-9)
+    assert_close(layer(ids), layer.LayerNorm(summed))
 
 
 def test_a_norm_for_another_width_is_refused() -> None:
@@ -220,8 +221,8 @@ def test_any_module_of_an_input_layer_may_be_wrapped(name: str) -> None:
     expected = layer(ids)
     for key, module in list(layer.named_children()):
         setattr(layer, key, Wrapped(module))
-    torch.testing.assert_close(layer(ids), expected, rtol=0, atol=1e-6)
-    torch.testing.assert_close(layer(ids, mask=torch.ones_like(ids)), expected, rtol=0, atol=1e-6)
+    assert_close(layer(ids), expected)
+    assert_close(layer(ids, mask=torch.ones_like(ids)), expected)
 
 
 ROPE = RotaryEmbedding(8)
@@ -287,7 +288,7 @@ def test_wide_unsigned_positions(name: str, dtype: torch.dtype) -> None:
     length = arguments[0].shape[-2 if arguments[0].is_floating_point() else -1]
     ids = torch.arange(length)
     wide = layer(*arguments, position_ids=ids)
-    torch.testing.assert_close(tensors(layer(*arguments, position_ids=ids.to(dtype))), tensors(wide), rtol=0, atol=0)
+    assert_same(tensors(layer(*arguments, position_ids=ids.to(dtype))), tensors(wide))
 
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if "Called" not in name])

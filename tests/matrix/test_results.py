@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from every_layer import LAYERS, SIZES, SMALL, Size, loss_of, tensors
+from tolerance import assert_close, assert_same
 
 ABOVE_ALL = Size(8, 257, 512)
 OTHERS = [name for name in LAYERS if name != "NoPosition"]  # which returns its input
@@ -57,10 +58,10 @@ def test_it_may_be_changed_in_place(name: str, size: Size, how: str) -> None:
         for result in tensors(layer(*arguments)):
             IN_PLACE[how](result)
         again = tensors(layer(*arguments))
-    torch.testing.assert_close(layer.state_dict(), before[0], rtol=0, atol=0)
-    torch.testing.assert_close([i.detach() for i in inputs], before[1], rtol=0, atol=0)
+    assert_same(layer.state_dict(), before[0])
+    assert_same([i.detach() for i in inputs], before[1])
     if name != "RollingPositionalEmbedding":  # which draws a phase
-        torch.testing.assert_close(again, first, rtol=0, atol=0)
+        assert_same(again, first)
 
 
 @pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case.positioned])
@@ -79,7 +80,7 @@ def test_rows_alone_are_no_part_of_the_table(name: str) -> None:
     with torch.no_grad():
         for call in calls:
             call().add_(1)
-    torch.testing.assert_close(layer.state_dict(), before, rtol=0, atol=0)
+    assert_same(layer.state_dict(), before)
 
 
 @pytest.mark.parametrize("size", [SMALL, ABOVE_ALL], ids=["small", "large"])
@@ -96,11 +97,11 @@ def test_layouts_and_no_tokens(name: str, size: Size) -> None:
     transposed = [a.transpose(0, 1).contiguous().transpose(0, 1) for a in given]
     strided = [torch.stack((a, a), dim=-1)[..., 0] for a in given]
     for changed in (transposed, strided):
-        torch.testing.assert_close(tensors(layer(*changed)), expected, rtol=1e-5, atol=1e-5)
+        assert_close(tensors(layer(*changed)), expected)
     one = [a[:1] for a in given]
     many = tensors(layer(*(a.expand(3, *a.shape[1:]) for a in one)))
     for ours, alone in zip(many, tensors(layer(*one)), strict=True):
-        torch.testing.assert_close(ours, alone.expand_as(ours), rtol=1e-5, atol=1e-5)
+        assert_close(ours, alone.expand_as(ours))
     assert [t.shape[1:] for t in tensors(layer(*(a[:0] for a in given)))] == [t.shape[1:] for t in expected]
     if case.positioned and "Grid" not in name:
         nothing = [a[:, :0] if a.dim() < 4 else a[:, :, :0] for a in given]
@@ -118,5 +119,5 @@ def test_copies_and_state_dicts(name: str) -> None:
     if "Called" not in type(layer).__name__:
         copies.append(pickle.loads(pickle.dumps(layer)))
     for twin in copies:
-        torch.testing.assert_close(tensors(twin(*arguments)), expected, rtol=0, atol=0)
+        assert_same(tensors(twin(*arguments)), expected)
         assert not {p.data_ptr() for p in twin.parameters()} & {p.data_ptr() for p in layer.parameters()}

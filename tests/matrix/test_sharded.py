@@ -17,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from every_layer import LAYERS, SMALL, Size, loss_of, tensors
+from tolerance import assert_close, assert_same
 from two_processes import WORLD_SIZE, be_both, start_both
 
 LEARNED = [name for name, case in LAYERS.items() if list(case.make(SMALL).parameters())]
@@ -44,13 +45,12 @@ def test_from_meta_it_starts_as_it_is_built(name: str) -> None:
     for (key, ours), (_, theirs) in zip(layer.named_parameters(), built.named_parameters(), strict=True):
         for what in (torch.mean, lambda p: p.square().mean().sqrt()):
             spread = theirs.detach().square().mean().sqrt() / min(theirs.numel(), 4000) ** 0.5
-            torch.testing.assert_close(
-                what(ours.detach()), what(theirs.detach()), rtol=0.05, atol=float(6 * spread), msg=key
-            )
+            found, expected = (what(each.detach()).item() for each in (ours, theirs))
+            assert found == pytest.approx(expected, rel=0.05, abs=float(6 * spread)), key  # other random numbers
     torch.manual_seed(1)
     once = {key: p.detach().clone() for key, p in layer.named_parameters()}
     reset(layer)
-    torch.testing.assert_close(dict(layer.named_parameters()), once, rtol=0, atol=0)
+    assert_same(dict(layer.named_parameters()), once)
 
 
 def main(rank: int) -> None:
@@ -70,18 +70,16 @@ def main(rank: int) -> None:
         torch.manual_seed(7)
         arguments = case.arguments(SMALL)
         alone, together = whole(*arguments), sharded(*arguments)
-        torch.testing.assert_close(tensors(together), tensors(alone), rtol=1e-6, atol=1e-6, msg=name)
+        assert_close(tensors(together), tensors(alone), msg=name)
         loss_of(alone).backward()
         loss_of(together).backward()
         for (key, ours), (_, theirs) in zip(sharded.named_parameters(), whole.named_parameters(), strict=True):
             if theirs.grad is not None and ours.grad is not None:
-                torch.testing.assert_close(
-                    ours.grad.full_tensor(), theirs.grad, rtol=1e-5, atol=1e-6, msg=f"{name} {key}"
-                )
+                assert_close(ours.grad.full_tensor(), theirs.grad, msg=f"{name} {key}")
         replicated = copy.deepcopy(whole)
         replicated.zero_grad()
         replicated = DistributedDataParallel(replicated)
-        torch.testing.assert_close(tensors(replicated(*arguments)), tensors(alone), rtol=0, atol=0, msg=name)
+        assert_same(tensors(replicated(*arguments)), tensors(alone), msg=name)
 
 
 def test_sharded_it_is_whole(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 from every_layer import LAYERS, SMALL, Size, loss_of, tensors
+from tolerance import assert_close, assert_same
 
 ABOVE_ALL = Size(8, 257, 512)
 BOTH = pytest.mark.parametrize("size", [SMALL, ABOVE_ALL], ids=["small", "large"])
@@ -29,10 +30,6 @@ def with_gradients(layer: nn.Module, arguments: tuple, run=None) -> tuple[list[t
     parameters = [p for p in layer.parameters() if p.requires_grad]
     gradients = torch.autograd.grad(loss_of(result), parameters, allow_unused=True) if parameters else ()
     return tensors(result), [g for g in gradients if g is not None]
-
-
-def assert_same(ours: object, theirs: object, tolerance: float = 0.0) -> None:
-    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
 
 
 @BOTH
@@ -87,14 +84,14 @@ def test_autocast_and_half_precision(name: str, size: Size) -> None:
     for mine, theirs in zip(ours, plain, strict=True):
         if mine.shape[0] != 4:  # a bias is computed in float32 whatever autocast says
             assert mine.dtype == theirs.dtype
-        torch.testing.assert_close(mine.float(), theirs.float(), rtol=3e-2, atol=3e-2)
+        assert_close(mine.float(), theirs.float(), dtype=torch.bfloat16)
     half = case.make(size).to(torch.bfloat16).eval()
     narrow = tuple(a.to(torch.bfloat16) if torch.is_tensor(a) and a.is_floating_point() else a for a in arguments)
     expected = case.definition(half.float(), *(a.float() if torch.is_tensor(a) and a.is_floating_point() else a
                                                for a in narrow))  # fmt: skip
     for mine, theirs in zip(tensors(half.to(torch.bfloat16)(*narrow)), tensors(expected), strict=True):
         assert mine.dtype in (torch.bfloat16, torch.float32)
-        torch.testing.assert_close(mine.float(), theirs, rtol=3e-2, atol=6e-2)
+        assert_close(mine.float(), theirs, dtype=torch.bfloat16)
 
 
 @EVERY
@@ -122,8 +119,8 @@ def test_compiled_whole(name: str) -> None:
         arguments = case.arguments(size)
         ours, gradients = with_gradients(layer, arguments, compiled)
         plain, expected = with_gradients(layer, arguments)
-        assert_same(ours, plain, 1e-6)
-        assert_same(gradients, expected, 1e-5)
+        assert_close(ours, plain)
+        assert_close(gradients, expected)
 
 
 @EVERY
@@ -131,7 +128,7 @@ def test_exported(name: str) -> None:
     case = LAYERS[name]
     layer, arguments = case.make(SMALL).eval(), case.arguments(SMALL)
     exported = torch.export.export(layer, arguments).module()
-    assert_same(tensors(exported(*arguments)), tensors(layer(*arguments)), 1e-6)
+    assert_close(tensors(exported(*arguments)), tensors(layer(*arguments)))
 
 
 @EVERY
@@ -161,10 +158,10 @@ def test_gradients_of_each_sample(name: str, how: str) -> None:
     values = torch.func.vmap(loss, in_dims=(None, *[0] * (len(arguments) + len(more))))(parameters, *arguments, *more)
     for i in range(batch):
         sample = [a[i] for a in (*arguments, *more)]
-        assert_same(values[i], loss(parameters, *sample), 1e-4)
+        assert_close(values[i], loss(parameters, *sample))
         if together is not None:
             alone = torch.func.grad(loss)(parameters, *sample)
-            assert_same({key: g[i] for key, g in together.items()}, alone, 1e-4)
+            assert_close({key: g[i] for key, g in together.items()}, alone)
 
 
 @contextmanager
@@ -213,7 +210,7 @@ def test_every_module_with_parameters_is_called(name: str, size: Size, kind: str
             loss_of(result).backward()
     if kind != "backward" or owners:
         assert owners <= seen
-    assert_same([t.detach() for t in tensors(result)], expected, 1e-6)
+    assert_close([t.detach() for t in tensors(result)], expected)
 
 
 @BOTH
@@ -230,7 +227,7 @@ def test_offloaded_by_accelerate(name: str, size: Size, how: str) -> None:
     else:
         dispatch_model(layer, {"": "cpu"}, force_hooks=True)
     with torch.no_grad():
-        assert_same(tensors(layer(*arguments)), expected, 1e-6)
+        assert_close(tensors(layer(*arguments)), expected)
 
 
 class Doubled(nn.Module):
@@ -248,7 +245,7 @@ def test_parametrized_weights_are_read(name: str, size: Size) -> None:
     for module in list(layer.modules()):
         for key, _ in list(module.named_parameters(recurse=False)):
             parametrize.register_parametrization(module, key, Doubled())
-    assert_same(tensors(layer(*arguments)), tensors(plain(*arguments)), 1e-6)
+    assert_close(tensors(layer(*arguments)), tensors(plain(*arguments)))
 
 
 @DROPPING
@@ -271,4 +268,4 @@ def test_dropout_drops_its_share_and_only_in_training(name: str, size: Size) -> 
     dropped = kept == 0
     share = float((dropped & (whole != 0)).float().mean()) / float((whole != 0).float().mean())
     assert abs(share - 0.25) < (0.2 if size == SMALL else 0.01)
-    torch.testing.assert_close(kept[~dropped], whole[~dropped] / 0.75, rtol=1e-4, atol=1e-5)
+    assert_close(kept[~dropped], whole[~dropped] / 0.75)

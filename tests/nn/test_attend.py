@@ -14,6 +14,7 @@ from posembed.layers.alibi import Alibi
 from posembed.nn import Positions
 from posembed.nn import attend as module
 from posembed.nn.attend import Bias, attend, causal_mask, flex_bias, scale_by_log_length
+from tolerance import assert_close
 
 
 def oracle(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, window: int | None) -> Tensor:
@@ -49,7 +50,7 @@ def test_every_path_is_the_softmax_written_out(length: int, window: int | None, 
     q, k, v = heads(length)
     bias = Alibi(3)(length).double() if biased else None
     y = attend(q, k, v, None if bias is None else hidden(bias, window), causal=True, window=window)
-    torch.testing.assert_close(y, oracle(q, k, v, bias, window), atol=1e-12, rtol=0)
+    assert_close(y, oracle(q, k, v, bias, window))
 
 
 @pytest.mark.parametrize(("length", "window"), [(40, 3), (41, 4), (9, 1)])
@@ -61,14 +62,14 @@ def test_blocks_have_the_gradients_of_the_dense_mask(length: int, window: int) -
     mask = causal_mask(length, window)
     dense = torch.nn.functional.scaled_dot_product_attention(*inputs, attn_mask=mask)
     for ours, theirs in zip(blocks, torch.autograd.grad((dense * weights).sum(), inputs), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+        assert_close(ours, theirs, scale=weights)
 
 
 def test_a_bias_by_row() -> None:
     q, k, v = heads(6)
     bias = torch.randn(2, 3, 6, 6, dtype=torch.float64)
     y = attend(q, k, v, hidden(bias, 4), causal=True, window=4)
-    torch.testing.assert_close(y, oracle(q, k, v, bias, 4), atol=1e-12, rtol=0)
+    assert_close(y, oracle(q, k, v, bias, 4))
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -85,7 +86,7 @@ def test_flex_attention_is_the_dense_path(monkeypatch: pytest.MonkeyPatch, windo
     with torch.no_grad():  # FlexAttention has no gradients on a CPU
         flex = flex_bias(encoding, positions)
         y = attend(*heads(20), flex, causal=True, window=window)
-        torch.testing.assert_close(y, attend(*heads(20), dense, causal=True, window=window), atol=1e-6, rtol=0)
+        assert_close(y, attend(*heads(20), dense, causal=True, window=window))
 
 
 @torch.no_grad()
@@ -110,7 +111,7 @@ def test_flex_attention_hides_packed_texts_from_each_other(
     dense = positions.bias(lambda rows: rows, head_dim=64, dense=True)
     assert isinstance(dense, Tensor)
     y = attend(q, k, v, flex, causal=causal)
-    torch.testing.assert_close(y, attend(q, k, v, dense, causal=causal), atol=1e-6, rtol=0)
+    assert_close(y, attend(q, k, v, dense, causal=causal))
 
 
 def test_a_bias_in_dense_form_alone_is_not_lost() -> None:
@@ -130,7 +131,7 @@ def test_queries_and_keys_may_be_wider_than_values(length: int, window: int | No
     q, k, v = heads(length)
     q, k = torch.cat((q, k), dim=-1), torch.cat((k, q), dim=-1)
     y = attend(q, k, v, None, causal=True, window=window)
-    torch.testing.assert_close(y, oracle(q, k, v, None, window), atol=1e-12, rtol=0)
+    assert_close(y, oracle(q, k, v, None, window))
 
 
 @settings(deadline=None, max_examples=40, derandomize=True)
@@ -148,7 +149,7 @@ def test_logits_grow_with_the_logarithm_of_what_is_seen(
     for i in range(length):
         seen = min(i + 1, window or length)
         times = (math.log(seen) / math.log(trained)) ** power if seen > trained else 1.0
-        torch.testing.assert_close(scaled[:, first:, i], times * q[:, first:, i])
+        assert_close(scaled[:, first:, i], times * q[:, first:, i])
     shown = min(length, trained)
     assert torch.equal(scaled[:, :, :shown], q[:, :, :shown])
     y = attend(scaled, k, v, None, causal=True, window=window)
@@ -167,6 +168,4 @@ def test_the_factor_is_as_accurate_as_the_queries(default: torch.dtype, dtype: t
     finally:
         torch.set_default_dtype(before)
     assert scaled.dtype == dtype
-    torch.testing.assert_close(
-        scaled.flatten().double(), expected, atol=0, rtol=4 * torch.finfo(dtype).eps, check_dtype=False
-    )
+    assert_close(scaled.flatten().double(), expected, dtype=dtype, terms=1, relative=True)

@@ -19,11 +19,11 @@ from posembed import ArgumentError, PositionEncoding
 from posembed.lab.advice.candidates import end_of
 from posembed.nn import Decoder, Encoder, Positions, Sizes, encoding_by_name, gpt2_init_
 from posembed.nn.encodings import names_for
+from tolerance import assert_close
 
 DIM, HEADS, LENGTH = 16, 4, 16
 DECODERS = [*names_for("decoder"), "rope+window", "rope-yarn+logn"]
 NAMES = [*DECODERS, *(f"encoder {name}" for name in names_for("encoder"))]
-EXACT = {"atol": 1e-10, "rtol": 0.0}
 
 
 def model_of(name: str, **options: object) -> Encoder | Decoder:
@@ -51,10 +51,10 @@ def test_given_ids_mean_the_same_in_every_shape_and_beside_a_mask(name: str, fir
     y = model(x, ids)
     mask = torch.tensor([[1, 1, 1, 1, 0, 0, 0], [1] * 7])
     for given_ids in (ids, ids[None], ids.expand(2, -1)):
-        torch.testing.assert_close(model(x, given_ids, mask=torch.ones(2, 7)), y, **EXACT)
+        assert_close(model(x, given_ids, mask=torch.ones(2, 7)), y)
         padded = model(x, given_ids, mask=mask)
-        torch.testing.assert_close(padded[:1, :4], model(x[:1, :4], ids[:4]), **EXACT)
-        torch.testing.assert_close(padded[1:], y[1:], **EXACT)
+        assert_close(padded[:1, :4], model(x[:1, :4], ids[:4]))
+        assert_close(padded[1:], y[1:])
 
 
 @torch.no_grad()
@@ -66,7 +66,7 @@ def test_offsets_beside_a_mask(name: str) -> None:
         y = model(x, mask=mask, offset=offset)
         for row, kept in enumerate(mask.bool()):
             start = int(offset[row]) if isinstance(offset, Tensor) and offset.dim() else int(offset)
-            torch.testing.assert_close(y[row, kept], model(x[row : row + 1, kept], offset=start)[0], **EXACT)
+            assert_close(y[row, kept], model(x[row : row + 1, kept], offset=start)[0])
 
 
 WRONG_OFFSETS = (-1, 2.5, torch.tensor([1]), torch.ones(2), torch.ones(2, 1, dtype=torch.int64), torch.arange(7))
@@ -110,11 +110,11 @@ def test_a_padded_prompt_in_chunks_is_the_prompt_at_once(name: str, steps: list[
         given_mask = mask[:, :end] if whole else mask[:, start:end]
         parts.append(model(x[:, start:end], mask=given_mask, cache=cache, text_length=40))
         start = end
-    torch.testing.assert_close(torch.cat(parts, dim=1)[mask.bool()], expected[mask.bool()], **EXACT)
+    assert_close(torch.cat(parts, dim=1)[mask.bool()], expected[mask.bool()])
     cache.length = length // 2
     again = model(x[:, length // 2 :], mask=mask[:, length // 2 :], cache=cache, text_length=40)
     kept = mask[:, length // 2 :].bool()
-    torch.testing.assert_close(again[kept], expected[:, length // 2 :][kept], **EXACT)
+    assert_close(again[kept], expected[:, length // 2 :][kept])
 
 
 class Largest(TorchDispatchMode):
@@ -150,13 +150,13 @@ def test_a_cache_that_would_give_other_numbers_is_refused() -> None:
     with pytest.raises(ArgumentError, match="the mask differs at 2 tokens that are in the cache"):
         model(x[:, 4:], mask=torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1], [1] * 8]), cache=cache)
     assert cache.length == 4
-    torch.testing.assert_close(model(x[:, 4:], mask=torch.ones(2, 8), cache=cache), model(x)[:, 4:], **EXACT)
+    assert_close(model(x[:, 4:], mask=torch.ones(2, 8), cache=cache), model(x)[:, 4:])
     cache = model.new_cache(2, 8)
     model(x[:, :4], torch.arange(10, 14), cache=cache)
     with pytest.raises(ArgumentError, match="pass the position_ids of the new tokens too"):
         model(x[:, 4:], cache=cache)
     ids = torch.arange(10, 18)
-    torch.testing.assert_close(model(x[:, 4:], ids[4:], cache=cache), model(x, ids)[:, 4:], **EXACT)
+    assert_close(model(x[:, 4:], ids[4:], cache=cache), model(x, ids)[:, 4:])
 
 
 @torch.no_grad()
@@ -183,7 +183,7 @@ def test_layers_that_share_weights_have_caches_of_their_own(name: str) -> None:
     model.layers[1] = model.layers[0]
     cache = model.new_cache(2, 8)
     steps = [model(part, cache=cache) for part in x.split([5, 1, 2], dim=1)]
-    torch.testing.assert_close(torch.cat(steps, dim=1), model(x), **EXACT)
+    assert_close(torch.cat(steps, dim=1), model(x))
 
 
 @torch.no_grad()
@@ -217,7 +217,7 @@ def test_an_adapted_projection_is_the_merged_one(name: str) -> None:
         adapted = Adapted(ours.attention.queries_keys_values)  # type: ignore[union-attr, arg-type]
         ours.attention.queries_keys_values = adapted  # type: ignore[union-attr]
         theirs.attention.queries_keys_values.weight += adapted.added  # type: ignore[union-attr, operator]
-    torch.testing.assert_close(model(x), merged(x), **EXACT)
+    assert_close(model(x), merged(x), depth=len(model.layers))
 
 
 @torch.no_grad()
@@ -228,7 +228,7 @@ def test_an_offloaded_projection(name: str) -> None:
     y = model(x)
     for layer in model.layers:
         cpu_offload(layer, execution_device=torch.device("cpu"))
-    torch.testing.assert_close(model(x), y, **EXACT)
+    assert_close(model(x), y)
 
 
 @torch.no_grad()
@@ -239,7 +239,7 @@ def test_an_offloaded_model(name: str) -> None:
     y = model(x)
     offloaded = copy.deepcopy(model)
     cpu_offload(offloaded, torch.device("cpu"), preload_module_classes=[type(model).__name__])
-    torch.testing.assert_close(offloaded(x), y, **EXACT)
+    assert_close(offloaded(x), y)
 
 
 @torch.no_grad()
@@ -256,14 +256,14 @@ def test_hooks_run_once_for_packed_tokens_without_a_batch() -> None:
     model, x, cu_seqlens = model_of("rope"), tokens(7), torch.tensor([0, 3, 7])
     model.register_forward_hook(lambda module, arguments, y: 2 * y)
     model.register_forward_pre_hook(lambda module, arguments: (3 * arguments[0],))
-    torch.testing.assert_close(model(x, cu_seqlens=cu_seqlens), model(x[None], cu_seqlens=cu_seqlens)[0], **EXACT)
+    assert_close(model(x, cu_seqlens=cu_seqlens), model(x[None], cu_seqlens=cu_seqlens)[0])
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.uint16, torch.uint32])
 def test_segments_of_every_integer_dtype(dtype: torch.dtype) -> None:
     model, x, segment_ids = model_of("alibi"), tokens(2, 7), torch.tensor([[9, 9, 1, 1, 1, 4, 4], [0] * 7])
-    torch.testing.assert_close(model(x, segment_ids=segment_ids.to(dtype)), model(x, segment_ids=segment_ids))
+    assert_close(model(x, segment_ids=segment_ids.to(dtype)), model(x, segment_ids=segment_ids))
 
 
 @torch.no_grad()
@@ -276,7 +276,7 @@ def test_another_default_device(name: str) -> None:
     with torch.device("meta"):
         found = [model(x, **call) for call in calls]
     for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other)
+        assert_close(one, other)
 
 
 def test_initial_values_of_encodings_with_layers_inside_stay() -> None:

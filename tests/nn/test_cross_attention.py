@@ -31,9 +31,9 @@ from posembed.nn import (
     gpt2_init_,
 )
 from posembed.nn.encodings import names_for
+from tolerance import assert_close, close
 
 DIM, HEADS = 16, 2
-EXACT = {"atol": 1e-12, "rtol": 0.0}
 ACROSS = [None, "rope", "alibi", "t5", "kerple-log", "pope"]
 MASK = torch.tensor([[1, 1, 1, 0, 0, 0, 0], [1] * 7, [1, 0, 0, 0, 0, 0, 0]])
 LENGTHS = (3, 7, 1)
@@ -85,9 +85,9 @@ def test_the_decoder_layer_of_torch(norm: str) -> None:
     y = layer(x, memory=memory, memory_mask=MASK)
     future = torch.ones(5, 5, dtype=torch.bool).triu(1)
     theirs = peer(x, memory, tgt_mask=future, memory_key_padding_mask=MASK == 0)
-    torch.testing.assert_close(y, theirs, **EXACT)
+    assert_close(y, theirs)
     grads = [torch.autograd.grad(out.square().sum(), (x, memory)) for out in (y, theirs)]
-    torch.testing.assert_close(*grads, atol=1e-9, rtol=0)
+    assert_close(*grads)
 
 
 def test_the_cross_attention_of_bart() -> None:
@@ -103,7 +103,7 @@ def test_the_cross_attention_of_bart() -> None:
     hidden = torch.zeros(3, 1, 1, 7, dtype=torch.float64).masked_fill(MASK[:, None, None] == 0, -math.inf)
     theirs = peer(x, key_value_states=memory, attention_mask=hidden)[0]
     positions = Positions(RotaryEmbedding(DIM // HEADS), x, memory=Memory(memory, mask=MASK))
-    torch.testing.assert_close(layer(x, positions), theirs, **EXACT)
+    assert_close(layer(x, positions), theirs)
 
 
 class Rows(PositionEncoding):
@@ -139,7 +139,7 @@ def test_cross_attention_is_its_formula(name: str | None) -> None:
             out[0, head, i] = scores.softmax(0) @ v[0, head]
     expected = out.transpose(1, 2).flatten(2) @ layer.output.weight.T
     positions = Positions(Alibi(HEADS), x, at, memory=Memory(memory, encoding=encoding))
-    torch.testing.assert_close(layer(x, positions), expected, **EXACT)
+    assert_close(layer(x, positions), expected)
 
 
 @torch.no_grad()
@@ -152,18 +152,18 @@ def test_every_layout_gives_the_same_numbers(across: str | None, kv_heads: int |
     y = model(x, memory=memory, memory_mask=MASK)
     for row, length in enumerate(LENGTHS):
         alone = model(x[row : row + 1], memory=memory[row : row + 1, :length])
-        torch.testing.assert_close(y[row], alone[0], **EXACT)
+        assert_close(y[row], alone[0])
     left = model(x, memory=memory.flip(1), memory_mask=MASK.flip(1))
-    torch.testing.assert_close(left[1], model(x[1:2], memory=memory.flip(1)[1:2])[0], **EXACT)
+    assert_close(left[1], model(x[1:2], memory=memory.flip(1)[1:2])[0])
     for again in (True, False):  # the memory may be passed in each step, or in the first alone
         cache, parts = model.new_cache(3, 5), []
         for number, part in enumerate(x.split([2, 1, 1, 1], dim=1)):
             given = {"memory": memory.clone(), "memory_mask": MASK} if again or not number else {}
             parts.append(model(part, cache=cache, **given))
-        torch.testing.assert_close(torch.cat(parts, dim=1), y, **EXACT)
+        assert_close(torch.cat(parts, dim=1), y)
     target = torch.tensor([[0, 0, 1, 1, 1], [1] * 5, [1, 1, 1, 1, 1]])
     padded = model(x, mask=target, memory=memory, memory_mask=MASK)
-    torch.testing.assert_close(padded[0, 2:], model(x[:1, 2:], memory=memory[:1, :3])[0], **EXACT)
+    assert_close(padded[0, 2:], model(x[:1, 2:], memory=memory[:1, :3])[0])
 
 
 @torch.no_grad()
@@ -172,9 +172,9 @@ def test_no_encoding_reaches_cross_attention_unasked(name: str) -> None:
     """Without a cross encoding, the order of the memory's tokens changes nothing, whatever the decoder's encoding."""
     model, x, memory = decoder(name), tokens(2, 6), tokens(2, 7)
     order = torch.randperm(7)
-    torch.testing.assert_close(model(x, memory=memory), model(x, memory=memory[:, order]), **EXACT)
+    assert_close(model(x, memory=memory), model(x, memory=memory[:, order]))
     asked = decoder(name, "rope")
-    assert not torch.allclose(asked(x, memory=memory), asked(x, memory=memory[:, order]))
+    assert not close(asked(x, memory=memory), asked(x, memory=memory[:, order]))
 
 
 @pytest.mark.parametrize("recompute", [False, True])
@@ -190,7 +190,7 @@ def test_one_table_for_both_sides_is_trained_by_both(recompute: bool) -> None:
         pair[1](target, memory=pair[0](source)).square().sum().backward()
         grads.append([side.encoding.weight.grad for side in pair])
     assert sum(p.numel() for p in own.parameters()) - sum(p.numel() for p in both.parameters()) == 9 * DIM
-    torch.testing.assert_close(grads[0][0], grads[1][0] + grads[1][1], atol=1e-10, rtol=1e-10)
+    assert_close(grads[0][0], grads[1][0] + grads[1][1])
     assert not grads[1][1][5:].any()  # the encoder alone trains the rows past the target
 
 
@@ -198,7 +198,7 @@ def test_compiled_without_a_break() -> None:
     model, x, memory = decoder("rope", "alibi"), tokens(3, 5), tokens(3, 7)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     expected = model(x, memory=memory, memory_mask=MASK)
-    torch.testing.assert_close(compiled(x, memory=memory, memory_mask=MASK), expected, **EXACT)
+    assert_close(compiled(x, memory=memory, memory_mask=MASK), expected)
 
 
 def test_an_encoder_layer_may_attend_to_a_memory_too() -> None:
@@ -311,7 +311,7 @@ def test_a_step_that_fails_leaves_the_memory_and_an_emptied_cache_takes_another(
     assert cache.memory is None
     model(x, cache=cache, memory=source)
     cache.length = 0
-    torch.testing.assert_close(model(x, cache=cache, memory=source + 1), model(x, memory=source + 1), **EXACT)
+    assert_close(model(x, cache=cache, memory=source + 1), model(x, memory=source + 1))
 
 
 @pytest.mark.parametrize("across", ACROSS)
@@ -333,9 +333,9 @@ def test_a_memory_outlives_the_cache_that_read_it(across: str | None) -> None:
         assert layer.cross_attention.keys_values.weight.grad.any()
         layer.cross_attention.keys_values.weight.data *= -2
     expected = model(x, memory=outputs)
-    torch.testing.assert_close(read(), expected, **EXACT)
+    assert_close(read(), expected)
     with torch.no_grad():
-        torch.testing.assert_close(read(model.new_cache(2, 5)), expected, **EXACT)
+        assert_close(read(model.new_cache(2, 5)), expected)
 
 
 def test_the_copy_of_a_cache_goes_on_alone_with_the_same_model() -> None:
@@ -348,7 +348,7 @@ def test_the_copy_of_a_cache_goes_on_alone_with_the_same_model() -> None:
         other = torch.cat((x[:, :2], x[:, 2:].flip(1)), dim=1)
         for text, own in ((x, cache), (other, branch)):
             parts = model(text[:, 2:], cache=own)
-            torch.testing.assert_close(parts, model(text, memory=memory)[:, 2:], **EXACT)
+            assert_close(parts, model(text, memory=memory)[:, 2:])
 
 
 @torch.no_grad()
@@ -362,8 +362,8 @@ def test_the_length_of_the_target_may_be_given_under_a_scaling(source: int) -> N
     padded, mask = torch.cat((memory, tokens(2, 3)), dim=1), torch.ones(2, source + 3)
     mask[:, source:] = 0
     for length in (6, torch.tensor(6), torch.tensor([6, 6]), torch.full((2, 6), 6)):
-        torch.testing.assert_close(model(x, memory=memory, text_length=length), y, **EXACT)
-        torch.testing.assert_close(model(x, memory=padded, memory_mask=mask, text_length=length), y, **EXACT)
+        assert_close(model(x, memory=memory, text_length=length), y)
+        assert_close(model(x, memory=padded, memory_mask=mask, text_length=length), y)
     cache = model.new_cache(2, 6)
     steps = [model(part, memory=memory, cache=cache, text_length=6) for part in x.split(1, dim=1)]
-    torch.testing.assert_close(torch.cat(steps, dim=1), y, **EXACT)
+    assert_close(torch.cat(steps, dim=1), y)

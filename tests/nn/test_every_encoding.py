@@ -15,6 +15,7 @@ from encoding_names import ENDS
 from posembed import LearnedPositionalEmbedding, PositionEncoding
 from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, names_for
+from tolerance import assert_close
 
 DIM, HEADS, LENGTH, GRID = 16, 2, 16, (3, 5)
 SUFFIXED = ["rope+window", "alibi+window", "learned+logn", "rope-yarn+logn", "learned-averaged+window"]
@@ -22,7 +23,6 @@ DECODERS = [*names_for("decoder"), *SUFFIXED]
 ENCODERS = names_for("encoder")
 STRETCHED = ("rope-linear", "rope-ntk", "rope-yarn", "rope-llama3", "rope-longrope", "learned-interpolated")
 """Those that read a text in another way when it is longer."""
-EXACT = {"atol": 1e-12, "rtol": 0.0}
 
 
 def sizes(*, causal: bool = True, grid: tuple[int, int] | None = None) -> Sizes:
@@ -75,7 +75,7 @@ def test_padded_is_unpadded(name: str, side: str) -> None:
     y = model(together, mask=mask)
     assert y.isfinite().all()
     for row, length in enumerate((12, 7, 1)):
-        torch.testing.assert_close(y[row, mask[row].bool()], model(x[row : row + 1, :length])[0], **EXACT)
+        assert_close(y[row, mask[row].bool()], model(x[row : row + 1, :length])[0])
 
 
 @torch.no_grad()
@@ -89,7 +89,7 @@ def test_token_by_token_with_a_cache_is_the_whole_text(name: str) -> None:
     for steps in ([1] * length, [7, 1, 1, 3, length - 12]):
         cache = model.new_cache(2, 30)
         parts = [model(part, cache=cache) for part in x.split(steps, dim=1)]
-        torch.testing.assert_close(torch.cat(parts, dim=1), whole, **EXACT)
+        assert_close(torch.cat(parts, dim=1), whole)
         assert cache.length == length
 
 
@@ -100,7 +100,7 @@ def test_a_text_of_known_length_is_decoded_as_it_is_read(name: str) -> None:
     x = tokens(2, 30)
     cache = model.new_cache(2, 30)
     parts = [model(part, cache=cache, text_length=30) for part in x.split([20, 1, 9], dim=1)]
-    torch.testing.assert_close(torch.cat(parts, dim=1), model(x), **EXACT)
+    assert_close(torch.cat(parts, dim=1), model(x))
 
 
 @torch.no_grad()
@@ -115,7 +115,7 @@ def test_padded_prompts_continue_as_unpadded_ones(name: str, side: str) -> None:
     last = torch.cat([model(x[:, i : i + 1], cache=cache) for i in range(12, 16)], dim=1)
     for row, length in enumerate((12, 7, 1)):
         alone = torch.cat((x[row, :length], x[row, 12:]))
-        torch.testing.assert_close(last[row], model(alone[None])[0, length:], **EXACT)
+        assert_close(last[row], model(alone[None])[0, length:])
 
 
 def definition(layer: Attention, encoding: PositionEncoding, x: Tensor) -> Tensor:
@@ -160,13 +160,13 @@ def test_attention_is_its_definition(name: str) -> None:
     weights = torch.randn(2, length, DIM, dtype=torch.float64)
     inputs = [x, *layer.parameters()]
     ours, theirs = layer(x), definition(layer, encoding, x)
-    exact = encoding.log_length is None  # the factor is computed in float32
-    torch.testing.assert_close(ours, theirs, atol=1e-10 if exact else 1e-5, rtol=0)
+    dtype = None if encoding.log_length is None else torch.float32  # what the factor is computed in
+    assert_close(ours, theirs, dtype=dtype)
     gradients = [torch.autograd.grad((y * weights).sum(), inputs, allow_unused=True) for y in (ours, theirs)]
     for one, other in zip(*gradients, strict=True):
         assert (one is None) == (other is None)
         if one is not None:
-            torch.testing.assert_close(one, other, atol=1e-8 if exact else 1e-4, rtol=1e-7)
+            assert_close(one, other, depth=2, scale=gradients[1], dtype=dtype)
 
 
 @torch.no_grad()
@@ -181,7 +181,7 @@ def test_a_window_is_a_mask(name: str) -> None:
     weights = attention.weights(x, positions=Positions(layer.encoding, x))
     distance = torch.arange(30).unsqueeze(1) - torch.arange(30)
     assert torch.equal(weights > 0, ((distance >= 0) & (distance < 3)).expand_as(weights))
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, HEADS, 30, dtype=torch.float64), **EXACT)
+    assert_close(weights.sum(-1), torch.ones(2, HEADS, 30, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -230,8 +230,8 @@ def test_another_grid(name: str) -> None:
     table, resized = encoding.table(), other.table()
     assert (table is None) == (resized is None) == (not state)
     if table is not None and resized is not None:
-        torch.testing.assert_close(table, before)
-        torch.testing.assert_close(resized, rows_of(other, 25))
+        assert_close(table, before)
+        assert_close(resized, rows_of(other, 25))
     assert not other.training
     assert torch.equal(rows_of(other.train().on_grid((2, 2)).eval(), 5)[0], before[0])
     assert bool(ENCODINGS[name].regridded)
@@ -256,10 +256,10 @@ def test_a_compiled_decoder(name: str) -> None:
     model = decoder(name, layers=1)
     x = tokens(2, 12)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), model(x), **EXACT)
+    assert_close(compiled(x), model(x))
     mask = torch.ones(2, 12)
     mask[1, :4] = 0
-    torch.testing.assert_close(compiled(x, mask=mask), model(x, mask=mask), **EXACT)
+    assert_close(compiled(x, mask=mask), model(x, mask=mask))
 
 
 @torch.no_grad()
@@ -273,8 +273,8 @@ def test_a_real_size(name: str) -> None:
     mask = torch.ones(8, 512)
     mask[:4, :200] = 0
     moved = torch.cat((x[:4, 312:], x[:4, :312]), dim=1)  # the first 312 tokens, after padding
-    torch.testing.assert_close(layer(torch.cat((moved, x[4:])), mask=mask)[:4, 200:], y[:4, :312], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(layer(torch.cat((moved, x[4:])), mask=mask)[4:], y[4:], atol=1e-5, rtol=1e-5)
+    assert_close(layer(torch.cat((moved, x[4:])), mask=mask)[:4, 200:], y[:4, :312])
+    assert_close(layer(torch.cat((moved, x[4:])), mask=mask)[4:], y[4:])
     cache = layer.new_cache(8, 512)
     parts = [layer(part, cache=cache) for part in x.split([500, 1, 1, 10], dim=1)]
-    torch.testing.assert_close(torch.cat(parts, dim=1), y, atol=1e-5, rtol=1e-5)
+    assert_close(torch.cat(parts, dim=1), y)

@@ -11,6 +11,7 @@ from torch import nn
 from posembed import Alibi, ArgumentError, NoPosition, T5Bias
 from posembed.nn import Attention, Decoder, Encoder, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, names_for
+from tolerance import assert_close
 
 DIM, HEADS, GRID = 16, 4, (3, 5)
 WITH_HEADS = ["alibi", "t5", "kerple-log", "kerple-power", "fire", "learned-averaged", "near-far", "pope", "rope"]
@@ -120,16 +121,16 @@ def test_images_of_another_grid_are_never_read_as_part_of_this_one(name: str) ->
             model(x, segment_ids=(~mask).long())
     mask = torch.arange(20) >= torch.tensor([[4], [4]])
     padded = torch.cat((x[:, n:], x[:, :n]), dim=1)
-    torch.testing.assert_close(model(padded, mask=mask)[:, 4:], whole)
+    assert_close(model(padded, mask=mask)[:, 4:], whole)
     packed = x[:, :n].flatten(0, 1)
-    torch.testing.assert_close(model(packed, cu_seqlens=torch.tensor([0, 16, 32])), whole.flatten(0, 1))
+    assert_close(model(packed, cu_seqlens=torch.tensor([0, 16, 32])), whole.flatten(0, 1))
     assert model(x[:, :3], torch.tensor([0, 7, 9])).shape == (2, 3, DIM)
     assert model(x[:, :3], offset=5).shape == (2, 3, DIM)
     assert model.encoding is not None
     model.encoding = model.encoding.on_grid((1, 2))
     assert model(x[:, :3]).shape == (2, 3, DIM)
     decoder = Decoder(dim=DIM, heads=HEADS, layers=1, encoding=image_encoder(name).encoding).eval()
-    torch.testing.assert_close(decoder(x[:, :7]), decoder(x[:, :n])[:, :7])
+    assert_close(decoder(x[:, :7]), decoder(x[:, :n])[:, :7])
 
 
 @torch.no_grad()
@@ -138,7 +139,7 @@ def test_a_compiled_image_encoder_checks_too() -> None:
     model, x = image_encoder("learned-2d"), torch.randn(2, 18, DIM)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     mask = torch.arange(18) >= torch.tensor([[2], [2]])
-    torch.testing.assert_close(compiled(x, mask=mask), model(x, mask=mask))
+    assert_close(compiled(x, mask=mask), model(x, mask=mask))
     with pytest.raises(ArgumentError, match="must have 16 tokens"):
         compiled(x, mask=~mask)
 

@@ -14,11 +14,11 @@ from posembed import Alibi, ArgumentError, PolarEmbedding, PositionEncoding
 from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, EncoderLayer, Positions, Sizes, encoding_by_name
 from posembed.nn import positions as module
 from posembed.nn.encodings import names_for
+from tolerance import assert_close, assert_same
 
 DIM, HEADS, LENGTH = 16, 4, 16
 DECODERS = [*names_for("decoder"), "rope+window", "learned-averaged+window", "rope-yarn+logn"]
 NAMES = [*DECODERS, *(f"encoder {name}" for name in names_for("encoder"))]
-EXACT = {"atol": 1e-12, "rtol": 0.0}
 
 
 def encoding_of(name: str, kv_heads: int | None = None) -> PositionEncoding:
@@ -64,13 +64,13 @@ def test_packed_is_alone(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -
     alone = torch.stack(
         [torch.cat([model(part[None])[0] for part in row.split(lengths)]) for row, lengths in zip(x, rows, strict=True)]
     )
-    torch.testing.assert_close(packed, alone, **EXACT)
+    assert_close(packed, alone)
     inputs = [x, *model.parameters()]
     ours, theirs = (torch.autograd.grad(y.square().sum(), inputs, allow_unused=True) for y in (packed, alone))
     for one, other in zip(ours, theirs, strict=True):
         if one is not None or other is not None:
-            exact = "pope" not in name  # whose angles have float32 gradients
-            torch.testing.assert_close(one, other, atol=1e-9 if exact else 1e-5, rtol=1e-9 if exact else 1e-5)
+            dtype = torch.float32 if "pope" in name else None  # of the gradients of its angles
+            assert_close(one, other, depth=2, scale=theirs, dtype=dtype)
 
 
 @torch.no_grad()
@@ -82,8 +82,8 @@ def test_cu_seqlens_are_segment_ids(name: str) -> None:
     segment_ids = torch.tensor([0] * 5 + [1] + [2] * 6)
     y = model(x, cu_seqlens=cu_seqlens)
     assert y.shape == x.shape
-    torch.testing.assert_close(model(x[None], cu_seqlens=cu_seqlens)[0], y, atol=0, rtol=0)
-    torch.testing.assert_close(model(x[None], segment_ids=segment_ids)[0], y, atol=0, rtol=0)
+    assert_same(model(x[None], cu_seqlens=cu_seqlens)[0], y)
+    assert_same(model(x[None], segment_ids=segment_ids)[0], y)
 
 
 @torch.no_grad()
@@ -93,7 +93,7 @@ def test_packed_sequences_at_given_positions(name: str) -> None:
     x, ids = tokens(1, 9), torch.tensor([3, 5, 6, 10, 0, 1, 1, 2, 7])
     y = model(x, ids, segment_ids=torch.tensor([[1, 1, 1, 1, 2, 2, 2, 2, 2]]))
     for part in (slice(0, 4), slice(4, 9)):
-        torch.testing.assert_close(y[:, part], model(x[:, part], ids[part]), **EXACT)
+        assert_close(y[:, part], model(x[:, part], ids[part]))
 
 
 @torch.no_grad()
@@ -106,7 +106,7 @@ def test_the_weights_of_packed_sequences_stay_in_their_sequence() -> None:
     assert torch.equal((weights > 0)[0, 0], (ids == ids.T) & torch.ones(9, 9).tril().bool())
     values = layer.queries_keys_values(x)[..., -DIM:].unflatten(-1, (HEADS, -1)).transpose(1, 2)
     y = layer.output((weights @ values).transpose(1, 2).flatten(2))
-    torch.testing.assert_close(y, layer(x, segment_ids=ids), **EXACT)
+    assert_close(y, layer(x, segment_ids=ids))
 
 
 def test_packed_sequences_without_tokens() -> None:
@@ -145,8 +145,8 @@ def test_grouped_heads_are_repeated_heads(name: str, kv_heads: int) -> None:
     full = ungrouped(grouped, name, kv_heads)
     x, mask = tokens(2, 12), torch.ones(2, 12)
     mask[1, :5] = 0
-    torch.testing.assert_close(grouped(x), full(x), **EXACT)
-    torch.testing.assert_close(grouped(x, mask=mask), full(x, mask=mask), **EXACT)
+    assert_close(grouped(x), full(x))
+    assert_close(grouped(x, mask=mask), full(x, mask=mask))
     if isinstance(grouped, Decoder):
         for first in (None, mask[:, :7]):
             cache = grouped.new_cache(2, 12)
@@ -154,7 +154,7 @@ def test_grouped_heads_are_repeated_heads(name: str, kv_heads: int) -> None:
             steps = [grouped(x[:, :7], cache=cache, mask=first)]
             steps += [grouped(x[:, i : i + 1], cache=cache) for i in range(7, 12)]
             whole = full(x) if first is None else full(x, mask=mask)
-            torch.testing.assert_close(torch.cat(steps, dim=1), whole, **EXACT)
+            assert_close(torch.cat(steps, dim=1), whole)
 
 
 OPTIONS: list[dict[str, object]] = [
@@ -174,14 +174,14 @@ def test_every_option_in_every_layout(name: str, options: dict[str, object]) -> 
     mask = torch.ones(2, 12)
     mask[:, :5] = 0
     shifted = torch.cat((x[:, 7:], x[:, :7]), dim=1)
-    torch.testing.assert_close(model(shifted, mask=mask)[:, 5:], model(x[:, :7]), **EXACT)
+    assert_close(model(shifted, mask=mask)[:, 5:], model(x[:, :7]))
     packed = torch.cat((x[:1], x[1:]), dim=1)
     segments = torch.tensor([[0] * 12 + [1] * 12])
-    torch.testing.assert_close(model(packed, segment_ids=segments), y.flatten(0, 1)[None], **EXACT)
+    assert_close(model(packed, segment_ids=segments), y.flatten(0, 1)[None])
     if isinstance(model, Decoder):
         cache = model.new_cache(2, 12)
         steps = [model(part, cache=cache) for part in x.split([4, 1, 1, 6], dim=1)]
-        torch.testing.assert_close(torch.cat(steps, dim=1), y, **EXACT)
+        assert_close(torch.cat(steps, dim=1), y)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -206,10 +206,8 @@ def test_the_layer_of_torch(norm: str) -> None:
     peer.load_state_dict(state)
     x = tokens(3, 7).requires_grad_()
     y, theirs = layer(x), peer(x)
-    torch.testing.assert_close(y, theirs, **EXACT)
-    torch.testing.assert_close(
-        *(torch.autograd.grad(out.square().sum(), x)[0] for out in (y, theirs)), atol=1e-9, rtol=0
-    )
+    assert_close(y, theirs)
+    assert_close(*(torch.autograd.grad(out.square().sum(), x)[0] for out in (y, theirs)))
 
 
 def test_swiglu_is_its_equation() -> None:
@@ -218,7 +216,7 @@ def test_swiglu_is_its_equation() -> None:
     gate, value = layer.mlp[0].weight.chunk(2)  # type: ignore[index, union-attr]
     assert gate.shape == (48, DIM)  # 8/3 of 16, rounded up to a multiple of 8
     by_hand = (nn.functional.silu(x @ gate.T) * (x @ value.T)) @ layer.mlp[2].weight.T  # type: ignore[index, union-attr]
-    torch.testing.assert_close(layer.mlp(x), by_hand, **EXACT)  # type: ignore[operator]
+    assert_close(layer.mlp(x), by_hand)  # type: ignore[operator]
     parameters = {kind: sum(p.numel() for p in EncoderLayer(dim=768, heads=12, feed_forward=kind).mlp.parameters())
                   for kind in ("gelu", "swiglu")}  # type: ignore[arg-type]  # fmt: skip
     assert parameters["swiglu"] == pytest.approx(parameters["gelu"], rel=0.01)

@@ -25,6 +25,7 @@ from posembed.nn import (
     gpt2_init_,
 )
 from posembed.nn.encodings import names_for, split_name
+from tolerance import assert_close, assert_same, close
 
 X = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
 
@@ -35,12 +36,12 @@ def test_one_encoding_alone_or_shared_by_layers(name: str) -> None:
     layer = DecoderLayer(dim=8, heads=2, encoding=name, max_len=6, dropout=0.5).eval()
     assert layer.encoding is not None
     positions = Positions(layer.encoding, X)
-    torch.testing.assert_close(layer(X), layer(positions.at_input(X), positions=positions), atol=0, rtol=0)
+    assert_same(layer(X), layer(positions.at_input(X), positions=positions))
     stack = Decoder(dim=8, heads=2, layers=2, encoding=layer.encoding).eval()
     y = positions.at_input(X)
     for one in stack.layers:
         y = one(y, positions=positions)
-    torch.testing.assert_close(stack(X), stack.norm(y), atol=0, rtol=0)
+    assert_same(stack(X), stack.norm(y))
     assert sum(key.endswith("encoding.weight") for key in stack.state_dict()) == (name == "learned")
 
 
@@ -56,11 +57,11 @@ def test_offsets_and_ids_place_tokens() -> None:
     layer = Attention(dim=8, heads=2, encoding=LearnedPositionalEmbedding(max_len=20, dim=8, dropout=0.0))
     ids = torch.arange(3, 9)
     expected = layer(X, ids)
-    torch.testing.assert_close(layer(X, offset=3), expected)
-    torch.testing.assert_close(layer(X, offset=torch.tensor([3, 3])), expected)
-    torch.testing.assert_close(layer(X, ids[None]), expected)
-    torch.testing.assert_close(layer(X, mask=torch.ones(2, 6), offset=3), expected)
-    assert not torch.allclose(layer(X), expected)
+    assert_close(layer(X, offset=3), expected)
+    assert_close(layer(X, offset=torch.tensor([3, 3])), expected)
+    assert_close(layer(X, ids[None]), expected)
+    assert_close(layer(X, mask=torch.ones(2, 6), offset=3), expected)
+    assert not close(layer(X), expected)
 
 
 def test_names_know_their_sizes() -> None:
@@ -150,7 +151,7 @@ def test_a_step_that_fails_leaves_the_cache_as_it_was() -> None:
         decoder(X[:, :3], cache=cache, mask=torch.ones(2, 4))
     assert cache.length == 6
     whole = decoder(torch.cat((X, X[:, :2]), dim=1))
-    torch.testing.assert_close(decoder(X[:, :2], cache=cache), whole[:, 6:])
+    assert_close(decoder(X[:, :2], cache=cache), whole[:, 6:])
 
 
 @torch.no_grad()
@@ -160,7 +161,7 @@ def test_explicit_ids_with_a_cache() -> None:
     ids = torch.tensor([[0, 2, 3, 7, 8, 20], [0, 2, 3, 9, 10, 11]])
     cache = decoder.new_cache(2, 6)
     parts = [decoder(X[:, :3], ids[0, :3], cache=cache), decoder(X[:, 3:], ids[:, 3:], cache=cache)]
-    torch.testing.assert_close(torch.cat(parts, dim=1), decoder(X, ids))
+    assert_close(torch.cat(parts, dim=1), decoder(X, ids))
 
 
 @torch.no_grad()
@@ -172,7 +173,7 @@ def test_a_mask_over_the_cache_or_over_the_new_tokens() -> None:
         cache = decoder.new_cache(2, 6)
         parts = [decoder(X[:, :4], mask=mask[:, :4], cache=cache), decoder(X[:, 4:], mask=last, cache=cache)]
         y = torch.cat(parts, dim=1)
-        torch.testing.assert_close(y[mask.bool()], whole[mask.bool()])
+        assert_close(y[mask.bool()], whole[mask.bool()])
 
 
 def test_initial_values_are_gpt2_s() -> None:

@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
 from posembed.nn.encodings import names_for
+from tolerance import assert_close
 from two_processes import WORLD_SIZE, be_both, start_both
 
 DIM, HEADS, LENGTH = 16, 4, 16
@@ -53,7 +54,7 @@ def test_compiled_without_a_break(name: str) -> None:
     model, x = model_of(name).double(), torch.randn(2, 11, DIM, dtype=torch.float64)
     segment_ids = torch.tensor([[0] * 4 + [1] * 7, [5] * 11])
     y = torch.compile(model, backend="aot_eager", fullgraph=True)(x, segment_ids=segment_ids)
-    torch.testing.assert_close(y, model(x, segment_ids=segment_ids), atol=1e-12, rtol=0)
+    assert_close(y, model(x, segment_ids=segment_ids))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own
@@ -61,9 +62,9 @@ def test_compiled_by_inductor_with_its_gradients() -> None:
     torch.compiler.reset()
     model, x = model_of("t5", checkpoint_activations=True), torch.randn(2, 11, DIM).requires_grad_()
     outputs = [run(x) for run in (torch.compile(model, fullgraph=True), model)]
-    torch.testing.assert_close(*outputs, atol=1e-5, rtol=1e-5)
+    assert_close(*outputs)
     ours, theirs = (torch.autograd.grad(y.square().sum(), [x, *model.parameters()]) for y in outputs)
-    torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
+    assert_close(ours, theirs, depth=4, scale=theirs)
 
 
 @torch.no_grad()
@@ -77,7 +78,7 @@ def test_compiled_steps_with_a_cache() -> None:
         graphs(),
     )
     steps = [compiled(part, cache=cache) for part in x.split([4] + [1] * 10, dim=1)]
-    torch.testing.assert_close(torch.cat(steps, dim=1), model(x), atol=1e-12, rtol=0)
+    assert_close(torch.cat(steps, dim=1), model(x))
     assert graphs() - before <= 4
 
 
@@ -92,7 +93,7 @@ def test_an_exported_encoder_reads_other_batches_and_lengths(name: str) -> None:
         others = {"mask": torch.tensor([[1] * 7, [0] * 3 + [1] * 4, [1] * 6 + [0]])}
         given, dynamic = {"mask": torch.ones(2, 12, dtype=torch.int64)}, {"x": shapes, "mask": shapes}
     program = torch.export.export(model, (torch.randn(2, 12, DIM),), given, dynamic_shapes=dynamic).module()
-    torch.testing.assert_close(program(x, **others), model(x, **others), atol=1e-5, rtol=1e-5)
+    assert_close(program(x, **others), model(x, **others))
 
 
 @torch.no_grad()
@@ -106,7 +107,7 @@ def test_an_exported_encoder_reads_packed_sequences_of_other_lengths(name: str) 
     program = torch.export.export(model, (x,), {"segment_ids": ids}, dynamic_shapes=dynamic).module()
     for batch, length in ((1, 1), (3, 2), (2, 13)):
         x, ids = torch.randn(batch, length, DIM), torch.arange(length).expand(batch, -1) // 4
-        torch.testing.assert_close(program(x, segment_ids=ids), model(x, segment_ids=ids), atol=1e-5, rtol=1e-5)
+        assert_close(program(x, segment_ids=ids), model(x, segment_ids=ids))
 
 
 @pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
@@ -124,9 +125,9 @@ def test_gradients_per_sequence(name: str) -> None:
     model.checkpoint_activations = True
     with sdpa_kernel(SDPBackend.MATH):
         together = vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, x, mask)
-    tolerance = 1e-5 if "pope" in name else 1e-9  # its angles have float32 gradients
+    dtype = torch.float32 if "pope" in name else None  # of the gradients of its angles
     for key, values in together.items():
-        torch.testing.assert_close(values, torch.stack([each[key] for each in alone]), atol=tolerance, rtol=tolerance)
+        assert_close(values, torch.stack([each[key] for each in alone]), depth=4, scale=alone, dtype=dtype)
 
 
 @torch.no_grad()
@@ -171,18 +172,18 @@ def main(rank: int) -> None:
         x, segment_ids = torch.randn(2, 13, DIM), torch.tensor([[0] * 5 + [1] * 8] * 2)
         for arguments in ({}, {"segment_ids": segment_ids}):
             alone, together = whole(x, **arguments), sharded(x, **arguments)
-            torch.testing.assert_close(together, alone, rtol=1e-6, atol=1e-6, msg=name)
+            assert_close(together, alone, msg=name)
         alone.square().mean().backward()
         together.square().mean().backward()
         for (key, ours), (_, theirs) in zip(sharded.named_parameters(), whole.named_parameters(), strict=True):
             if theirs.grad is not None:
                 gradient: Tensor = ours.grad.full_tensor()  # type: ignore[union-attr]
-                torch.testing.assert_close(gradient, theirs.grad, rtol=1e-4, atol=1e-5, msg=f"{name} {key}")
+                assert_close(gradient, theirs.grad, msg=f"{name} {key}")
         if isinstance(whole, Decoder):
             with torch.no_grad():
                 cache = sharded.new_cache(2, 13)
                 steps = [sharded(part, cache=cache, text_length=13) for part in x.split([11, 1, 1], dim=1)]
-                torch.testing.assert_close(torch.cat(steps, 1), whole(x), rtol=1e-5, atol=1e-5, msg=f"{name} cached")
+                assert_close(torch.cat(steps, 1), whole(x), msg=f"{name} cached")
 
 
 def test_sharded_it_is_whole(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from plots.drawings import all_axes, title
 from posembed import ArgumentError, plots
 from posembed.nn.by_distance import even_by_distance, mean_by_distance
+from tolerance import assert_close
 
 
 def weights(batch: int, heads: int, length: int, *, causal: bool) -> Tensor:
@@ -27,7 +28,7 @@ def test_means_by_distance_average_pairs(length: int, causal: bool) -> None:
             pairs = [given[b, head, i, i - d] for b in range(2) for i in range(d, length)]
             if not causal:
                 pairs += [given[b, head, i - d, i] for b in range(2) for i in range(d, length)]
-            assert found[head, d].item() == pytest.approx(torch.stack(pairs).mean().item(), abs=1e-6)
+            assert_close(found[head, d].item(), torch.stack(pairs).mean().item(), dtype=torch.float32)
 
 
 @pytest.mark.parametrize("window", [None, 1, 4, 50])
@@ -35,7 +36,7 @@ def test_an_even_head_is_the_dotted_line(window: int | None) -> None:
     length = 9
     seen = torch.ones(length, length).tril().triu(1 - (window or length))
     even = (seen / seen.sum(dim=1, keepdim=True))[None, None]
-    torch.testing.assert_close(mean_by_distance(even)[0], even_by_distance(length, window), check_dtype=False)
+    assert_close(mean_by_distance(even)[0], even_by_distance(length, window), dtype=torch.float32)
     axes = plots.attention_by_distance(even, window=window)
     dotted, head = all_axes(axes)[1].get_lines()
     assert list(dotted.get_ydata()) == pytest.approx(list(head.get_ydata()), nan_ok=True)

@@ -27,6 +27,7 @@ from posembed.plots.heat import thinned
 from posembed.plots.source import rows_of
 from posembed.plots.tables import by_distance
 from posembed.tables.fill import sinusoidal_table
+from tolerance import assert_close
 
 EVERY = {**OF_TABLES, "lengths": lambda table, **how: plots.lengths(LENGTHS, **how)}
 PUBLIC = plots.__all__
@@ -154,10 +155,10 @@ ax.figure.savefig("table.png")
 def test_colours_are_values() -> None:
     rows = sinusoidal_table(12, 6)
     (image,) = plots.heatmap(rows).findobj(AxesImage)
-    np.testing.assert_allclose(image.get_array(), rows.T, atol=1e-6)
+    assert_close(image.get_array(), rows.T, dtype=torch.float32)
     image, _ = plots.similarity(rows).findobj(AxesImage)
     unit = rows / rows.norm(dim=1, keepdim=True)
-    np.testing.assert_allclose(image.get_array(), unit @ unit.T, atol=1e-6)
+    assert_close(image.get_array(), unit @ unit.T, dtype=torch.float32)
     assert image.get_clim() == (-1, 1)
     broken = rows.clone()
     broken[4, 1] = math.nan
@@ -174,15 +175,15 @@ def test_similarity_by_distance_averages_pairs_of_finite_rows(missing: tuple[int
     unit = rows / rows.norm(dim=1, keepdim=True)
     cosines = unit @ unit.T
     expected = [cosines.diagonal(-k)[cosines.diagonal(-k).isfinite()].mean().item() for k in range(11)]
-    assert by_distance(rows_of(rows)).tolist() == pytest.approx(expected)
+    assert_close(by_distance(rows_of(rows)).tolist(), expected, dtype=torch.float32)
     line = plots.similarity_by_distance(rows).get_lines()[0]
-    assert list(line.get_ydata()) == pytest.approx(expected)
+    assert_close(list(line.get_ydata()), expected, dtype=torch.float32)
 
 
 def test_norms_are_norms_and_marked_rows_are_named() -> None:
     rows = table()
     axes = plots.norms(rows, marked=[12, 0])
-    assert list(axes.get_lines()[0].get_ydata()) == pytest.approx(rows.double().norm(dim=1).tolist())
+    assert_close(list(axes.get_lines()[0].get_ydata()), rows.double().norm(dim=1).tolist(), dtype=torch.float32)
     assert [text.get_text() for text in axes.texts] == ["0", "12"]
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from sklearn.isotonic import isotonic_regression
 
 from posembed.plots.ticks import spread
+from tolerance import assert_close
 
 places = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 
@@ -27,7 +28,7 @@ def test_names_are_as_near_as_can_be(wanted: list[float]) -> None:
     gaps = 0.1 * np.arange(len(wanted))
     nearest = isotonic_regression(np.sort(wanted) - gaps) + gaps
     found = spread(wanted, gap=0.1, low=-10, high=10)
-    np.testing.assert_allclose(np.sort(found), nearest, atol=1e-9)
+    assert_close(np.sort(found), nearest)
 
 
 def test_names_that_fit_stay_where_they_are() -> None:

@@ -18,6 +18,7 @@ from plots.drawings import OF_TABLES
 from posembed import ArgumentError, CheckpointError, TableLayout, plots
 from posembed.plots.source import Rows, rows_of
 from tiny_models import PAIR, TEXT, saved, tiny_model
+from tolerance import assert_close
 
 TABLE = torch.randn(12, 8, generator=torch.Generator().manual_seed(1))
 
@@ -56,7 +57,7 @@ SOURCES: dict[str, Any] = {
 def test_the_same_table_comes_from_everywhere(source: str) -> None:
     rows = rows_of(SOURCES[source])
     assert rows.values.dtype == torch.float64
-    torch.testing.assert_close(rows.values, TABLE.double(), atol=1e-2, rtol=1e-2)
+    assert_close(rows.values, TABLE.double(), dtype=torch.bfloat16)
     assert not rows.notes
 
 

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from plots.drawings import OF_TABLES, all_axes, titles
 from posembed import plots
 from posembed.plots.source import rows_of
+from tolerance import assert_close
 
 TABLE = torch.randn(20, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 WEIGHTS = torch.full((1, 2, 8), 1 / 8)
@@ -95,16 +96,16 @@ def test_a_table_of_any_scale_is_drawn(name: str, scale: float) -> None:
 @pytest.mark.parametrize("scale", [1e300, 1e-300])
 def test_the_scale_changes_no_cosine_and_no_share(scale: float) -> None:
     here, there = rows_of(TABLE), rows_of(TABLE * scale)
-    torch.testing.assert_close(there.norms / scale, here.norms)
+    assert_close(there.norms / scale, here.norms)
     assert here.spectrum is not None
     assert there.spectrum is not None
-    torch.testing.assert_close(there.spectrum.variance_shares, here.spectrum.variance_shares)
+    assert_close(there.spectrum.variance_shares, here.spectrum.variance_shares)
     for draw in (plots.neighbours, plots.similarity_by_distance, plots.similarity):
         one, other = (draw(rows, ax=Figure().add_subplot()) for rows in (here, there))
         for a, b in zip(one.lines, other.lines, strict=True):
-            np.testing.assert_allclose(a.get_ydata(), b.get_ydata(), atol=1e-9)
+            assert_close(a.get_ydata(), b.get_ydata())
         for c, d in zip(one.images, other.images, strict=True):
-            np.testing.assert_allclose(c.get_array(), d.get_array(), atol=1e-9)
+            assert_close(c.get_array(), d.get_array())
 
 
 def test_a_sparse_table_is_the_table() -> None:

@@ -21,6 +21,7 @@ from posembed.report.checkpoint import write_checkpoint_page
 from posembed.report.evaluation import write_evaluation_page
 from posembed.report.questions import write_report
 from report.golden import FOLDERS, written
+from report.pages import pages
 from tiny_models import TEXT, saved, tiny_model
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: the page was not looked at")
@@ -79,6 +80,21 @@ def test_every_figure_is_there_whole_and_legible(seen: Seen, width: str) -> None
         assert all(image > 100 for image in figure["images"])
         assert figure["cut"] == []
         assert figure["smallest"] >= 8
+
+
+def test_every_kind_of_page_at_three_widths(tmp_path: Path) -> None:
+    """Nothing overflows, is cut or is covered by something else, whatever the names and the numbers."""
+    kinds = dict(pages(tmp_path))
+    seen = look_at(list(kinds.values()), tmp_path, 400, 1200, 1900)
+    wrong = {}
+    for kind, shown in zip(kinds, seen, strict=True):
+        assert shown.console == []
+        for width, page in shown.by_width.items():
+            found = {what: figure[what] for figure in page["figures"] for what in ("cut", "covered") if figure[what]}
+            found |= {"hidden": page["hidden"]} if any(page["hidden"]) else {}
+            found |= {"overflow": page["overflow"]} if page["overflow"] else {}
+            wrong |= {(kind, width): found} if found else {}
+    assert wrong == {}
 
 
 def test_the_page_of_every_question_fits(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from posembed.evaluation.measures import MEASURES
 from posembed.evaluation.results import Evaluation, Row
@@ -22,6 +25,7 @@ from posembed.report.evaluation import (
     render,
     span,
     tables,
+    value,
     write_evaluation_page,
 )
 from posembed.report.terminal import as_text
@@ -179,8 +183,9 @@ def test_with_many_baselines_one_figure_has_the_best_and_another_has_every_diffe
     assert page.count("<svg") == 2
     assert "on 8 queries" in page
     said = " ".join(answer(of))
-    assert "Of all rows, “new, late” has the best NDCG@10: 0.750." in said
-    assert "It is significantly better than “new, chunks”." in said
+    assert said.startswith("At 128 tokens, “new, late” has the best NDCG@10: 0.750 (8 queries;")
+    assert "The best of the checkpoints without a baseline, new has 0.500." in said
+    assert "“new, late” is significantly better than “new, chunks”." in said
     assert "paired by query" in legend(of)
     assert render(replace(of, rows=of.rows[-3:])).count("<svg") == 1
 
@@ -193,5 +198,48 @@ def test_without_a_checkpoint_at_the_longest_length_the_best_baseline_is_named()
     )
     of = Evaluation("sentences", ("recall at 1",), (64, 128), len(HITS), rows, ())
     first, *others = answer(of)
-    assert first == "No checkpoint has a value at 128 tokens."
-    assert others[0] == "Of all rows, “old, truncated at 64” has the best recall at 1: 0.750."
+    assert first.startswith("At 128 tokens, “old, truncated at 64” has the best recall at 1: 0.750 ")
+    assert others[0] == "No checkpoint has a value at this length without a baseline."
+
+
+cells = st.one_of(st.none(), st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=6, max_size=6))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(cells, st.booleans()), min_size=1, max_size=7), st.sampled_from(["recall at 1", "perplexity"])
+)
+def test_each_sentence_agrees_with_the_table(drawn: list[tuple[list[float] | None, bool]], measure: str) -> None:
+    """Every "best", every number and every verdict of the answer is read and compared with the rows, of which some are
+    equal and some have no value."""
+    drawn.sort(key=lambda each: each[1])  # checkpoints come before baselines
+    rows = tuple(
+        row(f"row{at}", HITS[:6], found, measure=measure, baseline="chunked" if is_baseline else "")
+        for at, (found, is_baseline) in enumerate(drawn)
+    )
+    of = Evaluation("sentences", (measure,), (64, 128), 6, rows, ())
+    known = {each.name: found for each in rows if (found := each.estimate(measure, 128)) is not None}
+    sign, sentences = 1 if measure == "perplexity" else -1, answer(of)
+    if not known:
+        assert sentences == ["No row has a value at 128 tokens."]
+        return
+    shown = {name: value(MEASURES[measure], each.value) for name, each in known.items()}
+    best = min(known.values(), key=lambda each: sign * each.value)
+    claimed, number = re.match(r"At 128 tokens, “?(.*?)”? has the best .*?: ([\d.]+) ", sentences[0]).groups()  # type: ignore[union-attr]
+    assert known[claimed].value == best.value
+    assert number == shown[claimed]
+    by_name = {each.name: each for each in rows}
+    for sentence in sentences[1:]:
+        names = re.findall(r"row\d+(?:, chunked)?", sentence)
+        for name, number in re.findall(r"(row\d+(?:, chunked)?)”? (?:with|has) ([\d.]+\d)", sentence):
+            assert number == shown[name], sentence
+        if "best of the checkpoints" in sentence:
+            own = [known[each.name].value for each in of.checkpoints if each.name in known]
+            assert known[names[0]].value == min(own, key=lambda each: sign * each)
+        outcome = re.search("(not significantly different|significantly (better|worse)|equals?)", sentence)
+        if outcome:
+            end = sentence.index(outcome[0])
+            ours, theirs = (re.findall(r"row\d+(?:, chunked)?", part) for part in (sentence[:end], sentence[end:]))
+            for one, other in itertools.product(ours, theirs):
+                verdict = MEASURES[measure].verdict(by_name[one].versus(by_name[other], measure, 128))
+                assert verdict == (outcome[2] or {"n": "not significant"}.get(outcome[0][0], "equal")), sentence

@@ -20,6 +20,7 @@ from posembed.tables.resize_methods import (
     kernels_of,
 )
 from timm_peer import vision_transformer
+from tolerance import assert_close
 
 WINDOW = (Axis("height", 5, relative=True), Axis("width", 4, relative=True))
 VIDEO = (Axis("time", 3), Axis("height", 4), Axis("width", 5))
@@ -68,7 +69,7 @@ def test_each_axis_is_resized_on_its_own(layout: TableLayout, shape: tuple[int, 
     assert cells.unflatten(0, new_layout.shape).isfinite().all()
     column = layout.stored(layout.rows_in(stored)[:, :1].expand(-1, layout.rows_in(stored).shape[1]), like=stored)
     alone = new_layout.rows_in(resize_table(column, sizes=larger, layout=layout))
-    torch.testing.assert_close(alone[:, 0], new_layout.rows_in(new)[:, 0], rtol=1e-5, atol=1e-5)
+    assert_close(alone[:, 0], new_layout.rows_in(new)[:, 0])
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_constant_rows_stay_constant(layout: TableLayout, methods: dict[str, obj
     rows = torch.full((math.prod(layout.shape), 3), 2.5)
     for name in methods:
         new = resize_table(rows, sizes=larger, layout=layout, method=name)
-        torch.testing.assert_close(new, torch.full_like(new, 2.5))
+        assert_close(new, torch.full_like(new, 2.5))
 
 
 @pytest.mark.parametrize("name", DIFFERENCE_METHODS)
@@ -97,10 +98,10 @@ def test_the_difference_zero_stays_in_the_middle(name: str) -> None:
     distance = torch.arange(-7, 8, dtype=torch.float64)
     for size in (5, 13, 20):
         even = resize_table(distance.abs()[:, None], sizes={"height": size}, layout=layout, method=name)
-        torch.testing.assert_close(even, even.flip(0))
+        assert_close(even, even.flip(0))
         odd = resize_table(distance[:, None], sizes={"height": size}, layout=layout, method=name)
-        torch.testing.assert_close(odd, -odd.flip(0), atol=1e-6, rtol=0)
-        assert odd[size - 1].item() == pytest.approx(0, abs=1e-9)
+        assert_close(odd, -odd.flip(0))
+        assert_close(odd[size - 1].item(), 0)
 
 
 def test_extend_gives_a_model_that_limits_differences_the_same_answers() -> None:
@@ -119,11 +120,11 @@ def test_time_and_image_are_resized_apart() -> None:
     each = rows[1:].unflatten(0, layout.shape)
     for y in range(4):
         for x in range(5):
-            torch.testing.assert_close(new[:, y, x], LINE_METHODS["linear"](each[:, y, x], 7))
+            assert_close(new[:, y, x], LINE_METHODS["linear"](each[:, y, x], 7))
     larger = resize_table(rows, sizes={"height": 8, "width": 6}, layout=layout)[1:].unflatten(0, (3, 8, 6))
     for frame in range(3):
         expected = resize_table(each[frame].flatten(0, 1), grid=(8, 6), layout=TableLayout(grid=(4, 5)))
-        torch.testing.assert_close(larger[frame].flatten(0, 1), expected)
+        assert_close(larger[frame].flatten(0, 1), expected)
     assert groups(layout.axes) == [slice(0, 1), slice(1, 3)]
 
 
@@ -138,7 +139,7 @@ def test_one_relative_axis_as_sam_does() -> None:
         read = SamVisionAttention.get_rel_pos(None, size, size, rows)  # (size, size, D), by query and key
         new = resize_table(rows, sizes={"height": size}, layout=layout, method="sam")
         index = torch.arange(size)[:, None] - torch.arange(size)[None] + size - 1
-        torch.testing.assert_close(new[index], read)
+        assert_close(new[index], read)
 
 
 @pytest.mark.parametrize(("old", "new"), [(7, 12), (12, 7), (14, 24), (2, 3)])
@@ -152,16 +153,16 @@ def test_a_relative_grid_as_timm_does(old: int, new: int) -> None:
         layout, rows = TableLayout(axes=window, tail=extra), table(((2 * old - 1) ** 2 + extra, 3))
         shape = ((2 * new - 1) ** 2 + extra, 3)
         simple = timm.resize_rel_pos_bias_table_simple(rows, (new, new), shape)
-        torch.testing.assert_close(resize_table(rows, sizes=sizes, layout=layout, method="swin"), simple)
+        assert_close(resize_table(rows, sizes=sizes, layout=layout, method="swin"), simple)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of PyTorch, about timm's indexing
             spaced = timm.resize_rel_pos_bias_table(rows, (new, new), shape)
         geometric = resize_table(rows, sizes=sizes, layout=layout, method="timm")
-        torch.testing.assert_close(geometric, spaced, atol=2e-4, rtol=0)  # timm computes the spacing in float32
+        assert_close(geometric, spaced)  # timm computes the spacing in float32
     apart = TableLayout(axes=window, dims=(1, 2))
     heads = table((3, 2 * old - 1, 2 * old - 1))
     simple = timm.resize_rel_pos_bias_table_simple(heads, (new, new), (3, 2 * new - 1, 2 * new - 1))
-    torch.testing.assert_close(resize_table(heads, sizes=sizes, layout=apart, method="bicubic"), simple)
+    assert_close(resize_table(heads, sizes=sizes, layout=apart, method="bicubic"), simple)
 
 
 def test_distances_as_timm_does_for_levit() -> None:
@@ -171,7 +172,7 @@ def test_distances_as_timm_does_for_levit() -> None:
     axes = tuple(Axis(name, 7, relative=True, signed=False) for name in ("height", "width"))
     heads = table((4, 49))
     new = resize_table(heads, sizes={"height": 12, "width": 12}, layout=TableLayout(axes=axes, dims=(1,)))
-    torch.testing.assert_close(new, resize_rel_pos_bias_table_levit(heads.T, (144, 4)).T)
+    assert_close(new, resize_rel_pos_bias_table_levit(heads.T, (144, 4)).T)
 
 
 def test_frames_as_timesformer_does() -> None:

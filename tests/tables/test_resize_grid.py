@@ -10,11 +10,11 @@ from torch import Tensor
 
 from oracles_resize import antialiased, sampled, stretched
 from posembed.tables.resize_methods import GRID_METHODS, dinov2_grid, interpolate_grid
+from tolerance import assert_close
 
 shapes = settings(max_examples=30, deadline=None, derandomize=True)
 sides = st.integers(1, 24)
 grids = st.tuples(sides, sides)
-TO_SIX_PLACES = {"atol": 1e-6, "rtol": 0}
 
 
 def cells(height: int, width: int, dim: int = 3) -> Tensor:
@@ -47,7 +47,7 @@ def every_line(values: list[float], height: int) -> Tensor:
 )
 def test_bicubic_from_14_to_24(antialias: bool, first: list[float], last: float) -> None:
     new = interpolate_grid(ramp_across(14), (24, 24), mode="bicubic", antialias=antialias)
-    torch.testing.assert_close(new[:, [0, 1, 2, 3, 4, -1], 0], every_line([*first, last], 24), **TO_SIX_PLACES)
+    assert_close(new[:, [0, 1, 2, 3, 4, -1], 0], every_line([*first, last], 24), places=6)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_bicubic_from_14_to_24(antialias: bool, first: list[float], last: float)
 )
 def test_bicubic_from_14_to_7(antialias: bool, expected: list[float]) -> None:
     new = interpolate_grid(ramp_across(14), (7, 7), mode="bicubic", antialias=antialias)
-    torch.testing.assert_close(new[:, :, 0], every_line(expected, 7), **TO_SIX_PLACES)
+    assert_close(new[:, :, 0], every_line(expected, 7), places=6)
 
 
 @pytest.mark.parametrize("image", [546, 602, 1092, 1204, 1610, 1722])
@@ -82,7 +82,7 @@ def test_interpolation_is_a_matrix_down_and_one_across(
     matrix = antialiased if antialias else stretched
     expected = separable(rows, matrix(old[0], new[0], kind), matrix(old[1], new[1], kind))
     actual = interpolate_grid(rows, new, mode=f"bi{kind}", antialias=antialias)
-    torch.testing.assert_close(actual, expected)
+    assert_close(actual, expected, depth=2)
 
 
 @shapes
@@ -92,7 +92,7 @@ def test_dinov2_samples_at_its_own_scale(old: tuple[int, int], new: tuple[int, i
     down, across = (
         sampled(m, [(k + 0.5) * m / (n + 0.1) - 0.5 for k in range(n)], "cubic") for m, n in zip(old, new, strict=True)
     )
-    torch.testing.assert_close(dinov2_grid(rows, new), separable(rows, down, across))
+    assert_close(dinov2_grid(rows, new), separable(rows, down, across), depth=2)
 
 
 # --- what every method must do -----------------------------------------------------------------------------------
@@ -115,12 +115,12 @@ def test_every_method_gives_the_grid_and_leaves_its_input(
 def test_every_method_treats_height_and_width_alike(name: str) -> None:
     rows = cells(4, 9)
     turned = GRID_METHODS[name](rows.transpose(0, 1), (5, 6)).transpose(0, 1)
-    torch.testing.assert_close(GRID_METHODS[name](rows, (6, 5)), turned)
+    assert_close(GRID_METHODS[name](rows, (6, 5)), turned)
 
 
 @pytest.mark.parametrize("name", GRID_METHODS)
 def test_every_method_keeps_a_constant(name: str) -> None:
-    torch.testing.assert_close(GRID_METHODS[name](torch.ones(3, 8, 2), (7, 5)), torch.ones(7, 5, 2))
+    assert_close(GRID_METHODS[name](torch.ones(3, 8, 2), (7, 5)), torch.ones(7, 5, 2))
 
 
 @pytest.mark.parametrize("method", GRID_METHODS)
@@ -129,6 +129,6 @@ def test_lying_down_is_standing_up(method: str, grid: tuple[int, int]) -> None:
     """Rows and columns are treated alike, where the grid is one wide as well."""
     rows = cells(6, 2)
     turned = GRID_METHODS[method](rows.transpose(0, 1), grid[::-1]).transpose(0, 1)
-    torch.testing.assert_close(GRID_METHODS[method](rows, grid), turned)
+    assert_close(GRID_METHODS[method](rows, grid), turned)
     if grid[0] > 1:
         assert not torch.equal(turned[0], turned[-1])

@@ -20,6 +20,7 @@ from transformers.models.vit.modeling_vit import ViTEmbeddings
 
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import resize_table
+from tolerance import assert_close
 
 DTYPES = [torch.float32, torch.bfloat16]
 NEW_GRIDS = [(24, 24), (7, 7), (5, 19), (14, 13)]
@@ -54,14 +55,14 @@ def test_timm(timm_resample: Callable[..., Tensor], dtype: torch.dtype, new: tup
     ours = resize_table(old, grid=new, method="timm", layout=TableLayout(prefix=prefix, grid=(14, 14)))
     assert ours.dtype == theirs.dtype
     assert torch.equal(ours[:, :prefix], theirs[:, :prefix])
-    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    assert_close(ours, theirs)
 
 
 def test_timm_on_a_grid_that_is_not_square(timm_resample: Callable[..., Tensor]) -> None:
     old = image_table(4 * 9)
     theirs = timm_resample(old, [6, 5], [4, 9], num_prefix_tokens=1)
     ours = resize_table(old, grid=(6, 5), method="timm", layout=TableLayout(prefix=1, grid=(4, 9)))
-    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    assert_close(ours, theirs)
 
 
 def test_timms_values() -> None:
@@ -71,7 +72,7 @@ def test_timms_values() -> None:
     theirs = [7.0]
     theirs += [-0.83968, 0.89651, 5.92575, 7.58167, 15.69876, 27.10892]
     theirs += [37.30705, 54.71841, 75.42282, 69.70126, 93.49352, 120.57886]
-    torch.testing.assert_close(new[0, :, 0], torch.tensor(theirs), atol=5e-5, rtol=0)
+    assert_close(new[0, :, 0], torch.tensor(theirs))
 
 
 # --- transformers ------------------------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ def test_transformers(preset: str, config: type, embeddings: type, new: tuple[in
     with torch.no_grad():
         theirs = model.interpolate_pos_encoding(patches, 4 * new[0], 4 * new[1])
         ours = resize_table(model.position_embeddings, grid=new, method=preset, layout=TableLayout.VIT.on_grid(14, 14))
-    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("new", NEW_GRIDS)
@@ -103,7 +104,7 @@ def test_siglip2(new: tuple[int, int]) -> None:
         old.reshape(16, 16, 8), torch.tensor([new]), max_length=new[0] * new[1]
     )[0]
     ours = resize_table(old, grid=new, method="siglip2", layout=TableLayout(grid=(16, 16)))
-    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    assert_close(ours, theirs)
 
 
 # --- others ------------------------------------------------------------------------------------------------------
@@ -127,10 +128,10 @@ def test_long_clip() -> None:
     for i in range(20, 76):
         for quarter in range(4):
             expected = (4 - quarter) * old[i] / 4 + quarter * old[i + 1] / 4
-            torch.testing.assert_close(new[20 + 4 * (i - 20) + quarter], expected, atol=1e-6, rtol=0)
+            assert_close(new[20 + 4 * (i - 20) + quarter], expected)
     for quarter in range(4):
         expected = old[76] + quarter * (old[76] - old[75]) / 4
-        torch.testing.assert_close(new[244 + quarter], expected, atol=1e-6, rtol=0)
+        assert_close(new[244 + quarter], expected)
 
 
 def test_bert4keras() -> None:
@@ -139,4 +140,4 @@ def test_bert4keras() -> None:
     embeddings = (old - 0.4 * old[:1]) / (1 - 0.4)
     ids = torch.arange(1000)
     theirs = 0.4 * embeddings[ids // 32] + (1 - 0.4) * embeddings[ids % 32]
-    torch.testing.assert_close(resize_table(old, length=1000, method="bert4keras"), theirs, atol=1e-6, rtol=0)
+    assert_close(resize_table(old, length=1000, method="bert4keras"), theirs)

@@ -17,6 +17,7 @@ from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.trainable import NewRows, Trainable, keys_of, rows_moved, trainable
+from tolerance import assert_close
 
 KEY = "embeddings.position_embeddings.weight"
 
@@ -168,9 +169,9 @@ def test_how_far_rows_moved(tmp_path: Path) -> None:
     save_file({**load_file(path), key: after.float()}, path, metadata={"format": "pt"})
     other = open_checkpoint(tmp_path / "other")
     each = rows_moved(one, other, [key], most=70)
-    assert each == pytest.approx({row: 0.5 if row == 9 else float(row >= 60) for row in range(70)}, abs=1e-6)
+    assert_close(each, {row: 0.5 if row == 9 else float(row >= 60) for row in range(70)}, dtype=torch.float32, scale=1)
     blocks = rows_moved(one, other, [key], most=7)
-    assert blocks == pytest.approx({5: 0.05, 15: 0, 25: 0, 35: 0, 45: 0, 55: 0, 65: 1}, abs=1e-6)
+    assert_close(blocks, {5: 0.05, 15: 0, 25: 0, 35: 0, 45: 0, 55: 0, 65: 1}, dtype=torch.float32, scale=1)
     assert set(rows_moved(short, short, [key]).values()) == {0.0}
     assert sum(rows_moved(short, short, [key], most=4).values()) == 0
     assert rows_moved(one, other, ["another"]) == {}

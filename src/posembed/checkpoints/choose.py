@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -307,23 +308,29 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
     if found.tables and all(table.fixed for table in found.tables):
         more = f" (and {len(found.tables) - 1} more like it)" if len(found.tables) > 1 else ""
         raise CheckpointError(f"nothing to resize: {found.tables[0].key}{more}: {found.tables[0].doubt}")
+    named = [table for table in found.understood if option.fields(table)]
+    if not fields and len(named) == len(found.tables) == 1:
+        return [*named]
     if not fields:
-        others = (
-            f"{other.flags} with --table {table.key}" if other.flags == option.flags else other.flags
-            for table in found.understood
-            for other in OPTIONS
-            if other.fields(table)
-        )
-        remedies = list(dict.fromkeys(others))
-        remedy = f". To resize these, pass {', or '.join(remedies)}" if remedies else ""
+        others = dict.fromkeys(other.flags for table in found.understood for other in OPTIONS if other.fields(table))
+        remedy = f". To resize these, pass {', or '.join(others)}" if others else ""
+        if named:
+            remedy = f". Add one of these to the command (in Python, table=...): {tables_to_name(named)}"
         understood = found.tables and not any(table.doubt for table in found.tables)
         none = f"this model has no table of {option.kind}" if understood else NOT_UNDERSTOOD.format(option.kind)
         why = f"{none}; {listing(found)}"
         raise CheckpointError(f"{why}{remedy}")
     if len(fields) > 1:
-        keys = ", ".join(table.key for table in candidates)
-        raise CheckpointError(f"several tables could be meant; choose one with --table (table=...): {keys}")
+        raise CheckpointError(
+            "several tables could be meant; add one of these to the command (in Python, table=...): "
+            f"{tables_to_name(candidates)}"
+        )
     return [table for table in candidates if set(fields[0]) & set(option.fields(table))]
+
+
+def tables_to_name(tables: Sequence[FoundTable]) -> str:
+    """Returns the options that name tables, to paste into a command."""
+    return ", ".join(f"--table {shlex.quote(table.key)}" for table in tables)
 
 
 def companions(found: Found, table: FoundTable, option: Option | None = None) -> list[FoundTable]:

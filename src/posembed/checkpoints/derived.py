@@ -42,9 +42,12 @@ def derived_fields(
 def names_not_declared(held: Mapping[str, Any], part: Any) -> list[str]:
     """Returns the names of sizes in a section that its config class does not take as arguments, or as other names of
     them."""
-    declared = signature(type(part).__init__).parameters if hasattr(part, "to_dict") else held
-    others = getattr(part, "attribute_map", {})
-    return [name for name, value in held.items() if name not in declared and name not in others and is_size(value)]
+    from transformers import PretrainedConfig
+
+    if not isinstance(part, PretrainedConfig):  # a dictionary in a config, whose content nothing declares
+        return []
+    known = {*signature(type(part).__init__).parameters, *part.attribute_map}
+    return [name for name, value in held.items() if name not in known and is_size(value)]
 
 
 def is_size(value: Any) -> bool:

@@ -206,13 +206,15 @@ def is_ids_or_mask(key: str, shape: Shape) -> bool:
 
 def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
     """Maps names of the built model's tensors to their keys in the files, as transformers renames them on loading."""
-    if is_of_timm(getattr(model, "config", None)):
+    if is_of_timm(model.config):
         return {}
-    try:
-        from transformers.conversion_mapping import get_model_conversion_mapping
-        from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
-    except ImportError:  # before transformers 5
+    import transformers
+
+    if int(transformers.__version__.partition(".")[0]) < 5:  # it loads every tensor under its own name
         return {}
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+
     rules = get_model_conversion_mapping(model)
     renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
     converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
@@ -227,7 +229,7 @@ def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
 
 def aliases(key: str, model: nn.Module | None) -> set[str]:
     """Returns the key with and without the prefix that models with a head add for the base model."""
-    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    prefix = "" if model is None or is_of_timm(model.config) else f"{model.base_model_prefix}."
     return {key, prefix + key, key.removeprefix(prefix)}
 
 

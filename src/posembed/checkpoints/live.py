@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -75,10 +76,17 @@ def resize_model_(
         512
     """
     sizes = {"length": length, "image_size": image_size, "grid": grid, "window": window, "frames": frames}
-    size = {**sizes, "buckets": buckets, "method": method}
+    size: dict[str, Any] = {**sizes, "buckets": buckets, "method": method}
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"expected a module; got {type(model).__name__}. For files, use posembed.resize_checkpoint")
     refuse_distributed(model)
+    for path, slot in model.named_modules():  # an encoding that replace_positions put into a model of transformers
+        named = isinstance(table, str) and f"{table}.".startswith(f"{path}.")
+        if path and hasattr(slot, "record_in_config") and (named or (table is None and slot.belongs_to(model))):
+            inner = table.removeprefix(path).removeprefix(".") if isinstance(table, str) else ""
+            edit = resize_model_(slot, table=inner or None, layout=layout, **size)
+            slot.record_in_config()
+            return replace(edit, tables=tuple(replace(each, key=f"{path}.{each.key}") for each in edit.tables))
     if is_of_transformers(model):
         if layout is not None or not isinstance(table, str | None):
             raise ArgumentError(
@@ -139,10 +147,9 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
             set_in(model.config, path, sizes)
         for setting in image_tokens_of_config(config, edit):
             set_in(model.config, setting.path, setting.after)
-    generation = getattr(model, "generation_config", None)
-    writes = edit.target.is_text and "decoder" in edit.sides
-    if writes and generation is not None and generation.max_length == edit.target.length[0]:
-        generation.max_length = edit.target.length[1]
+    writes = edit.target.is_text and "decoder" in edit.sides and model.can_generate()
+    if writes and model.generation_config.max_length == edit.target.length[0]:
+        model.generation_config.max_length = edit.target.length[1]
     return edit
 
 
@@ -175,7 +182,7 @@ def resize_timm_(model: Any, **arguments: Any) -> Edit:
 
 def timm_settings(model: Any) -> dict[str, Any]:
     """Returns the content of the config.json that timm would write for a model."""
-    args = dict(getattr(model, "_model_args", {}))
+    args = dict(model._model_args)
     if (size := getattr(getattr(model, "patch_embed", None), "img_size", None)) is not None:
         args["img_size"] = size[0] if len(set(size)) == 1 else list(size)  # set_input_size may have changed it
     trained = dict(model.pretrained_cfg)

@@ -151,6 +151,8 @@ def read_table(
     owner, table = model.get_submodule(parent(key)), replace(found_tensor(held, key), found_by="module")
     if hasattr(owner, "before_queries_keys") and not has_layout(owner):  # another encoding of posembed
         return table.doubted(f"the rows of a {type(owner).__name__} are not positions in a line")
+    if isinstance(getattr(owner, "drawn", None), Tensor):  # ExtendedPositionalEmbedding, method "random"
+        return table.doubted("it has drawn the rows past its own for a fixed length; build a new layer, with longest=")
     if layout is None and not has_layout(owner) and class_tokens(model, key):
         return table.doubted("the model has class tokens, so the layout of its rows is unknown; pass layout=...")
     layout = layout or layout_in(model, key)

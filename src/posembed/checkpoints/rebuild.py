@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import signature
 from itertools import count
 from typing import Any
@@ -24,6 +25,7 @@ from torch.nn.modules import module as modules
 from posembed.checkpoints.found import ConfigField, pair
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
+from posembed.versions import warn_if_untested
 
 LENGTH_LIKE = re.compile(r"pos|len|ctx|context|frames|block_size|image_size|img_size|input_size|resolution|grid_size")
 OTHER_SIZES = re.compile(
@@ -65,12 +67,13 @@ def config_object(config: Mapping[str, Any]) -> Any:
         return timm_config(config)
     if not isinstance(model_type, str):
         return None
-    try:
-        from transformers import CONFIG_MAPPING
-    except ImportError:
+    if find_spec("transformers") is None:
         return None
+    from transformers import CONFIG_MAPPING
+
     if model_type not in CONFIG_MAPPING:
         return None
+    warn_if_untested("transformers")
     refuse_depth(config)
     try:
         with quiet():
@@ -126,7 +129,7 @@ def class_of(config: Any) -> Any:
         return config.create
     import transformers
 
-    named = getattr(config, "architectures", None)
+    named = config.architectures
     name = str(named[0]) if isinstance(named, list) and named else ""
     if is_model(kind := getattr(transformers, name, None)):
         return kind
@@ -147,7 +150,9 @@ def class_of(config: Any) -> Any:
 
 def is_of_timm(config: Any) -> bool:
     """Returns whether this is a ``TimmConfig``, which builds its model itself."""
-    return hasattr(config, "create")
+    from posembed.checkpoints.timm_models import TimmConfig
+
+    return isinstance(config, TimmConfig)
 
 
 def is_built_by_timm(module: nn.Module) -> bool:
@@ -291,7 +296,7 @@ def quiet() -> Iterator[None]:
     from transformers import pytorch_utils
     from transformers.utils import logging
 
-    compiling = getattr(pytorch_utils, "is_torchdynamo_compiling", None)  # while compiling, nothing is remembered
+    compiling = pytorch_utils.is_torchdynamo_compiling  # while compiling, nothing is remembered
     verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -310,7 +315,7 @@ def quiet() -> Iterator[None]:
 def models_around(model: nn.Module, name: str) -> Iterator[str]:
     """Yields the paths of the transformers models inside ``model`` that hold the parameter ``name``, smallest first.
     A model of timm is one whole."""
-    if is_of_timm(getattr(model, "config", None)):
+    if is_of_timm(model.config):
         yield ""
         return
     from transformers import PreTrainedModel

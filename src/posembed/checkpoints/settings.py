@@ -25,6 +25,8 @@ SENTENCE_SETTINGS = tuple(
     for name in ("bert", "roberta", "distilbert", "xlm-roberta", "camembert", "albert", "xlnet")
 )
 TOKENIZER = "tokenizer.json"
+NO_LIMIT = 10**12
+"""transformers writes 10^30 as the limit of a tokenizer that has none."""
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size", "img_size")
@@ -218,9 +220,9 @@ def with_settings(settings: dict[str, Any], changes: list[Setting]) -> dict[str,
 
 
 def limits_of(source: str | Path, key: str) -> tuple[int | None, int | None]:
-    """Returns ``trained_positions`` of the table with this key, and ``most_fed`` of its checkpoint."""
+    """Returns ``trained_positions`` of the table with this key, and ``fed_length`` of its checkpoint."""
     checkpoint = open_checkpoint(source)
-    return trained_positions(checkpoint, key), most_fed(checkpoint)
+    return trained_positions(checkpoint, key), fed_length(checkpoint)
 
 
 def trained_positions(checkpoint: Checkpoint, key: str) -> int | None:
@@ -246,7 +248,17 @@ def time_of(entry: Mapping[str, Any]) -> float:
     return time if isinstance(time, int | float) else 0
 
 
-def most_fed(checkpoint: Checkpoint) -> int | None:
-    """Returns the number of tokens that sentence-transformers feeds to a model at most, if its settings say so."""
+def fed_length(checkpoint: Checkpoint) -> int | None:
+    """Returns the number of tokens that sentence-transformers feeds to a model at most: its max_seq_length. Version 6
+    does not save it, and uses the tokenizer's limit. None for a checkpoint of anything else."""
+    if checkpoint.folder is None or not (checkpoint.root / "modules.json").exists():
+        return None
     stated = [checkpoint.settings(name).get("max_seq_length") for name in SENTENCE_SETTINGS]
-    return min((most for most in stated if type(most) is int and most > 0), default=None)
+    limits = [fed for fed in stated if type(fed) is int and fed > 0]
+    tokenizer = checkpoint.settings("tokenizer_config.json").get("model_max_length")
+    known = type(tokenizer) is int and 0 < tokenizer < NO_LIMIT
+    return least(*limits) if limits or not known else tokenizer
+
+
+def least(*numbers: int | None) -> int | None:
+    return min((number for number in numbers if number is not None), default=None)

@@ -191,8 +191,7 @@ def with_image_sizes(config: Any) -> Any:
     """Gives the parts of a transformers config that timm builds the image size that timm takes by default, where they
     state none, so that it can be changed."""
     for part in configs_in(config):
-        args = getattr(part, "model_args", None) or {}
-        if getattr(part, "model_type", None) != "timm_wrapper" or "img_size" in args:
+        if part.model_type != "timm_wrapper" or "img_size" in (args := part.model_args or {}):
             continue
         inner = timm_config({"architecture": part.architecture, "model_args": args, "pretrained_cfg": {}})
         with suppress(CheckpointError):
@@ -203,9 +202,11 @@ def with_image_sizes(config: Any) -> Any:
 
 def configs_in(config: Any) -> Iterator[Any]:
     """Yields a transformers config and those of its parts."""
+    from transformers import PretrainedConfig
+
     yield config
     for value in vars(config).values():
-        if hasattr(value, "model_type"):
+        if isinstance(value, PretrainedConfig):
             yield from configs_in(value)
 
 
@@ -228,12 +229,12 @@ def found_sizes(config: TimmConfig, model: nn.Module) -> Iterator[tuple[str, Any
                     break
 
 
-def values_of(model: nn.Module, name: str, config: TimmConfig) -> list[Any]:
+def values_of(model: Any, name: str, config: TimmConfig) -> list[Any]:
     """Returns the values that an argument of a model may have: those of its modules' attributes."""
     if name == "window_sizes":
         return windows_of(model)[:1]
     held = [getattr(module, name, None) for module in model.modules()]
-    default = getattr(model, "default_cfg", {}).get("input_size", (None,))
+    default = model.default_cfg.get("input_size", (None,))
     held += [config.input_size, default[1:]] if name == "img_size" else []
     sides = [value for each in held if (value := pair(each if not isinstance(each, tuple) else list(each)))]
     return [list(value) if value[0] != value[1] else value[0] for value in dict.fromkeys(sides)]

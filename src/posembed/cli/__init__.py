@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -29,7 +30,7 @@ click.version_option(__version__, message="%(prog)s %(version)s")(app)
 def main() -> None:
     """Runs the command. An error raised by posembed becomes one line on stderr and exit code 1."""
     for stream in (sys.stdout, sys.stderr):  # file names may not be UTF-8
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         code = app.main(standalone_mode=False)
@@ -47,6 +48,7 @@ def main() -> None:
         if error.filename is not None or "--debug" in sys.argv:  # errors of streams have no file name
             raise
         print(f"posembed: error: the output cannot be written: {reason(error)}", file=sys.stderr)
-        os._exit(1)  # otherwise Python tries to write the rest again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest again when it exits
+        sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)

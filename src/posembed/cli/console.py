@@ -18,31 +18,32 @@ if TYPE_CHECKING:
     from posembed.lab.runs.spec import TrainingSpec
     from posembed.lab.runs.train import Progress as StepProgress
 
-WIDTH_OF_A_FILE = 100
+WIDER_THAN_ANY_TABLE = 10_000
 SECONDS_BETWEEN_LINES = 30.0
 
 
 def plain_console(**options: Any) -> Console:
-    """Returns a rich Console that prints ``[v2]`` and ``:smile:`` literally."""
-    return Console(highlight=False, markup=False, emoji=False, **options)
+    """Returns a rich Console that prints ``[v2]`` and ``:smile:`` literally. Outside a terminal it shows every column
+    and breaks no line."""
+    console = Console(highlight=False, markup=False, emoji=False, **options)
+    if not console.is_terminal:
+        console.width = WIDER_THAN_ANY_TABLE
+    return console
 
 
-def table_console() -> Console:
-    """Returns a console for tables on stdout: as wide as the terminal, or wide enough for most tables in a file."""
-    console = plain_console()
-    return console if console.is_terminal else plain_console(width=max(console.width, WIDTH_OF_A_FILE))
+table_console = plain_console
 
 
 class Bar:
     """A progress bar on stderr, below the text ``about``. It shows the current part, the share done, the latest values
     and the time left.
 
-    The bar appears with the first step, so that an earlier error is printed without it. ``lines``: whether to print a
-    line every 30 seconds if stderr is not a terminal.
+    The bar appears with the first step, so that an earlier error is printed without it. If stderr is not a terminal,
+    there is no bar but a line every 30 seconds.
     """
 
-    def __init__(self, *, total: int | None = None, about: str = "", quiet: bool = False, lines: bool = False) -> None:
-        self.about, self.lines = about, lines
+    def __init__(self, *, total: int | None = None, about: str = "", quiet: bool = False) -> None:
+        self.about, self.total, self.begun = about, total, False
         self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
         self.console = plain_console(stderr=True, quiet=quiet)
         self.progress = Progress(
@@ -55,6 +56,7 @@ class Bar:
             console=self.console,
             expand=True,
             speed_estimate_period=60,
+            disable=not self.console.is_terminal,
         )
         self.task = self.progress.add_task("starting", total=total, now="")
 
@@ -62,31 +64,28 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.progress.live.is_started:
-            self.progress.stop()
+        self.progress.stop()
 
     def update(self, name: str, done: int, total: int | None = None, now: str = "") -> None:
         """Shows the current part, the amount done, and ``now``. ``total``: the total amount, if it changed."""
-        if not self.progress.live.is_started:
+        self.total = total or self.total
+        if not self.begun:
+            self.begun = True
             if self.about:
                 self.console.print(self.about)
             self.progress.start()
         self.progress.update(self.task, description=name, completed=done, total=total, now=now)
-        if self.lines and total and not self.console.is_terminal and time.monotonic() > self.line_due:
-            self.console.print(f"{name}: {done / total:.0%}")
+        if self.total and not self.console.is_terminal and time.monotonic() > self.line_due:
+            self.console.print(f"{name}: {done / self.total:.0%}{now and f', {now}'}")
             self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
 
 
 class RunsBar(Bar, Watcher):
-    """A progress bar over the steps of all runs, with the name, loss and speed of the latest run.
-
-    If stderr is not a terminal, the bar is replaced by a line every 30 seconds.
-    """
+    """A progress bar over the steps of all runs, with the name, loss and speed of the latest run."""
 
     def __init__(self, specs: Sequence[TrainingSpec], *, about: str = "", quiet: bool = False) -> None:
         self.steps_done: dict[TrainingSpec, int] = {}
-        self.steps = sum(spec.steps for spec in specs)
-        super().__init__(total=self.steps, about=about, quiet=quiet)
+        super().__init__(total=sum(spec.steps for spec in specs), about=about, quiet=quiet)
 
     def found(self, result: RunResult[Any, Any]) -> None:
         self.steps_done[result.spec] = result.spec.steps
@@ -97,11 +96,7 @@ class RunsBar(Bar, Watcher):
     def stepped(self, spec: TrainingSpec, progress: StepProgress) -> None:
         self.steps_done[spec] = progress.step
         now = f"loss {progress.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s"
-        done = sum(self.steps_done.values())
-        self.update(spec.name, done, now=now)
-        if not self.console.is_terminal and time.monotonic() > self.line_due:
-            self.console.print(f"{spec.name}: {done / self.steps:.0%} of all steps, {now}")
-            self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
+        self.update(spec.name, sum(self.steps_done.values()), now=now)
 
     def finished(self, result: RunResult[Any, Any]) -> None:
         name = result.spec.name

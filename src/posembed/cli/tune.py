@@ -94,7 +94,7 @@ def run(
     from posembed.tuning.plan import plan_tuning
 
     with interrupts_heard() as heard:
-        with Bar(lines=True) as bar:
+        with Bar() as bar:
             plan = plan_tuning(checkpoint, out, text, settings, progress=heard(bar.update), **given)
         refuse_page_inside(page, plan)
         if plan.done:
@@ -102,7 +102,9 @@ def run(
         elif dry_run:
             print_plan(plan, as_json)
         else:
-            with Bar(lines=True) as bar:
+            if not plan.staging.begun:
+                heard(print_times)(plan)
+            with Bar() as bar:
                 tuned = plan.run(heard(bar.update))
             heard(print_tuned)(tuned, as_json)
             heard(save_page)(tuned, page, plan)
@@ -205,10 +207,8 @@ def print_done(plan: TunePlan, dry_run: bool, as_json: bool) -> None:
 def print_plan(plan: TunePlan, as_json: bool) -> None:
     from posembed.cli.console import plain_console
     from posembed.report.tuning import plan_words
-    from posembed.tuning.remedies import planning
 
-    with planning():
-        estimate = plan.estimate()
+    estimate = estimated(plan)
     if as_json:
         print(json.dumps({**plan.to_dict(), "estimate": estimate}, indent=2, allow_nan=False))
         return
@@ -216,16 +216,30 @@ def print_plan(plan: TunePlan, as_json: bool) -> None:
         plain_console().print(sentence)
 
 
+def print_times(plan: TunePlan) -> None:
+    """Says how long everything takes, before it starts."""
+    from posembed.report.tuning import times
+
+    print(times(plan, estimated(plan)), file=sys.stderr)
+
+
+def estimated(plan: TunePlan) -> dict[str, float]:
+    from posembed.tuning.remedies import planning
+
+    with planning():
+        return plan.estimate()
+
+
 def print_tuned(tuned: Tuned, as_json: bool) -> None:
     if as_json:
         print(json.dumps(tuned.to_dict(), indent=2, allow_nan=False))
         return
-    from posembed.cli.console import table_console
+    from posembed.cli.console import plain_console
     from posembed.report.evaluation import tables
     from posembed.report.terminal import print_tables
     from posembed.report.tuning import paragraphs, seeds_table
 
-    print_tables(table_console(), [*tables(tuned.evaluation), *seeds_table(tuned)], paragraphs(tuned))
+    print_tables(plain_console(), [*tables(tuned.evaluation), *seeds_table(tuned)], paragraphs(tuned))
 
 
 tune = command("tune", start, Tuning, TuneSettings, Planning, Printing)

@@ -180,15 +180,17 @@ def plan_collections(
     how: str = "",
     kept: ResultsFile,
     device: torch.device,
+    whole: Mapping[str, int] | None = None,
 ) -> Plan:
     """Returns the plan of an evaluation on collections, one for each length in ascending order. how: a sentence on the
-    collections. The other arguments are those of ``evaluate_retrieval``."""
+    collections. whole: the tokens of each document that was truncated before, without those around it. The other
+    arguments are those of ``evaluate_retrieval``."""
     lengths = tuple(found)
     data = {runnable.name: tokenized(runnable, runnable.tokenizer(), found, prompts) for runnable in runnables}
     rows = planned_rows(runnables, data, lengths, ways, chunk)
     shown = found[lengths[-1]]
     how = f"{len(shown.queries):,} queries and {len(shown.documents):,} documents.{how}"
-    notes = (how, *shown.notes, *notes_on(runnables, data, rows, lengths))
+    notes = (how, *shown.notes, *notes_on(runnables, data, rows, lengths, whole or {}))
     measures = tuple(measure.name for measure in RANKINGS)
     return Plan("sentences", measures, lengths, len(shown.queries), rows, notes, kept, device, unit="query")
 
@@ -315,9 +317,11 @@ def notes_on(
     data: Mapping[str, Mapping[int, Tokens]],
     rows: Sequence[PlannedRow],
     lengths: Sequence[int],
+    whole: Mapping[str, int],
 ) -> Iterator[str]:
     tokens = data[runnables[0].name][lengths[-1]]
-    sizes = [len(ids) + tokens.added for ids in tokens.documents]
+    known = zip(tokens.names, tokens.documents, strict=True)
+    sizes = [whole.get(name, len(ids)) + tokens.added for name, ids in known]
     longer = ", ".join(f"{length:,}: {sum(size > length for size in sizes):,}" for length in lengths)
     yield f"Documents with more tokens than each length: {longer}. The longest has {max(sizes):,} tokens."
     for runnable in runnables:

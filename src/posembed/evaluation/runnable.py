@@ -15,7 +15,7 @@ from torch import nn
 
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.rebuild import last_line, quiet
-from posembed.checkpoints.settings import SENTENCE_SETTINGS
+from posembed.checkpoints.settings import fed_length, least
 from posembed.errors import CheckpointError
 from posembed.evaluation.counts import POOL
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
@@ -31,8 +31,6 @@ KINDS: dict[Kind, str] = {
     "images": "an image model",
 }
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
-NO_LIMIT = 10**12
-"""transformers writes 10^30 as the limit of a tokenizer that has none."""
 MODULES = ("Transformer", "Pooling", "Normalize")
 
 
@@ -142,25 +140,12 @@ def open_runnable(source: str | Path, *, remedy: str = HEAD_NEEDED) -> Runnable:
         raise CheckpointError(f"{source}: expected {expected}; weights alone cannot be run")
     sentences = (checkpoint.root / "modules.json").exists()
     kind: Kind = "sentences" if sentences else language_model(source, config, remedy)
-    fed, pooling = (fed_length(checkpoint), pooling_of(checkpoint)) if sentences else (None, None)
+    fed, pooling = fed_length(checkpoint), pooling_of(checkpoint) if sentences else None
     found = find_tables(config, checkpoint.tensors)
     rows = least(*(table.length for table in found.understood if not table.layout.axes))
     claimed = getattr(found.config, "max_position_embeddings", None) if rows is None else rows
     old = least(length_before(checkpoint), claimed, fed)
     return Runnable(str(source), checkpoint, kind, rows, fed, old, window_of(config), pooling)
-
-
-def least(*numbers: int | None) -> int | None:
-    return min((number for number in numbers if number is not None), default=None)
-
-
-def fed_length(checkpoint: Checkpoint) -> int | None:
-    """Returns sentence-transformers' max_seq_length. Version 6 does not save it, and uses the tokenizer's limit."""
-    stated = [checkpoint.settings(name).get("max_seq_length") for name in SENTENCE_SETTINGS]
-    limits = [fed for fed in stated if type(fed) is int and fed > 0]
-    tokenizer = checkpoint.settings("tokenizer_config.json").get("model_max_length")
-    known = type(tokenizer) is int and 0 < tokenizer < NO_LIMIT
-    return least(*limits) if limits or not known else tokenizer
 
 
 def window_of(config: dict[str, Any]) -> int | None:

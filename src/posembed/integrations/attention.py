@@ -56,7 +56,7 @@ def attention_with_positions(
         )
     if posembed is None:
         tokens.carried_by_keyword = False
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    causal: bool = module.is_causal if is_causal is None else is_causal  # type: ignore[assignment]
     tokens.seen_as_causal.append(causal)
     project = projection(module)
     scaling = query.size(-1) ** -0.5 if scaling is None else scaling

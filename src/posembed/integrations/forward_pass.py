@@ -74,9 +74,11 @@ def place(
         ArgumentError: the position ids have another length, or gaps after the tokens of a cache.
     """
     looks = not torch.compiler.is_compiling()
+    new = None
     if mask is not None:
         mask = F.pad(mask.to(device) != 0, (max(earlier + length - mask.size(-1), 0), 0), value=True)
         mask = mask[:, : earlier + length]
+        new = mask[:, earlier:]
         mask = mask | ~mask.any(-1, keepdim=True)  # a row without tokens still needs positions, without meaning
         mask = None if looks and bool(mask.all()) else mask
     ranks = consecutive(earlier + length, device=device)
@@ -91,10 +93,11 @@ def place(
                 "in a row"
             )
         differences = position_ids - ranks[..., earlier:]
-        if mask is not None:
-            new = mask[:, earlier:]
-            differences = torch.where(new, differences, differences.masked_fill(~new, -1).amax(-1, keepdim=True))
         shift = differences[:, -1:]
+        if new is not None:  # the position ids of padding mean nothing
+            last = torch.where(new, torch.arange(length, device=device), 0).amax(-1, keepdim=True)
+            shift = torch.where(new.any(-1, keepdim=True), differences.expand_as(new).gather(-1, last), 0)
+            differences = torch.where(new, differences, shift)
         has_gaps = looks and bool((differences != shift).any())
         if looks and not has_gaps and not bool(shift.any()):
             position_ids, shift = None, shift[0]
@@ -127,6 +130,9 @@ class ForwardPass(Positions):
 
     carried_by_keyword = True
     """Whether the model passes this object to its attention; otherwise the attention mask carries it."""
+
+    dtype = torch.float32
+    """The model's dtype."""
 
     def __init__(
         self,
@@ -238,7 +244,7 @@ class ForwardPass(Positions):
         return both if both is None or near is None else both.masked_fill(~near, lowest)
 
     def _near(self, q_length: int, k_length: int, window: int | None) -> Tensor | None:
-        """Returns a mask of the keys in the windows of each query, (Lq, Lk) or (B, 1, Lq, Lk); None for all keys."""
+        """Returns a mask of the keys in the windows of each query, (1 or B, 1, Lq, Lk); None for all keys."""
         sizes = [size for size in (window, self.encoding.window) if size is not None]
         window = min([k_length, *sizes])
         if window >= k_length:
@@ -247,7 +253,7 @@ class ForwardPass(Positions):
         of_queries = self._fitted(ranks[..., -self.q_positions.size(-1) :], q_length)
         distance = of_queries.unsqueeze(-1) - self._fitted(ranks, k_length).unsqueeze(-2)
         near = distance < window
-        return near if near.dim() == 2 else near.unsqueeze(1)
+        return near.view(-1, 1, q_length, k_length)
 
     def _fitted(self, position_ids: Tensor, length: int) -> Tensor:
         """Extends or shortens positions (L,) or (B, L) to the number of tokens in a layer.

@@ -1,4 +1,4 @@
-"""Puts an encoding into a transformers model: checks the model, replaces its table, and tries out the result."""
+"""Puts an encoding into a transformers model: checks the model, and replaces its table."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
-from posembed._version import __version__
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.found import PositionTable
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import NAME, PositionedGPTNeoAttention
-from posembed.integrations.saved import described, encoding_for
+from posembed.integrations.saved import encoding_for
 from posembed.integrations.slot import CROSS_ATTENTION, NO_ROWS, BaseHooks, ImageHooks, OldTable, PositionSlot
 from posembed.layers.base import PositionEncoding
 
@@ -103,39 +102,6 @@ def find_slot(model: nn.Module) -> tuple[str, PositionSlot] | None:
     return next(((path, slot) for path, slot in model.named_modules() if isinstance(slot, PositionSlot)), None)
 
 
-def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
-    """Runs the model on one token or image. Returns whether its attention is causal.
-
-    Raises:
-        ArgumentError: the encoding does not reach every layer, or only some layers are causal.
-    """
-    config, device = base.config, next(base.parameters()).device
-    if slot.old.grid and slot.old.patch:
-        height, width = (cells * pixels for cells, pixels in zip(slot.old.grid, slot.old.patch, strict=True))
-        shape = (1, getattr(config, "num_channels", 3), height, width)
-        inputs = {"pixel_values": torch.zeros(shape, device=device, dtype=base.dtype)}
-    else:
-        # Not the padding token, because models warn about it.
-        inputs = {"input_ids": torch.full((1, 1), int(getattr(config, "pad_token_id", None) == 0), device=device)}
-    modes = [(module, module.training) for module in base.modules()]
-    base.eval()
-    try:
-        with torch.no_grad():
-            base(**inputs)
-    finally:
-        for module, mode in modes:
-            module.training = mode
-    layers, reached = getattr(config, "num_hidden_layers", None), slot.seen_as_causal
-    if not reached or (isinstance(layers, int) and len(reached) != layers):
-        raise ArgumentError(
-            f"the encoding reaches {len(reached)} of the {layers} layers of {type(base).__name__}: the others compute "
-            "their attention themselves. Choose another model, or build one from posembed.nn"
-        )
-    if len(set(reached)) > 1:
-        raise ArgumentError(f"only some layers of {type(base).__name__} are causal; build the model from posembed.nn")
-    return reached[0]
-
-
 def own_rows(model: PreTrainedModel) -> Tensor:
     """Returns a copy of the position rows (N, D) of a model's only position table, from position 0 on.
 
@@ -205,7 +171,7 @@ def _sizes(base: PreTrainedModel, old: OldTable, causal: bool) -> dict[str, Any]
     config = base.config
     length = config
     for part in old.field:
-        length = getattr(length, part, None)
+        length = getattr(length, part)
     cells = old.grid[0] * old.grid[1] if old.grid else 0
     return {
         "dim": config.hidden_size,
@@ -249,13 +215,8 @@ def _change_config(model: PreTrainedModel, slot: PositionSlot, undo: ExitStack) 
         model.config._attn_implementation_internal = NAME
     for field in REFUSED_BY:
         setattr(model.config, field, REMEDY)
-    entry = {"version": __version__, "causal": slot.causal, "encoding": described(slot.encoding)}
-    setattr(model.config, NAME, entry)
-    if slot.length is not None and slot.old.field:
-        section = model.config
-        for part in slot.old.field[:-1]:
-            section = getattr(section, part)
-        setattr(section, slot.old.field[-1], slot.length + slot.old.beyond)
+    slot.config = model.config
+    slot.record_in_config()
 
 
 def _restore(owner: nn.Module, parameters: dict[str, Any], modules: dict[str, Any]) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
+from transformers import Cache, PreTrainedModel
 
+from posembed._version import __version__
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import CURRENT, NAME
 from posembed.integrations.forward_pass import ForwardPass, image_pass, place
+from posembed.integrations.saved import described
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -22,6 +26,8 @@ ENDLESS = 2**40
 ONE_THREAD = threading.RLock()
 """Held while the embeddings of an image model have the rows of one pass."""
 GAPS = "posembed_has_gaps"
+CACHES = ("cache", "past_key_values")
+"""The names that versions of transformers give to the cache of a base model."""
 CROSS_ATTENTION = (
     "whose queries and keys belong to two texts; replace_positions is for an encoder or a decoder alone. Build the "
     "model from posembed.nn instead"
@@ -62,9 +68,10 @@ class PositionSlot(nn.Module):
     def __init__(self, encoding: PositionEncoding, old: OldTable, *, causal: bool) -> None:
         super().__init__()
         self.encoding, self.old, self.causal = encoding, old, causal
-        self.seen_as_causal: list[bool] = []
+        self.config: Any = None
+        """The config of the model, which describes the encoding."""
         self.carried_by_keyword = True
-        """The value of ``ForwardPass.carried_by_keyword`` after the last pass."""
+        """Whether the model passes its ForwardPass to its attention, as ``try_out`` has seen."""
 
     @property
     def weight(self) -> Tensor:
@@ -83,6 +90,20 @@ class PositionSlot(nn.Module):
             return encoding.longest
         return encoding.max_len if isinstance(encoding, LearnedPositionalEmbedding) else None
 
+    def belongs_to(self, model: nn.Module) -> bool:
+        """Returns whether this is the encoding that a model's config describes, and not that of a model inside it."""
+        return getattr(model, "config", None) is self.config
+
+    def record_in_config(self) -> None:
+        """Writes the encoding and its length into the model's config, at the start and after a resize."""
+        entry = {"version": __version__, "causal": self.causal, "encoding": described(self.encoding)}
+        setattr(self.config, NAME, entry)
+        if self.length is not None and self.old.field:
+            section = self.config
+            for part in self.old.field[:-1]:
+                section = getattr(section, part)
+            setattr(section, self.old.field[-1], self.length + self.old.beyond)
+
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Returns the rows of this pass, (1, L, D) or (B, L, D). The model's own position arguments are ignored."""
         tokens = CURRENT.get()
@@ -90,10 +111,7 @@ class PositionSlot(nn.Module):
             raise ArgumentError(
                 "the module around a replaced position table was called by itself; call the model, or its base model"
             )
-        return tokens.rows_at_input(self.old.width, self.dtype)
-
-    dtype = torch.float32
-    """The model's dtype in this pass."""
+        return tokens.rows_at_input(self.old.width, tokens.dtype)
 
     def encoding_on(self, grid: tuple[int, int]) -> PositionEncoding:
         """Returns the encoding for images with this grid. A copy for another grid cannot be trained."""
@@ -118,7 +136,7 @@ class BaseHooks:
     slot_path: str
 
     def before(
-        self, base: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, base: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[()], dict[str, Any]]:
         parameters = inspect.signature(base.forward).parameters
         kwargs = dict(zip(parameters, args, strict=False)) | kwargs
@@ -145,7 +163,7 @@ class BaseHooks:
             tokens = _of_texts(slot, base.get_submodule(self.slot_path.rpartition(".")[0]), kwargs, shares)
         if tokens is None:
             return (), kwargs  # the model itself reports the missing input
-        slot.dtype = next(tensor.dtype for tensor in _parameters(base) if tensor.is_floating_point())
+        tokens.dtype = next(tensor.dtype for tensor in _parameters(base) if tensor.is_floating_point())
         tokens.carried_by_keyword = slot.carried_by_keyword
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             kwargs[NAME] = tokens
@@ -155,12 +173,22 @@ class BaseHooks:
     def after(self, base: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         tokens = CURRENT.get()
         CURRENT.set(None)
-        slot = base.get_submodule(self.slot_path)
-        if tokens is not None and isinstance(slot, PositionSlot):
-            slot.seen_as_causal, slot.carried_by_keyword = tokens.seen_as_causal, tokens.carried_by_keyword
-            cache = getattr(output, "past_key_values", None)
-            if tokens.has_gaps and cache is not None:
+        if tokens is not None and tokens.has_gaps:
+            for cache in caches_in(output).values():
                 setattr(cache, GAPS, True)
+
+
+def caches_in(values: Any) -> dict[Any, Cache]:
+    """Returns the caches in the arguments or the output of a base model, by name or index.
+
+    A cache is known by its type, so a version of transformers that gives it another name changes nothing.
+    """
+    named: Iterable[tuple[Any, Any]] = ()
+    if isinstance(values, Mapping):
+        named = values.items()
+    elif isinstance(values, tuple):
+        named = enumerate(values)
+    return {name: value for name, value in named if isinstance(value, Cache)}
 
 
 def _parameters(base: nn.Module) -> Iterator[Tensor]:
@@ -177,7 +205,12 @@ def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], sha
     if x is None:
         return None
     (batch, length), device = x.shape[:2], x.device
-    cache, mask, position_ids = (kwargs.get(name) for name in ("past_key_values", "attention_mask", "position_ids"))
+    mask, position_ids = kwargs.get("attention_mask"), kwargs.get("position_ids")
+    caches = caches_in(kwargs)
+    if unknown := [name for name in CACHES if kwargs.get(name) is not None and name not in caches]:
+        kind = type(kwargs[unknown[0]]).__name__
+        raise ArgumentError(f"{unknown[0]} must be a Cache of transformers, such as a DynamicCache; got a {kind}")
+    cache = next(iter(caches.values()), None)
     earlier = 0 if cache is None else int(cache.get_seq_length())
     if earlier and getattr(cache, GAPS, False):
         raise ArgumentError("the tokens of this cache were given position_ids with gaps: pass use_cache=False")
@@ -241,12 +274,11 @@ class ImageHooks:
             ONE_THREAD.release()
 
 
-def is_checkpointing(model: nn.Module) -> bool:
+def is_checkpointing(base: PreTrainedModel) -> bool:
     """Returns whether transformers, or a PyTorch wrapper, runs layers again in the backward pass."""
-    return any(
-        getattr(module, "gradient_checkpointing", False) or type(module).__name__ == "CheckpointWrapper"
-        for module in model.modules()
-    )
+    named_anew = hasattr(PreTrainedModel, "is_activation_checkpointing")
+    reruns = base.is_activation_checkpointing if named_anew else base.is_gradient_checkpointing
+    return reruns or any(isinstance(module, CheckpointWrapper) for module in base.modules())
 
 
 def _draws_positions(encoding: PositionEncoding) -> bool:

@@ -17,14 +17,17 @@ from typing import Any
 
 import transformers
 from transformers import AutoConfig, PreTrainedModel
+from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 from posembed.errors import ArgumentError, CheckpointError, PosEmbedError
 from posembed.integrations.attention import NAME
 from posembed.integrations.callback import TableCallback as TableCallback
-from posembed.integrations.install import find_slot, install, try_out
+from posembed.integrations.install import find_slot, install
 from posembed.integrations.saved import encoding_of
+from posembed.integrations.trial import VERSIONS, require_agreement, try_out
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
+from posembed.versions import warn_if_untested
 
 FOR_BOTH = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "force_download")
 """Arguments that loading the config consumes, but loading the weights also needs."""
@@ -59,6 +62,7 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
         >>> model.transformer.wpe.encoding
         RotaryEmbedding(16, base=10000.0, pairing='half_split', scaling=None)
     """
+    warn_if_untested("transformers")
     with ExitStack() as undo:
         try:
             if find_slot(model) is None:
@@ -66,13 +70,15 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
                 causal = try_out(base, slot)
             else:
                 causal = None
-            try_out(*reversed(install(model, encoding, sizes, undo, causal=causal)))
+            slot, base = install(model, encoding, sizes, undo, causal=causal)
+            try_out(base, slot)
+            require_agreement(base, slot)
         except PosEmbedError:
             raise
         except Exception as error:
             raise ArgumentError(
                 f"{type(model).__name__} does not run with a replaced position table, and is unchanged "
-                f"({type(error).__name__}: {error})"
+                f"({type(error).__name__}: {error}; {VERSIONS})"
             ) from error
         undo.pop_all()
     return model
@@ -154,14 +160,15 @@ def _class_for(config: Any, given: Any, folder: str | Path) -> type[PreTrainedMo
     """Returns the class to load: the given one, that of an auto class, or the saved one."""
     name = (config.architectures or ["unknown"])[0]
     kind: Any = getattr(transformers, name, None) if given is None else given
-    if hasattr(kind, "_model_mapping"):
+    is_class = isinstance(kind, type)
+    if is_class and issubclass(kind, _BaseAutoModelClass):
         kind = kind._model_mapping.get(type(config), None)
         kind = kind[0] if isinstance(kind, tuple) else kind
     if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
         raise ArgumentError(
             f"{folder} holds a {name}, and {given or name} is no model class of transformers for it; pass model_class="
         )
-    expected = getattr(kind, "config_class", None)
+    expected: Any = kind.config_class  # type: ignore[attr-defined]
     if expected is not None and not isinstance(config, expected):
         raise ArgumentError(
             f"{folder} holds a {name}, which {kind.__name__} does not load; pass a class of {type(config).__name__}"

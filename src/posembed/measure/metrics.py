@@ -50,10 +50,10 @@ class Metric:
         return number(value) if self.kind == "log" else percent(value)
 
     def write_comparison(self, value: float) -> str:
-        """Formats a difference or a ratio."""
+        """Formats a difference or a ratio. The ends of an interval of shares are limited to -100 and 100 points."""
         if self.kind == "log":
             return number(value)
-        return signed(100 * value, 1) if self.kind == "share" else signed(value, self.digits)
+        return signed(100 * min(max(value, -1.0), 1.0), 1) if self.kind == "share" else signed(value, self.digits)
 
     def verdict(self, side: Literal["below", "above", "both"] | None) -> Verdict:
         """Returns what it means that the interval of a comparison lies on this side of ``same``."""

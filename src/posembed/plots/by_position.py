@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from posembed.plots.canvas import axes_at, new_figure, room_for
 from posembed.plots.style import DOTS, MUTED, WIDTH, styles
-from posembed.plots.ticks import label_line_ends
+from posembed.plots.ticks import label_line_ends, tick_heights
 from posembed.statistics import Estimate
 
 EACH = 164
@@ -62,6 +62,8 @@ def by_position_figure(panels: Sequence[Panel], names: Sequence[str]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.xaxis.set_major_formatter(lambda position, _: f"{position:,.0f}")
         axes.set_ylim(*axes.get_ylim())  # fixed before the labels are placed
+        if panel.logarithmic:
+            tick_heights(axes)
         ends = [(list(line.values())[-1].value, name) for name, line in panel.lines.items() if line and name]
         label_line_ends(axes, [(end, name, drawn[name].colour) for end, name in ends])
     return figure

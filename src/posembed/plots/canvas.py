@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 
 from posembed.errors import ArgumentError
 from posembed.plots.style import INK, LETTER, MUTED, RULE, TEXT, WIDTH, shortened
+from posembed.plots.ticks import tick_text
 
 TITLE = TEXT + 3
 """The height of a line of a title."""
@@ -101,6 +102,8 @@ def dress(
         axes.spines[side].set_color(RULE)
     axes.tick_params(which="both", color=RULE, labelcolor=MUTED, labelsize=TEXT - 1, length=3)
     axes.set_axisbelow(True)
+    for axis in (axes.xaxis, axes.yaxis):  # a factor of all ticks would stand in the title
+        axis.set_major_formatter(tick_text)
     entitle(axes, title, lift=lift)
     axes.set_xlabel(x, fontsize=TEXT - 1, color=MUTED)
     axes.set_ylabel(y, fontsize=TEXT - 1, color=MUTED)
@@ -233,9 +236,12 @@ def sheet(
     height: float, *, title: str, below: str, right: float, left: float = 40, top: float = 34
 ) -> tuple[Figure, Axes]:
     """Returns a figure with one plot of this height, a title above it and the name of its x axis below."""
+    title = wrapped(title, WIDTH - 8)
+    more = TITLE * title.count("\n")
+    top += more
     figure = new_figure(top + height + 46)
     axes = axes_at(figure, left=left, top=top, width=WIDTH - left - right, height=height)
-    heading(figure, title)
+    heading(figure, title, top=more)  # the place of the last line
     axes.set_xlabel(below, fontsize=TEXT, color=INK)
     return figure, axes
 

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from posembed.plots.canvas import room_for, sheet
+from posembed.plots.canvas import room_for, sheet, wrapped
 from posembed.plots.style import (
     DOTS,
     INK,
@@ -25,7 +25,6 @@ from posembed.plots.style import (
     TEXT,
     WIDTH,
     Style,
-    shortened,
     styles,
 )
 from posembed.plots.ticks import fix_ticks, label_line_ends, tick_heights
@@ -164,14 +163,15 @@ def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *,
             continue
         names = [line.name for line in lines if line.end == end]
         width = WIDTH * axes.get_position().width
-        note = shortened(f"✕ {listed(names)}: {text} {end:,}", width)
+        note = wrapped(f"✕ {listed(names)}: {text} {end:,}", width)
+        letters = max(map(len, note.split("\n")))
         how: dict[str, Any] = {"color": drawn[names[0]].colour, "verticalalignment": "center_baseline"}
         left = width * _across(axes, end)
-        if left + 8 + len(note) * LETTER <= width:
-            taken.append(_free_height(axes, left / width, note, taken))
+        if left + 8 + letters * LETTER <= width:
+            taken.append(_free_height(axes, left / width, letters, taken))
             _note(axes, (end, taken[-1]), note, offset=(8, 0), fontsize=TEXT, **how)
         else:  # it ends with the axes
-            taken.append(_free_height(axes, max(1 - len(note) * LETTER / width, 0.0), note, taken))
+            taken.append(_free_height(axes, max(1 - letters * LETTER / width, 0.0), letters, taken))
             _note(axes, (axes.get_xlim()[1], taken[-1]), note, offset=(0, 0), fontsize=TEXT, ha="right", **how)
 
 
@@ -181,13 +181,13 @@ def _across(axes: Axes, x: float) -> float:
     return float(to_axes.transform((x, axes.get_ylim()[0]))[0])
 
 
-def _free_height(axes: Axes, left: float, text: str, taken: Sequence[float]) -> float:
-    """Returns the lowest height at which a text to the right of ``left`` meets no line, both as shares of the axes.
+def _free_height(axes: Axes, left: float, letters: int, taken: Sequence[float]) -> float:
+    """Returns the lowest height at which so many letters to the right of ``left`` meet no line, as a share of the axes.
 
     If every height meets a line, returns the one farthest from all lines.
     """
     to_axes = axes.transData + axes.transAxes.inverted()
-    across = np.linspace(left, left + len(text) * LETTER / (WIDTH * axes.get_position().width), 30)
+    across = np.linspace(left, left + letters * LETTER / (WIDTH * axes.get_position().width), 30)
     runs = [np.array(taken)]
     for line in axes.get_lines():
         points = to_axes.transform(np.asarray(line.get_xydata()))
@@ -214,7 +214,7 @@ def rows_sheet(
     """Returns a figure with one row per name, from the top. Row i is at y = i and ``each`` high. Names can have several
     lines."""
     left = max(len(line) for name in names for line in name.split("\n")) * LETTER + 14
-    each = max(each, 19 * max(name.count("\n") + 1 for name in names))
+    each = max(each, 8 + 15 * max(name.count("\n") + 1 for name in names))
     figure, axes = sheet(each * len(names), title=title, below=below, left=left, right=right, top=top)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_yticks(range(len(names)), names, fontsize=TEXT, color=INK, parse_math=False)

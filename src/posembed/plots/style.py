@@ -18,6 +18,7 @@ WIDTH = 440
 TEXT = 12
 LETTER = 0.62 * TEXT
 """The width of a letter in a wide font, which some readers' systems use."""
+MINUS = "\N{MINUS SIGN}"
 LONGEST = 28
 """The most letters of a name at the end of a line."""
 

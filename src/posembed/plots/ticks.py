@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
 
-from posembed.plots.style import RULE, TEXT, shortened
+from posembed.plots.style import MINUS, RULE, TEXT, shortened
 
 
 def tick_heights(axes: Axes) -> None:
@@ -27,13 +28,17 @@ def tick_heights(axes: Axes) -> None:
     axes.grid(axis="y", color=RULE, linewidth=0.5)
 
 
+def tick_text(place: float, _: object = None) -> str:
+    """Formats the place of a tick: 0.25, −1,500, 2e−6."""
+    text = f"{place + 0.0:,.6g}" if abs(place) >= 0.001 or not place else f"{place:.2e}"
+    return re.sub(r"(?:\.0+|(\.\d)0)?e([+-])0*", r"\1e\2", text).replace("e+", "e").replace("-", MINUS)
+
+
 def fix_ticks(axis: Axis, places: Sequence[float], *, exact: bool = False) -> None:
     """Puts ticks on these places. exact: write all digits of whole numbers, instead of five."""
 
     def name(place: float) -> str:
-        if exact and float(place).is_integer():
-            return f"{place:,.0f}"
-        return f"{place:,.5g}" if place >= 0.001 or place <= 0 else f"{place:.0e}".replace("-0", "-")
+        return f"{place:,.0f}" if exact and float(place).is_integer() else tick_text(place)
 
     axis.set_major_locator(FixedLocator(places))
     axis.set_major_formatter(FixedFormatter([name(place) for place in places]))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import fill
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -14,7 +16,6 @@ from posembed.evaluation.plan import Plan, PlannedRow
 from posembed.evaluation.results import UNITS, Evaluation, Row
 from posembed.evaluation.runnable import KINDS
 from posembed.plots.charts import Line, dots_figure, line_chart
-from posembed.plots.style import shortened
 from posembed.report.page import (
     Cell,
     Column,
@@ -33,8 +34,8 @@ from posembed.statistics import INTERVAL, Estimate
 MARKS: dict[Verdict, str] = {"better": "+", "worse": "-", "not significant": "="}
 FEW_BASELINES = 3
 """With more baselines than this, one figure has only the best of them, and another has the differences of all."""
-NAMES = 220
-"""The largest width of names beside a figure, in points."""
+NAMES = 30
+"""The most letters of a line of a name beside a figure."""
 LOOKS: dict[Verdict, str] = {"better": "good", "worse": "bad", "not significant": "muted", "equal": "muted", "": ""}
 
 
@@ -132,17 +133,26 @@ def paragraphs(evaluation: Evaluation) -> list[str]:
 
 
 def answer(evaluation: Evaluation) -> list[str]:
-    """Returns sentences that compare the best checkpoint at the longest length with the reference and the others."""
+    """Returns sentences on the best row of the table at the longest length, and on the best checkpoint: compared with
+    the reference, with the other checkpoints and with the best row."""
     measure, length, reference = MEASURES[evaluation.measures[0]], evaluation.lengths[-1], evaluation.reference
-    best = evaluation.best(measure.name, length)
-    found = None if best is None else best.estimate(measure.name, length)
-    if best is None or found is None:
-        return [f"No checkpoint has a value at {length:,} tokens.", *best_of_all(evaluation, None)]
-    ends = f"; {INTERVAL} {span(measure, found)}" if found.low is not None else ""
+    first, best = evaluation.best(measure.name, length, evaluation.rows), evaluation.best(measure.name, length)
+    lead = None if first is None else first.estimate(measure.name, length)
+    if first is None or lead is None:
+        return [f"No row has a value at {length:,} {size_unit(evaluation)}."]
+    ends = f"; {INTERVAL} {span(measure, lead)}" if lead.low is not None else ""
+    name = f"“{first.name}”" if first.baseline else first.name
     sentences = [
-        f"At {length:,} tokens, {best.name} has the best {measure.name}: {value(measure, found.value)} "
+        f"At {length:,} {size_unit(evaluation)}, {name} has the best {measure.name}: {value(measure, lead.value)} "
         f"({evaluation.texts:,} {UNITS[evaluation.unit]}{ends})."
     ]
+    found = None if best is None else best.estimate(measure.name, length)
+    if best is None or found is None:
+        sentences.append("No checkpoint has a value at this length without a baseline.")
+        return sentences + compared(evaluation, measure, first, [reference])
+    if best is not first:
+        of = "the best of the checkpoints without a baseline, " if len(evaluation.checkpoints) > 1 else ""
+        sentences.append(f"{capitalised(f'{of}{best.name}')} has {value(measure, found.value)}.")
     versus, theirs = best.versus(reference, measure.name, length), reference.estimate(measure.name, length)
     if reference is not best and versus is not None and theirs is not None:
         by = difference(measure, versus.value) + (" times" if measure.perplexity else "")
@@ -153,22 +163,19 @@ def answer(evaluation: Evaluation) -> list[str]:
     rivals = [row for row in evaluation.checkpoints if row is not best]
     verdicts = [(measure.verdict(row.versus(best, measure.name, length)), row.name) for row in rivals]
     sentences += by_outcome(best.name, verdicts, evaluation.unit)
-    return sentences + best_of_all(evaluation, best)
+    if first is not reference:
+        sentences += compared(evaluation, measure, first, [best, reference])
+    return sentences
 
 
-def best_of_all(evaluation: Evaluation, best: Row | None) -> list[str]:
-    """Returns sentences on the best row, if it is neither the best checkpoint nor the reference."""
-    measure, length, reference = MEASURES[evaluation.measures[0]], evaluation.lengths[-1], evaluation.reference
-    row = evaluation.best(measure.name, length, evaluation.rows)
-    found = None if row is None else row.estimate(measure.name, length)
-    if row is None or found is None or row is best or row is reference:
-        return []
-    sentences = [f"Of all rows, “{row.name}” has the best {measure.name}: {value(measure, found.value)}."]
-    others = [other for other in (best, reference) if other is not None and other is not row]
-    verdicts = {f"“{other.name}”": measure.verdict(row.versus(other, measure.name, length)) for other in others}
-    for verdict in dict.fromkeys(verdicts.values()):
-        names = [name for name, of_name in verdicts.items() if of_name == verdict]
-        sentences += by_outcome(listed(names), [(verdict, "It")], evaluation.unit)
+def compared(evaluation: Evaluation, measure: Measure, first: Row, others: Sequence[Row]) -> list[str]:
+    """Returns sentences that compare the best row, if it is a baseline, with other rows."""
+    length = evaluation.lengths[-1]
+    found = {row.name: measure.verdict(first.versus(row, measure.name, length)) for row in others if row is not first}
+    sentences = []
+    for verdict in dict.fromkeys(found.values() if first.baseline else ()):
+        names = listed([f"“{name}”" for name, of_name in found.items() if of_name == verdict])
+        sentences += by_outcome(names, [(verdict, f"“{first.name}”")], evaluation.unit)
     return sentences
 
 
@@ -250,7 +257,7 @@ def differences(evaluation: Evaluation) -> Picture:
     known = [(row, found) for row in evaluation.rows if (found := versus.get(row.name)) is not None]
     rows = [
         (
-            "\n".join(shortened(name, NAMES) for name in (row.checkpoint, row.baseline) if name),
+            "\n".join(fill(name, NAMES) for name in (row.checkpoint, row.baseline) if name),
             replace(found, values=()),
             difference(measure, found.value),
         )

@@ -7,6 +7,7 @@ import re
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from posembed.plots.style import INK, MUTED, PAPER, RULE, SERIES
 
@@ -19,12 +20,14 @@ VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper"} |
 def svg_for_page(figure: Figure, *, name: str, described: str) -> str:
     """Returns a figure as an <svg> element with selectable text and the page's colours. Equal figures give equal SVG.
 
-    ``name`` makes its ids unique on the page; ``described`` is the escaped text for screen readers.
+    ``name`` makes its ids unique on the page; ``described`` is the escaped text for screen readers. A figure grows by
+    what stands out of it, such as a minus sign at its left edge.
     """
     buffer = io.StringIO()
+    whole = Bbox.union([Bbox.from_bounds(0, 0, *figure.get_size_inches()), figure.get_tightbbox().padded(2 / 72)])
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", metadata=nothing, dpi=144)
+        figure.savefig(buffer, format="svg", metadata=nothing, dpi=144, bbox_inches=whole)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)

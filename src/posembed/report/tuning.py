@@ -28,7 +28,27 @@ def answer(tuned: Tuned) -> list[str]:
     ends = f" ({INTERVAL} {span(measure, found)})" if found.low is not None else ""
     where = {"query": "For these queries", "image": "On these images"}.get(tuned.evaluation.unit, "On this text")
     first = f"{where}, use {spoken(tuned, best)}: its {measure.name} is {value(measure, found.value)}{ends}."
-    return [first, *compared(tuned, measure, best)]
+    return [first, *compared(tuned, measure, best), *best_of_all(tuned, measure, best)]
+
+
+def best_of_all(tuned: Tuned, measure: Measure, recommended: Row) -> list[str]:
+    """Returns sentences on the best row of the table, if it is no candidate."""
+    evaluation, length = tuned.evaluation, tuned.length
+    row = evaluation.best(measure.name, length, evaluation.rows)
+    found = None if row is None else row.estimate(measure.name, length)
+    if row is None or found is None or row in tuned.candidates:
+        return []
+    verdict = measure.verdict(tuned.versus(row, recommended))
+    others = [each for each in evaluation.rows if each not in (*tuned.candidates, row)]
+    better = [f"“{each.name}”" for each in others if measure.verdict(tuned.versus(each, recommended)) == "better"]
+    return [
+        f"Of all rows, “{row.name}” has the best {measure.name}: {value(measure, found.value)}.",
+        *by_outcome("the recommended one", [(verdict, "It")], evaluation.unit),
+        *by_outcome("the recommended one", [("better", name) for name in better], evaluation.unit),
+        "It is no candidate, because the candidates were fixed before the measurement, and of "
+        f"{len(evaluation.rows)} rows the best is partly the best by chance: measure it on other texts before you "
+        "use it.",
+    ]
 
 
 def spoken(tuned: Tuned, row: Row) -> str:
@@ -132,23 +152,33 @@ def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
     items = steps * settings.batch
     pictures = plan.original.kind == "images"
     unit, windows = ("pixels", "image") if pictures else ("tokens", "window")
-    parts = {
-        "prepare": f"embedding {'images' if pictures else 'passages'} by the original model",
-        "train tuned": f"fine-tuning at {settings.length:,} {unit}",
-        "train old": f"the same fine-tuning at {old:,} {unit}",
-        "measure": "measuring",
-    }
-    times = [f"{what}: {duration(estimate[name])}" for name, what in parts.items() if estimate.get(name)]
-    total = duration(sum(seconds for name, seconds in estimate.items() if name != "steps"))
     return [
         f"{plan.source}: from {old:,} to {settings.length:,} {unit}. Trained: {TRAINED[settings.train]}.",
         parts_of(plan),
         f"{steps:,} steps of {settings.batch} {windows}s, so that each {windows} is read "
         f"{items / len(texts.windows):.1f} times.",
         *starts(plan),
-        f"Estimated times on this machine: {'; '.join(times)}. In all: about {total}.",
+        times(plan, estimate),
         f"To write: {listed([str(place) for place in plan.places.values()])}.",
     ]
+
+
+def times(plan: TunePlan, estimate: Mapping[str, float]) -> str:
+    """Returns sentences on how long a fine-tuning takes, and on minutes that are too few for its other parts."""
+    pictures, minutes = plan.original.kind == "images", plan.settings.minutes
+    unit = "pixels" if pictures else "tokens"
+    parts = {
+        "prepare": f"embedding {'images' if pictures else 'passages'} by the original model",
+        "train tuned": f"fine-tuning at {plan.settings.length:,} {unit}",
+        "train old": f"the same fine-tuning at {plan.setup.old_length:,} {unit}",
+        "measure": "measuring",
+    }
+    each = [f"{what}: {duration(estimate[name])}" for name, what in parts.items() if estimate.get(name)]
+    total = sum(seconds for name, seconds in estimate.items() if name != "steps")
+    said = f"Estimated times on this machine: {'; '.join(each)}. In all: about {duration(total)}."
+    if minutes is not None and estimate["steps"] == 1:
+        said += f" The {minutes:g} minutes of --minutes leave time for a single step: give more minutes, or --steps."
+    return said
 
 
 def starts(plan: TunePlan) -> list[str]:

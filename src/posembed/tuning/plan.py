@@ -27,7 +27,7 @@ from posembed.tuning.objectives import Progress, Setup, objective_for
 from posembed.tuning.own import identity
 from posembed.tuning.remedies import planning
 from posembed.tuning.result import Tuned
-from posembed.tuning.run import TunePlan, all_finite, size_of
+from posembed.tuning.run import TunePlan, all_finite, place_beside, refuse_existing, size_of
 from posembed.tuning.settings import SHORTEST, TuneSettings, named_size
 from posembed.tuning.staging import Staging
 from posembed.tuning.starts import started
@@ -152,6 +152,10 @@ def plan_tuning(
         raise ArgumentError("split: only for a collection; give retrieval too, or leave it out")
     check(is_path(out) and Path(out).name not in ("", ".."), "out", "the path of a new folder", out)
     refuse_long_name(Path(out))
+    unfinished = Staging.of(Path(out), settings, {})
+    is_new = not (unfinished.begun or unfinished.half_removed)
+    if is_new:
+        refuse_existing(Path(out))
     device_named(device)
     try:
         import transformers  # noqa: F401
@@ -181,6 +185,8 @@ def plan_tuning(
             f"{settings.length:,}; give a larger length, or raise its max_seq_length or the tokenizer's "
             f"model_max_length, which limit it to {original.length:,}"
         )
+    if is_new and settings.train != "rows":
+        refuse_existing(place_beside(out, original.old_length))
     resize = plan_resize(original.checkpoint, str(source), **size_of(original, settings))
     if settings.train == "rows" and images is not None:
         raise ArgumentError("train: rows is for tables of sequences, as all rows of an image table change; give table")

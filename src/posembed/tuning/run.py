@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ class TunePlan:
     @property
     def places(self) -> dict[str, Path]:
         """The folder that each fine-tuning is written to, OUT last."""
-        beside = self.out.with_name(f"{self.out.name}-at-{self.setup.old_length}")
+        beside = place_beside(self.out, self.setup.old_length)
         return {which: self.out if which == "tuned" else beside for which in self.lengths}
 
     def refuse_places(self) -> None:
@@ -93,8 +94,8 @@ class TunePlan:
         kept, _ = other_files(self.original.checkpoint)
         for place in self.places.values():
             refuse_unsafe_place(self.original.checkpoint, place)
-            if os.path.lexists(place) and not self.wrote(place):
-                raise CheckpointError(f"{place}: it exists; choose another OUT, or remove it yourself")
+            if not self.wrote(place):
+                refuse_existing(place)
         copies = 1 + len(self.lengths) * (1 + self.settings.seeds) + 2 * COPIES
         refuse_full_disk(self.original.checkpoint, kept, self.out, copies=copies)
 
@@ -167,16 +168,16 @@ class TunePlan:
         if self.settings.steps is not None:
             return self.settings.steps
         if "steps" not in self.staging.state:
-            self.staging.keep(steps=self.steps_in_time(self.seconds_per_step("tuned")))
+            self.staging.keep(steps=int(self.estimate()["steps"]))
         return int(self.staging.state["steps"])
-
-    def steps_in_time(self, seconds: float) -> int:
-        minutes = MINUTES if self.settings.minutes is None else self.settings.minutes
-        return max(1, int(60 * minutes / seconds))
 
     def trainable(self, which: str, start: Runnable, seed: int) -> Trainable:
         model = start.model(device_named(self.setup.device))
         return trainable(model, start.checkpoint, self.settings, self.resize.edit, resized=which == "tuned", seed=seed)
+
+    @cached_property
+    def per_step(self) -> dict[str, float]:
+        return {which: self.seconds_per_step(which) for which in self.lengths}
 
     def seconds_per_step(self, which: str) -> float:
         """Times the loss and its gradients of a few windows. Writes nothing."""
@@ -192,18 +193,20 @@ class TunePlan:
         return min(times[1:]) * self.settings.batch
 
     def estimate(self) -> dict[str, float]:
-        """Returns the number of steps, and the estimated seconds of each part of a run on this machine."""
-        per_step = {which: self.seconds_per_step(which) for which in self.lengths}
-        steps = self.settings.steps or self.steps_in_time(per_step["tuned"])
+        """Returns the number of steps, and the estimated seconds of each part of a run on this machine. The steps take
+        what the minutes leave beside the other parts, but there is at least one."""
+        per_step, seeds = self.per_step, self.settings.seeds
         window = {which: SHARE_OF_READING * seconds / self.settings.batch for which, seconds in per_step.items()}
         shortest = window.get("old", window["tuned"])
         read = sum(window.get(which, shortest) * times for which, times in READINGS.items())
-        return {
-            "steps": steps,
+        others = {
             "prepare": self.objective.windows_once * shortest,
-            **{f"train {which}": steps * seconds * self.settings.seeds for which, seconds in per_step.items()},
-            "measure": self.setup.windows_measured * read * self.settings.seeds,
+            "measure": self.setup.windows_measured * read * seeds,
         }
+        left = 60 * (self.settings.minutes or MINUTES) - sum(others.values())
+        steps = self.settings.steps or max(1, int(left / (seeds * sum(per_step.values()))))
+        train = {f"train {which}": steps * seconds * seeds for which, seconds in per_step.items()}
+        return {"steps": steps, **others, **train}
 
     def tune(self, which: str, seed: int, steps: int, progress: Progress) -> None:
         """Fine-tunes with one seed, and keeps the result. A batch that does not fit into memory is read in parts."""
@@ -338,6 +341,16 @@ class TunePlan:
         before = card.read_bytes().decode("utf-8", "surrogateescape") if card.is_file() else ""
         before = before.replace(f"{NOT_TRAINED}\n", "").rstrip("\n")
         yield Path(MODEL_CARD), before + "\n\n" * bool(before) + tuned.card_paragraph(self.lengths[which])
+
+
+def place_beside(out: Path, old_length: int) -> Path:
+    """Returns the folder of the fine-tuning at the old length."""
+    return out.with_name(f"{out.name}-at-{old_length}")
+
+
+def refuse_existing(place: Path) -> None:
+    if os.path.lexists(place):
+        raise CheckpointError(f"{place}: it exists; choose another OUT, or remove it yourself")
 
 
 def all_finite(value: Tensor) -> bool:

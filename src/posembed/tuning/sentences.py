@@ -159,7 +159,7 @@ class Sentences:
         held_out, size = len(self.setup.texts.held_out), self.settings.query
         how = (
             f" The queries are {len(PASSAGES)} passages of {size} tokens from each of the {held_out:,} held-out "
-            "documents, and are removed from them."
+            f"documents, and are removed from them. Of each, the first {self.settings.length:,} tokens are searched."
         )
         if self.setup.texts.short:
             how += " The other documents are too short to be trained on."
@@ -171,7 +171,9 @@ class Sentences:
             on = f"{both:,} of these documents, but" if both else "none of these documents, and"
             how = f" The models were trained on {on} on no judgement."
         runnables = [each for each in (tuned, original, old) if each is not None]
-        return plan_collections(runnables, found, how=how, kept=kept, device=device_named(self.setup.device))
+        own, where = self.setup.collection is not None, device_named(self.setup.device)
+        whole = {f"d{at}": len(document.ids) for at, document in enumerate(self.setup.texts.held_out)}
+        return plan_collections(runnables, found, how=how, kept=kept, device=where, whole={} if own else whole)
 
     @cached_property
     def collection(self) -> Collection:

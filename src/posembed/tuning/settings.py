@@ -47,8 +47,8 @@ class TuneSettings(Settings):
         default=None,
     )
     minutes: Rate | None = option(
-        f"Minutes of fine-tuning per seed. They are turned into a number of steps once. Default: {MINUTES:.0f}, or as "
-        "many as --steps takes.",
+        "Minutes for the whole command: all fine-tunings and the measurement, as estimated before they start. They are "
+        f"turned into a number of steps once. Default: {MINUTES:.0f}, or as many as --steps takes.",
         TRAINING,
         default=None,
     )

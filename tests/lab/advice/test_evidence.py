@@ -85,6 +85,7 @@ def test_a_run_folder_is_ones_own(tmp_path: Path) -> None:
     folder = save(tmp_path / "runs", runs(2))
     study = study_of_folder(folder.path)
     assert study.own
+    assert study.steps == folder.results()[0].spec.steps
     row = study.rows[0]
     assert row.seeds == 2
     value = row.by_length[study.train_length]

@@ -15,6 +15,7 @@ from posembed.layers.none import NoPosition
 from posembed.layers.rotary import RotaryEmbedding
 from posembed.nn import Attention, Positions
 from posembed.nn.encodings import names_for
+from tolerance import assert_close
 
 SHAPE = Shape(batch=2, length=24, width=32, heads=4)
 
@@ -29,7 +30,7 @@ def test_learned_at_its_place() -> None:
     places = Places(layer, SHAPE)
     made = places.made()
     assert (len(made.queries_keys), len(made.scores)) == (0, 0)
-    torch.testing.assert_close(made.input[0], layer(places.x))
+    assert_close(made.input[0], layer(places.x))
 
 
 def test_rope_at_its_place() -> None:
@@ -37,11 +38,11 @@ def test_rope_at_its_place() -> None:
     places = Places(layer, SHAPE)
     q, k = (part.unflatten(-1, (4, 8)).transpose(1, 2) for part in places.qkv.split(32, dim=-1)[:2])
     for ours, theirs in zip(places.made().queries_keys, layer(q, k), strict=True):
-        torch.testing.assert_close(ours, theirs)
+        assert_close(ours, theirs)
 
 
 def test_alibi_at_its_place() -> None:
-    torch.testing.assert_close(Places(Alibi(4), SHAPE).made().scores[0], Alibi(4)(24))
+    assert_close(Places(Alibi(4), SHAPE).made().scores[0], Alibi(4)(24))
 
 
 def test_nothing_is_made_without_position() -> None:
@@ -79,7 +80,7 @@ def test_attention_without_position_is_the_layer_itself() -> None:
     torch.manual_seed(0)
     layer = Attention(dim=32, heads=4, dropout=0.0)
     step = AttentionWith(NoPosition(), layer, SHAPE)
-    torch.testing.assert_close(step.results()[0], layer(step.x, positions=Positions(NoPosition(), step.x)))
+    assert_close(step.results()[0], layer(step.x, positions=Positions(NoPosition(), step.x)))
 
 
 def test_a_step_of_training_has_its_gradients() -> None:
@@ -87,4 +88,4 @@ def test_a_step_of_training_has_its_gradients() -> None:
     gradients = Places(layer, SHAPE, training=True)()
     assert isinstance(gradients, tuple)
     table = gradients[-1]
-    torch.testing.assert_close(table, (Places(layer, SHAPE).x + layer.weight).sum(0).detach())
+    assert_close(table, (Places(layer, SHAPE).x + layer.weight).sum(0).detach())

@@ -22,6 +22,7 @@ from posembed.lab.tasks.classification import ImageClassification, patches
 from posembed.lab.tasks.task import build_encoding
 from posembed.nn.encodings import names_for, split_name
 from posembed.tables.layout import TableLayout
+from tolerance import assert_close
 
 GRID = (4, 4)
 
@@ -45,8 +46,8 @@ def test_patches_are_whole_squares_row_by_row() -> None:
 
 def test_digits_are_split_by_their_order(image_task: ImageClassification) -> None:
     assert (len(image_task.train), len(image_task.held_out), image_task.size) == (1348, 449, 8)
-    assert image_task.train.mean().item() == pytest.approx(0, abs=1e-5)
-    assert image_task.train.std().item() == pytest.approx(1, abs=1e-5)
+    assert_close(image_task.train.mean().item(), 0, dtype=torch.float32, scale=image_task.train)
+    assert_close(image_task.train.std().item(), 1, dtype=torch.float32, terms=image_task.train.numel())
     assert len(image_task.classes) == 10
     with pytest.raises(DataError, match="unknown images 'cats'"):
         ImageClassification("cats")
@@ -55,7 +56,7 @@ def test_digits_are_split_by_their_order(image_task: ImageClassification) -> Non
 def test_resized_images_keep_their_brightness(image_task: ImageClassification) -> None:
     images = image_task.held_out[:5]
     means = images.mean(dim=(1, 2))
-    torch.testing.assert_close(patches(images, 16, 4).mean(dim=(1, 2)), means, atol=1e-5, rtol=0)
+    assert_close(patches(images, 16, 4).mean(dim=(1, 2)), means)
 
 
 @pytest.mark.parametrize("name", names_for("images"))
@@ -67,22 +68,22 @@ def test_the_same_grid_changes_nothing_and_the_trained_one_stays(image_spec: Ima
     assert rows_of(other, 37).shape == (37, 16)
     assert torch.equal(rows_of(encoding, 17), before)
     assert not other.training
-    torch.testing.assert_close(rows_of(other, 37)[0], before[0])  # the token in front keeps its place
+    assert_close(rows_of(other, 37)[0], before[0])  # the token in front keeps its place
 
 
 def test_what_a_finer_grid_reads(image_spec: ImageSpec) -> None:
     line = built(image_spec, "learned-1d")
     expected = torch.nn.functional.interpolate(line.weight[1:].T[None], size=36, mode="linear")[0].T
-    torch.testing.assert_close(rows_of(line.on_grid((6, 6)), 37)[1:], expected)
+    assert_close(rows_of(line.on_grid((6, 6)), 37)[1:], expected)
 
     grid = built(image_spec, "learned-2d")
     layout = TableLayout.VIT.on_grid(*GRID)
-    torch.testing.assert_close(rows_of(grid.on_grid((6, 6)), 37), resize_table(grid.weight, grid=(6, 6), layout=layout))
+    assert_close(rows_of(grid.on_grid((6, 6)), 37), resize_table(grid.weight, grid=(6, 6), layout=layout))
 
     # Resizing is linear, so a factorized table resized is the grid of its sums resized.
     both = built(image_spec, "factorized")
     assert isinstance(both, LearnedGridEmbedding)
-    torch.testing.assert_close(rows_of(both.on_grid((6, 5)), 31), resize_table(both.rows(), grid=(6, 5), layout=layout))
+    assert_close(rows_of(both.on_grid((6, 5)), 31), resize_table(both.rows(), grid=(6, 5), layout=layout))
 
 
 def test_sinusoids_of_a_grid_twice_as_fine_stand_half_a_cell_to_each_side(image_spec: ImageSpec) -> None:
@@ -97,7 +98,7 @@ def test_sinusoids_of_a_grid_twice_as_fine_stand_half_a_cell_to_each_side(image_
             finer = (slice(0, 1), 2 * place + 1) if half == 0 else (2 * place + 1, slice(0, 1))
             found = torch.atan2(new[finer][..., half], new[finer][..., half + 1])
             turned = torch.remainder(found - angle + torch.pi, 2 * torch.pi) - torch.pi
-            torch.testing.assert_close(turned, torch.full_like(turned, 0.25), atol=1e-5, rtol=0)
+            assert_close(turned, torch.full_like(turned, 0.25), depth=4)
 
 
 def test_two_names_for_one_model_until_the_grid_changes(

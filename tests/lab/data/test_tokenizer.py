@@ -24,6 +24,7 @@ from posembed.lab.questions.classification import TextSpec
 from posembed.lab.questions.lengths import bits_per_byte
 from posembed.lab.runs import train
 from posembed.lab.tasks.classification import TextClassification
+from tolerance import assert_close
 
 TEXTS = ["the cat sat on the mat, and the dog\n" * 40, "sat on the log — é 日本 🦜\n" * 30, "the end"]
 
@@ -151,7 +152,7 @@ def test_bits_per_byte_are_of_the_tokens_that_were_scored() -> None:
         loss, held_out, train_length=4, test_lengths=(4, 16), tokens=16, held_out_bytes=held_out_bytes
     )
     assert found.bytes_per_token == {4: 8, 16: 8}
-    assert bits_per_byte(found.nonoverlapping[16], found.bytes_per_token[16]) == pytest.approx(1 / 8)
+    assert_close(bits_per_byte(found.nonoverlapping[16], found.bytes_per_token[16]), 1 / 8)
 
 
 @settings(deadline=None, max_examples=50, derandomize=True)
@@ -172,7 +173,7 @@ def test_a_bit_per_byte_is_a_bit_at_every_length(a: int, b: int, tokens: int, tr
         held_out_bytes=held_out_bytes,
     )
     for length in {a, b}:
-        assert bits_per_byte(found.nonoverlapping[length], found.bytes_per_token[length]) == pytest.approx(1)
+        assert_close(bits_per_byte(found.nonoverlapping[length], found.bytes_per_token[length]), 1)
 
 
 def test_text_that_a_tokenizer_loses_has_no_bits_per_byte(folder: Path) -> None:

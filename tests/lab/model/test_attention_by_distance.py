@@ -17,6 +17,7 @@ from posembed.lab.runs import tensors
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.nn import Attention, Positions
 from posembed.nn.by_distance import diagonal_sums, even_by_distance
+from tolerance import assert_close
 
 CPU = torch.device("cpu")
 
@@ -60,7 +61,7 @@ def test_it_is_the_mean_of_an_explicit_softmax_by_distance(
             weights = explicit_weights(model, ids, layer)
             for back in range(12):
                 expected = torch.stack([weights[:, :, i, i - back] for i in range(back, 12)]).mean(dim=(0, 1))
-                assert torch.allclose(found[layer, :, back], expected, atol=1e-5)
+                assert_close(found[layer, :, back], expected, dtype=torch.float32)
     if model.encoding.window is not None:
         assert not found[..., 5:].any()
 
@@ -72,10 +73,10 @@ def test_attention_is_what_forward_weighs_values_by(spec: LengthSpec, task: Lang
     x = torch.randn(2, 40, 16)
     positions = Positions(model.encoding, x)
     weights = attention.weights(x, positions=positions)
-    assert torch.allclose(weights.sum(dim=-1), torch.ones(2, 2, 40), atol=1e-6)
+    assert_close(weights.sum(dim=-1), torch.ones(2, 2, 40))
     values = attention.queries_keys_and_values(x, positions)[2]
     expected = attention.output((weights @ values).transpose(1, 2).flatten(2))
-    assert torch.allclose(attention(x, positions=positions), expected, atol=1e-6)
+    assert_close(attention(x, positions=positions), expected)
 
 
 def test_few_sequences_at_a_time_are_the_same_and_nothing_is_left_behind(
@@ -84,7 +85,7 @@ def test_few_sequences_at_a_time_are_the_same_and_nothing_is_left_behind(
     model = task.build(dataclasses.replace(spec, encoding="alibi")).eval()
     together = task.attention(spec, model, accelerator.device)
     monkeypatch.setattr(attention, "WEIGHTS_AT_ONCE", 1)
-    assert torch.allclose(task.attention(spec, model, accelerator.device), together)
+    assert_close(task.attention(spec, model, accelerator.device), together, dtype=torch.float32)
     assert together.shape == (spec.layers, spec.heads, spec.train_length)
     assert all(not m._forward_pre_hooks for m in model.modules() if isinstance(m, Attention))
 
@@ -95,7 +96,7 @@ def test_an_even_head_is_what_even_weights_give(window: int | None) -> None:
     seen = ((distance >= 0) & (distance < (window or 9))).double()
     even = (seen / seen.sum(dim=1, keepdim=True)).expand(1, 1, 9, 9)
     expected = diagonal_sums(even)[0] / torch.arange(9, 0, -1)
-    assert torch.allclose(even_by_distance(9, window), expected)
+    assert_close(even_by_distance(9, window), expected)
 
 
 def test_the_file(tmp_path: Path) -> None:

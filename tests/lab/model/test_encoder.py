@@ -10,6 +10,7 @@ from posembed.lab.model import Classifier
 from posembed.lab.questions.classification import TextSpec
 from posembed.lab.tasks.classification import TextClassification
 from posembed.nn.encodings import names_for, split_name
+from tolerance import assert_close, close
 
 
 def classifier(task: TextClassification, spec: TextSpec, **others: object) -> Classifier:
@@ -24,7 +25,7 @@ def test_padded_is_unpadded(text_task: TextClassification, text_spec: TextSpec, 
     ids = torch.randint(256, (4, 12))
     together = model(ids, lengths)
     alone = [model(ids[i : i + 1, :length], lengths[i : i + 1]) for i, length in enumerate(lengths.tolist())]
-    torch.testing.assert_close(together, torch.cat(alone), atol=1e-12, rtol=0)
+    assert_close(together, torch.cat(alone))
     # What stands in the padding is read by nobody, forward or backward.
     noise = torch.where(torch.arange(12) < lengths.unsqueeze(1), ids, torch.randint(256, (4, 12)))
     assert torch.equal(model(noise, lengths), together)
@@ -49,9 +50,9 @@ def test_order_is_seen_both_ways(text_task: TextClassification, text_spec: TextS
     for place in range(10):
         changed = ids.clone()
         changed[0, place] = 99
-        assert not torch.allclose(model(changed, lengths), before, atol=1e-9, rtol=0)
-    assert not torch.allclose(model(ids.flip(1), lengths), before, atol=1e-9, rtol=0)
-    torch.testing.assert_close(bag(ids.flip(1), lengths), bag(ids, lengths), atol=1e-12, rtol=0)
+        assert not close(model(changed, lengths), before)
+    assert not close(model(ids.flip(1), lengths), before)
+    assert_close(bag(ids.flip(1), lengths), bag(ids, lengths))
 
 
 def test_all_that_is_not_the_encoding_starts_the_same(text_task: TextClassification, text_spec: TextSpec) -> None:

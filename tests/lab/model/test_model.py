@@ -16,6 +16,7 @@ from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
 from posembed.nn import Positions
 from posembed.nn.encodings import names_for
+from tolerance import assert_close
 
 NAMES = [*names_for("decoder"), *(f"{name}+window" for name in names_for("decoder"))]
 
@@ -37,7 +38,7 @@ def test_nothing_sees_the_future(spec: LengthSpec, name: str) -> None:
     ids = torch.randint(50, (2, 16))
     changed = ids.clone()
     changed[:, 9:] = torch.randint(50, (2, 7))
-    torch.testing.assert_close(model(ids)[:, :9], model(changed)[:, :9], atol=1e-12, rtol=0)
+    assert_close(model(ids)[:, :9], model(changed)[:, :9])
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "window" in name or name == "rolling"])
@@ -48,7 +49,7 @@ def test_nothing_is_seen_beyond_the_windows_reach(spec: LengthSpec, name: str) -
     ids = torch.randint(50, (1, 16))
     changed = ids.clone()
     changed[:, : 16 - reach] = torch.randint(50, (1, 16 - reach))
-    torch.testing.assert_close(model(ids)[:, -1], model(changed)[:, -1], atol=1e-12, rtol=0)
+    assert_close(model(ids)[:, -1], model(changed)[:, -1])
     changed[:, 16 - reach] = (ids[:, 16 - reach] + 1) % 50
     assert not torch.equal(model(ids)[:, -1], model(changed)[:, -1])
 
@@ -69,7 +70,7 @@ def test_log_length_changes_nothing_within_the_training_length(spec: LengthSpec)
     scaled = build_decoder(dataclasses.replace(spec, encoding="alibi+logn"), 50).double().eval()
     ids = torch.randint(50, (2, spec.train_length + 1))
     ours, theirs = scaled(ids), plain(ids)
-    torch.testing.assert_close(ours[:, :-1], theirs[:, :-1], atol=1e-12, rtol=0)
+    assert_close(ours[:, :-1], theirs[:, :-1])
     assert (ours - theirs)[:, -1].abs().max() > 1e-8
     both = build_encoding(dataclasses.replace(spec, encoding="rope+logn+window"))
     assert (both.window, both.log_length) == (spec.window, spec.train_length)
@@ -105,10 +106,10 @@ def test_tables_for_the_longest_text_hold_it(spec: LengthSpec) -> None:
 def test_a_long_table_trained_short_keeps_its_later_rows(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator
 ) -> None:
-    """And everything else is trained as with the short table, to the last bit."""
+    """And everything else is trained as with the short table; the norm of more gradients may be rounded elsewhere."""
     long, short = (dataclasses.replace(spec, encoding=name, dropout=0.0) for name in ("learned-long", "learned"))
     results = [train.run(each, task, accelerator) for each in (long, short)]
-    assert results[0].losses == results[1].losses
+    assert_close(results[0].losses, results[1].losses, dtype=torch.float32, depth=len(results[0].losses))
     model = task.build(long)
     assert model.encoding.weight.shape == (40, 16)  # type: ignore[union-attr]
     before = model.encoding.weight.detach().clone()  # type: ignore[union-attr]

@@ -28,6 +28,7 @@ from posembed.lab.runs.sweep import sweep
 from posembed.lab.runs.train import Progress
 from posembed.lab.tasks.inside import InsideGivenModel
 from posembed.nn.encodings import names_for
+from tolerance import assert_close
 
 
 def saved(name: str, folder: Path, **changes: Any) -> Path:
@@ -58,7 +59,7 @@ def test_a_checkpoint_with_its_own_table_starts_as_it_was(
         for encoding in ("learned", "learned-tiled"):
             asked = dataclasses.replace(spec, encoding=encoding, train_length=train_length)
             model = task.build(asked).eval()
-            torch.testing.assert_close(model(ids), expected, atol=1e-5, rtol=1e-4)
+            assert_close(model(ids), expected, depth=2)
             assert len(model.encoding.table()) == max(train_length, made.LENGTH)
 
 
@@ -73,7 +74,7 @@ def test_gaps_between_positions_do_not_part_a_text(name: str, corpus: Corpus, sp
         front = len(table) - made.LENGTH
         table[front : front + 5] = table[front + positions]
     for given in (positions, positions.expand(2, -1)):
-        torch.testing.assert_close(model(ids, given), original(ids).logits, atol=1e-5, rtol=1e-4)
+        assert_close(model(ids, given), original(ids).logits, depth=2)
 
 
 def test_encodings_train_and_change_nothing_else(from_config: InsideGivenModel, spec: LengthSpec) -> None:

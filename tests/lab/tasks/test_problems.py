@@ -22,6 +22,7 @@ from posembed.lab.runs.sweep import plan, sweep
 from posembed.lab.runs.train import Progress, run
 from posembed.lab.tasks.problem_texts import ALPHABET, PROBLEMS, tokens_read
 from posembed.lab.tasks.problems import ProblemSolving, check_encoding, ids_of, right_tokens, written_for
+from tolerance import assert_close
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "steps": 4, "batch": 6, "warmup": 2, "test_problems": 8}
 
@@ -49,7 +50,7 @@ def test_only_the_answers_count_and_all_their_tokens_alike(encoding: str) -> Non
                     continue
             losses.append(F.cross_entropy(logits[row, place - 1], ids[row, place]))
     assert len(losses) < 6 * 5
-    torch.testing.assert_close(task.loss(model, ids, position_ids, weights), torch.stack(losses).mean())
+    assert_close(task.loss(model, ids, position_ids, weights), torch.stack(losses).mean())
 
 
 @pytest.mark.parametrize("encoding", ["coupled", "abacus", "alibi"])
@@ -58,7 +59,7 @@ def test_shares_of_a_batch_have_its_loss_between_them(encoding: str) -> None:
     model = task.build(spec)
     whole = task.loss(model, *task.draw(spec, model, 3))
     parts = [task.loss(model, *task.draw(spec, model, 3, slice(start, start + 2))) for start in (0, 2, 4)]
-    torch.testing.assert_close(torch.stack(parts).mean(), whole)
+    assert_close(torch.stack(parts).mean(), whole)
 
 
 def test_every_encoding_learns_from_the_same_problems() -> None:

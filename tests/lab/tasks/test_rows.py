@@ -15,6 +15,7 @@ from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.questions.rows import RowMeasurements, RowSpec, bands
 from posembed.lab.tasks.rows import MOST_ROWS, TrainedRows, rows_replaced, tokens_replaced
 from posembed.nn import Attention
+from tolerance import assert_close
 
 CPU = torch.device("cpu")
 
@@ -52,7 +53,7 @@ def test_every_number_is_that_of_its_definition(rows: TrainedRows, row_spec: Row
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     text = measure.windows(rows.corpus.held_out, 16, row_spec.test_tokens)
     some = measure.windows(rows.corpus.held_out, 16, tokens_replaced(row_spec))
-    assert found.loss == pytest.approx(measure.loss_of_tokens(model, text, CPU).mean(dim=0).tolist())
+    assert_close(found.loss, measure.loss_of_tokens(model, text, CPU).mean(dim=0).tolist(), dtype=torch.float32)
     weight = model.encoding.get_parameter("weight")
     intact = measure.loss_of_tokens(model, some, CPU).mean(dim=0)
     assert list(found.text_increase) == list(found.own_increase) == list(found.neighbour_increase) == list(range(16))
@@ -64,16 +65,15 @@ def test_every_number_is_that_of_its_definition(rows: TrainedRows, row_spec: Row
             changed = {**before, "encoding.weight": before["encoding.weight"].clone()}
             changed["encoding.weight"][row] = other.detach()
             model.load_state_dict(changed)
+            rounding = {"dtype": torch.float32, "scale": intact.sum()}  # the increase is a difference
             increase = measure.loss_of_tokens(model, some, CPU).mean(dim=0) - intact
             model.load_state_dict(before)
-            assert of[row] == pytest.approx(increase.sum().item(), abs=1e-6)
+            assert_close(of[row], increase.sum().item(), **rounding)
             assert increase[:row].abs().max() == 0 if row else True  # earlier tokens do not see the row
             if of is found.text_increase:
-                assert found.own_increase[row] == pytest.approx(increase[row].item(), abs=1e-6)
+                assert_close(found.own_increase[row], increase[row].item(), **rounding)
                 later = found.later_increase(row)
-                assert (
-                    later is None if row == 15 else later == pytest.approx(increase[row + 1 :].mean().item(), abs=1e-6)
-                )
+                assert_close(later, None if row == 15 else increase[row + 1 :].mean().item(), **rounding)
 
 
 def test_the_model_is_as_before_and_other_encodings_have_no_rows(
@@ -92,7 +92,7 @@ def test_attention_received_is_a_share_of_an_explicit_softmax(
     rows: TrainedRows, row_spec: RowSpec, accelerator: Accelerator
 ) -> None:
     model, found = measured(rows, row_spec, accelerator)
-    assert sum(found.attention) == pytest.approx(1)
+    assert_close(sum(found.attention), 1, dtype=torch.float32)
     ids = measure.windows(rows.corpus.held_out, 16, tokens_replaced(row_spec))[:, :-1]
     weights: list[torch.Tensor] = []
     layers = [module for module in model.modules() if isinstance(module, Attention)]
@@ -107,10 +107,10 @@ def test_attention_received_is_a_share_of_an_explicit_softmax(
     for hook in hooks:
         hook.remove()
     expected = torch.stack(weights).double().mean(dim=(0, 1, 2, 3))
-    assert found.attention == pytest.approx(expected.tolist(), rel=1e-5)
+    assert_close(found.attention, expected.tolist(), dtype=torch.float32)
     even = torch.ones(16, 16).tril() / torch.arange(1, 17)[:, None]
     share = even.double().mean(dim=0)
-    assert [found.attention_ratio(p) for p in range(16)] == pytest.approx((expected / share).tolist(), rel=1e-4)
+    assert_close([found.attention_ratio(p) for p in range(16)], (expected / share).tolist(), dtype=torch.float32)
     with pytest.raises(IndexError):  # the hooks are gone even if the model fails
         attention.received(model, torch.full((1, 16), 10_000), CPU)
     assert not any(layer._forward_pre_hooks for layer in layers)

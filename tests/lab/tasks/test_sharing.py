@@ -18,6 +18,7 @@ from posembed.lab.runs.train import check, run
 from posembed.lab.tasks.pairs import held_out_pairs
 from posembed.lab.tasks.sharing import Rewriting
 from posembed.nn.encodings import names_for
+from tolerance import assert_close
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "steps": 3, "batch": 6, "warmup": 1, "test_pairs": 8}
 
@@ -60,7 +61,7 @@ def test_only_the_targets_count_and_all_their_tokens_alike(problem: str) -> None
         read, written = row[row != 0], text[text != 0]  # alone, without padding
         found.append(F.cross_entropy(model(read[None], written[None, :-1])[0], written[1:], reduction="none"))
     assert len({len(losses) for losses in found}) > 1
-    torch.testing.assert_close(task.loss(model, source, target, weights), torch.cat(found).mean())
+    assert_close(task.loss(model, source, target, weights), torch.cat(found).mean())
 
 
 def test_shares_of_a_batch_have_its_loss_between_them_and_steps_differ() -> None:
@@ -68,7 +69,7 @@ def test_shares_of_a_batch_have_its_loss_between_them_and_steps_differ() -> None
     model = task.build(spec)
     whole = task.loss(model, *task.draw(spec, model, 3))
     parts = [task.loss(model, *task.draw(spec, model, 3, slice(start, start + 2))) for start in (0, 2, 4)]
-    torch.testing.assert_close(torch.stack(parts).mean(), whole)
+    assert_close(torch.stack(parts).mean(), whole)
     assert torch.equal(task.draw(spec, model, 1)[0], task.draw(tiny("none", "dates"), model, 1)[0])
     assert not torch.equal(task.draw(spec, model, 1)[0], task.draw(spec, model, 2)[0])
 

@@ -65,7 +65,7 @@ def remedy_for_window(target: Target) -> str:
 def refused(old_model: nn.Module, new_model: nn.Module, target: Target, changes: Sequence[TableSize]) -> CopiesRead:
     """Runs small copies with tables along axes. Raises NotTried if no copy could be run."""
     remedy = remedy_for_window(target)
-    for change in () if is_of_timm(getattr(old_model, "config", None)) else changes:
+    for change in () if is_of_timm(old_model.config) else changes:
         for layout in (change.table.layout, change.layout):
             if len(layout.axes) == 2 and layout.axes[0].relative and len(set(layout.shape)) > 1:
                 return CopiesRead(
@@ -137,7 +137,7 @@ def refused_by_copies(
 
 def sizes_of_copies(target: Target, model: nn.Module, *, narrow: bool, few: tuple[int, int] | None) -> str:
     """Returns which sizes ``copies`` gives to the old and to the new copy, in words."""
-    if is_of_timm(getattr(model, "config", None)):
+    if is_of_timm(model.config):
         return "with images of half the size" if narrow and has_many_cells(target, MOST_CELLS_OF_TIMM) else TRUE
     if few is None and not has_many_cells(target):
         return TRUE
@@ -150,7 +150,7 @@ def cells_to_try(target: Target, model: nn.Module) -> tuple[tuple[int, int] | No
     read images of a few sizes alone, and interpolate their table to them (LW-DETR)."""
     if has_many_cells(target):
         return FEW_CELLS
-    of_images = target.table.layout.grid is not None and not is_of_timm(getattr(model, "config", None))
+    of_images = target.table.layout.grid is not None and not is_of_timm(model.config)
     return (None, *FEW_CELLS) if of_images else (None,)
 
 

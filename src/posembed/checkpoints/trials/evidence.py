@@ -140,7 +140,7 @@ def said_of_loading(new_model: nn.Module, tables: Mapping[str, tuple[Tensor, Ten
 
     tables: each table before and after a resize, by its key.
     """
-    if not is_of_timm(getattr(new_model, "config", None)):
+    if not is_of_timm(new_model.config):
         return
     from posembed.checkpoints.timm_models import loaded_by_timm
 

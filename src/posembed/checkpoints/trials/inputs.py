@@ -36,9 +36,10 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     if not takes_text(model):
         raise NotTried("it takes no text")
     accepted: dict[str, Parameter | None] = dict(signature(model.forward).parameters)
-    sections = (model.config, getattr(model.config, "text_config", None))
+    config: Any = model.config
+    sections = (config, getattr(config, "text_config", None))
     sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
-    reserved = [value for name, value in vars(model.config).items() if name.endswith("_token_id")]
+    reserved = [value for name, value in vars(config).items() if name.endswith("_token_id")]
     special = {each for value in reserved for each in (value if isinstance(value, list) else [value])}
     ordinary = [token for token in range(min(sizes, default=FEW_TOKENS)) if token not in special]
     ids = torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
@@ -46,13 +47,13 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
         "input_ids": ids,
         "decoder_input_ids": ids,
         "bbox": torch.zeros(1, tokens, 4, dtype=torch.int64),
-        "visual_feats": torch.zeros(1, 3, getattr(model.config, "visual_feat_dim", 1)),
-        "visual_pos": torch.zeros(1, 3, 4),
     }
+    if "visual_feats" in accepted:  # LXMERT reads parts of images, and their places
+        given |= {"visual_feats": torch.zeros(1, 3, config.visual_feat_dim), "visual_pos": torch.zeros(1, 3, 4)}
     if "codebook_idx" in accepted:  # Bark's fine model reads the tokens of several codebooks
-        given["input_ids"] = ids[..., None].expand(-1, -1, getattr(model.config, "n_codes_total", 1))
+        given["input_ids"] = ids[..., None].expand(-1, -1, config.n_codes_total)
     if "conditioning_encoder_inputs_embeds" in accepted:  # CLVP: its logits depend on the text through an argmax
-        bands = cast(Any, model.config).decoder_config.feature_size
+        bands = config.decoder_config.feature_size
         given |= {"input_features": torch.randn(1, bands, SHORT_SOUND), "output_hidden_states": True}
         accepted |= {"output_hidden_states": None}
     number = Parameter.POSITIONAL_OR_KEYWORD
@@ -113,7 +114,8 @@ def with_image_tokens(model: Any, texts: dict[str, Any], images: Mapping[str, Te
 
 def features_in(features: Any) -> int:
     """Returns how many vectors are in the result of a model's ``get_image_features``."""
-    features = getattr(features, "pooler_output", features)
+    if not isinstance(features, Tensor | list | tuple):  # since transformers 5
+        features = features.pooler_output
     return sum(each.numel() // each.shape[-1] for each in ([features] if isinstance(features, Tensor) else features))
 
 
@@ -188,7 +190,7 @@ def numbered_inputs(accepted: Collection[str], config: Any) -> Iterator[dict[str
             "flattened_patches": torch.cat([numbers[:, None].expand(-1, 2), torch.randn(SHORT_TEXT, depth)], 1)[None]
         }
     if "pixel_position_ids" in accepted:  # of a whole image, because blocks of patches are merged
-        merged = getattr(config, "pooling_kernel_size", 1)
+        merged = config.pooling_kernel_size
         side = -(-most // merged) * merged
         if side * side > MOST_PATCHES and not only_shapes():
             raise TooLarge("its images are too large to be tried")

@@ -144,7 +144,7 @@ def copies(
 ) -> list[nn.Module]:
     """Builds small copies of the old and the new model. few: cells along an axis of images, before and after; None for
     the true sizes, unless they have many cells."""
-    of_timm = is_of_timm(getattr(models[0], "config", None))
+    of_timm = is_of_timm(models[0].config)
     settings: list[list[tuple[ConfigField, Any]]] = []
     if of_timm and narrow and has_many_cells(target, MOST_CELLS_OF_TIMM):
         settings = [halved(field, value) for field, value in target.values.items()]

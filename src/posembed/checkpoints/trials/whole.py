@@ -68,7 +68,7 @@ def run_whole(old_model: nn.Module, new_model: nn.Module, target: Target) -> Who
 
 def may_be_copied(model: nn.Module, target: Target) -> bool:
     """Returns whether copies of few layers can be run on the CPU at the true size of their images."""
-    is_grid = target.table.layout.grid is not None and not is_of_timm(getattr(model, "config", None))
+    is_grid = target.table.layout.grid is not None and not is_of_timm(model.config)
     return is_grid and max(size for each in target.changes for size in (each.table.length, each.length)) <= MOST_PATCHES
 
 

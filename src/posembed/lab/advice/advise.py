@@ -2,7 +2,8 @@
 
 The rule: of the encodings that meet the needs, the one that measured best. If others do not differ significantly from
 it, the most used of these is recommended; if none of them is in general use, the one with the fewest parameters. A
-checkpoint keeps its own positions, resized or scaled if necessary. A user's own runs replace the published ones.
+checkpoint keeps its own positions, resized or scaled if necessary. A user's own runs replace the published ones. A task
+in which no position is not significantly worse than the best encoding does not depend on order, and does not decide.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Advice:
     options: tuple[Option, ...]
     """Every encoding for this kind of model, or what can be done with a checkpoint; the recommended option first."""
     measure: str
-    """What was measured of encodings: "perplexity", "accuracy in classifying texts" or "accuracy in recognizing
+    """What was measured of encodings: "perplexity", "entity F1 in labelling words" or "accuracy in recognizing
     digits". Empty if the options are those of a checkpoint."""
     measured_at: tuple[int, int]
     """The lengths or sizes of the options' ``trained`` and ``needed``."""
@@ -88,15 +89,25 @@ def recommend(needs: Needs, studies: Sequence[Study]) -> Advice:
     own = {each.name: each for each in options if each.name in OWN and each.cannot is None}
     kind = needs.checkpoint.kind if needs.checkpoint is not None else ""
     if own:
-        best = "keep" if "keep" in own else cheapest(kind, far=needs.far_in_texts)
+        chunked = needs.is_cut and "chunk" in own and not needs.far_in_texts
+        best = "chunk" if chunked else "keep" if "keep" in own else cheapest(kind, far=needs.far_in_texts)
         chosen = own.get(best) or next(iter(own.values()))
         reasons = [reason(chosen.name, needs)]
         # An encoding that the checkpoint was not trained with is no option for it.
         options = [each for each in options if each.name in OWN]
     else:
         chosen, reasons = evidence.best(options)
-    measured = findings(kind, far=needs.far_in_texts) if own and "keep" not in own else ()
-    used = [] if own else [study, *([evidence.passkey] if needs.far and evidence.passkey is not None else [])]
+    measured = findings(kind, far=needs.far_in_texts) if own and chosen.name != "keep" else ()
+    used = (
+        []
+        if own
+        else [
+            study,
+            *evidence.others,
+            *evidence.idle,
+            *([evidence.passkey] if needs.far and evidence.passkey is not None else []),
+        ]
+    )
     return Advice(
         needs=needs,
         recommendation=chosen.name,
@@ -131,6 +142,8 @@ def reason(name: str, needs: Needs) -> str:
     if name == "tune":
         return "for models of this kind, fine-tuning at a longer length was measured to be better than chunks"
     if name == "keep":
-        trained = "" if needs.untrained else ", and all its weights were trained with them"
+        # A finding, such as rows that were rarely trained, would contradict it.
+        doubtful = needs.untrained or (needs.checkpoint is not None and needs.checkpoint.findings)
+        trained = "" if doubtful else ", and all its weights were trained with them"
         return f"the checkpoint has positions for {needs.reach}{trained}"
     return f"the checkpoint was trained with its table: resize it to {needs.reach} and keep all other weights"

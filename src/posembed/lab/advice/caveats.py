@@ -29,15 +29,19 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
     if held is None:
         return []
     notes = [f"the checkpoint's table: {finding}" for finding in held.findings]
-    if chosen.name == "keep" and needs.untrained:
+    read = held.takes if chosen.name == "chunk" else needs.longest
+    if chosen.name in ("keep", "chunk") and held.trained is not None and (read or math.inf) > held.trained:
         resized = f"a resize added its positions after the first {held.trained:,}"
         remedy = "measure it with posembed evaluate, or fine-tune the original with posembed tune"
         if held.grid is not None:
             resized = f"a resize interpolated its table, which once had {held.trained:,} cells"
             remedy = "fine-tune it at this size"
         notes.append(f"{resized}, and no fine-tuning is recorded since: {remedy}")
-    if chosen.name == "keep" and held.fed is not None and (needs.longest or math.inf) > held.fed:
-        notes.append(f"sentence-transformers feeds it at most {held.fed:,} tokens (max_seq_length) and drops the rest")
+    if needs.is_cut or (chosen.name == "chunk" and held.takes != held.length):
+        notes.append(
+            f"sentence-transformers feeds it at most {held.fed:,} tokens (max_seq_length) and drops the rest, although "
+            f"its table has {held.length:,} positions: raise the limit to use them, and measure with posembed evaluate"
+        )
     if chosen.name == "resize":
         notes.append("new rows are only a start: fine-tune at the new length, and measure before and after")
         on_grid = "interpolate bicubically with antialiasing, as timm does"
@@ -47,13 +51,13 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
             if not held.kind:
                 tried = "fine-tune both, as examples/tune_resized.py does, and compare them on your own texts"
             notes.append(
-                f"whether this is better than the checkpoint as it is, on texts in chunks of {held.reach}, was not "
+                f"whether this is better than the checkpoint as it is, on texts in chunks of {held.chunk}, was not "
                 f"measured for models of this kind: {tried}"
             )
     elif chosen.name in ("chunk", "tune"):
         if chosen.name == "chunk" and not needs.far:
             notes.append(
-                f"if an answer needs two places that are more than {held.reach} tokens apart, say so with --far: the "
+                f"if an answer needs two places that are more than {held.chunk} tokens apart, say so with --far: the "
                 "advice is another one then"
             )
         if held.kind:
@@ -73,7 +77,7 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
     elif chosen.name not in OWN:
         notes.append(
             f"the checkpoint's table ends at {held.reach}, so this means training from scratch; the alternative is to "
-            f"feed the checkpoint text in chunks of {held.reach}"
+            f"feed the checkpoint text in chunks of {held.chunk}"
         )
     return notes
 
@@ -105,6 +109,17 @@ def of_study(chosen: Option, evidence: Evidence) -> list[str]:
     if needs.factor > study.farthest:
         wanted = "for any length" if needs.factor == math.inf else f"for {needs.factor:.0f} times"
         notes.append(f"it was measured up to {study.farthest:g} times the training length, and you ask {wanted}")
+    notes += [str(idle.without_order(idle.length_for(needs.factor))) for idle in evidence.idle]
+    if study.steps is not None:
+        from posembed.lab.questions.lengths import Lengths
+
+        usual, short = Lengths.presets["quick"]["steps"], ""
+        if study.steps < usual:
+            short = (
+                f", fewer than the {usual:,} of --preset quick: they show how fast encodings start, not how good they "
+                "become; train longer before you decide"
+            )
+        notes.append(f"your runs have {study.steps:,} training steps{short}")
     if needs.encoder and not needs.fixed:
         notes.append("this was measured in decoders: no study of encoders goes past its training length")
     if needs.far and chosen.found is None:

@@ -55,19 +55,26 @@ class Evidence:
     def __init__(self, needs: Needs, studies: Sequence[Study]) -> None:
         self.needs, self.known = needs, candidates(needs)
         # No study of encoders goes past the training length. There, the study of decoders decides.
-        kind = "images" if needs.use == "images" else "accuracy" if needs.encoder and needs.fixed else "perplexity"
+        kinds = ("images",) if needs.use == "images" else ("accuracy", "labels")
+        if needs.use == "decoder" or (needs.encoder and not needs.fixed):
+            kinds = ("perplexity",)
         able = {each.name for each in self.known if limit(each, needs) is None}
         for study in studies:
-            if study.own and study.kind != kind:
-                what = {"images": "images"}.get(kind, "encoders that classify texts of their training length")
+            if study.own and study.kind not in kinds:
+                what = "images" if needs.use == "images" else "encoders that read texts of their training length"
                 raise ArgumentError(
                     f"{study.source} has perplexities of texts, which say nothing on {what}; leave it out"
                 )
-        self.study = next(
+        fitting = [
             study
             for study in studies
-            if study.kind == kind and (not study.own or able & {row.encoding for row in study.rows})
-        )
+            if study.kind in kinds and (not study.own or able & {row.encoding for row in study.rows})
+        ]
+        fitting = [study for study in fitting if study.own] or fitting
+        # A task that does not depend on order cannot tell which encoding is good at it, so the others decide.
+        self.idle = [study for study in fitting if study.without_order(study.length_for(needs.factor))]
+        deciding = [study for study in fitting if study not in self.idle] or fitting
+        self.study, *self.others = deciding
         self.unused = [study for study in studies if study.own and study is not self.study]
         self.passkey = next((s for s in studies if s.kind == "passkey"), None) if needs.use == "decoder" else None
         self.length = self.study.length_for(needs.factor)
@@ -110,6 +117,8 @@ class Evidence:
         first, value = min(measured, key=lambda pair: self.order(pair[0]))
         measure = self.study.measure
         equals = [each for each, its in measured if each is first or not measure.differ(its, value)]
+        for study in self.others:
+            equals = best_in(study, equals, study.length_for(self.needs.factor)) or equals
         used = MOST_USED[self.needs.use]
         places = {name: place for place, name in enumerate(used)}
         chosen = min(equals, key=lambda each: (places.get(each.name, len(used)), each.parameters, self.order(each)))
@@ -167,6 +176,13 @@ class Evidence:
         return [f"{departs} guides recommend: {said[1]}{here}"]
 
 
+def best_in(study: Study, options: Sequence[Option], length: int) -> list[Option]:
+    """Returns the options that do not differ significantly from the best of them in a study."""
+    found = [(each, value) for each in options if (value := study.value(each.name, length)) is not None]
+    _, best = min(found, key=lambda pair: study.measure.cost(pair[1]), default=(None, None))
+    return [each for each, value in found if best is not None and not study.measure.differ(value, best)]
+
+
 def limit(each: Candidate, needs: Needs) -> str | None:
     """Returns the reason why an encoding cannot meet the needs, whatever was measured; None if it can."""
     held = needs.checkpoint
@@ -204,16 +220,20 @@ def of_checkpoint(needs: Needs) -> list[Option]:
         keep = None if needs.inside_table else f"its table ends at {held.reach}"
         resize = "every table has a last row" if needs.longest is None else beyond(needs.table, needs)
     kept, size = (held.length or 0) * needs.width, needs.table if needs.has_table else 0
+    whole = "the checkpoint's positions as they are"
+    if needs.is_cut:
+        whole = f"the checkpoint's positions, with its max_seq_length of {held.fed:,} raised to {needs.longest:,}"
+        resize = "its table holds these positions already"
     found = [
-        Option("keep", "the checkpoint's positions as they are", kept, needs.share(kept), keep),
+        Option("keep", whole, kept, needs.share(kept), keep),
         Option("resize", f"the checkpoint's table, resized to {needs.reach}", size, needs.share(size), resize),
     ]
-    if held.length is None or keep is None or not findings(held.kind, far=needs.far_in_texts):
+    if held.length is None or (keep is None and not needs.is_cut) or not findings(held.kind, far=needs.far_in_texts):
         return found
     chunk = "images are scaled to its size instead" if held.grid is not None else None
     tuned = f"the checkpoint, resized to {needs.reach} and fine-tuned on long texts"
     return [
         *found,
-        Option("chunk", f"the checkpoint as it is, on texts in chunks of {held.reach} tokens", kept, None, chunk),
+        Option("chunk", f"the checkpoint as it is, on texts in chunks of {held.chunk} tokens", kept, None, chunk),
         Option("tune", tuned, size, needs.share(size), resize),
     ]

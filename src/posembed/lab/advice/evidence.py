@@ -65,6 +65,7 @@ MEASURES = {
     "perplexity": Measure("a perplexity", "at {:,} tokens", 0.03),
     "passkey": Measure("a share of passkeys found", "in texts of {:,} characters", 0.05, percent=True),
     "accuracy": Measure("an accuracy in classifying texts", "at {:,} tokens", 0.05, percent=True),
+    "labels": Measure("an entity F1 in labelling words", "at {:,} tokens", 0.05, percent=True),
     "images": Measure("an accuracy in recognizing digits", "on images of {0} x {0} pixels", 0.05, percent=True),
 }
 
@@ -94,6 +95,8 @@ class Study:
     kind: str = "perplexity"
     use: Use = "decoder"
     own: bool = False
+    steps: int | None = None
+    """The training steps of the user's own runs."""
 
     @property
     def measure(self) -> Measure:
@@ -119,6 +122,25 @@ class Study:
         """Returns None if the encoding has no position at this length, or was not measured there."""
         row = next((row for row in self.rows if row.encoding == encoding), None)
         return None if row is None else row.by_length.get(length)
+
+    def best(self, length: int) -> tuple[str, Estimate] | None:
+        """Returns the encoding with the best value at a length, and the value."""
+        values = [(row.encoding, value) for row in self.rows if (value := row.by_length.get(length)) is not None]
+        return min(values, key=lambda pair: self.measure.cost(pair[1]), default=None)
+
+    def without_order(self, length: int) -> str | None:
+        """Returns a sentence if no position is not significantly worse than the best encoding at a length: the task
+        then does not depend on order, and cannot tell which encoding is good at it. None if it does, or if this was not
+        measured."""
+        best, none = self.best(length), self.value("none", length)
+        if best is None or none is None or self.measure.differ(none, best[1]):
+            return None
+        written = self.measure.written
+        known = f"the best value is {written(best[1])}, with {called(best[0])}; " if best[0] != "none" else ""
+        return (
+            f"{self.measure.name.partition(' ')[2]} hardly depends on order: {known}without positions it is "
+            f"{written(none)}, which is {'within chance' if len(none.values) == 1 else 'not significantly worse'}"
+        )
 
     def says(self, encoding: str, value: Estimate, length: int) -> str:
         """Returns a sentence on a value and on the size in training."""
@@ -151,7 +173,8 @@ def study_of_folder(folder: Path) -> Study:
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
     summary = lengths.summarise(results)
     rows = (Measured(row.name, len(row.seeds), row.same_tokens) for row in summary.rows if row.seeds)
-    return Study("your runs", str(folder), summary.train_length, tuple(rows), own=True)
+    steps = max(result.spec.steps for result in results)
+    return Study("your runs", str(folder), summary.train_length, tuple(rows), own=True, steps=steps)
 
 
 def read_studies(text: str) -> list[Study]:

@@ -9,7 +9,7 @@ from typing import Any
 from posembed.calls import unknown
 from posembed.checkpoints.found import PositionTable
 from posembed.checkpoints.inspect import inspect_checkpoint
-from posembed.checkpoints.settings import limits_of
+from posembed.checkpoints.settings import least, limits_of
 from posembed.errors import ArgumentError
 from posembed.lab.advice.needs import Existing, Grid, Needs
 from posembed.settings import Count, converted, options, take
@@ -34,8 +34,8 @@ def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | No
         chosen.setdefault("longest", math.prod(chosen.get("longest_grid", grid)))
     held = checkpoint if isinstance(checkpoint, Existing) else existing_of(checkpoint, table, grid)
     if held is not None and held.length is not None and held.grid is None and grid is None:
-        longest = chosen.get("longest", held.length)
-        chosen.setdefault("length", held.length if longest is None else min(held.length, longest))
+        chosen.setdefault("longest", chosen.get("length", held.takes))
+        chosen.setdefault("length", least(held.length, chosen["longest"]))
     if "length" not in chosen:
         remedy = "give --length, the tokens per training sequence, or --grid for images"
         if held is not None and held.grid is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from annotated_types import Ge, Le
 from pydantic import BeforeValidator
 
+from posembed.checkpoints.settings import least
 from posembed.errors import ArgumentError
 from posembed.lab.runs.spec import default_window, require_divisible
 from posembed.settings import Amount, Count, Settings, Sides, option
@@ -49,6 +50,16 @@ class Existing:
     def reach(self) -> str:
         """The size of its table, in words."""
         return shown(self.grid) if self.grid is not None else f"{self.length:,}"
+
+    @property
+    def takes(self) -> int | None:
+        """The number of positions that it can be fed at once: those of its table, within ``fed``."""
+        return least(self.length, self.fed)
+
+    @property
+    def chunk(self) -> str:
+        """The size of the chunks that it can be fed, in words."""
+        return self.reach if self.takes == self.length else f"{self.takes:,}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +150,17 @@ class Needs(Settings):
         if held is None or held.length is None or self.largest is None:
             return False
         return all(a <= b for a, b in zip(self.largest, held.grid or (held.length,), strict=True))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether sentence-transformers feeds the checkpoint less than the longest text, which its table can hold."""
+        held = self.checkpoint
+        return (
+            self.inside_table
+            and held is not None
+            and (held.takes or 0) < (held.length or 0)
+            and (self.longest is None or self.longest > (held.takes or 0))
+        )
 
     @property
     def stretch(self) -> float:

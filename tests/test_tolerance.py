@@ -1,0 +1,64 @@
+"""The tolerance is as wide as rounding and no wider, and no test has one of its own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from tolerance import assert_close, assert_same, close, tolerance
+
+TESTS = Path(__file__).parent
+OWN = r"torch\.testing\.assert_close|allclose\(|isclose\(|\b[ar]tol=|approx\([^#]*\b(abs|rel)=[\d.]*e-([5-9]|\d\d)"
+"""Not where a gradient is compared with a finite difference: its step decides there."""
+
+
+def test_no_test_has_a_tolerance_of_its_own() -> None:
+    found = [
+        f"{path.relative_to(TESTS)}:{number}: {line.strip()}"
+        for path in TESTS.rglob("test_*.py")
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(OWN, line) and "gradcheck" not in line
+    ]
+    assert not found, "\n".join(["write assert_close of tests/tolerance.py instead of:", *found])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_another_order_of_a_sum_is_close_and_a_wrong_term_is_not(dtype: torch.dtype) -> None:
+    left, right = torch.randn(2, 300, 300, dtype=torch.float64)
+    exact = left @ right
+    order = torch.randperm(300)
+    ours = (left.to(dtype)[:, order] @ right.to(dtype)[order]).double()
+    assert_close(ours, left.to(dtype) @ right.to(dtype), dtype=dtype)
+    assert not close(ours, exact - left[:, :1] @ right[:1], dtype=dtype)
+    assert tolerance(torch.ones(3, dtype=dtype)) < 0.04
+
+
+def test_what_does_not_widen_it() -> None:
+    values = torch.tensor([1.0, -torch.inf, torch.finfo(torch.float32).min])
+    assert tolerance(values) == tolerance(torch.ones(1))
+    assert_close(values, values)
+    assert tolerance(torch.zeros(2)) == 0
+    assert tolerance(torch.zeros(2), scale=[None, values]) == tolerance(values)
+    assert tolerance(torch.tensor([3, 4])) == 0
+
+
+def test_it_looks_into_collections_and_at_shapes_and_dtypes() -> None:
+    ones = torch.ones(2, 2)
+    near, far = ones * (1 + 1e-7), ones + 1e-4
+    assert_close({"a": [near, None]}, {"a": [ones, None]})
+    assert_close((0.5, 2), [0.5 + 1e-16, 2.0])
+    for wrong in ({"a": [far, None]}, {"a": [near, ones]}, {"b": [near, None]}, {"a": [near]}, {"a": [near[0], None]}):
+        assert not close(wrong, {"a": [ones, None]})
+    assert not close(near.double(), ones)
+    assert_close(near.double(), ones.double(), dtype=torch.float32)
+    assert not close(near.double(), ones.double())
+    assert close(torch.tensor([1.0, 2e-9]), torch.tensor([1.0, 1e-9]))
+    assert not close(torch.tensor([1.0, 2e-9]), torch.tensor([1.0, 1e-9]), relative=True)
+    with pytest.raises(AssertionError, match="layer 3, a"):
+        assert_close({"a": far}, {"a": ones}, msg="layer 3")
+    with pytest.raises(AssertionError):
+        assert_same(near, ones)
