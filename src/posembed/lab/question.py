@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from posembed.lab.tasks.task import Task
     from posembed.nn.encodings import Use
 
-SummaryT = TypeVar("SummaryT", bound="Summary")
+SummaryT = TypeVar("SummaryT", bound="Summary | Found")
 Loaded: TypeAlias = "tuple[Task[Any, Any], dict[str, Any]]"
 """A task, and the settings that are computed from its data, by name."""
 PRESETS = json.loads(Path(__file__).with_name("questions").joinpath("presets.json").read_text(encoding="utf-8"))
@@ -314,7 +314,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         reference = (wanted or usual) if isinstance(reading, Compared) else None
         if self.metrics:
             return Found(self, results, reading, reference, folder)  # type: ignore[return-value]
-        summary = self.summary(by_name(results, reference, folder), results[0].spec, reading)
+        summary: Any = self.summary(by_name(results, reference, folder), results[0].spec, reading)
         return dataclasses.replace(summary, reference=reference)
 
     @abstractmethod
@@ -322,4 +322,5 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         """Checks and completes the settings in ``chosen``, loads the data, and returns the task."""
 
     def summary(self, runs: Sequence[BySeed[MeasuredT]], spec: SpecT, reading: Any) -> SummaryT:
-        """Summarises the runs of each name. spec: the spec of any run, for the settings that all runs share."""
+        """Summarises the runs of each name, in questions without metrics. spec: the spec of any run."""
+        raise NotImplementedError

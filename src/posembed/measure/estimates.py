@@ -95,7 +95,9 @@ class Estimates:
             for at, before in [(self.by_seed(metric, each, x), self.by_seed(metric, each, base))]
         )
         found = paired_difference(ours, theirs)
-        return found and Comparison(metric, found.exp() if metric.kind == "log" else found)
+        if found is None:
+            return None
+        return Comparison(metric, found.exp() if metric.kind == "log" else found)
 
     def by_seed(self, metric: Metric, name: str, x: X = None) -> dict[int, float]:
         return values_at(self.runs(name), metric, x)

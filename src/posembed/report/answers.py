@@ -133,7 +133,10 @@ def columns(found: Found, metric: Metric, cell: CellOf, *, ranked: int = 0) -> I
         trained = axis is not None and x is not None and x == axis.trained
         rank = ranked and (ranked if x == found.x_of(metric) else ranked + (2 if trained else 5))
         head = f"{metric.name}{', %' if metric.kind == 'share' else ''}" if x is None else f"{x:,}"
-        below = [*([axis.notes[x]] if axis is not None and x in axis.notes else []), *(["trained"] if trained else [])]
+        below = [
+            *([axis.notes[x]] if axis is not None and x is not None and x in axis.notes else []),
+            *(["trained"] if trained else []),
+        ]
 
         def of(row: Row, x: X = x) -> Cell:
             return cell(metric, row.name, x) if row.seeds else FAILED
@@ -176,11 +179,11 @@ def versus_columns(found: Found, metric: Metric, x: X) -> Iterator[Column]:
 
     def over_seeds(row: Row) -> Cell:
         each = versus[row.name]
-        return estimate_cell(each and each.over_seeds, write, Cell(""))
+        return Cell("") if each is None else estimate_cell(each.over_seeds, write)
 
     def over_items(row: Row) -> Cell:
         each = versus[row.name]
-        return Cell(interval(each and each.over_items, write), kind="muted")
+        return Cell(interval(each.over_items, write) if each else "", kind="muted")
 
     def verdict(row: Row) -> Cell:
         each = versus[row.name]
@@ -254,7 +257,11 @@ def figures(found: Found, described: str) -> Iterator[Picture]:
     drawn = next((each for each in found.metrics if found.axis_of(each) is not None), None)
     if drawn is not None and found.axis is not None and len(found.xs(drawn)) > 1:
         axis = found.axis
-        by_x = {row.name: found.by_x(drawn, row.name) for row in found.rows if row.seeds}
+        by_x = {
+            row.name: {x: mean for x, mean in found.by_x(drawn, row.name).items() if x is not None}
+            for row in found.rows
+            if row.seeds
+        }
         lines = [Line.of(name, values, ended_at(values, axis.trained or 0)) for name, values in by_x.items()]
         figure = line_chart(
             lines, names=names, title=titled(drawn), below=axis.name, ticks=found.xs(drawn), trained=axis.trained

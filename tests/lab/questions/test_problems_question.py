@@ -45,7 +45,7 @@ def test_the_summary_is_arithmetic_over_seeds() -> None:
             result("rope", None, failure="the loss was nan at step 9 of 700"),
         ]
     )
-    coupled, learned, rope = summary.rows
+    coupled, _learned, rope = summary.rows
     assert (summary.axis.name, summary.axis.trained) == ("digits", 10)
     assert coupled.seeds == (0, 1)
     assert summary.mean(EXACT, "coupled", 30) == estimate([0.98, 0.90])

@@ -120,7 +120,10 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, Any]):
 
     def columns(self, found: Found) -> Mapping[str, Mapping[str, str]]:
         tested = found.spec.test_sizes
-        means = {name: {x: mean and mean.value for x, mean in found.by_x(EXACT, name).items()} for name in found.names}
+        means = {
+            name: {x: None if mean is None else mean.value for x, mean in found.by_x(EXACT, name).items()}
+            for name in found.names
+        }
         seeds = {
             name: [
                 up_to(solves({x: run.value(EXACT.name, x) for x in tested}), tested)

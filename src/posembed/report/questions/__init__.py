@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Generic
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.found import Found
 from posembed.lab.question import Compared, Question, SummaryT, TrainedQuestion
-from posembed.lab.question import Row as SummaryRow
 from posembed.lab.questions import question_of
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.measure.frame import Frame, Run
@@ -25,7 +24,7 @@ from posembed.report import answers
 from posembed.report.evidence import run_evidence, training_section
 from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
 from posembed.report.page import Cell, Column, Picture, Section, Table, render_page, table_of, write_page
-from posembed.report.words import PAIRED, capitalised, certainty, earlier_draws, interval, number
+from posembed.report.words import PAIRED, Trained, capitalised, certainty, earlier_draws, interval, number
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -143,11 +142,11 @@ class MeasuredPage(QuestionPage[Found]):
 
     def main_table(self, summary: Found) -> Table:
         texts = summary.question.columns(summary)
-        extra: list[Column] = [
-            (Cell(head, kind="words", rank=1), lambda row, of=of: of[row.name] if row.seeds else answers.FAILED)
-            for head, of in texts.items()
-        ]
-        return answers.main_table(summary, extra)
+
+        def column(head: str, of: Mapping[str, str]) -> Column:
+            return Cell(head, kind="words", rank=1), lambda row: of[row.name] if row.seeds else answers.FAILED
+
+        return answers.main_table(summary, [column(*each) for each in texts.items()])
 
     def tables(self, summary: Found) -> list[Table]:
         names = summary.best_first(summary.headline, summary.x)
@@ -248,10 +247,10 @@ def by_size(
         yield Cell(f"{size:,}", note=below, rank=rank(size)), cell
 
 
-def trained_table(rows: Sequence[SummaryRow], *extra: Column) -> Table:
+def trained_table(rows: Sequence[Trained], *extra: Column) -> Table:
     """Returns a table of each name's parameters and number of runs. ``extra``: more columns."""
 
-    def runs(row: SummaryRow) -> Cell:
+    def runs(row: Trained) -> Cell:
         return Cell(f"{row.succeeded}", note=f"{len(row.failures)} failed" if row.failures else "")
 
     return table_of(
