@@ -105,13 +105,14 @@ class Estimates:
     def _compared(
         self, metric: Metric, ours: Mapping[int, Run], x: X, theirs: Mapping[int, Run], other: X
     ) -> Comparison | None:
-        difference = paired_difference(values_at(ours, metric, x), values_at(theirs, metric, other))
+        before, after = values_at(theirs, metric, other), values_at(ours, metric, x)
+        difference = paired_difference(after, before)
         if difference is None:
             return None
         if metric.kind == "log":
             return Comparison(metric, difference.exp())
-        seeds = sorted(ours.keys() & theirs.keys())
-        a, b = ([items(side[seed], metric, x) for seed in seeds] for side in (ours, theirs))
+        seeds = sorted(after.keys() & before.keys())
+        a, b = ([items(side[seed], metric, at) for seed in seeds] for side, at in ((ours, x), (theirs, other)))
         over_items = None if None in a or None in b else of_items(a, b)  # type: ignore[arg-type]
         return Comparison(metric, distinct(difference) if metric.kind == "share" else difference, over_items)
 

@@ -20,6 +20,7 @@ from posembed.comparison import Comparison
 from posembed.lab.data.text import Corpus
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.amounts import (
+    GAP,
     HELD_OUT,
     DataSpec,
     Losses,
@@ -34,6 +35,7 @@ from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import plan, sweep
 from posembed.lab.tasks.amounts import DropoutAfterTheSum, TrainingOnLess
+from posembed.measure.frame import Run
 from posembed.nn.encodings import names_for
 from tolerance import assert_close
 
@@ -191,7 +193,8 @@ def test_both_losses_are_those_of_the_model_in_eval_mode(
         expected = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
         assert_close(loss, expected.item(), dtype=torch.float32)
     assert found.train_tokens == 300
-    assert Losses(held_out=2.0, training=1.5, train_tokens=9).gap == 0.5
+    values = Run("learned", 0, tuple(Losses(held_out=2.0, training=1.5, train_tokens=9).values()))
+    assert values.value(GAP.name) == 0.5
 
 
 @pytest.mark.parametrize("available", [20, 27, 3000, 8192])
