@@ -23,9 +23,10 @@ MAY_IMPORT = {
     "tuning": {"checkpoints", "evaluation", "lab", "modelfiles"},
     "nn": {"layers", "positions"},
     "integrations": {"nn", "layers", "checkpoints", "tables", "positions", "plots"},
-    "lab": {"nn", "layers", "positions", "tables", "checkpoints", "integrations"},
+    "measure": set(),
+    "lab": {"measure", "nn", "layers", "positions", "tables", "checkpoints", "integrations"},
     "plots": {"tables", "layers", "nn", "checkpoints", "modelfiles"},
-    "report": {"plots", "tables", "checkpoints", "evaluation", "lab", "nn", "tuning"},
+    "report": {"plots", "tables", "checkpoints", "evaluation", "lab", "measure", "tuning"},
     "comparison": {"lab", "report"},
     "cli": {
         "comparison",

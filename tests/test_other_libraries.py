@@ -63,8 +63,9 @@ READS = (
         ),
     ),
     Reads("checkpoints/live.py", "module.config part.config old.__dict__ new.__dict__ section[name]", USERS),
+    Reads("checkpoints/live.py", "slot.record_in_config", OURS),
     Reads("checkpoints/own_modules.py", "config.__dict__ module[name]", USERS),
-    Reads("checkpoints/own_modules.py", "owner.before_queries_keys", OURS),
+    Reads("checkpoints/own_modules.py", "owner.before_queries_keys owner.drawn", OURS),
     Reads("checkpoints/rebuild.py", "except:ImportError", "a model's file asks for a package that is not installed"),
     Reads("checkpoints/rebuild.py", "transformers[name] part[name]", DATA),
     Reads("checkpoints/rebuild.py", "part.attribute_map", SOME, ("transformers.GPT2Config: attribute_map",)),
@@ -202,6 +203,13 @@ READS = (
     ),
     Reads(
         "integrations/slot.py",
+        "PreTrainedModel.is_activation_checkpointing",
+        "older releases of transformers have another name, which is read plainly",
+        ("transformers.PreTrainedModel: is_gradient_checkpointing",),
+    ),
+    Reads("integrations/slot.py", "model.config", USERS),
+    Reads(
+        "integrations/slot.py",
         "cache[GAPS] embeddings.__dict__['interpolate_pos_encoding'] module._former_parameters",
         OURS,
     ),
@@ -210,6 +218,16 @@ READS = (
         "block.attn blocks[0].num_heads model.positions",
         SOME,
         ("timm.models.vision_transformer.Block: attn", "timm.layers.attention.Attention: num_heads"),
+    ),
+    Reads(
+        "integrations/trial.py",
+        "base.config.pad_token_id config.num_channels config.num_hidden_layers module._hf_hook",
+        SOME,
+        (
+            "transformers.BertConfig: num_hidden_layers pad_token_id",
+            "transformers.ViTConfig: num_channels",
+            "accelerate.hooks.add_hook_to_module: _hf_hook",
+        ),
     ),
     Reads("integrations/transformers.py", "config[NAME] transformers[name]", DATA),
     Reads(
@@ -250,6 +268,7 @@ READS = (
     Reads("plots/charts.py", "how['logarithmic']", OURS),
     Reads("plots/tables.py", "marked.ndim", USERS),
     Reads("report/questions/__init__.py", "reading.reference", OURS),
+    Reads("settings.py", "only.__name__", PYTHON),
     Reads("tables/families.py", "layouts['line']", OURS),
     Reads(
         "tables/modules.py",
