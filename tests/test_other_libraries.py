@@ -169,9 +169,9 @@ READS = (
     Reads("integrations/attention.py", "attention_mask[NAME]", OURS),
     Reads(
         "integrations/attention.py",
-        "module.is_causal module.scaling",
+        "module.scaling",
         SOME,
-        ("transformers.models.bert.modeling_bert.BertSelfAttention: is_causal scaling",),
+        ("transformers.models.bert.modeling_bert.BertSelfAttention: scaling",),
     ),
     Reads("integrations/callback.py", "model.config", USERS),
     Reads("integrations/decoder.py", "config[n]", SOME, ("transformers.GPT2Config: attribute_map",)),
@@ -179,28 +179,21 @@ READS = (
     Reads("integrations/forward_pass.py", "module[HEAD_BY_HEAD] module[name]", SOME),
     Reads(
         "integrations/install.py",
-        "config.num_attention_heads config.num_channels config.num_hidden_layers config.pad_token_id "
-        "model.config.add_cross_attention module.is_causal",
+        "config.num_attention_heads model.config.add_cross_attention module.is_causal",
         SOME,
         (
-            "transformers.BertConfig: num_attention_heads num_hidden_layers pad_token_id add_cross_attention",
-            "transformers.ViTConfig: num_channels",
+            "transformers.BertConfig: num_attention_heads add_cross_attention",
             "transformers.models.bert.modeling_bert.BertSelfAttention: is_causal",
         ),
     ),
-    Reads("integrations/install.py", "length[part] module.config owner.__dict__[name]", OURS),
+    Reads("integrations/install.py", "module.config owner.__dict__[name]", OURS),
     Reads(
         "integrations/saved.py",
         "encoding.place posembed[name] posembed[str(description.get('class'))] posembed[str(saved.get('class'))] "
         "value[argument] value[f'initial_{argument}']",
         OURS,
     ),
-    Reads(
-        "integrations/slot.py",
-        "around.token_type_ids module.gradient_checkpointing output.past_key_values",
-        SOME,
-        ("transformers.modeling_outputs.CausalLMOutputWithPast: past_key_values",),
-    ),
+    Reads("integrations/slot.py", "around.token_type_ids", OURS),
     Reads(
         "integrations/slot.py",
         "PreTrainedModel.is_activation_checkpointing",
@@ -232,12 +225,6 @@ READS = (
     Reads("integrations/transformers.py", "config[NAME] transformers[name]", DATA),
     Reads(
         "integrations/transformers.py",
-        "kind._model_mapping kind.config_class",
-        SOME,
-        ("transformers.AutoModel: _model_mapping", "transformers.BertModel: config_class"),
-    ),
-    Reads(
-        "integrations/transformers.py",
         "kwargs['attn_implementation'] kwargs['config'] kwargs['output_loading_info']",
         "arguments of the user, who may leave them out",
     ),
@@ -252,7 +239,6 @@ READS = (
         ("tokenizers.models.BPE: dropout", "tokenizers.models.Unigram: alpha"),
     ),
     Reads("lab/question.py", "reading.reference", OURS),
-    Reads("lab/runs/results.py", "kind.__name__", PYTHON),
     Reads("layers/base.py", "self[name]", OURS),
     Reads("layers/rotary_scaling.py", "self.attention_factor", OURS),
     Reads("modelfiles/raw_files.py", "os.copy_file_range", PYTHON),
