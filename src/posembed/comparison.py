@@ -15,6 +15,7 @@ from posembed.lab.cost import results as cost_results
 from posembed.lab.cost.measure import Progress, checked, measure_cost
 from posembed.lab.cost.plan import PlannedCost, plan_cost
 from posembed.lab.cost.results import CostSettings, sizes_in_words
+from posembed.lab.found import Found
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
 from posembed.lab.questions import QUESTIONS, Cost
 from posembed.lab.runs.cluster import knock, sweep_on_ray
@@ -176,6 +177,8 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the summary as plain values that JSON can represent. NaN and infinity become None."""
+        if isinstance(self.summary, Found):
+            return self.summary.to_dict()
         values = json.dumps(dataclasses.asdict(self.summary))
         return json.loads(values, parse_constant=lambda name: None)
 

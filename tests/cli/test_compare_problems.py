@@ -15,7 +15,7 @@ SMALL = "--train-size 3 --test-sizes 2,5 --layers 1 --width 8 --heads 2 --steps 
 def test_from_problem_to_table(posembed, tmp_path: Path) -> None:
     done = posembed(f"compare tasks addition {SMALL} --encodings learned,coupled --out", tmp_path)
     assert done.code == 0
-    assert "Exact match in percent, addition, by digits" in done.out
+    assert "Exact match in percent (higher is better), by digits" in done.out
     assert "coupled" in done.out
     summary = json.loads(
         posembed(f"compare tasks addition {SMALL} --encodings learned,coupled --json --out", tmp_path).out

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from annotated_types import Ge, Le
 from pydantic import BeforeValidator
 
-from posembed.checkpoints.settings import least
 from posembed.errors import ArgumentError
 from posembed.lab.runs.spec import default_window, require_divisible
 from posembed.settings import Amount, Count, Settings, Sides, option
@@ -54,7 +53,7 @@ class Existing:
     @property
     def takes(self) -> int | None:
         """The number of positions that it can be fed at once: those of its table, within ``fed``."""
-        return least(self.length, self.fed)
+        return min((each for each in (self.length, self.fed) if each is not None), default=None)
 
     @property
     def chunk(self) -> str:
