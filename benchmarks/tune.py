@@ -104,7 +104,7 @@ def main() -> None:
             tune, timed = plan(), "" if given.rounds else " (not timed)"
             print("\n".join(tuning_report.plan_words(tune, tune.estimate())), f"\nRounds: {given.rounds}{timed}.\n")
             continue
-        with Bar(lines=True) as bar:
+        with Bar() as bar:
             part = once(f"tuned-{length}.pickle", lambda plan=plan, bar=bar: fine_tuned(plan(), bar))
             Staging.of(Path(f"tuned-{length}"), settings, {}).remove()
             write(out, words, [*parts, part])

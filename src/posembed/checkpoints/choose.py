@@ -128,7 +128,7 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
         changes += tuple(table.sized({first.field: value}) for table in limited)
     note = ""
     if others:
-        flags = listed([f"--table {other}" for other in others], "or")
+        flags = listed([f"--table {shlex.quote(other)}" for other in others], "or")
         note = f"{first.key} is what --length means in this model; for its other tables, give {flags} too"
     if first.found_by == "name" and first.layout == TableLayout():
         note = (
