@@ -9,12 +9,14 @@ from posembed.lab.question import Summary
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import TrainingSpec
+from posembed.settings import Count, Names, converted, take
 
 
 def shared(name: str, preset: str | None = None, **given: Any) -> Any:
     """Returns the settings that the runs of a question share. For "lengths" and "inits", give small text as data."""
     question = QUESTIONS[name]
-    return question.prepare(question.settings(preset, given))[1]
+    chosen = take(question.Choice, given) | take(question.Spec, given) | given
+    return question.prepare(question.settings(preset, chosen))[1]
 
 
 def runs_of(
@@ -22,7 +24,9 @@ def runs_of(
 ) -> list[Any]:
     """Returns the runs that a question makes of these settings, checked."""
     question = QUESTIONS[settings.question]
-    question.check(names, seeds, question.ReadingType(**reading))
+    converted(question.compared, names, Names)
+    converted("seeds", seeds, Count)
+    question.check(names, question.ReadingType(**reading))
     return question.specs(settings, names, seeds, values)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from made_up_runs import spec
-from posembed.lab.questions.amounts import DataSpec, Losses
+from posembed.lab.questions.amounts import DataSpec
 from posembed.lab.questions.dropout import DropoutSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_tables
@@ -39,7 +39,7 @@ def a_run(kind: type[Any], seed: int, losses: tuple[float, float], noise: float,
         position_parameters=4096 if own.get("encoding", "learned") == "learned" else 0,
         window=None,
         losses=tuple((step, losses[1] + drift + 3 * math.exp(-step / 60)) for step in range(3, 301, 3)),
-        measurements=Losses(held_out=losses[0] + drift, training=losses[1] + drift, train_tokens=tokens),
+        measurements=kind.Measured(held_out=losses[0] + drift, training=losses[1] + drift, train_tokens=tokens),
         failure=None,
         seconds=9.0,
         tokens_per_second=70_000.0,

@@ -23,9 +23,10 @@ MAY_IMPORT = {
     "tuning": {"checkpoints", "evaluation", "lab", "modelfiles"},
     "nn": {"layers", "positions"},
     "integrations": {"nn", "layers", "checkpoints", "tables", "positions", "plots"},
-    "lab": {"nn", "layers", "positions", "tables", "checkpoints", "integrations"},
+    "measure": set(),
+    "lab": {"measure", "nn", "layers", "positions", "tables", "checkpoints", "integrations"},
     "plots": {"tables", "layers", "nn", "checkpoints", "modelfiles"},
-    "report": {"plots", "tables", "checkpoints", "evaluation", "lab", "nn", "tuning"},
+    "report": {"plots", "tables", "checkpoints", "evaluation", "lab", "measure", "tuning"},
     "comparison": {"lab", "report"},
     "cli": {
         "comparison",
@@ -44,6 +45,7 @@ MAY_IMPORT = {
     "calls": set(),
     "errors": set(),
     "files": set(),
+    "settings": set(),
     "statistics": set(),
     "torch_internals": set(),
     "versions": set(),
@@ -51,7 +53,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "_version": set(),
 }
-FOR_ALL = {"calls", "errors", "files", "statistics", "torch_internals", "versions", "words", "_version"}
+FOR_ALL = {"calls", "errors", "files", "settings", "statistics", "torch_internals", "versions", "words", "_version"}
 
 
 def room_of(path: Path) -> str:

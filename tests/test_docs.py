@@ -134,8 +134,6 @@ def test_a_page_with_commands_that_train_says_how_long_they_take(page: Path) -> 
 @functools.cache
 def commands() -> dict[str, set[str]]:
     """The options of every command, by its words."""
-    import typer.main
-
     from posembed.cli import app
 
     found: dict[str, set[str]] = {}
@@ -145,7 +143,7 @@ def commands() -> dict[str, set[str]]:
             walk(child, f"{words} {name}")
         found[words] = {option for p in command.params for option in getattr(p, "opts", [])} | {"--help"}
 
-    walk(typer.main.get_command(app), "posembed")
+    walk(app, "posembed")
     return found
 
 

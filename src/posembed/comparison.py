@@ -7,24 +7,24 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posembed.calls import unknown
-from posembed.errors import ArgumentError
 from posembed.lab.cost import results as cost_results
 from posembed.lab.cost.measure import Progress, checked, measure_cost
 from posembed.lab.cost.plan import PlannedCost, plan_cost
 from posembed.lab.cost.results import CostSettings, sizes_in_words
+from posembed.lab.found import Found
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
 from posembed.lab.questions import QUESTIONS, Cost
 from posembed.lab.runs.cluster import knock, sweep_on_ray
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import TrainingSpec, Watcher, as_type, options, take_options
+from posembed.lab.runs.spec import TrainingSpec, Watcher
 from posembed.lab.runs.sweep import PlannedRun, Tracked, check_tracker, plan, sweep
 from posembed.lab.tasks.task import Task
+from posembed.settings import options, take
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -112,7 +112,7 @@ class Prepared:
         specs, task, folder, conduct = self.specs, self.task, self.folder, self.conduct
         watcher = watcher or Watcher()
         if conduct.on != "here":
-            on, device, cpus = conduct.on, conduct.device, conduct.cpus_per_run
+            on, device, cpus = conduct.on, conduct.device, conduct.cpus_per_run or 1
             results = sweep_on_ray(specs, task, folder, address=on, device=device, cpus_per_run=cpus, watcher=watcher)
         elif conduct.track:
             with closing(Tracked(self.accelerator, conduct.track, folder.tracking, watcher)) as tracked:
@@ -177,6 +177,8 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the summary as plain values that JSON can represent. NaN and infinity become None."""
+        if isinstance(self.summary, Found):
+            return self.summary.to_dict()
         values = json.dumps(dataclasses.asdict(self.summary))
         return json.loads(values, parse_constant=lambda name: None)
 
@@ -213,62 +215,39 @@ def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
     if isinstance(question, TrainedQuestion):
         return prepare_training(question, given)
     assert isinstance(question, Cost)
-    path = take_one("out", given, Path) or Path("runs") / question.name
-    preset = question.preset_called(take_one("preset", given, str))
-    settings = question.Settings(**{**preset, **take_options(question.Settings, given)})
-    refuse_unknown(question, given, ["out", "preset"], question.Settings)
-    return PreparedCost(question, checked(settings), path)
+    choice: Any = question.Choice(**take(question.Choice, given))
+    settings = {**question.preset_called(choice.preset), **take(CostSettings, given)}
+    refuse_unknown(question, given)
+    return PreparedCost(question, checked(CostSettings(**settings)), choice.out)
+
+
+def refuse_unknown(question: Question, left: Mapping[str, Any]) -> None:
+    """Raises ArgumentError if ``left`` holds any options, because the question does not have them."""
+    if left:
+        known = [name for kind in question.kinds for name in options(kind)]
+        raise unknown("option", min(left), known, of=f" of {question.name}")
 
 
 def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, Any]) -> Prepared:
-    names = take_texts(question, question.compared, given)
-    names = question.usual if names is None else names
-    values = {} if question.varied is None else {question.varied: take_texts(question, question.varied, given)}
-    preset = take_one("preset", given, str)
-    conduct = Conduct(**{"seeds": question.usual_seeds} | take_options(Conduct, given))
-    read = take_options(question.ReadingType, given)
+    choice = take(question.Choice, given)
+    preset, names = choice.pop("preset", None), choice.pop(question.compared, question.usual)
+    names = tuple(question.canonical(name) for name in names)
+    conduct = Conduct(**{"seeds": question.usual_seeds} | take(Conduct, given))
+    read = take(question.ReadingType, given)
     if "reference" in read:
         read["reference"] = question.canonical(read["reference"])
     reading = question.ReadingType(**read)
-    settings = take_options(question.Spec, given) | values
-    own = [question.compared, *values, "preset"]
-    refuse_unknown(question, given, own, question.ReadingType, Conduct, question.Spec)
-    if conduct.cpus_per_run < 1:
-        raise ArgumentError(f"cpus_per_run must be at least 1, got {conduct.cpus_per_run}")
+    settings = take(question.Spec, given) | choice
+    refuse_unknown(question, given)
     if conduct.track is not None:
         check_tracker(conduct.track)
-        if conduct.on != "here":
-            raise ArgumentError("--track follows runs that train here; leave out --on, or leave out --track")
     if conduct.on not in ("here", "ray"):
         knock(conduct.on)
-    question.check(names, conduct.seeds, reading)
+    question.check(names, reading)
+    question.check_used(names, settings)
     chosen = question.settings(preset, settings)
     task, shared = question.prepare(chosen)
     specs = question.specs(shared, names, conduct.seeds, question.values(chosen))
     folder = RunFolder(conduct.out or Path("runs") / question.name, question.Spec, reading)
     accelerator = make_accelerator(shared.precision, conduct.device, track=conduct.track, tracking=folder.tracking)
     return Prepared(question, task, specs, reading, conduct, folder, accelerator)
-
-
-def take_one(name: str, given: dict[str, Any], kind: Any) -> Any:
-    """Removes an option from ``given`` and returns its value, or None if it is not given."""
-    value = given.pop(name, None)
-    return None if value is None else as_type(name, value, kind)
-
-
-def take_texts(question: TrainedQuestion[Any, Any, Any], name: str, given: dict[str, Any]) -> tuple[str, ...] | None:
-    """Removes a list of compared names or varied values from ``given`` and returns it in canonical spelling, or None if
-    it is not given. Numbers in a list become text."""
-    value = given.pop(name, None)
-    if value is None:
-        return None
-    if isinstance(value, list | tuple):
-        value = [str(part) if isinstance(part, Real) and not isinstance(part, bool) else part for part in value]
-    return tuple(question.canonical(text) for text in as_type(name, value, tuple[str, ...]))
-
-
-def refuse_unknown(question: Question, left: Mapping[str, Any], own: Sequence[str], *settings: type[Any]) -> None:
-    """Raises ArgumentError if ``left`` holds any options, because the question does not have them."""
-    if left:
-        known = [*own, *(name for kind in settings for name in options(kind))]
-        raise unknown("option", min(left), known, of=f" of {question.name}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+MINUS = "\N{MINUS SIGN}"
 
 
 def number(value: float) -> str:
@@ -42,3 +44,26 @@ def called(encoding: str) -> str:
 def least(*numbers: int | None) -> int | None:
     """Returns the smallest of the numbers that are known; None if none is."""
     return min((number for number in numbers if number is not None), default=None)
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """Formats a difference: +0.012, −0.004, 0.000."""
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
+
+
+def loss_number(value: float) -> str:
+    """Formats a loss: 1.725."""
+    return f"{value:.3f}".replace("-", MINUS)
+
+
+def percent(share: float) -> str:
+    """Formats a share for a column of percentages: 97.4. The ends of an interval are limited to 0 and 100."""
+    return f"{100 * min(max(share, 0.0), 1.0):.1f}"
+
+
+def up_to(largest: int | None, tested: Sequence[int]) -> str:
+    """Formats the largest size that passes a test: "64", "256+" if it is the largest tested, "under 32" for None."""
+    if largest is None:
+        return f"under {min(tested):,}"
+    return f"{largest:,}+" if largest == max(tested) else f"{largest:,}"

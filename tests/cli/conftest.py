@@ -14,6 +14,13 @@ import pytest
 from posembed import cli
 
 
+class Terminal(io.StringIO):
+    """What a person types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 class Done(NamedTuple):
     code: int
     out: str
@@ -28,7 +35,7 @@ def posembed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str])
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setattr(sys, "argv", ["posembed", *shlex.split(command), *map(str, arguments)])
         if typed is not None:
-            monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+            monkeypatch.setattr(sys, "stdin", Terminal(typed))
         capfd.readouterr()
         code = 0
         try:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from made_up_runs import runs, save
-from posembed.cli import advise as command
 from posembed.lab.advice.advise import recommend
 from posembed.lab.advice.evidence import published_studies
 from posembed.lab.advice.given import needs_of
@@ -60,13 +59,13 @@ def test_figures_of_ones_own_runs(advise, tmp_path: Path) -> None:
     [
         ("", "give --length"),
         ("--length 512 --longest 256", "below the training length of 512"),
-        ("--length 512 --longest far", "--longest: expected a number of tokens, or none"),
+        ("--length 512 --longest far", "longest: expected a whole number of at least 1, or none; got far"),
         ("--length 512 --width 100 --heads 12", "width 100 is not divisible by 12 heads"),
         ("--grid 14x14 --encoder", "encoder is for texts"),
-        ("--grid 14", "--grid: expected HEIGHTxWIDTH, such as 24x32; got '14'"),
+        ("--grid 14x", "grid: expected a number or HEIGHTxWIDTH, such as 24x32; got '14x'"),
         ("--grid 14x14 --length 193", "a grid of 14 x 14 has 196 patches, and the training length is 193"),
         ("--length 8 --table 8 --checkpoint x", "give --checkpoint or --table, not both"),
-        ("--length 8 --table 0", "--table: expected a number of positions"),
+        ("--length 8 --table 0", "table: expected a whole number of at least 1; got 0"),
         ("--length 8 --runs nowhere", "nowhere is not a run folder"),
     ],
 )
@@ -79,9 +78,8 @@ def test_a_mistake_is_one_line(advise, arguments: str, said: str) -> None:
 
 
 @pytest.fixture
-def ask(monkeypatch: pytest.MonkeyPatch, advise):
+def ask(advise):
     def asked(*answers: str) -> str:
-        monkeypatch.setattr(command, "_someone_is_there", lambda: True)
         done = advise("", typed="\n".join(answers) + "\n")
         assert done.code == 0, done.err
         return done.out

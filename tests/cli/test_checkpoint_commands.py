@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from posembed.cli.options import sides
 from posembed.errors import ArgumentError
+from posembed.settings import Sides, converted
 from tiny_models import IMAGE, TEXT, saved, tiny_model
 
 
@@ -64,11 +64,11 @@ def test_image_sizes_and_grids(output, tmp_path: Path) -> None:
 
 
 def test_sides() -> None:
-    assert sides("384", "--image-size") == (384, 384)
-    assert sides("24x32", "--grid") == (24, 32)
+    assert converted("image_size", "384", Sides) == (384, 384)
+    assert converted("grid", "24x32", Sides) == (24, 32)
     for text in ("", "x", "24x", "-3", "24x24x24", "1e3", "9" * 30):
-        with pytest.raises(ArgumentError, match="--grid"):
-            sides(text, "--grid")
+        with pytest.raises(ArgumentError, match="grid: expected"):
+            converted("grid", text, Sides)
 
 
 def test_a_mistake_is_one_line(posembed, bert: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ SMALL = "--train-size 3 --test-sizes 2,5 --layers 1 --width 8 --heads 2 --steps 
 def test_from_problem_to_table(posembed, tmp_path: Path) -> None:
     done = posembed(f"compare tasks addition {SMALL} --encodings learned,coupled --out", tmp_path)
     assert done.code == 0
-    assert "Exact match in percent, addition, by digits" in done.out
+    assert "Exact match in percent (higher is better), by digits" in done.out
     assert "coupled" in done.out
     summary = json.loads(
         posembed(f"compare tasks addition {SMALL} --encodings learned,coupled --json --out", tmp_path).out
@@ -39,7 +39,7 @@ def test_every_problem_has_a_command_that_says_what_it_would_take(problem: str, 
         ("sorting --encodings abacus", "abacus ids do not apply to sorting"),
         ("copy --encodings coupled", "they apply to reverse and addition"),
         ("parity --encodings ropes", "unknown encoding 'ropes' for parity"),
-        ("parity --seeds 0", "seeds must be at least 1"),
+        ("parity --seeds 0", "seeds: expected a whole number of at least 1"),
         ("parity --width 9 --encodings alibi", "width 9 is not divisible by 2 heads"),
         *((f"{problem} --encodings alibi --track excel", "unknown tracker 'excel'") for problem in PROBLEMS),
         *(

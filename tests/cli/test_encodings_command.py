@@ -56,7 +56,7 @@ def test_a_size_that_cannot_be(posembed) -> None:
 def test_sizes_are_at_least_one(size: str, posembed) -> None:
     done = posembed("encodings", f"--{size}", 0)
     assert (done.code, done.out) == (1, "")
-    assert f"{size} must be at least 1; got 0" in done.err
+    assert f"{size}: expected a whole number of at least 1; got 0" in done.err
 
 
 @pytest.mark.parametrize(("width", "heads"), [(770, 12), (10, 3), (768, 5)])

@@ -21,7 +21,7 @@ def test_whatever_is_said_is_printed(coding: str) -> None:
     program = (
         "import sys, posembed.cli as cli\n"
         f"def said(): print({SAID!r}); print({SAID!r}, file=sys.stderr)\n"
-        "cli.app = said; cli.main()"
+        "cli.app.main = lambda standalone_mode: said(); cli.main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, env=os.environ | {"PYTHONIOENCODING": coding}

@@ -57,7 +57,10 @@ def test_the_plan_of_texts(posembed, words: list[str]) -> None:
         (["--text", "a", "--split", "dev", "--query-prompt", "query: "], "--query-prompt, --split: these options need"),
         (["--retrieval", "no"], "no: expected a folder with corpus.jsonl, queries.jsonl"),
         (["--retrieval", "passkey", "--split", "dev"], "split: a generated task has no splits"),
-        (["--retrieval", "passkey", "--ways", "best"], "ways: expected a list of different names among"),
+        (
+            ["--retrieval", "passkey", "--ways", "best"],
+            "ways: expected a list, each one of truncate, late, context",
+        ),
     ],
 )
 def test_options_that_do_not_fit(posembed, words: list[str], options: list[str], message: str) -> None:

@@ -14,7 +14,7 @@ from posembed.comparison import prepare
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.question import Conduct, TrainedQuestion
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.runs.spec import options
+from posembed.settings import options
 
 MODEL = {"layers": 1, "width": 8, "heads": 2, "steps": 3, "batch": 2}
 SMALL: dict[str, dict[str, Any]] = {
@@ -77,7 +77,7 @@ def test_every_setting_is_an_option_with_its_help(name: str, posembed) -> None:
     shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", done.out).split())
     question: Any = QUESTIONS[name]
     trained = isinstance(question, TrainedQuestion)
-    for settings in (question.Spec, question.ReadingType, Conduct) if trained else (question.Settings,):
+    for settings in question.kinds:
         for option, field in options(settings).items():
             assert f"--{option.replace('_', '-')} " in shown
             assert " ".join(field.metadata["help"].split()) in shown, option
@@ -210,7 +210,7 @@ def test_a_reading_that_no_longer_fits_is_refused(posembed, tmp_path: Path) -> N
     folder = save_inits(tmp_path, typical(1)).path
     for reading, message in (
         ({"reference": "gone"}, "'gone', which was not run"),
-        ({"loss": -1.0}, "training loss above 0"),
+        ({"loss": -1.0}, "loss: expected a number above 0"),
     ):
         (folder / "reading.json").write_text(json.dumps(reading))
         done = posembed("report", folder)

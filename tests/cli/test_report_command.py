@@ -35,7 +35,7 @@ def test_what_cannot_be_reported_is_one_line(posembed, tmp_path: Path) -> None:
     problems = save_problems(tmp_path / "addition", problem_runs(1)).path
     mistakes["--reference is for questions that compare"] = posembed("report", problems, "--reference", "rope")
     empty = posembed("report", folder, "--out", "")
-    assert (empty.code, "expected a path" in empty.err) == (2, True)
+    assert (empty.code, "expected a path" in empty.err) == (1, True)
     for message, done in mistakes.items():
         assert (done.code, done.out) == (1, "")
         assert message in done.err

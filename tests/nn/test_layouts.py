@@ -270,7 +270,10 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         lambda: Attention(dim=DIM, heads=HEADS, kv_heads=2, encoding=PolarEmbedding(head_dim=4, heads=4)),
         "has kv_heads=2; build one of them",
     ),
-    (lambda: encoding_by_name("alibi", Sizes(dim=DIM)), r"needs heads, .* pass heads=\.\.\. in Sizes to encoding_by_name, or choose an"),
+    (
+        lambda: encoding_by_name("alibi", Sizes(dim=DIM)),
+        r"needs heads, .* pass heads=\.\.\. in Sizes to encoding_by_name, or choose an",
+    ),
     (lambda: encoding_by_name("rope", Sizes(dim=DIM)), "needs heads"),
     (lambda: EncoderLayer(dim=DIM, heads=HEADS, norm="Post"), "norm must be one of pre, post; got 'Post'"),  # type: ignore[arg-type]
     (lambda: Decoder(dim=DIM, heads=HEADS, layers=1, feed_forward="relu"), "one of gelu, swiglu; got 'relu'"),  # type: ignore[arg-type]

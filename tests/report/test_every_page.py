@@ -22,11 +22,12 @@ import made_up_sharing
 import made_up_tokens
 from posembed.comparison import Comparison
 from posembed.errors import ArgumentError
+from posembed.lab.cost.results import CostSettings
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import options
 from posembed.report.questions import page_of, write_report
 from posembed.report.terminal import as_text, fitting_columns
+from posembed.settings import options
 
 FAILURE = "the loss was nan at step 9 of 700; try a lower learning rate"
 MADE: dict[str, Callable[[int], list[RunResult]]] = {
@@ -176,5 +177,5 @@ def test_a_comparison_shows_its_table_in_python_and_in_a_notebook(name: str, tmp
 
 def test_every_setting_that_can_be_given_has_a_help() -> None:
     for question in QUESTIONS.values():
-        for name, field in options(getattr(question, "Spec", None) or question.Settings).items():
+        for name, field in options(getattr(question, "Spec", CostSettings)).items():
             assert field.metadata["help"].endswith("."), (question.name, name)

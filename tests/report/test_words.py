@@ -6,8 +6,7 @@ import pytest
 
 from made_up_runs import run, runs
 from posembed.lab.questions import QUESTIONS
-from posembed.report.questions.accuracy import points
-from posembed.report.questions.problems import percent as percent_of_problems
+from posembed.measure.metrics import Metric
 from posembed.report.words import by_outcome, called, certainty, interval, listed, measured, model_size, number, percent
 from posembed.statistics import Estimate
 
@@ -32,10 +31,8 @@ def test_numbers(value: float, text: str) -> None:
 
 def test_shares_and_points() -> None:
     assert percent(0.9744) == "97.4"
-    minus = "\N{MINUS SIGN}"
+    minus, points = "\N{MINUS SIGN}", Metric("accuracy", kind="share").write_comparison
     assert [points(share) for share in (0.002, -0.0312, 0.0, -0.0001)] == ["+0.2", f"{minus}3.1", "0.0", "0.0"]
-    shares = (0.0, 0.0001, 0.005, 0.47, 0.995, 0.9999, 1.0)
-    assert [percent_of_problems(share) for share in shares] == ["0", "<0.1", "0.5", "47", "99.5", ">99.9", "100"]
 
 
 def test_lists_and_names() -> None:

@@ -5,59 +5,40 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Annotated
 
-import typer
+import rich_click as click
 
 from posembed._version import __version__
 from posembed.cli import advise, checkpoints, compare, encodings, tune
 from posembed.errors import PosEmbedError
 from posembed.files import reason
 
-app = typer.Typer(
+app = click.RichGroup(
     name="posembed",
     help="Learned position embeddings: compare encodings by experiment, inspect and resize position tables.",
+    params=[click.RichOption(["--debug"], is_flag=True, help="Show the traceback of an error.")],
+    commands=[
+        *(compare.app, encodings.encodings, compare.report, checkpoints.inspect, checkpoints.resize),
+        *(checkpoints.evaluate, tune.tune, advise.advise),
+    ],
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    callback=lambda debug: None,
 )
-app.add_typer(compare.app, name="compare")
-app.command()(encodings.encodings)
-app.command()(compare.report)
-app.command()(checkpoints.inspect)
-app.command()(checkpoints.resize)
-app.command()(checkpoints.evaluate)
-app.command()(tune.tune)
-app.command()(advise.advise)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"posembed {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
-    """Options of every command."""
+click.version_option(__version__, message="%(prog)s %(version)s")(app)
 
 
 def main() -> None:
     """Runs the command. An error raised by posembed becomes one line on stderr and exit code 1."""
-    for stream in (sys.stdout, sys.stderr):  # file names may not be UTF-8, and neither may the terminal
+    for stream in (sys.stdout, sys.stderr):  # file names may not be UTF-8
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        try:
-            app()
-        finally:
-            sys.stdout.flush()  # reports a full disk here
+        code = app.main(standalone_mode=False)
+        sys.stdout.flush()  # reports a full disk here
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
     except PosEmbedError as error:
         if "--debug" in sys.argv:
             raise
@@ -69,5 +50,5 @@ def main() -> None:
         print(f"posembed: error: the output cannot be written: {reason(error)}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest again when it exits
         sys.exit(1)
-    except KeyboardInterrupt:
+    except (click.Abort, KeyboardInterrupt):
         sys.exit(130)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+import rich_click as click
 
-from posembed.cli.options import AS_JSON, parameter, parameters_of, sides, with_parameters
+from posembed.cli.options import Printing, command
 from posembed.lab.advice.needs import Needs
-from posembed.lab.runs.spec import options
+from posembed.settings import Count, Settings, option, options
 
 if TYPE_CHECKING:
     from posembed.lab.advice.advise import Advice
@@ -19,31 +20,29 @@ if TYPE_CHECKING:
     from posembed.statistics import Estimate
 
 
-def advise(*, table: int | None, runs: Path | None, as_json: bool, **given: Any) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Settings):
+    """What the advice rests on, besides the needs."""
+
+    table: Count | None = option("The number of positions of a learned table, in place of --checkpoint.", default=None)
+    runs: Path | None = option("A run folder of posembed compare lengths, used as evidence.", default=None)
+
+
+def run(given: dict[str, Any]) -> None:
     """Recommend one encoding for your needs, with reasons. Asks questions when no options are given."""
     from posembed.lab.advice.advise import advise as advice_for
 
-    if given["length"] is None and given["grid"] is None and _someone_is_there():
-        _ask(given, table)
-    for name in ("grid", "longest_grid"):
-        if given[name] is not None:
-            given[name] = sides(given[name], f"--{name.replace('_', '-')}", square=False)
-    advice = advice_for(runs=runs, table=table, **given)
+    as_json = given.pop("json", False)
+    if not given.keys() & {"length", "grid"} and sys.stdin.isatty():
+        _ask(given)
+    advice = advice_for(**given)
     if as_json:
         print(json.dumps(advice.to_dict(), indent=2))
     else:
         print_advice(advice)
 
 
-with_parameters(
-    advise,
-    [
-        *parameters_of(Needs, kinds={"longest": str, "checkpoint": str}),
-        parameter("table", int, "The number of positions of a learned table, in place of --checkpoint."),
-        parameter("runs", Path, "A run folder of posembed compare lengths, used as evidence."),
-        AS_JSON,
-    ],
-)
+advise = command("advise", run, Needs, Evidence, Printing)
 
 
 def print_advice(advice: Advice) -> None:
@@ -90,23 +89,25 @@ def table_of_options(advice: Advice) -> Table:
     )
 
 
-def _someone_is_there() -> bool:
-    return sys.stdin.isatty()
-
-
-def _ask(given: dict[str, Any], table: int | None) -> None:
+def _ask(given: dict[str, Any]) -> None:
     """Asks for the needs that were not given as options, using the help texts of the options."""
-    grid = typer.confirm("Are the positions a grid, as in images?", default=False)
+    grid = click.confirm("Are the positions a grid, as in images?", default=False)
     names = ["grid", "longest_grid"] if grid else ["length", "longest", "vocabulary"]
-    for name in [*names, "width", "checkpoint"]:
-        if given[name] is None and not (name == "checkpoint" and table is not None):
+    for name in [*names, "width", *(["checkpoint"] if "table" not in given else [])]:
+        if name not in given:
             field = options(Needs)[name]
-            usual = {"length": None, "longest": str(given["length"]), "longest_grid": given["grid"], "checkpoint": ""}
+            usual = {
+                "length": None,
+                "longest": given.get("length"),
+                "longest_grid": given.get("grid"),
+                "checkpoint": "",
+            }
             default, asked = usual.get(name, field.default), field.metadata["help"].rstrip(".")
-            kind = int if field.type == "int" else str
-            answer = typer.prompt(asked, type=kind, default=default, show_default=default != "")
-            given[name] = None if answer == "" else answer
-    if not grid and given["encoder"] is None:
-        given["encoder"] = typer.confirm("Does the model read in both directions, like BERT?", default=False)
-    if not grid and given["far"] is None:
-        given["far"] = typer.confirm("Must the model retrieve tokens from far back?", default=False)
+            answer = click.prompt(asked, type=str, default=default, show_default=default != "")
+            if answer != "":
+                given[name] = answer
+    asked = {"encoder": "Does the model read in both directions, like BERT?"}
+    asked["far"] = "Must the model retrieve tokens from far back?"
+    for name, question in asked.items():
+        if not grid and name not in given:
+            given[name] = click.confirm(question, default=False)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from posembed.cli.options import PATH, AsJson, sides
+from posembed.cli.options import Paging, Planning, Printing, command, given_to
 from posembed.errors import ArgumentError
-from posembed.lab.runs.spec import as_type
+from posembed.evaluation.settings import EvaluationSettings, RetrievalSettings
+from posembed.settings import Count, Settings, Sides, argument, flag, option, options, take
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
     from posembed.evaluation.plan import Plan
     from posembed.evaluation.results import Evaluation
 
-Checkpoint = Annotated[
-    str, typer.Argument(help="A folder, hub name, or .safetensors, .bin or .pt file.", metavar="CHECKPOINT")
-]
-PageFile = Annotated[
-    Path | None, typer.Option(help="Also write an HTML page with figures to this file.", show_default=False, **PATH)
-]
-RETRIEVAL = "Retrieval"
 LEFTOVER = "an unfinished copy or the earlier OUT, from a resize that was killed or still runs; check before removal"
 
 
-def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = False) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Source(Settings):
+    """A checkpoint to read."""
+
+    checkpoint: str = argument("A folder, hub name, or .safetensors, .bin or .pt file.", "CHECKPOINT")
+
+
+def run_inspect(given: dict[str, Any]) -> None:
     """Show every position table of a checkpoint: what it is, what it learned, and what is wrong with it."""
     from posembed.checkpoints.inspect import inspect_checkpoint
     from posembed.cli.console import plain_console
 
-    found = inspect_checkpoint(checkpoint)
+    report, as_json = given_to(Paging, given).report, given.pop("json", False)
+    found = inspect_checkpoint(given_to(Source, given).checkpoint)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
     else:
@@ -67,72 +68,7 @@ def print_report(console: Console, report: CheckpointReport) -> None:
             console.print(f"  {name:<20}{value}")
 
 
-def evaluate(
-    checkpoints: Annotated[
-        list[str],
-        typer.Argument(help="Folders or hub names of models of one kind, each with its tokenizer.", show_default=False),
-    ],
-    text: Annotated[
-        list[Path] | None,
-        typer.Option(help="A text file or a folder of text files; can be repeated.", show_default=False, **PATH),
-    ] = None,
-    retrieval: Annotated[
-        str | None,
-        typer.Option(
-            help="Instead of --text: a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv), or a "
-            "generated task, passkey or needle.",
-            metavar="FOLDER|TASK",
-            show_default=False,
-        ),
-    ] = None,
-    lengths: Annotated[
-        str, typer.Option(help="Lengths in tokens, separated by commas.", metavar="N,N,...")
-    ] = "256,512,1024,2048",
-    texts: Annotated[
-        int | None,
-        typer.Option(
-            help="Maximum number of texts; the first that are long enough are used. For a generated task, the number "
-            "of documents. [dim]\\[default: 100][/dim]",
-            min=1,
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed for masked tokens, or for a generated task.")] = 0,
-    device: Annotated[
-        str | None, typer.Option(help="The device that runs the models. Default: an accelerator if available.")
-    ] = None,
-    results: Annotated[
-        Path, typer.Option(help="A file that keeps every measurement, so that none is repeated.", **PATH)
-    ] = Path("runs/evaluations.jsonl"),
-    report: PageFile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the rows and the tokens to read, and measure nothing.")
-    ] = False,
-    split: Annotated[
-        str | None, typer.Option(help="The file in qrels. Default: test, or the only file.", rich_help_panel=RETRIEVAL)
-    ] = None,
-    ways: Annotated[
-        str | None,
-        typer.Option(
-            help="The baselines: truncate, late, context, max, mean. Default: all.",
-            metavar="NAME,NAME,...",
-            rich_help_panel=RETRIEVAL,
-        ),
-    ] = None,
-    chunk: Annotated[
-        int | None, typer.Option(help="Tokens per chunk. Default: the original length.", rich_help_panel=RETRIEVAL)
-    ] = None,
-    query_prompt: Annotated[
-        str | None,
-        typer.Option(
-            help='A text before each query, such as "query: ". Default: the model\'s.', rich_help_panel=RETRIEVAL
-        ),
-    ] = None,
-    document_prompt: Annotated[
-        str | None,
-        typer.Option(help="A text before each document. Default: the model's.", rich_help_panel=RETRIEVAL),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def run_evaluate(given: dict[str, Any]) -> None:
     """Measure models at several text lengths, compared with truncating and chunking at the original length.
 
     With --text: perplexity, masked-token accuracy, or how well passages find their texts.
@@ -142,29 +78,23 @@ def evaluate(
     from posembed.evaluation.api import plan_texts
     from posembed.evaluation.retrieval import plan_retrieval
 
-    only_retrieval = {
-        "split": split,
-        "ways": None if ways is None else as_type("ways", ways, tuple[str, ...]),
-        "chunk": chunk,
-        "query_prompt": query_prompt,
-        "document_prompt": document_prompt,
-    }
-    given: dict[str, Any] = {name: value for name, value in only_retrieval.items() if value is not None}
-    given |= {} if texts is None else {"texts": texts}
-    if (text is None) == (retrieval is None):
-        raise ArgumentError("expected either --text or --retrieval; " + ("got both" if text else "got neither"))
-    if text is not None and given.keys() - {"texts"}:
-        named = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given.keys() - {"texts"}))
+    dry_run, as_json, report = given.pop("dry_run", False), given.pop("json", False), given_to(Paging, given).report
+    if ("text" in given) == ("retrieval" in given):
+        raise ArgumentError(
+            "expected either --text or --retrieval; " + ("got both" if "text" in given else "got neither")
+        )
+    if "text" in given and (wrong := sorted(given.keys() & options(RetrievalSettings))):
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
         raise ArgumentError(f"{named}: these options need --retrieval; leave them out with --text")
     if report is not None:
         from posembed.report.page import refuse_page
 
         refuse_page(report)
-    common: dict[str, Any] = {"lengths": as_type("lengths", lengths, tuple[int, ...]), "seed": seed, "device": device}
-    if text is not None:
-        plan = plan_texts(checkpoints, text, **common, **given, results=results)
-    else:
-        plan = plan_retrieval(checkpoints, retrieval or "", **common, **given, results=results)
+    given.setdefault("results", options(EvaluationSettings)["results"].default)
+    given.setdefault("lengths", options(EvaluationSettings)["lengths"].default)
+    chosen = take(EvaluationSettings, given) | take(RetrievalSettings, given)
+    sources, text, retrieval = chosen.pop("checkpoints"), chosen.pop("text", None), chosen.pop("retrieval", None)
+    plan = plan_texts(sources, text, **chosen) if text else plan_retrieval(sources, retrieval, **chosen)
     if dry_run:
         print_plan(plan, as_json)
         return
@@ -199,62 +129,41 @@ def print_evaluation(evaluation: Evaluation) -> None:
     print_tables(table_console(), tables(evaluation), paragraphs(evaluation))
 
 
-def resize(
-    checkpoint: Checkpoint,
-    out: Annotated[
-        Path, typer.Argument(help="The new folder or .safetensors file to write.", **{**PATH, "metavar": "OUT"})
-    ],
-    length: Annotated[
-        int | None,
-        typer.Option(
-            help="Text: the new number of positions, not counting reserved rows. Differences that the model limits: "
-            "the new limit."
-        ),
-    ] = None,
-    image_size: Annotated[
-        str | None, typer.Option(help="Images: the new size in pixels, 384 or HEIGHTxWIDTH.", metavar="SIZE")
-    ] = None,
-    grid: Annotated[
-        str | None, typer.Option(help="Images: the new grid of patches, HEIGHTxWIDTH, such as 24x24.", metavar="HxW")
-    ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option(help="Windowed attention: the new window in cells, 12 or HEIGHTxWIDTH.", metavar="SIZE"),
-    ] = None,
-    frames: Annotated[
-        int | None, typer.Option(help="Video and sound: the new number of frames, as in config.json.")
-    ] = None,
-    buckets: Annotated[
-        int | None, typer.Option(help="T5 and models like it: the new number of buckets of distances.")
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="How new rows are computed. Text: tile (the default: it keeps every existing row, and in a sentence "
-            "encoder linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, "
-            "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2. "
-            "Differences on a grid: bicubic (the default), bilinear, geometric, extend. One axis of differences, "
-            "frames or coordinates: linear (the default), cubic. Numbers beside the input: tile. Differences that the "
-            "model limits: extend (the default), zeros, linear-corners, cubic-corners."
-        ),
-    ] = None,
-    table: Annotated[
-        str | None, typer.Option(help="The key of the table, required if there are several or posembed had to guess.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")] = False,
-    check: Annotated[
-        Path | None,
-        typer.Option(
-            help="A text file or a folder of text files. Evaluates both checkpoints on it, at the old and new length.",
-            show_default=False,
-            **PATH,
-        ),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace OUT if it is the unchanged output of an earlier resize.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Resizing(Source):
+    """A resize: the new size, and how the new rows are computed."""
+
+    out: Path = argument("The new folder or .safetensors file to write.", "OUT")
+    length: int | None = option(
+        "Text: the new number of positions, not counting reserved rows. Differences that the model limits: the new "
+        "limit.",
+        default=None,
+    )
+    image_size: Sides | None = option("Images: the new size in pixels, 384 or HEIGHTxWIDTH.", default=None)
+    grid: Sides | None = option("Images: the new grid of patches, HEIGHTxWIDTH, such as 24x24.", default=None)
+    window: Sides | None = option("Windowed attention: the new window in cells, 12 or HEIGHTxWIDTH.", default=None)
+    frames: Count | None = option("Video and sound: the new number of frames, as in config.json.", default=None)
+    buckets: Count | None = option("T5 and models like it: the new number of buckets of distances.", default=None)
+    method: str | None = option(
+        "How new rows are computed. Text: tile (the default: it keeps every existing row, and in a sentence encoder "
+        "linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, random, mean. "
+        "Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2. Differences on a "
+        "grid: bicubic (the default), bilinear, geometric, extend. One axis of differences, frames or coordinates: "
+        "linear (the default), cubic. Numbers beside the input: tile. Differences that the model limits: extend (the "
+        "default), zeros, linear-corners, cubic-corners.",
+        default=None,
+    )
+    table: str | None = option(
+        "The key of the table, required if there are several or posembed had to guess.", default=None
+    )
+    check: Path | None = option(
+        "A text file or a folder of text files. Evaluates both checkpoints on it, at the old and new length.",
+        default=None,
+    )
+    overwrite: bool = flag("Replace OUT if it is the unchanged output of an earlier resize.")
+
+
+def run_resize(given: dict[str, Any]) -> None:
     """Write a copy of a checkpoint with longer, shorter or re-gridded position tables.
 
     Everything that depends on the length changes too: config, settings, ids.
@@ -265,6 +174,10 @@ def resize(
     from posembed.files import leftovers
     from posembed.tables.resize import DEFAULT_TEXT_METHOD, WHY_TEXT_METHOD
 
+    dry_run, as_json = given.pop("dry_run", False), given.pop("json", False)
+    chosen = take(Resizing, given)
+    checkpoint, out, check = chosen.pop("checkpoint"), chosen.pop("out"), chosen.pop("check", None)
+    length, method = chosen.get("length"), chosen.get("method")
     if check is not None:
         from posembed.evaluation.api import refuse_short_text
 
@@ -272,20 +185,7 @@ def resize(
             reason = "--dry-run writes none; leave one of them out" if dry_run else "give --length"
             raise ArgumentError(f"--check evaluates a text model of another length; {reason}")
         refuse_short_text(checkpoint, check, length=length)
-    resized = resize_checkpoint(
-        checkpoint,
-        out,
-        length=length,
-        image_size=None if image_size is None else sides(image_size, "--image-size"),
-        grid=None if grid is None else sides(grid, "--grid"),
-        window=None if window is None else sides(window, "--window"),
-        frames=frames,
-        buckets=buckets,
-        method=method,
-        table=table,
-        overwrite=overwrite,
-        dry_run=dry_run,
-    )
+    resized = resize_checkpoint(checkpoint, out, **chosen, dry_run=dry_run)
     left = leftovers(out)
     if not as_json:
         print(resized)
@@ -309,3 +209,8 @@ def resize(
     elif evaluation is not None:
         print()
         print_evaluation(evaluation)
+
+
+inspect = command("inspect", run_inspect, Source, Paging, Printing)
+evaluate = command("evaluate", run_evaluate, EvaluationSettings, RetrievalSettings, Paging, Planning, Printing)
+resize = command("resize", run_resize, Resizing, Planning, Printing)

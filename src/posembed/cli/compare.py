@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import rich_click as click
+from click.exceptions import Exit
 
-from posembed.cli.options import AS_JSON, PATH, parameter, parameters_of, with_parameters
-from posembed.lab.question import Conduct, Question, TrainedQuestion
-from posembed.lab.questions import QUESTIONS, Cost
+from posembed.cli.options import Planning, Printing, command, given_to
+from posembed.lab.question import Question
+from posembed.lab.questions import QUESTIONS
+from posembed.settings import Settings, argument, option
 
 if TYPE_CHECKING:
     from posembed.comparison import Comparison, Prepared, PreparedCost
     from posembed.lab.cost.plan import PlannedCost
     from posembed.lab.runs.sweep import PlannedRun
 
-app = typer.Typer(no_args_is_help=True, help="Compare position encodings by experiment, on your own data.")
-tasks = typer.Typer(no_args_is_help=True, help="How much does an encoding help on problems, texts and images?")
 
+def command_of(question: Question) -> click.RichCommand:
+    """Returns the command of a question."""
 
-DRY_RUN = parameter("dry_run", bool, "Print what would run, its sizes and estimated time, and stop.", default=False)
-
-
-def preset_of(question: Question) -> inspect.Parameter:
-    return parameter("preset", str, question.presets_help or "", shown=question.preset)
-
-
-def command_of(question: Question) -> Callable[..., None]:
-    def command(*, dry_run: bool = False, as_json: bool, **chosen: Any) -> None:
+    def run(given: dict[str, Any]) -> None:
         from posembed.comparison import Prepared, PreparedCost, prepare
 
-        prepared = prepare(question.name, chosen)
+        dry_run, as_json = given.pop("dry_run", False), given.pop("json", False)
+        prepared = prepare(question.name, given)
         if dry_run:
             planned = prepared.plan()
             if as_json:
@@ -56,31 +51,19 @@ def command_of(question: Question) -> Callable[..., None]:
             made = shlex.join(["posembed", "report", str(out)])
             print(f"posembed: the results are in {out}; {made} makes a page of them", file=sys.stderr)
         if comparison.results and all(result.failure for result in comparison.results):
-            raise typer.Exit(1)
+            raise Exit(1)
 
-    if isinstance(question, TrainedQuestion):
-        parameters = trained_parameters(question)
-    else:
-        out = parameter("out", Path, "The folder for cost.json, which posembed report reads.", shown="runs/cost")
-        encodings, *sizes = parameters_of(Cost.Settings)
-        parameters = [encodings, preset_of(question), out, DRY_RUN, *sizes]
-    return with_parameters(command, [*parameters, AS_JSON])
-
-
-def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect.Parameter]:
-    has_presets = question.presets_help is not None
-    panels = "{} (set by the preset)" if has_presets else "{}"
-    defaults = question.presets[question.preset]
-    varied = [] if question.varied is None else [(question.varied, question.varied_help, defaults[question.varied])]
-    listed = [(question.compared, question.names_help, question.usual), *varied]
-    return [
-        *(parameter(name, tuple[str, ...], help, shown=",".join(values)) for name, help, values in listed),
-        *([preset_of(question)] if has_presets else []),
-        *parameters_of(question.ReadingType, defaults={"reference": question.usual_reference}),
-        *parameters_of(Conduct, defaults={"out": f"runs/{question.name}", "seeds": question.usual_seeds}),
-        DRY_RUN,
-        *parameters_of(question.Spec, defaults=defaults, panels=panels),
-    ]
+    presets = question.presets_help is not None
+    return command(
+        question.name,
+        run,
+        *question.kinds,
+        Planning,
+        Printing,
+        help=question.asks,
+        defaults={"out": f"runs/{question.name}", **question.shown_defaults},
+        panels="{} (set by the preset)" if presets else "{}",
+    )
 
 
 def print_plan(planned: Sequence[PlannedRun] | Sequence[PlannedCost], description: str, *, measured: bool) -> None:
@@ -122,7 +105,7 @@ def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
             return prepared.run(watcher)
     except KeyboardInterrupt:
         print(f"posembed: stopped; the same command continues from {prepared.folder.path}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise Exit(130) from None
 
 
 def print_comparison(comparison: Comparison) -> None:
@@ -134,22 +117,35 @@ def print_comparison(comparison: Comparison) -> None:
     print_tables(console, comparison.tables(), [*comparison.answer(), *comparison.notes()])
 
 
-for each in QUESTIONS.values():
-    (tasks if each.group else app).command(each.name, help=each.asks)(command_of(each))
-app.add_typer(tasks, name="tasks")
+@dataclass(frozen=True, kw_only=True)
+class Folder(Settings):
+    """A run folder and its page."""
+
+    folder: Path = argument("A folder written by posembed compare.", "FOLDER")
+    out: Path | None = option("The file to write. Default: report.html in the folder.", default=None)
+    reference: str | None = option(
+        "The run that the others are compared with. Default: the last command's reference.", default=None
+    )
 
 
-def report(
-    folder: Annotated[Path, typer.Argument(help="A folder written by posembed compare.")],
-    out: Annotated[
-        Path | None, typer.Option(help="The file to write. Default: report.html in the folder.", **PATH)
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(help="The run that the others are compared with. Default: the last command's reference."),
-    ] = None,
-) -> None:
+def run_report(given: dict[str, Any]) -> None:
     """Write the results of a folder as one self-contained HTML page."""
     from posembed.report.questions import write_report
 
-    print(f"report: {write_report(folder, out, reference=reference)}")
+    of = given_to(Folder, given)
+    print(f"report: {write_report(of.folder, of.out, reference=of.reference)}")
+
+
+report = command("report", run_report, Folder)
+tasks = click.RichGroup(
+    name="tasks",
+    help="How much does an encoding help on problems, texts and images?",
+    commands=[command_of(each) for each in QUESTIONS.values() if each.group],
+    no_args_is_help=True,
+)
+app = click.RichGroup(
+    name="compare",
+    help="Compare position encodings by experiment, on your own data.",
+    commands=[*(command_of(each) for each in QUESTIONS.values() if not each.group), tasks],
+    no_args_is_help=True,
+)

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Any
 
-import typer
+from posembed.cli.options import Printing, command, given_to
+from posembed.settings import Count, Settings, option
 
-from posembed.cli.options import AsJson
+
+@dataclass(frozen=True, kw_only=True)
+class Sized(Settings):
+    """The sizes at which parameters are counted."""
+
+    width: Count = option("Width of the model.", default=768)
+    heads: Count = option("Attention heads.", default=12)
+    length: Count = option("Training length in tokens.", default=1024)
+    layers: Count = option("Layers; the rolling table's window depends on them.", default=12)
+    grid: Count = option("Patches along each side of an image.", default=14)
 
 
-def encodings(
-    width: Annotated[int, typer.Option(help="Width of the model.")] = 768,
-    heads: Annotated[int, typer.Option(help="Attention heads.")] = 12,
-    length: Annotated[int, typer.Option(help="Training length in tokens.")] = 1024,
-    layers: Annotated[int, typer.Option(help="Layers; the rolling table's window depends on them.")] = 12,
-    grid: Annotated[int, typer.Option(help="Patches along each side of an image.")] = 14,
-    as_json: AsJson = False,
-) -> None:
+def run(given: dict[str, Any]) -> None:
     """List the encodings: a description of each, the models that support it, its learned parameters and its paper."""
     import torch
 
     from posembed.lab.runs.spec import default_window, require_divisible
     from posembed.nn.encodings import ENCODINGS, Sizes
-    from posembed.positions.checks import require_at_least_one
 
-    require_at_least_one(width=width, heads=heads, length=length, layers=layers, grid=grid)
+    at = given_to(Sized, given)
+    width, heads, length, layers, grid = at.width, at.heads, at.length, at.layers, at.grid
     require_divisible(width, heads)
     # LongRoPE needs factors, which are given and not learned.
     factors = (1.0,) * (width // heads // 2)
@@ -38,7 +42,7 @@ def encodings(
         learned = sum(parameter.numel() for parameter in encoding.parameters())
         row = {"name": name, "line": entry.line, "models": entry.uses, "parameters": learned, "paper": entry.paper}
         rows.append(row)
-    if as_json:
+    if given:
         print(json.dumps(rows))
         return
     from posembed.cli.console import table_console
@@ -62,3 +66,6 @@ def encodings(
         "of any encoding with the logarithm of the text's length."
     )
     print_tables(table_console(), [table], [*(f"{kinds[model]} support {names[model]}." for model in kinds), suffixes])
+
+
+encodings = command("encodings", run, Sized, Printing)

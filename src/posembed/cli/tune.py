@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import signal
@@ -10,14 +9,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from click.exceptions import Exit
 
-from posembed.cli.options import AS_JSON, PATH, parameter, parameters_of, with_parameters
+from posembed.cli.options import Planning, Printing, command, given_to
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.files import as_bytes, longest_name, reason, remove_beginnings, staging_of
+from posembed.settings import Settings, argument, option
 from posembed.tuning.settings import DATA, TuneSettings, named_size
 
 if TYPE_CHECKING:
@@ -25,19 +26,33 @@ if TYPE_CHECKING:
     from posembed.tuning.run import TunePlan
 
 
-def tune(
-    *,
-    checkpoint: str,
-    out: Path,
-    text: list[Path] | None,
-    retrieval: Path | None,
-    images: Path | None,
-    split: str | None,
-    report: Path | None,
-    dry_run: bool,
-    as_json: bool,
-    **chosen: Any,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Tuning(Settings):
+    """What is fine-tuned, and on what."""
+
+    checkpoint: str = argument("A folder or hub name, with its tokenizer.", "CHECKPOINT")
+    out: Path = argument("The new folder to write.", "OUT")
+    text: tuple[Path, ...] = option(
+        "A text file or a folder of text files; can be repeated. Default: the documents of --retrieval.", default=()
+    )
+    retrieval: Path | None = option(
+        "A folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv). Its queries measure the result, instead "
+        "of passages of held-out documents. For sentence encoders.",
+        DATA,
+        default=None,
+    )
+    images: Path | None = option(
+        "A folder of large images, for an image model. They need no labels.", DATA, default=None
+    )
+    image_size: int | None = option(
+        "For an image model, the new side in pixels, instead of --length.", DATA, default=None
+    )
+    split: str | None = option("The file in qrels. Default: test, or the only file.", DATA, default=None)
+    device: str | None = option("The device that runs the models. Default: an accelerator if available.", default=None)
+    report: Path | None = option("The page to write. Default: OUT.html.", default=None)
+
+
+def start(given: dict[str, Any]) -> None:
     """Fine-tune a model at a longer length on your own long texts, and find out whether the longer table pays.
 
     Resizes CHECKPOINT as posembed resize does, fine-tunes it, and measures it on texts that were held out, against the
@@ -45,17 +60,20 @@ def tune(
     With --retrieval, your own queries measure it. With --images and --image-size, the same for an image model.
     The same command continues after Ctrl-C or a kill.
     """
-    device = chosen.pop("device")
-    settings = TuneSettings.of(chosen)
+    dry_run, as_json = given.pop("dry_run", False), given.pop("json", False)
+    sizes = {"image_size": given.pop("image_size", None), "length": given.get("length")}
+    of = given_to(Tuning, given)
+    settings, out = TuneSettings.of({**given, **sizes}), of.out
     if out.name in ("", ".."):
         raise ArgumentError(f"out: expected the path of a new folder; got {str(out)!r}")
-    page = out.with_name(f"{out.name}.html") if report is None else report
+    page = out.with_name(f"{out.name}.html") if of.report is None else of.report
     refuse_page_of(page)
-    if not text and retrieval is None and images is None:
+    if not of.text and of.retrieval is None and of.images is None:
         raise ArgumentError("expected --text, --retrieval or both (for an image model, --images); got neither")
-    given: dict[str, Any] = {"retrieval": retrieval, "split": split, "images": images, "device": device}
+    sources: dict[str, Any] = {name: getattr(of, name) for name in ("retrieval", "split", "images", "device")}
+    sources["sized"] = named_size(sizes)
     with interrupts_told(out):
-        plan = run(checkpoint, out, text or None, settings, page, dry_run, as_json, sized=named_size(chosen), **given)
+        plan = run(of.checkpoint, out, list(of.text) or None, settings, page, dry_run, as_json, **sources)
     for path in [] if dry_run else plan.places.values():
         print(f"written: {path}", file=sys.stderr if as_json else sys.stdout)
     if page.exists() and not dry_run:
@@ -141,7 +159,7 @@ def interrupts_told(out: Path) -> Iterator[None]:
         elif folder.half_removed:
             goes_on = f"everything is written, and the same command removes {folder.removed}"
         print(f"posembed: stopped; {goes_on}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise Exit(130) from None
 
 
 def refuse_page_of(page: Path) -> None:
@@ -224,40 +242,4 @@ def print_tuned(tuned: Tuned, as_json: bool) -> None:
     print_tables(plain_console(), [*tables(tuned.evaluation), *seeds_table(tuned)], paragraphs(tuned))
 
 
-def positional(name: str, annotation: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
-
-
-CHECKPOINT = typer.Argument(help="A folder or hub name, with its tokenizer.", metavar="CHECKPOINT")
-OUT = typer.Argument(help="The new folder to write.", **{**PATH, "metavar": "OUT"})
-TEXT = typer.Option(
-    help="A text file or a folder of text files; can be repeated. Default: the documents of --retrieval.",
-    show_default=False,
-    **PATH,
-)
-
-with_parameters(
-    tune,
-    [
-        positional("checkpoint", Annotated[str, CHECKPOINT]),
-        positional("out", Annotated[Path, OUT]),
-        inspect.Parameter(
-            "text", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[Path] | None, TEXT]
-        ),
-        parameter(
-            "retrieval",
-            Path,
-            "A folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv). Its queries measure the result, "
-            "instead of passages of held-out documents. For sentence encoders.",
-            panel=DATA,
-        ),
-        parameter("images", Path, "A folder of large images, for an image model. They need no labels.", panel=DATA),
-        parameter("image_size", int, "For an image model, the new side in pixels, instead of --length.", panel=DATA),
-        parameter("split", str, "The file in qrels. Default: test, or the only file.", panel=DATA),
-        *parameters_of(TuneSettings),
-        parameter("device", str, "The device that runs the models. Default: an accelerator if available."),
-        parameter("report", Path, "The page to write.", shown="OUT.html"),
-        parameter("dry_run", bool, "Print the documents, the steps and the time, and write nothing.", default=False),
-        AS_JSON,
-    ],
-)
+tune = command("tune", start, Tuning, TuneSettings, Planning, Printing)

@@ -16,10 +16,9 @@ from posembed.evaluation.measures import MEASUREMENTS, Job
 from posembed.evaluation.plan import Plan, PlannedRow, Progress, original
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
+from posembed.evaluation.settings import DEFAULT_LENGTHS, SHORTEST, Lengths, Sources, TokenCount, TorchSeed
 from posembed.evaluation.texts import Sample, draw_sample, read_documents
-
-DEFAULT_LENGTHS = (256, 512, 1024, 2048)
-SHORTEST = 16  # tokens
+from posembed.settings import Count, converted
 
 
 def evaluate_checkpoints(
@@ -84,12 +83,9 @@ def plan_texts(
     results: str | Path | None = None,
 ) -> Plan:
     """Returns the plan of ``evaluate_checkpoints``, with its arguments and errors. Loads no weights."""
-    lengths = checked_lengths(lengths)
-    check(is_path(text) or is_list(text, is_path), "text", "the path of a file or a folder, or a list of paths", text)
-    check(type(texts) is int and texts > 0, "texts", "a whole number of at least 1", texts)
-    check(type(seed) is int and -(2**63) <= seed < 2**64, "seed", "a whole number that PyTorch takes as a seed", seed)
-    check(results is None or is_path(results), "results", "the path of a file, or None", results)
-    where, kept = device_named(device), ResultsFile(results)
+    lengths, texts = converted("lengths", lengths, Lengths), converted("texts", texts, Count)
+    seed, text = converted("seed", seed, TorchSeed), converted("text", text, Path | tuple[Path, ...])
+    where, kept = device_named(device), ResultsFile(converted("results", results, Path | None))
     runnables = checked_runnables(sources)
     kind, fewest = runnables[0].kind, MEASUREMENTS[runnables[0].kind].fewest_texts
     check(texts >= fewest, "texts", f"at least {fewest} to evaluate {KINDS[kind]}", texts)
@@ -122,7 +118,7 @@ def plan_documents(
 
 def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path], *, length: int) -> None:
     """Raises the errors that ``evaluate_checkpoints`` raises for a text at this length, without loading weights."""
-    checked_lengths([length])
+    converted("length", length, TokenCount)
     runnable = open_runnable(source)
     longest = max(length, runnable.rows or length)
     sample_for(runnable, read_documents(text), length=longest, most=MEASUREMENTS[runnable.kind].fewest_texts)
@@ -145,13 +141,6 @@ def is_list(value: object, of: Callable[[Any], bool]) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(of, value))
 
 
-def checked_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
-    expected = f"a list of whole numbers of tokens, each at least {SHORTEST}, such as [256, 512]"
-    valid = is_list(lengths, lambda length: type(length) is int and length >= SHORTEST)
-    check(valid and len(lengths) > 0, "lengths", expected, lengths)
-    return tuple(sorted(set(lengths)))
-
-
 def device_named(name: str | torch.device | None) -> torch.device:
     """Returns the named device. Without a name, returns the machine's accelerator, or else its CPU."""
     if name is None:
@@ -164,8 +153,7 @@ def device_named(name: str | torch.device | None) -> torch.device:
 
 
 def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
-    expected = "a list of folders or hub names, at least one, such as ['my-model']"
-    check(is_list(sources, is_path) and len(sources) > 0, "sources", expected, sources)
+    sources = converted("sources", sources, Sources)
     if len(set(map(str, sources))) < len(sources):
         raise ArgumentError(f"a checkpoint is named twice: {', '.join(map(str, sources))}; name each once")
     runnables = [open_runnable(source) for source in sources]

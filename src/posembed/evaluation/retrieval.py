@@ -16,15 +16,9 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import (
-    DEFAULT_LENGTHS,
-    SHORTEST,
-    check,
     check_progress,
-    checked_lengths,
     checked_runnables,
     device_named,
-    is_list,
-    is_path,
 )
 from posembed.evaluation.collection import Collection, own_document_is_left_out, read_collection
 from posembed.evaluation.counts import Tick
@@ -34,6 +28,7 @@ from posembed.evaluation.plan import Plan, PlannedRow, Progress, original
 from posembed.evaluation.ranking import ranking_values, top
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import KINDS, Runnable
+from posembed.evaluation.settings import DEFAULT_LENGTHS, SHORTEST, Lengths, TokenCount, TorchSeed, Ways
 from posembed.evaluation.tokens import Tokens, tokenized
 from posembed.evaluation.ways import (
     MATCHES,
@@ -44,6 +39,7 @@ from posembed.evaluation.ways import (
     Reading,
     tokens_to_read,
 )
+from posembed.settings import TwoOrMore, converted
 
 VERSION = 1
 """Increase this number whenever the same job would give different counts, so that old and new counts never mix."""
@@ -61,7 +57,7 @@ def evaluate_retrieval(
     query_prompt: str | None = None,
     document_prompt: str | None = None,
     texts: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     device: str | None = None,
     results: str | Path | None = None,
     progress: Progress = lambda name, done, total: None,
@@ -84,7 +80,7 @@ def evaluate_retrieval(
         query_prompt, document_prompt: texts before each query and each window of a document, such as "query: ".
             Default: those in the settings of sentence-transformers, if there are any.
         texts: the number of documents of a generated task, half of which have a query. Default: 100.
-        seed: the seed of a generated task.
+        seed: the seed of a generated task. Default: 0.
         device: the device that runs the models. Default: an accelerator if available.
         results: a file that keeps every measurement, so that none is repeated.
         progress: a function called after each batch.
@@ -131,21 +127,22 @@ def plan_retrieval(
     query_prompt: str | None = None,
     document_prompt: str | None = None,
     texts: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     device: str | None = None,
     results: str | Path | None = None,
 ) -> Plan:
     """Returns the plan of ``evaluate_retrieval``, with its arguments and errors. Loads no weights."""
-    lengths = checked_lengths(lengths)
-    check(is_path(collection), "collection", f"the path of a folder, or {' or '.join(GENERATED)}", collection)
-    valid = is_list(ways, lambda way: way in WAYS) and len(set(ways)) == len(ways)
-    check(valid, "ways", f"a list of different names among {', '.join(WAYS)}", ways)
-    check(chunk is None or (type(chunk) is int and chunk >= SHORTEST), "chunk", f"at least {SHORTEST} tokens", chunk)
-    check(texts is None or (type(texts) is int and texts > 1), "texts", "a whole number of at least 2", texts)
-    check(type(seed) is int, "seed", "a whole number", seed)
+    lengths, collection = converted("lengths", lengths, Lengths), converted("collection", collection, Path)
+    ways, chunk = converted("ways", ways, Ways), converted("chunk", chunk, TokenCount | None)
+    texts = converted("texts", texts, TwoOrMore | None)
     generated = str(collection) in GENERATED
     if not generated and texts is not None:
         raise ArgumentError(f"texts: only for the generated tasks, {' and '.join(GENERATED)}; a folder has its own")
+    if not generated and seed is not None:
+        raise ArgumentError(
+            f"seed: only for the generated tasks, {' and '.join(GENERATED)}; a folder has its own queries"
+        )
+    seed = 0 if seed is None else converted("seed", seed, TorchSeed)
     if generated and split is not None:
         raise ArgumentError("split: a generated task has no splits; leave it out")
     where, kept = device_named(device), ResultsFile(results)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import MeasuredT
-from posembed.statistics import Estimate, estimate, paired_difference, shares
+from posembed.statistics import Estimate, estimate, paired_difference
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-FEWEST_ALIKE = 6
-"""The minimum number of documents or seeds for an interval if all their differences are equal. By chance, n signs are
-equal with probability 2^(1 - n), which is below 5% from n = 6 on."""
 
 
 class BySeed(Generic[MeasuredT]):
@@ -102,61 +95,3 @@ def by_name(
     for name, runs in groups.items():
         runs.reference = None if reference is None or name == reference else groups[reference]
     return list(groups.values())
-
-
-@dataclass(frozen=True)
-class Correct:
-    """The numbers of correct answers and of examples in each held-out document, for one run.
-
-    For an F1 score, ``right`` counts correct answers twice, and ``examples`` counts the given and the correct answers.
-    """
-
-    right: tuple[float, ...]
-    examples: tuple[int, ...]
-
-    @property
-    def accuracy(self) -> float:
-        return sum(self.right) / sum(self.examples)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """An accuracy minus the reference's accuracy, on the same seeds and held-out examples, as a share (not percent)."""
-
-    over_seeds: Estimate
-    """The mean difference, paired by seed. Its interval reflects the variation between seeds."""
-    over_documents: Estimate
-    """The same mean. Its interval reflects the variation between documents. ``values`` is empty."""
-
-    @property
-    def significant(self) -> bool:
-        """Whether both intervals are known and exclude 0."""
-        return {self.over_seeds.side_of(0), self.over_documents.side_of(0)} <= {"below", "above"}
-
-
-def accuracy_difference(runs: BySeed[MeasuredT], read: Callable[[MeasuredT], Correct]) -> Difference | None:
-    """Returns the difference in accuracy from the reference, over the seeds that both have. Returns None if they share
-    no seed, or if there is no reference."""
-    ours, theirs = runs, runs.reference
-    over_seeds = ours.less(theirs, lambda measured: read(measured).accuracy)
-    if over_seeds is None or theirs is None:
-        return None
-    shared = sorted(ours.measured.keys() & theirs.measured.keys())
-    a, b = ({seed: read(side.measured[seed]) for seed in shared} for side in (ours, theirs))
-    examples = a[shared[0]].examples
-    if all(side[seed].examples == examples for side in (a, b) for seed in shared):
-        gained = [
-            math.fsum(a[seed].right[i] - b[seed].right[i] for seed in shared) / len(shared)
-            for i in range(len(examples))
-        ]
-        by_document = shares(gained, examples)
-    else:  # in F1 scores, the number of given answers differs between runs
-        ours_and_theirs = [[shares(each[seed].right, each[seed].examples) for seed in shared] for each in (a, b)]
-        by_document = tuple(
-            math.fsum(x[i] - y[i] for x, y in zip(*ours_and_theirs, strict=True)) / len(shared)
-            for i in range(len(examples))
-        )
-    over_documents = dataclasses.replace(estimate(by_document), values=())
-    if over_documents.low == over_documents.high and len(examples) < FEWEST_ALIKE:
-        over_documents = dataclasses.replace(over_documents, low=None, high=None)
-    return Difference(over_seeds, over_documents)

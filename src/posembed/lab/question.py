@@ -10,43 +10,55 @@ from __future__ import annotations
 import dataclasses
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, by_name
+from posembed.lab.found import Axis, Found
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import MeasuredT, SpecT, merged, option, require_trainable
+from posembed.lab.runs.spec import MeasuredT, SpecT, merged, require_warmup
+from posembed.measure.frame import Value
+from posembed.measure.metrics import Metric
+from posembed.settings import Count, Names, Settings, option
 
 if TYPE_CHECKING:
     from posembed.lab.tasks.task import Task
     from posembed.nn.encodings import Use
 
-SummaryT = TypeVar("SummaryT", bound="Summary")
+SummaryT = TypeVar("SummaryT", bound="Summary | Found")
 Loaded: TypeAlias = "tuple[Task[Any, Any], dict[str, Any]]"
 """A task, and the settings that are computed from its data, by name."""
 PRESETS = json.loads(Path(__file__).with_name("questions").joinpath("presets.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conduct:
+class Conduct(Settings):
     """Settings for executing runs, common to all questions. None of them changes the result of a run."""
 
     out: Path | None = option("The run folder. The same command continues where it stopped.", default=None)
-    seeds: int = option("Runs per encoding, each with a different seed.", default=1)
+    seeds: Count = option("Runs per encoding, each with a different seed.", default=1)
     on: str = option(
         "Where to run: here, ray (RAY_ADDRESS's cluster, or one on this machine) or ray://HOST:PORT.", default="here"
     )
-    cpus_per_run: int = option("Cores per run, on Ray.", default=1)
+    cpus_per_run: Count | None = option("Cores per run, with --on ray. Default: 1.", default=None)
     track: str | None = option("Log the runs to tensorboard or wandb (Weights & Biases).", default=None)
     device: str | None = option("cpu, cuda or mps. Default: the fastest available.", default=None)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.on == "here" and self.cpus_per_run is not None:
+            raise ArgumentError("cpus_per_run belongs to runs on Ray; give --on ray, or leave it out")
+        if self.on != "here" and self.track is not None:
+            raise ArgumentError("track follows runs that train here; leave out --on, or leave out --track")
+
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class Reading(Settings):
     """Settings for summarising runs. The run folder keeps them, so that the page repeats the command's answer."""
 
 
@@ -111,6 +123,26 @@ class Question:
     preset: str = "default"
     presets_help: str | None = None
 
+    @property
+    def kinds(self) -> tuple[type[Settings], ...]:
+        """The dataclasses whose options are those of the command, in the order of ``--help``."""
+        return (self.Choice,)
+
+    @cached_property
+    def Choice(self) -> type[Settings]:  # noqa: N802
+        """The settings that decide what is compared."""
+        chosen = [*self.chosen(), ("preset", str | None, option(self.presets_help or "", default=None))]
+        return dataclasses.make_dataclass("Choice", chosen, bases=(Settings,), frozen=True, kw_only=True)
+
+    def chosen(self) -> Iterable[tuple[str, Any, Any]]:
+        """Returns the fields of ``Choice``, besides the preset."""
+        return ()
+
+    @property
+    def shown_defaults(self) -> dict[str, Any]:
+        """The default values that ``--help`` shows for settings that have none of their own."""
+        return {"preset": self.preset, **self.presets[self.preset]}
+
     def preset_called(self, name: str | None) -> Mapping[str, Any]:
         """Returns a preset's settings; None means the default. Raises ArgumentError for an unknown name."""
         name = self.preset if name is None else name
@@ -137,8 +169,19 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     varied_help: str = ""
     """Describes the option that lists the values of the second field in which runs differ, ``Spec.VARIED``."""
     usual_seeds: int = 1
-    counts: tuple[str, ...] = ()
-    """The names of this question's own settings that must be at least 1."""
+
+    @property
+    def kinds(self) -> tuple[type[Settings], ...]:
+        return self.Choice, self.ReadingType, Conduct, self.Spec
+
+    def chosen(self) -> Iterable[tuple[str, Any, Any]]:
+        yield self.compared, Names, option(self.names_help, default=self.usual)
+        if self.varied is not None:
+            yield self.varied, Names, option(self.varied_help, default=self.presets[self.preset][self.varied])
+
+    @property
+    def shown_defaults(self) -> dict[str, Any]:
+        return super().shown_defaults | {"reference": self.usual_reference, "seeds": self.usual_seeds}
 
     @property
     def compared(self) -> str:
@@ -154,18 +197,22 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         """Returns the preset's settings, overridden by the given settings that are not None."""
         return merged(self.preset_called(preset), given)
 
-    def check(self, names: Sequence[str], seeds: int, reading: Reading) -> None:
-        """Raises ArgumentError for an invalid name, number of seeds or reading. Called before the data is loaded."""
-        if not names:
-            raise ArgumentError(f"{self.compared}: expected at least one name, got none")
-        if seeds < 1:
-            raise ArgumentError(f"seeds must be at least 1, got {seeds}")
+    def check(self, names: Sequence[str], reading: Reading) -> None:
+        """Raises ArgumentError for an invalid name or reference. Called before the data is loaded."""
         for name in names:
             self.check_name(name)
         wanted = getattr(reading, "reference", None)
         if wanted not in (None, *names):
             raise ArgumentError(f"the reference {wanted!r} is not compared; the names are {', '.join(names)}; add it")
-        self.check_reading(reading)
+
+    def check_used(self, names: Sequence[str], given: Mapping[str, Any]) -> None:
+        """Raises ArgumentError for a window or a ring that none of the compared encodings has."""
+        from posembed.nn.encodings import needs_window
+
+        for name, named in (("window", needs_window), ("ring", lambda each: needs_window(each.partition("+")[0]))):
+            if name in given and not any(map(named, names)):
+                of = "a window: rolling, or NAME+window" if name == "window" else "a ring: rolling"
+                raise ArgumentError(f"{name} belongs to encodings with {of}; none is compared, so leave it out")
 
     def check_name(self, name: str) -> None:
         """Raises ArgumentError for a name that this question cannot compare."""
@@ -181,12 +228,9 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     def check_value(self, value: str) -> None:
         """Raises ArgumentError for a value that ``Spec.VARIED`` cannot have."""
 
-    def check_reading(self, reading: Any) -> None:
-        """Raises ArgumentError for a reading with an invalid value."""
-
     def prepare(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], SpecT]:
         """Loads the data. Returns the task, and a spec with the settings that all runs share, but no compared name."""
-        require_trainable(chosen, *self.counts)
+        require_warmup(chosen)
         for value in self.values(chosen):
             self.check_value(value)
         task, found = self.load(chosen)
@@ -194,15 +238,10 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         return task, self.Spec(question=self.name, **shared, **found)
 
     def values(self, chosen: Mapping[str, Any]) -> list[str]:
-        """Returns the values of ``Spec.VARIED`` in the settings; an empty list without such a field.
-
-        Raises ArgumentError if there is such a field, but the settings give it no value.
-        """
-        if self.varied is None:
-            return []
-        if not chosen[self.varied]:
-            raise ArgumentError(f"{self.varied}: expected at least one value, got none")
-        return list(dict.fromkeys(self.canonical(value) for value in chosen[self.varied]))
+        """Returns the values of ``Spec.VARIED`` in the settings; an empty list without such a field."""
+        return (
+            [] if self.varied is None else list(dict.fromkeys(self.canonical(value) for value in chosen[self.varied]))
+        )
 
     def specs(self, shared: SpecT, names: Sequence[str], seeds: int, values: Sequence[str] = ()) -> list[SpecT]:
         """Returns one spec per name, value and seed. All runs of a seed come before the next seed, and all names of a
@@ -214,6 +253,43 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             for each in varied
             for name in dict.fromkeys(names)
         ]
+
+    metrics: tuple[Metric, ...] = ()
+    """What it measures, the main metric first."""
+    items: str = "documents"
+    """What a metric's values by item belong to."""
+    of_each: str = "encoding"
+    """The word after "per" in a number of runs: "3 runs per encoding"."""
+    loss_unit: str = "per token"
+    """The unit of a training loss."""
+    tables_note: str = ""
+    """A sentence below the heading of the learned tables."""
+
+    def axis(self, results: Sequence[RunResult[SpecT, Any]]) -> Axis | None:
+        """Returns what the metrics are measured by; None if each has one value."""
+        return None
+
+    def values_of(self, result: RunResult[SpecT, MeasuredT]) -> Iterable[Value]:
+        """Returns the measured values of a successful run."""
+        measured: Any = result.measurements
+        found: Iterable[Value] = measured.values()
+        return found
+
+    def about(self, found: Found) -> str:
+        """Describes in a sentence or two what was trained and measured."""
+        raise NotImplementedError
+
+    def remarks(self, found: Found) -> Iterable[str]:
+        """Returns sentences of the answer that the metrics do not give."""
+        return ()
+
+    def columns(self, found: Found) -> Mapping[str, Mapping[str, str]]:
+        """Returns columns of the main table that the metrics do not give: the text of each name, by head."""
+        return {}
+
+    def counted(self, found: Found) -> Mapping[str, Mapping[str, int]]:
+        """Returns what is held out, such as the labels with their numbers, by the title of its table."""
+        return {}
 
     def summarise(
         self,
@@ -236,13 +312,15 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             raise ArgumentError(f"the reference {wanted!r} was not run; the finished runs are {', '.join(names)}")
         usual = self.usual_reference if self.usual_reference in names else names[0]
         reference = (wanted or usual) if isinstance(reading, Compared) else None
-        summary = self.summary(by_name(results, reference, folder), results[0].spec, reading)
+        if self.metrics:
+            return Found(self, results, reading, reference, folder)  # type: ignore[return-value]
+        summary: Any = self.summary(by_name(results, reference, folder), results[0].spec, reading)
         return dataclasses.replace(summary, reference=reference)
 
     @abstractmethod
     def load(self, chosen: dict[str, Any]) -> Loaded:
         """Checks and completes the settings in ``chosen``, loads the data, and returns the task."""
 
-    @abstractmethod
     def summary(self, runs: Sequence[BySeed[MeasuredT]], spec: SpecT, reading: Any) -> SummaryT:
-        """Summarises the runs of each name. spec: the spec of any run, for the settings that all runs share."""
+        """Summarises the runs of each name, in questions without metrics. spec: the spec of any run."""
+        raise NotImplementedError

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from posembed.lab.found import model_size  # noqa: F401
 from posembed.lab.runs.results import RunResult, seeds_of
 from posembed.statistics import INTERVAL, Estimate
-from posembed.words import called, listed, number
+from posembed.words import MINUS, called, listed, loss_number, number, percent, signed, up_to  # noqa: F401
 
 if TYPE_CHECKING:
-    from posembed.lab.question import Row
-    from posembed.lab.runs.spec import TrainingSpec
+    from posembed.lab import found, question
 
-MINUS = "\N{MINUS SIGN}"
+Trained: TypeAlias = "found.Row | question.Row"
+
 OUTCOMES = {
     "better": ("is", "are", "significantly better than {}"),
     "worse": ("is", "are", "significantly worse than {}"),
@@ -23,22 +24,6 @@ OUTCOMES = {
 }
 """For each outcome: the verb for one name, the verb for several names, and the rest of the sentence, which contains the
 reference."""
-
-
-def signed(value: float, digits: int = 3) -> str:
-    """Formats a difference: +0.012, −0.004, 0.000."""
-    text = f"{value:+.{digits}f}"
-    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
-
-
-def loss_number(value: float) -> str:
-    """Formats a loss: 1.725."""
-    return f"{value:.3f}".replace("-", MINUS)
-
-
-def percent(share: float) -> str:
-    """Formats a share for a column of percentages: 97.4. The ends of an interval are limited to 0 and 100."""
-    return f"{100 * min(max(share, 0.0), 1.0):.1f}"
 
 
 def interval(estimate: Estimate | None, write: Callable[[float], str] = number) -> str:
@@ -55,14 +40,7 @@ def measured(estimate: Estimate, write: Callable[[float], str] = number, unit: s
     return f"{write(estimate.value)}{unit}{f' ({known})' if known else ''}"
 
 
-def up_to(largest: int | None, tested: Sequence[int]) -> str:
-    """Formats the largest size that passes a test: "64", "256+" if it is the largest tested, "under 32" for None."""
-    if largest is None:
-        return f"under {min(tested):,}"
-    return f"{largest:,}+" if largest == max(tested) else f"{largest:,}"
-
-
-def names_of(rows: Iterable[Row]) -> str:
+def names_of(rows: Iterable[Trained]) -> str:
     return listed([called(row.name) for row in rows])
 
 
@@ -104,14 +82,10 @@ def by_outcome(reference: str, found: Iterable[tuple[str, str]], unit: str = "te
     return sentences
 
 
-def model_size(spec: TrainingSpec) -> str:
-    return f"layers: {spec.layers:,}, width: {spec.width:,}, heads: {spec.heads:,}"
-
-
 PAIRED = "Differences and ratios are paired by seed."
 
 
-def certainty(rows: Sequence[Row], of_each: str, how: str = PAIRED) -> str:
+def certainty(rows: Sequence[Trained], of_each: str, how: str = PAIRED) -> str:
     """Returns sentences on the number of runs and the kind of intervals; empty if every run failed. ``how``: how values
     of several runs are combined."""
     counts = sorted({count for row in rows for count in row.counts if count})
@@ -136,7 +110,7 @@ def earlier_draws(results: Sequence[RunResult[Any, Any]]) -> list[str]:
     ]
 
 
-def failures(rows: Sequence[Row]) -> list[str]:
+def failures(rows: Sequence[Trained]) -> list[str]:
     failed = [
         f"{len(row.failures)} of {len(row.failures) + row.succeeded} with {called(row.name)} ({row.failures[0]})"
         for row in rows
@@ -145,6 +119,6 @@ def failures(rows: Sequence[Row]) -> list[str]:
     return [f"Failed runs are left out: {', '.join(failed)}."] if failed else []
 
 
-def not_drawn(rows: Sequence[Row]) -> list[str]:
+def not_drawn(rows: Sequence[Trained]) -> list[str]:
     failed = [row for row in rows if not row.seeds]
     return [f"Not drawn because training failed: {names_of(failed)}."] if failed else []

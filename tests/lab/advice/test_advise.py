@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import json
 import math
@@ -578,17 +577,20 @@ def test_any_width_has_heads_that_divide_it(width: int) -> None:
     ("needs", "said"),
     [
         ({"length": 512, "longest": 256}, "the longest length, 256, is below the training length of 512"),
-        ({"length": 0, "longest": 1}, "length: expected a whole number from 1 to 1,000,000,000,000; got 0"),
+        ({"length": 0, "longest": 1}, "length: expected a whole number of at least 1; got 0"),
         ({"length": 8, "longest": 8, "width": 100, "heads": 12}, "width 100 is not divisible by 12 heads"),
-        ({"length": 8, "longest": 8, "width": 0}, "width: expected a whole number from 1 to 1,048,576; got 0"),
-        ({"length": 8, "longest": 8, "heads": 0}, "heads: expected a whole number from 1"),
-        ({"length": 8, "longest": 8, "vocabulary": -1}, "vocabulary: expected a whole number from 0"),
+        (
+            {"length": 8, "longest": 8, "width": 0},
+            "width: expected a whole number of at least 1 and at most",
+        ),
+        ({"length": 8, "longest": 8, "heads": 0}, "heads: expected a whole number of at least 1"),
+        ({"length": 8, "longest": 8, "vocabulary": -1}, "vocabulary: expected a whole number of at least 0"),
         (
             {"length": 8, "longest": 8, "max_parameters": -1},
-            "max parameters: expected a whole number from 0 on; got -1",
+            "max_parameters: expected a whole number of at least 0; got -1",
         ),
         ({"length": 193, "longest": 193, "grid": (14, 14)}, "a grid of 14 x 14 has 196 patches"),
-        ({"length": 0, "longest": 0, "grid": (0, 3)}, "at least 1 x 1 patches; got 0 x 3"),
+        ({"length": 8, "longest": 8, "grid": (0, 3)}, "grid: expected a number or HEIGHTxWIDTH"),
         ({"length": 196, "longest": 196, "grid": (14, 14), "encoder": True}, "encoder is for texts"),
         (
             {"length": 196, "longest": 280, "grid": (14, 14), "longest_grid": (10, 28)},
@@ -633,22 +635,18 @@ def test_the_largest_sizes_take_no_memory() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"length": "512"}, "length: expected a whole number"),
-        ({"length": 512.0}, "length: expected a whole number"),
         ({"length": True}, "length: expected a whole number"),
         ({"length": 512, "longest": 1.5}, "longest: expected a whole number"),
-        ({"length": 512, "longest": "far"}, "--longest: expected a number of tokens, or none"),
+        ({"length": 512, "longest": "far"}, "longest: expected a whole number of at least 1, or none"),
         ({"length": 512, "far": "no"}, "far: expected True or False"),
         ({"length": 512, "max_parameters": math.nan}, "max_parameters: expected a whole number"),
-        ({"length": 512, "width": 10**9}, "width: expected a whole number from 1 to 1,048,576"),
-        ({"length": 10**13}, "length: expected a whole number from 1"),
-        ({"length": 512, "table": 0}, "--table: expected a number of positions"),
-        ({"length": 512, "table": "512"}, "table: expected a whole number"),
+        ({"length": 512, "width": 10**9}, "width: expected a whole number of at least 1 and at most 1,048,576"),
+        ({"length": 10**13}, "length: expected a whole number of at least 1 and at most"),
+        ({"length": 512, "table": 0}, "table: expected a whole number of at least 1"),
         ({"length": 512, "runs": 3}, "runs: expected a path"),
         ({"length": 512, "checkpoint": ""}, "checkpoint: expected a path"),
-        ({"grid": "14x14"}, r"--grid \(grid=...\): expected \(height, width\)"),
-        ({"grid": (14,)}, r"--grid \(grid=...\): expected \(height, width\)"),
-        ({"grid": (14, 14), "longest_grid": (0, 20)}, "each at least 1"),
+        ({"grid": (14,)}, "grid: expected a number or HEIGHTxWIDTH"),
+        ({"grid": (14, 14), "longest_grid": (0, 20)}, "longest_grid: expected a number or HEIGHTxWIDTH"),
         ({"length": 512, "wide": 3}, "unknown need 'wide'"),
     ],
 )
@@ -658,7 +656,7 @@ def test_options_of_another_type_or_size(options: dict[str, Any], expected: str)
 
 
 def test_every_option_of_the_command_is_an_argument(tmp_path: Path) -> None:
-    names = {parameter.name for parameter in inspect.signature(command).parameters.values()} - {"as_json"}
+    names = {parameter.name for parameter in command.params} - {"json", "help"}
     given = {"length": 512, "longest": 4096, "grid": None, "longest_grid": None, "checkpoint": None, "runs": None}
     given |= {"width": 96, "vocabulary": 100, "heads": 6, "far": False, "encoder": False, "max_parameters": 10**6}
     assert names == {*given, "table"}

@@ -74,10 +74,10 @@ def test_progress_goes_from_start_to_end() -> None:
     ("changed", "said"),
     [
         ({"width": 33}, "width 33 is not divisible by 4 heads; try a width of 32"),
-        ({"batch": 0}, "batch must be at least 1, got 0"),
-        ({"length": 1}, "length must be at least 2"),
-        ({"longest": 500}, "longest must be at least 512, got 500"),
-        ({"seconds": -1}, "seconds must be at least 0"),
+        ({"batch": 0}, "batch: expected a whole number of at least 1; got 0"),
+        ({"length": 1}, "length: expected a whole number of at least 2"),
+        ({"longest": 500}, "longest: expected a whole number of at least 512; got 500"),
+        ({"seconds": -1}, "seconds: expected a number of at least 0"),
         ({"device": "abacus"}, "no device 'abacus'"),
         ({"width": 20}, "RoPE rotates pairs"),
     ],
@@ -90,7 +90,7 @@ def test_bad_sizes_are_refused_before_anything_is_measured(changed: dict[str, An
 def test_an_unknown_encoding_is_refused() -> None:
     with pytest.raises(ArgumentError, match="unknown encoding 'roope'"):
         checked(CostSettings(encodings=("roope",), **TINY))
-    with pytest.raises(ArgumentError, match="at least one encoding"):
+    with pytest.raises(ArgumentError, match="encodings: expected a list of names"):
         checked(CostSettings(encodings=(), **TINY))
 
 

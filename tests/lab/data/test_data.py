@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from made_up_runs import runs as made_up_runs
 from made_up_runs import save as write_runs

@@ -122,12 +122,12 @@ def test_a_small_vit_learns_and_measures(
 ) -> None:
     spec = dataclasses.replace(image_spec, steps=150, batch=32, warmup=20, learning_rate=1e-2)
     result = train.run(spec, image_task, accelerator)
-    summary = summarise([result])
-    accuracy = summary.rows[0].accuracy
+    found = summarise([result])
+    accuracy = found.by_x(found.headline, "learned-2d")
     assert accuracy[8].value > 0.2  # by chance .1
-    assert summary.examples == 449
-    assert summary.farthest == 12
+    assert found.axis.x == 12
     assert result.measurements is not None
+    assert len(result.measurements.right[8]) == 449
     assert accuracy[12].value == result.measurements.right[12].count("1") / 449
 
 
@@ -163,7 +163,7 @@ def test_what_images_refuse(image_task: ImageClassification, image_spec: ImageSp
     narrow = dataclasses.replace(shared_images(width=18, heads=2), encoding="sinusoidal-2d")
     with pytest.raises(ArgumentError, match="dim must be a multiple of 4"):
         train.check(narrow, image_task)
-    with pytest.raises(ArgumentError, match="patch must be at least 1, got 0"):
+    with pytest.raises(ArgumentError, match="patch: expected a whole number of at least 1; got 0"):
         shared("images", patch=0)
 
 

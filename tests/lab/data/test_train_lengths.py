@@ -16,8 +16,8 @@ from posembed.lab.data.lengths import TrainLengths, counts_of, distribution
 from posembed.lab.question import TrainedQuestion
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import LengthSpec
-from posembed.lab.runs.spec import options
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.settings import options
 from tolerance import assert_close
 
 DRAWS = 40_000

@@ -20,6 +20,8 @@ from posembed.comparison import Comparison
 from posembed.lab.data.text import Corpus
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.amounts import (
+    GAP,
+    HELD_OUT,
     DataSpec,
     Losses,
     canonical_amount,
@@ -33,6 +35,7 @@ from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import plan, sweep
 from posembed.lab.tasks.amounts import DropoutAfterTheSum, TrainingOnLess
+from posembed.measure.frame import Run
 from posembed.nn.encodings import names_for
 from tolerance import assert_close
 
@@ -82,7 +85,7 @@ def test_a_sweep_trains_each_run_once_and_reports_them(
     assert results[0].measurements == train.run(specs[0], task, accelerator).measurements
     summary = QUESTIONS["data-efficiency"].summarise(results)
     tokens = len(corpus.train)
-    assert summary.amounts == {"300": 300, "1/4": round(tokens / 4), "1": tokens}
+    assert summary.xs(HELD_OUT) == (300, round(tokens / 4), tokens)
     assert [row.succeeded for row in summary.rows] == [3, 3]
     shown = Comparison(QUESTIONS["data-efficiency"], tmp_path, results, summary).learned_tables()
     assert list(shown) == ["learned"]
@@ -92,23 +95,18 @@ def test_a_sweep_trains_each_run_once_and_reports_them(
 def test_a_summary_pairs_by_seed_at_each_amount() -> None:
     results = data_runs(3)
     summary = summarise(results)
-    assert (summary.reference, summary.amounts) == ("learned", TOKENS)
+    assert (summary.reference, summary.xs(HELD_OUT)) == ("learned", tuple(sorted(TOKENS.values())))
     measured = {(r.spec.encoding, r.spec.amount, r.spec.seed): r.measurements for r in results}
-    for row in summary.rows:
-        for amount in TOKENS:
-            ours, theirs = (
-                [measured[name, amount, seed].held_out for seed in range(3)] for name in (row.name, "learned")
-            )
-            assert_close(row.held_out[amount].value, sum(ours) / 3)
-            if row.name == "learned":
-                assert row.versus_reference[amount] is None
-            else:
+    for name in summary.names:
+        for amount, tokens in TOKENS.items():
+            ours, theirs = ([measured[each, amount, seed].held_out for seed in range(3)] for each in (name, "learned"))
+            assert summary.mean(HELD_OUT, name, tokens).value == pytest.approx(sum(ours) / 3)
+            if name != "learned":
                 differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-                assert_close(row.versus_reference[amount].values, differences)
-        growths = [
-            measured[row.name, "8192", seed].held_out - measured[row.name, "1", seed].held_out for seed in range(3)
-        ]
-        assert_close(row.growth.values, growths)
+                assert summary.versus(HELD_OUT, name, tokens).over_seeds.values == pytest.approx(differences)
+        grown = [measured[name, "8192", seed].held_out - measured[name, "1", seed].held_out for seed in range(3)]
+        against = summary.against(HELD_OUT, name, TOKENS["8192"], TOKENS["1"])
+        assert against.over_seeds.values == pytest.approx(grown)
 
 
 def test_failed_and_missing_runs_are_counted_where_they_are() -> None:
@@ -118,13 +116,13 @@ def test_failed_and_missing_runs_are_counted_where_they_are() -> None:
         else r
         for r in data_runs(2)
     ]
-    rope = next(row for row in summarise(results).rows if row.name == "rope")
+    found = summarise(results)
+    rope = found.row("rope")
     assert (rope.succeeded, rope.failures) == (5, ("1/16 of the text, seed 1: the loss was nan",))
-    assert len(rope.versus_reference["1/16"].values) == 1
-    assert len(rope.versus_reference["1"].values) == 2
+    assert len(found.versus(HELD_OUT, "rope", TOKENS["1/16"]).over_seeds.values) == 1
+    assert len(found.versus(HELD_OUT, "rope", TOKENS["1"]).over_seeds.values) == 2
     only = summarise([r for r in results if r.spec.amount == "8192"])
-    assert list(only.amounts) == ["8192"]
-    assert only.rows[0].growth is None
+    assert (only.xs(HELD_OUT), only.axis.base) == ((8192,), None)
 
 
 # --- amounts -------------------------------------------------------------------------------------------------------
@@ -195,7 +193,8 @@ def test_both_losses_are_those_of_the_model_in_eval_mode(
         expected = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
         assert_close(loss, expected.item(), dtype=torch.float32)
     assert found.train_tokens == 300
-    assert Losses(held_out=2.0, training=1.5, train_tokens=9).gap == 0.5
+    values = Run("learned", 0, tuple(Losses(held_out=2.0, training=1.5, train_tokens=9).values()))
+    assert values.value(GAP.name) == 0.5
 
 
 @pytest.mark.parametrize("available", [20, 27, 3000, 8192])
@@ -270,7 +269,8 @@ def test_rates_have_one_spelling_and_others_are_refused(spec: LengthSpec) -> Non
 
 def test_a_summary_of_dropout_holds_the_gap() -> None:
     summary = summarise(dropout_runs(3))
-    assert (summary.reference, summary.train_tokens, summary.tokens_read) == ("0", 32_768, 300 * 32 * 64)
-    for row in summary.rows:
-        assert_close(row.gap.value, row.held_out.value - row.training.value)
-        assert math.isfinite(row.gap.low)
+    assert summary.reference == "0"
+    for name in summary.names:
+        held_out, training, gap = (summary.mean(metric, name) for metric in summary.metrics)
+        assert gap.value == pytest.approx(held_out.value - training.value)
+        assert math.isfinite(gap.low)

@@ -72,7 +72,7 @@ def test_runs_that_cannot_be(shared: InitSpec, corpus: Corpus) -> None:
         runs_of(shared, ["zero", "gaussian"], 1)
     with pytest.raises(ArgumentError, match=r"the reference 'xavier' is not compared; the names are zero"):
         runs_of(shared, ["zero"], 1, reference="xavier")
-    with pytest.raises(ArgumentError, match="seeds must be at least 1"):
+    with pytest.raises(ArgumentError, match="seeds: expected a whole number of at least 1"):
         runs_of(shared, ["zero"], 0)
     odd = dataclasses.replace(shared, width=15, heads=3)
     with pytest.raises(ArgumentError, match="even"):
@@ -173,7 +173,7 @@ def test_a_causal_model_is_the_default_and_keeps_its_key(tmp_path: Path) -> None
     assert default.key() == causal.key() != masked.key()
     assert "model" not in default.shared_settings()
     assert (default.objective, masked.objective) == ("causal", "masked")
-    with pytest.raises(ArgumentError, match="unknown model 'bert'; choose from causal, masked"):
+    with pytest.raises(ArgumentError, match="model: expected one of causal, masked; got 'bert'"):
         shared_settings("inits", "quick", **given, model="bert")
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from asked import runs_of, shared, summarise
-from made_up_problems import result, runs
+from made_up_problems import result
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.problems import ProblemSpec, solves
+from posembed.lab.questions.problems import EXACT, ProblemSpec, solves
 from posembed.lab.runs.results import result_from_json
-from posembed.report.questions.problems import PAGE, ends_at, percent
-from posembed.report.words import interval, up_to
 from posembed.statistics import estimate
-from tolerance import assert_close
 
 
 def test_runs_of_a_seed_stand_together_and_doubles_are_one() -> None:
@@ -50,14 +45,15 @@ def test_the_summary_is_arithmetic_over_seeds() -> None:
             result("rope", None, failure="the loss was nan at step 9 of 700"),
         ]
     )
-    coupled, learned, rope = summary.rows
-    assert (summary.problem, summary.unit, summary.train_size) == ("addition", "digits", 10)
+    coupled, _learned, rope = summary.rows
+    assert (summary.axis.name, summary.axis.trained) == ("digits", 10)
     assert coupled.seeds == (0, 1)
-    assert coupled.exact_match[30] == estimate([0.98, 0.90])
-    assert_close(coupled.exact_match[30].value, 0.94)
-    assert (coupled.solves, coupled.solves_by_seed) == (10, (30, 10))
-    assert (learned.solves, learned.exact_match[30]) == (5, None)
-    assert (rope.seeds, rope.solves, rope.failures) == ((), None, ("seed 0: the loss was nan at step 9 of 700",))
+    assert summary.mean(EXACT, "coupled", 30) == estimate([0.98, 0.90])
+    assert summary.mean(EXACT, "learned", 30) is None
+    assert (rope.seeds, rope.failures) == ((), ("seed 0: the loss was nan at step 9 of 700",))
+    columns = summary.question.columns(summary)
+    assert columns["solves"] == {"coupled": "10", "learned": "5", "rope": "under 5"}
+    assert columns["solved by seed"]["coupled"] == "30+, 10"
     with pytest.raises(ArgumentError, match="no run is finished"):
         summarise([])
 
@@ -65,36 +61,3 @@ def test_the_summary_is_arithmetic_over_seeds() -> None:
 def test_a_result_survives_its_line_of_json() -> None:
     made = result("abacus", (1.0, 0.5, None))
     assert result_from_json(made.to_json(), ProblemSpec) == made
-
-
-def test_the_answer_says_who_goes_how_far() -> None:
-    found, rule, certainty = PAGE.answer(summarise(runs(2)))
-    assert "with coupled. The largest size solved is 30+ with coupled" in found
-    assert "(exact match 98.5%, 92\N{EN DASH}100" in found
-    for part in ("5 with rope", "5 with alibi", "under 5 with “none”", "learned has no positions past 10."):
-        assert part in found
-    assert "2 of 2 with sinusoidal (seed 0: the loss was nan)" in found
-    assert "95%" in rule
-    assert "2 runs per encoding" in certainty
-
-
-def test_a_single_run_and_runs_that_differ_are_reported() -> None:
-    alone = PAGE.answer(summarise([result("none", (0.0, 0.0, 0.0))]))
-    assert "with none of the encodings" in alone[0]
-    assert "there are no intervals" in alone[-1]
-    apart = [result("rope", (1.0, 1.0, 0.97)), result("rope", (1.0, 0.1, 0.0), seed=1)]
-    assert "by seed: rope 30 and 5" in PAGE.answer(summarise(apart))[-2]
-    within = dataclasses.replace(summarise([result("rope", (1.0, 1.0, 1.0))]), test_sizes=(5, 10))
-    assert PAGE.answer(within)[0].startswith("No size past the 10 digits of training was tested")
-
-
-def test_numbers_in_words() -> None:
-    summary = summarise(runs(2))
-    words = {row.name: up_to(row.solves, summary.test_sizes) for row in summary.rows if row.seeds}
-    assert words == {
-        "learned": "10", "rope": "5", "alibi": "5", "none": "under 5", "coupled": "30+",
-    }  # fmt: skip
-    assert {row.name: ends_at(row, summary) for row in summary.rows}["learned"] == 10
-    shares = (0.0, 0.0001, 0.005, 0.47, 0.985, 0.9849, 0.9996, 1.0)
-    assert [percent(share) for share in shares] == ["0", "<0.1", "0.5", "47", "98.5", "98", ">99.9", "100"]
-    assert interval(estimate([1.0, 0.9]), percent) == "31\N{EN DASH}100"

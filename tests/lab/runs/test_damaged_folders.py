@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from made_up_runs import runs as made_up_runs
 from made_up_runs import save as write_runs

@@ -116,7 +116,7 @@ def test_what_is_refused() -> None:
         ArgumentError, match="unknown encoding 'fire' of an encoder and a decoder; choose from one-table"
     ):
         question.check_name("fire")
-    with pytest.raises(ArgumentError, match="test sizes must be 1 or more, in dates; got 0"):
+    with pytest.raises(ArgumentError, match="test_sizes: expected a list, each a whole number of at least 1; got 0"):
         tiny(problem="dates", test_sizes=(0, 1))
     with pytest.raises(DataError, match="too few held-out pairs"):
         check(tiny(test_sizes=(1,), test_pairs=90), Rewriting("reverse"))

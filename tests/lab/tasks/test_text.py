@@ -14,16 +14,16 @@ from accelerate import Accelerator
 from sklearn.metrics import f1_score
 
 from asked import runs_of, shared, summarise
-from made_up_classes import finished
 from posembed import ArgumentError
-from posembed.lab.by_seed import BySeed, Correct, accuracy_difference
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.tokenizer import encode, read_tokenizer
-from posembed.lab.questions.classification import Text, TextSpec
+from posembed.lab.questions.classification import ACCURACY, TextSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.classification import TextClassification
+from posembed.measure.estimates import Estimates
+from posembed.measure.frame import Frame, Run, Value
 from tolerance import assert_close
 
 
@@ -64,15 +64,12 @@ def test_position_is_learned_and_a_bag_of_letters_learns_nothing(
     results = [
         train.run(dataclasses.replace(settings, encoding=name), text_task, accelerator) for name in ("learned", "none")
     ]
-    summary = summarise(results, reference="none")
-    learned, bag = summary.rows
-    assert learned.accuracy is not None
-    assert bag.accuracy is not None
-    assert learned.accuracy.value > 0.9
-    assert abs(bag.accuracy.value - 0.5) < 0.15
-    assert learned.difference is not None
-    assert learned.difference.over_documents.side_of(0) in ("below", "above")
-    assert not learned.difference.significant  # a single seed tells nothing of seeds
+    found = summarise(results, reference="none")
+    assert found.mean(ACCURACY, "learned").value > 0.9
+    assert abs(found.mean(ACCURACY, "none").value - 0.5) < 0.15
+    versus = found.versus(ACCURACY, "learned")
+    assert versus.over_items.side_of(0) in ("below", "above")
+    assert versus.verdict == "unknown"  # a single seed tells nothing of seeds
 
 
 def test_what_is_measured(
@@ -110,30 +107,28 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     assert result_from_json(resumed.to_json(), TextSpec) == resumed
 
 
-def of(correct: dict[int, Correct]) -> BySeed[Correct]:
-    shared = Text.presets["default"] | {"question": "text", "encoding": "a", "data_sha256": ""}
-    return BySeed([finished(TextSpec(**shared, seed=seed), one, None, 0) for seed, one in correct.items()])
-
-
-def against(ours: BySeed[Correct], theirs: BySeed[Correct]) -> BySeed[Correct]:
-    ours.reference = theirs
-    return ours
-
-
 def test_differences_are_paired_by_seed_and_by_document() -> None:
     sizes = (2, 2, 4)
-    ours = {0: Correct((2, 1, 3), sizes), 1: Correct((1, 2, 4), sizes), 7: Correct((0, 0, 0), sizes)}
-    theirs = {0: Correct((1, 1, 3), sizes), 1: Correct((1, 1, 2), sizes)}
-    found = accuracy_difference(against(of(ours), of(theirs)), lambda correct: correct)
+    right = {("a", 0): (2, 1, 3), ("a", 1): (1, 2, 4), ("a", 7): (0, 0, 0), ("b", 0): (1, 1, 3), ("b", 1): (1, 1, 2)}
+    runs = tuple(
+        Run(
+            name,
+            seed,
+            tuple(Value("accuracy", n, item=i, weight=of) for i, (n, of) in enumerate(zip(counts, sizes, strict=True))),
+        )
+        for (name, seed), counts in right.items()
+    )
+    found = Estimates(Frame(runs), ["a", "b"], "b").versus(ACCURACY, "a")
     assert found is not None
-    assert_close(found.over_seeds.values, (1 / 8, 3 / 8))
-    assert found.over_documents.value == pytest.approx(found.over_seeds.value) == pytest.approx(2 / 8)
+    assert found.over_items is not None
+    assert found.over_seeds.values == pytest.approx((1 / 8, 3 / 8))
+    assert found.over_items.value == pytest.approx(found.over_seeds.value) == pytest.approx(2 / 8)
     # The ratio estimator by hand: documents gained 0.5, 0.5 and 1 of 2, 2 and 4 examples; all are a quarter, and
     # three documents that agree by chance are no interval.
-    assert found.over_documents.low is None
-    assert not found.significant  # 1/8 and 3/8 are too far apart for two seeds
-    nothing_shared = against(of({0: ours[0]}), of({1: theirs[1]}))
-    assert accuracy_difference(nothing_shared, lambda correct: correct) is None
+    assert found.over_items.low is None
+    assert found.verdict == "unknown"  # 1/8 and 3/8 are too far apart for two seeds
+    apart = Frame(tuple(run for run in runs if (run.name, run.seed) in (("a", 0), ("b", 1))))
+    assert Estimates(apart, ["a", "b"], "b").versus(ACCURACY, "a") is None
 
 
 def test_runs_and_references(text_task: TextClassification, text_spec: TextSpec) -> None:
@@ -143,11 +138,11 @@ def test_runs_and_references(text_task: TextClassification, text_spec: TextSpec)
         runs_of(text_spec, ["learned", "rolling"], 1)
     with pytest.raises(ArgumentError, match="the reference 'alibi' is not compared; the names are learned"):
         runs_of(text_spec, ["learned"], 1, reference="alibi")
-    with pytest.raises(ArgumentError, match="encodings: expected at least one"):
+    with pytest.raises(ArgumentError, match="encodings: expected a list"):
         runs_of(text_spec, [], 1)
     with pytest.raises(ArgumentError, match="nothing to summarise"):
         summarise([])
-    with pytest.raises(ArgumentError, match="train_length must be at least 2, got 1"):
+    with pytest.raises(ArgumentError, match="train_length: expected a whole number of at least 2; got 1"):
         shared("text", train_length=1)
     with pytest.raises(ArgumentError, match="expected a number above 256 after bpe:, such as bpe:2000; got 'bpe:9'"):
         read_tokenizer("bpe:9", ["a"])

@@ -14,16 +14,15 @@ from torch.nn import functional as F
 
 from asked import shared, summarise
 from posembed import ArgumentError, DataError
-from posembed.lab.by_seed import BySeed, Correct, accuracy_difference
 from posembed.lab.data.answered import exact_match, f1_score, load_answered
 from posembed.lab.data.tagged import entities, load_tagged
-from posembed.lab.questions.tokens import Answered, Spans, SpanSpec, Tags, TagSpec
+from posembed.lab.questions.tokens import ENTITY_F1, TOKEN_ACCURACY, Answered, Spans, SpanSpec, Tags, TagSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.tokens import IGNORED, Answering, Tagging, best_spans
+from posembed.measure.frame import Run
 from posembed.nn.encodings import names_for
-from posembed.report.questions.tokens import PAGE
 from tolerance import assert_close, close
 
 SMALL = {"layers": 1, "width": 16, "heads": 2, "steps": 6, "batch": 8, "warmup": 2}
@@ -112,9 +111,9 @@ def test_what_is_measured_of_labels(tags: Tagging, tag_spec: TagSpec, accelerato
         marked, there = marked + len(entities(given)), there + len(entities(sentence.tags))
     assert (sum(measured.right), sum(measured.words), measured.truncated) == (right, words, cut)
     assert (sum(measured.found), sum(measured.predicted), sum(measured.entities)) == (correct, marked, there)
-    scores = measured.scores()
-    assert_close(scores["token accuracy"].accuracy, right / words)
-    assert_close(scores["entity F1"].accuracy, 2 * correct / (marked + there))
+    values = Run("learned", 0, tuple(measured.values()))
+    assert_close(values.value("token accuracy"), right / words)
+    assert_close(values.value("entity F1"), 2 * correct / (marked + there))
     assert sum(measured.labels.values()) == words
     assert (cut > 0) == (length == 6)
 
@@ -127,12 +126,12 @@ def test_order_is_learned_and_a_bag_of_words_does_not_know_it(
     task = Tagging(load_tagged(str(tmp_path / "order.txt")))
     spec = dataclasses.replace(tag_spec, train_length=8, steps=40, learning_rate=1e-2, batch=16, dropout=0.0)
     results = [train.run(dataclasses.replace(spec, encoding=name), task, accelerator) for name in ("learned", "none")]
-    learned, none = summarise(results, reference="none").rows
-    assert learned.scores["entity F1"].value > 0.9
-    assert none.scores["entity F1"].value < 0.7
-    assert none.difference is None
-    assert learned.difference.over_documents.side_of(0) == "above"
-    assert not learned.difference.significant  # a single seed tells nothing of seeds
+    found = summarise(results, reference="none")
+    assert found.mean(ENTITY_F1, "learned").value > 0.9
+    assert found.mean(ENTITY_F1, "none").value < 0.7
+    versus = found.versus(ENTITY_F1, "learned")
+    assert versus.over_items.side_of(0) == "above"
+    assert versus.verdict == "unknown"  # a single seed tells nothing of seeds
 
 
 def test_labels_that_mark_no_entities(tmp_path: Path, tag_spec: TagSpec, accelerator: Accelerator) -> None:
@@ -140,8 +139,7 @@ def test_labels_that_mark_no_entities(tmp_path: Path, tag_spec: TagSpec, acceler
     task = Tagging(load_tagged(str(tmp_path / "pos.txt")))
     assert "only the token accuracy is measured" in task.description
     result = train.run(dataclasses.replace(tag_spec, steps=2), task, accelerator)
-    (row,) = summarise([result]).rows
-    assert list(row.scores) == ["token accuracy"]
+    assert summarise([result]).headline is TOKEN_ACCURACY
 
 
 # --- spans -------------------------------------------------------------------------------------------------------
@@ -185,10 +183,9 @@ def test_what_is_measured_of_answers(spans: Answering, span_spec: SpanSpec, acce
         f1 += f1_score(found, [asked.answers[0][0]])
     assert (sum(measured.exact), sum(measured.f1)) == (exact, pytest.approx(f1))
     assert sum(measured.questions) == len(spans.asked)
-    assert {name: of.accuracy for name, of in measured.scores().items()} == {
-        "F1": pytest.approx(f1 / len(spans.asked)),
-        "exact match": pytest.approx(exact / len(spans.asked)),
-    }
+    values = Run("learned", 0, tuple(measured.values()))
+    assert_close(values.value("F1"), f1 / len(spans.asked))
+    assert_close(values.value("exact match"), exact / len(spans.asked))
 
 
 def test_answers_past_the_training_length(spans: Answering, span_spec: SpanSpec, accelerator: Accelerator) -> None:
@@ -251,31 +248,24 @@ def test_differences_of_f1_scores_are_ratios() -> None:
     """Each side's documents have their own numbers of entities, and the intervals are of the difference of ratios."""
     from made_up_tokens import tag_run
 
-    def of(encoding: str, seeds: int) -> BySeed:
-        return BySeed([tag_run(encoding, seed) for seed in range(seeds)])
-
-    ours, theirs = of("rope", 3), of("sinusoidal", 3)
-    ours.reference = theirs
-    found = accuracy_difference(ours, lambda m: m.scores()["entity F1"])
-    assert found is not None
-    f1 = [
-        [2 * sum(m.found) / (sum(m.predicted) + sum(m.entities)) for m in each.measured.values()]
-        for each in (ours, theirs)
-    ]
-    assert_close(found.over_seeds.values, [a - b for a, b in zip(*f1, strict=True)])
-    assert_close(found.over_documents.value, found.over_seeds.value)
-    # The same documents twice halve the variance.
-    one = ours.measured[0]
-    twice = {seed: Correct(m.right * 2, m.words * 2) for seed, m in ours.measured.items()}
-    assert one.words * 2 == twice[0].examples
+    results = [tag_run(name, seed) for name in ("rope", "sinusoidal") for seed in range(3)]
+    found = summarise(results, reference="sinusoidal").versus(ENTITY_F1, "rope")
+    f1 = {
+        (each.spec.encoding, each.spec.seed): 2 * sum(m.found) / (sum(m.predicted) + sum(m.entities))
+        for each in results
+        for m in [each.measurements]
+    }
+    gained = [f1["rope", seed] - f1["sinusoidal", seed] for seed in range(3)]
+    assert found.over_seeds.values == pytest.approx(gained)
+    assert found.over_items.value == pytest.approx(found.over_seeds.value)
 
 
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="train_length must be at least 1, got 0"):
+    with pytest.raises(ArgumentError, match="train_length: expected a whole number of at least 1; got 0"):
         shared("tags", train_length=0)
     with pytest.raises(ArgumentError, match="train_length must be at least 4 for pairs of texts"):
         shared("spans", train_length=3)
-    assert Answered((1,), (1.0,), (2,), 0, 0.1).scores()["F1"].accuracy == 0.5
+    assert Run("a", 0, tuple(Answered((1,), (1.0,), (2,), 0, 0.1).values())).value("F1") == 0.5
 
 
 def test_an_answer_is_past_the_training_length_if_every_reference_is(
@@ -297,6 +287,6 @@ def test_an_answer_is_past_the_training_length_if_every_reference_is(
         spec = dataclasses.replace(span_spec, train_length=length)
         assert task.measure(spec, task.build(spec).eval(), accelerator).truncated == truncated
     near_only = dataclasses.replace(span_spec, train_length=40, steps=1)
-    sentences, _ = PAGE.paragraphs(summarise([train.run(near_only, task, accelerator)]))
-    assert "For 1 of these questions, the model does not see the answer" in sentences
-    assert "  " not in sentences
+    found = summarise([train.run(near_only, task, accelerator)])
+    (sentence,) = found.question.remarks(found)
+    assert sentence.startswith("For 1 of these questions, the model does not see the answer")

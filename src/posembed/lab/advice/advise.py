@@ -21,7 +21,7 @@ from posembed.lab.advice.evidence import Study, published_studies, study_of_fold
 from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.longer import OWN, cheapest, findings
 from posembed.lab.advice.needs import Needs
-from posembed.lab.runs.spec import as_type
+from posembed.settings import converted
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,7 +78,7 @@ def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
         >>> advise(length=512, longest=4096, far=True).recommendation
         'alibi'
     """
-    own = [] if runs is None else [study_of_folder(as_type("runs", runs, Path))]
+    own = [] if runs is None else [study_of_folder(converted("runs", runs, Path))]
     return recommend(needs_of(**chosen), [*own, *published_studies()])
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from posembed.calls import unknown
-from posembed.checkpoints.choose import two_sides
 from posembed.checkpoints.found import PositionTable
 from posembed.checkpoints.inspect import inspect_checkpoint
 from posembed.checkpoints.settings import limits_of
 from posembed.errors import ArgumentError
 from posembed.lab.advice.needs import Existing, Grid, Needs
-from posembed.lab.runs.spec import as_type, options
+from posembed.settings import Count, converted, options, take
 from posembed.words import least
 
 
@@ -28,17 +26,9 @@ def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | No
         ArgumentError: an unknown option, a value that cannot be used, or needs that contradict each other.
         CheckpointError: the checkpoint cannot be read.
     """
-    known = options(Needs)
-    if wrong := [name for name in given if name not in known]:
-        raise unknown("need", wrong[0], [*known, "table", "runs"])
-    chosen = {name: value for name, value in given.items() if value is not None}
-    for name in {"grid", "longest_grid"} & chosen.keys():
-        chosen[name] = two_sides(f"--{name.replace('_', '-')} ({name}=...)", chosen[name])
-    if "longest" in chosen:
-        chosen["longest"] = _length(chosen["longest"])
-    hints = get_type_hints(Needs)
-    for name in chosen.keys() - {"grid", "longest_grid", "longest"}:
-        chosen[name] = as_type(name, chosen[name], hints[name])
+    chosen = take(Needs, given)
+    if given:
+        raise unknown("need", min(given), [*options(Needs), "table", "runs"])
     grid = chosen.get("grid")
     if grid is not None:
         chosen = {"length": math.prod(grid), "vocabulary": 0, **chosen}
@@ -69,12 +59,11 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
     if table is not None:
         if checkpoint is not None:
             raise ArgumentError("give --checkpoint or --table, not both: posembed reads the length from a checkpoint")
-        if as_type("table", table, int) < 1:
-            raise ArgumentError(f"--table: expected a number of positions of at least 1; got {table}")
+        table = converted("table", table, Count)
         return Existing(table, grid if grid is not None and math.prod(grid) == table else None)
     if checkpoint is None:
         return None
-    as_type("checkpoint", checkpoint, Path)
+    checkpoint = converted("checkpoint", checkpoint, Path | str)
     report = inspect_checkpoint(checkpoint)
     learned = [
         (each.table, tuple(map(str, each.findings)))
@@ -87,15 +76,3 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
     found, findings = min(fitting, key=lambda each: each[0].length)
     limits = limits_of(checkpoint, found.key)
     return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings, report.kind, *limits)
-
-
-def _length(value: Any) -> int | None:
-    """Reads a number of tokens. Returns None for "none"."""
-    if isinstance(value, str):
-        if value.lower() == "none":
-            return None
-        if re.fullmatch(r"\d+", value) is None:
-            raise ArgumentError(f"--longest: expected a number of tokens, or none for no limit; got {value!r}")
-        return int(value)
-    number: int = as_type("longest", value, int)
-    return number

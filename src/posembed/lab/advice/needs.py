@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from annotated_types import Ge, Le
+from pydantic import BeforeValidator
 
 from posembed.errors import ArgumentError
-from posembed.lab.runs.spec import default_window, option, require_divisible
-from posembed.words import least
+from posembed.lab.runs.spec import default_window, require_divisible
+from posembed.settings import Amount, Count, Settings, Sides, option
 
 if TYPE_CHECKING:
     from posembed.nn.encodings import Use
@@ -19,16 +22,9 @@ LAYERS = 12
 Grid = tuple[int, int]
 """(height, width) in patches."""
 
-MOST = 10**12
-BOUNDS = {
-    "length": (1, MOST),
-    "longest": (1, MOST),
-    "width": (1, 2**20),
-    "heads": (1, 2**20),
-    "vocabulary": (0, MOST),
-    "max_parameters": (0, math.inf),
-}
-"""The smallest and the largest value of each number. PyTorch cannot count the entries of much larger tables."""
+Size: TypeAlias = Annotated[int, Ge(1), Le(2**20)]
+Limit: TypeAlias = Annotated[Count | None, BeforeValidator(lambda value: None if value == "none" else value)]
+"""A number of tokens; "none" or None means no limit."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class Existing:
     @property
     def takes(self) -> int | None:
         """The number of positions that it can be fed at once: those of its table, within ``fed``."""
-        return least(self.length, self.fed)
+        return min((each for each in (self.length, self.fed) if each is not None), default=None)
 
     @property
     def chunk(self) -> str:
@@ -66,25 +62,28 @@ class Existing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Needs:
+class Needs(Settings):
     """The requirements for an encoding. For images, both lengths count patches, and the vocabulary is 0.
 
     Raises ArgumentError for needs that contradict each other.
     """
 
-    length: int = option("Tokens per training sequence.")
-    longest: int | None = option("The longest sequence you will ever need; none for no limit. Default: the length.")
-    width: int = option("Width of the model.", default=768)
-    vocabulary: int = option("Rows of the token table; 0 for images.", default=50_257)
-    heads: int | None = option("Attention heads. Default: one per 64 dimensions of the width.", default=None)
-    grid: Grid | None = option("Images: the grid of patches in training, HEIGHTxWIDTH.", default=None)
-    longest_grid: Grid | None = option("Images: the largest grid you will ever need. Default: the grid.", default=None)
+    length: Count = option("Tokens per training sequence.")
+    longest: Limit = option("The longest sequence you will ever need; none for no limit. Default: the length.")
+    width: Size = option("Width of the model.", default=768)
+    vocabulary: Amount = option("Rows of the token table; 0 for images.", default=50_257)
+    heads: Size | None = option("Attention heads. Default: one per 64 dimensions of the width.", default=None)
+    grid: Sides | None = option("Images: the grid of patches in training, HEIGHTxWIDTH.", default=None)
+    longest_grid: Sides | None = option("Images: the largest grid you will ever need. Default: the grid.", default=None)
     far: bool = option("Whether the model must retrieve tokens from far back.", default=False)
     encoder: bool = option("Whether the model reads in both directions, like BERT.", default=False)
-    max_parameters: int | None = option("The most position parameters that you can afford; 0 for none.", default=None)
+    max_parameters: Amount | None = option(
+        "The most position parameters that you can afford; 0 for none.", default=None
+    )
     checkpoint: Existing | None = option("An existing checkpoint: a folder, a file or a hub name.", default=None)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         held = self.checkpoint
         if self.grid is not None:
             self._check_grids(self.grid)
@@ -92,11 +91,6 @@ class Needs:
             raise ArgumentError("a longest grid needs the training grid; give both grids, or a sequence")
         elif held is not None and held.grid is not None:
             raise ArgumentError(f"the checkpoint's positions are a grid of {held.reach}; give your own grid")
-        for name, (lowest, most) in BOUNDS.items():
-            value = getattr(self, name)
-            if value is not None and not lowest <= value <= most:
-                limits = f"{lowest} to {most:,}" if most < math.inf else f"{lowest} on"
-                raise ArgumentError(f"{name.replace('_', ' ')}: expected a whole number from {limits}; got {value:,}")
         require_divisible(self.width, self.attention_heads)
         if self.longest is not None and self.longest < self.length:
             raise ArgumentError(
@@ -112,8 +106,6 @@ class Needs:
         longest, held = self.longest_grid or grid, self.checkpoint
         if self.encoder:
             raise ArgumentError("encoder is for texts: image models always read in both directions; leave it out")
-        if min(*grid, *longest) < 1:
-            raise ArgumentError(f"a grid has at least 1 x 1 patches; got {shown(min(grid, longest))}")
         if longest[0] < grid[0] or longest[1] < grid[1]:
             raise ArgumentError(
                 f"the longest grid, {shown(longest)}, is smaller in one direction than the training grid, {shown(grid)}"

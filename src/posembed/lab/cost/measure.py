@@ -14,13 +14,13 @@ import torch
 from posembed.errors import ArgumentError
 from posembed.lab.cost.instruments import Step, fit_exponent, peak_bytes, ratio, take_turns
 from posembed.lab.cost.places import AttentionWith, Places, writes
-from posembed.lab.cost.results import CostResult, CostRow, CostSettings, Growth, Passes, Shape
+from posembed.lab.cost.results import SHORTEST, CostResult, CostRow, CostSettings, Growth, Passes, Shape
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.spec import default_window, require_divisible
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.nn import Attention, Sizes, encoding_by_name
-from posembed.nn.encodings import names_for, split_name
+from posembed.nn.encodings import split_name
 from posembed.statistics import Estimate
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -30,7 +30,7 @@ PLAIN = "attention without position"
 SHARES = {False: 1 / 3, True: 2 / 3}
 """The share of the time to spend on the forward pass alone, and on forward and backward together."""
 
-GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=2)
+GROWTH_SHAPE = Shape(batch=1, length=SHORTEST, width=64, heads=2)
 """The first shape of the growth measurement: one sequence, and the fewest heads that every encoding accepts."""
 MOST_BYTES = 2 * 2**30  # a length is not tried if its step would need more than this at its peak
 SECONDS = 30.0  # shared equally; a length is not tried if it would take its encoding past its share
@@ -41,32 +41,18 @@ MOST_GROWTH = 4
 FIT_FROM = 2048  # below this length, the overhead of function calls dominates
 FEWEST_TO_FIT = 3
 
-LOWEST = dict.fromkeys(("batch", "width", "heads", "layers", "vocabulary", "window"), (1, "")) | {
-    "length": (2, ": a single token has no order"),
-    "longest": (GROWTH_SHAPE.length, ", the length that the growth measurement starts at"),
-    "seconds": (0, ""),
-}
-"""The lowest value of each setting, and the end of the error message for lower values."""
-
 
 def checked(settings: CostSettings) -> CostSettings:
-    """Returns the settings without duplicate encodings. Raises ArgumentError for an unknown encoding or device, a
-    number below its ``LOWEST``, or a width that the heads do not divide."""
-    names = tuple(dict.fromkeys(settings.encodings))
-    if not names:
-        raise ArgumentError(f"expected at least one encoding; choose from {', '.join(names_for('decoder'))}")
-    for name, (lowest, reason) in LOWEST.items():
-        value = getattr(settings, name)
-        if value is not None and not lowest <= value < math.inf:
-            raise ArgumentError(f"{name} must be at least {lowest}, got {value}{reason}")
+    """Returns the settings. Raises ArgumentError for an unknown encoding or device, or a width that the heads do not
+    divide."""
     require_divisible(settings.width, settings.heads)
     if settings.device != "cpu" and not (settings.device == "cuda" and torch.cuda.is_available()):
         raise ArgumentError(f"this machine has no device {settings.device!r} to measure on; use cpu or cuda")
-    for name in names:
+    for name in settings.encodings:
         split_name(name)
         with torch.device("meta"):
             encoding_of(settings, name)
-    return dataclasses.replace(settings, encodings=names)
+    return settings
 
 
 def encoding_of(settings: CostSettings, name: str, shape: Shape | None = None) -> PositionEncoding:

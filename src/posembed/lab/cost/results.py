@@ -7,11 +7,14 @@ import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, write_text
-from posembed.lab.runs.results import DAMAGED, OF_COST, claim, restored
-from posembed.lab.runs.spec import option
+from posembed.lab.runs.results import DAMAGED, OF_COST, claim
+from posembed.settings import Count, Names, NotNegative, Settings, TwoOrMore, option, restored
 from posembed.statistics import Estimate
 
 
@@ -19,6 +22,10 @@ def every_encoding() -> tuple[str, ...]:
     from posembed.nn.encodings import names_for
 
     return names_for("decoder")
+
+
+SHORTEST = 512
+"""The length at which the growth measurement starts."""
 
 
 @dataclass(frozen=True)
@@ -30,24 +37,26 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostSettings:
+class CostSettings(Settings):
     """The sizes at which all encodings are measured. ``measure.checked`` refuses invalid sizes."""
 
-    encodings: tuple[str, ...] = option(
+    encodings: Names = option(
         "Encodings, separated by commas. NAME+window adds a window. Default: all.", default_factory=every_encoding
     )
-    batch: int = option("Sequences per batch.", default=1)
-    length: int = option("Tokens per sequence.", default=512)
-    width: int = option("Width of the model.", default=768)
-    heads: int = option("Attention heads.", default=12)
-    layers: int = option("Layers, which also decide the default window.", default=12)
-    vocabulary: int = option("Rows of the token table.", default=50_257)
-    window: int | None = option(
+    batch: Count = option("Sequences per batch.", default=1)
+    length: TwoOrMore = option("Tokens per sequence.", default=512)
+    width: Count = option("Width of the model.", default=768)
+    heads: Count = option("Attention heads.", default=12)
+    layers: Count = option("Layers, which also decide the default window.", default=12)
+    vocabulary: Count = option("Rows of the token table.", default=50_257)
+    window: Count | None = option(
         "Causal window of the encodings that need one. Default: the lab's for these layers and this length.",
         default=None,
     )
-    longest: int = option("Longest sequence of the growth measurement, which doubles from 512.", default=131_072)
-    seconds: float = option("Minimum time to spend on timing, in seconds.", default=30.0)
+    longest: Annotated[int, Ge(SHORTEST)] = option(
+        f"Longest sequence of the growth measurement, which doubles from {SHORTEST}.", default=131_072
+    )
+    seconds: NotNegative = option("Minimum time to spend on timing, in seconds.", default=30.0)
     device: str = option("cpu or cuda.", default="cpu")
 
     @property

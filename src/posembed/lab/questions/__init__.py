@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from posembed.errors import RunFolderError
 from posembed.lab.cost.results import CostSettings
@@ -18,6 +20,7 @@ from posembed.lab.questions.rows import Rows
 from posembed.lab.questions.sharing import Sharing
 from posembed.lab.questions.tokens import Spans, Tags
 from posembed.lab.runs.results import read_settings
+from posembed.settings import Settings, option
 
 
 class Cost(Question):
@@ -25,7 +28,14 @@ class Cost(Question):
 
     name = page = "cost"
     asks = "What does each encoding cost in parameters, time and memory, and how does the cost grow with length?"
-    Settings = CostSettings
+
+    @property
+    def kinds(self) -> tuple[type[Settings], ...]:
+        return self.Choice, CostSettings
+
+    def chosen(self) -> Iterable[tuple[str, Any, Any]]:
+        yield "out", Path, option("The folder for cost.json, which posembed report reads.", default=Path("runs/cost"))
+
     presets = presets_of("cost", common={})
     presets_help = (
         "default, documents (the sizes of the table that guides copy) or documents-quarter (a quarter of every size)."

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from posembed.errors import ArgumentError, DataError
-from posembed.lab.by_seed import BySeed
-from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
+from posembed.lab.found import Axis, Found, model_size
+from posembed.lab.question import Loaded, TrainedQuestion, presets_of
 from posembed.lab.questions.lengths import LanguageSpec, corpus_of, with_length_counts
 from posembed.lab.runs.results import RunResult
-from posembed.lab.runs.spec import TRAINING, option, with_default_window
-from posembed.statistics import Estimate, paired_difference
+from posembed.lab.runs.spec import TRAINING, with_default_window
+from posembed.measure.frame import Value
+from posembed.measure.metrics import Metric
+from posembed.settings import option
 
 AMOUNTS = "shares of the text, such as 1/16 (1 is all of it), or numbers of tokens, such as 65536"
 
-ByAmount: TypeAlias = dict[str, Estimate | None]
-"""Estimates by amount, as it is given. None means that no run with this amount succeeded."""
+HELD_OUT = Metric("held-out loss", unit="nats per token")
+TRAINING_TEXT = Metric(
+    "loss on the training text",
+    "In eval mode, on at most as many tokens as the held-out loss. If it is far below the held-out loss, the model has "
+    "learned its text by heart.",
+    better=None,
+    unit="nats per token",
+)
+GAP = Metric("gap", "The held-out loss minus the loss on the training text.", unit="nats per token", told=True)
 
 
 @dataclass(frozen=True)
@@ -32,10 +41,17 @@ class Losses:
     train_tokens: int
     """The tokens of the text that the run trained on."""
 
-    @property
-    def gap(self) -> float:
-        """How much higher the held-out loss is than the training loss."""
-        return self.held_out - self.training
+    def values(self) -> Iterator[Value]:
+        yield Value(HELD_OUT.name, self.held_out)
+        yield Value(TRAINING_TEXT.name, self.training)
+        yield Value(GAP.name, self.held_out - self.training)
+
+
+class LossesByAmount(Losses):
+    """The same, by the number of tokens of the training text."""
+
+    def values(self) -> Iterator[Value]:
+        yield from (each._replace(x=self.train_tokens) for each in super().values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +70,7 @@ class AmountSpec(LanguageSpec):
 @dataclass(frozen=True, kw_only=True)
 class DataSpec(AmountSpec):
     VARIED: ClassVar[str | None] = "amount"
+    Measured = LossesByAmount
 
     amount: str = ""
 
@@ -62,51 +79,19 @@ class DataSpec(AmountSpec):
         return self.amount_in_words
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataRow(Row):
-    """The results of one encoding. Losses are in nats per token; intervals are over seeds."""
-
-    held_out: ByAmount
-    training: ByAmount
-    versus_reference: ByAmount
-    """The held-out loss minus the reference's at the same amount, paired by seed; None for the reference itself."""
-    growth: Estimate | None
-    """The held-out loss with the smallest amount minus that with the largest, paired by seed."""
-    growth_versus_reference: Estimate | None
-    """``growth`` minus the reference's, paired by seed; None for the reference itself."""
-    runs: int
-    """The number of runs that succeeded, over all amounts."""
-
-    @property
-    def succeeded(self) -> int:
-        return self.runs
-
-    @property
-    def counts(self) -> set[int]:
-        return {len(loss.values) for loss in self.held_out.values() if loss is not None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataSummary(Summary):
-    amounts: dict[str, int]
-    """The numbers of tokens by amount, in ascending order."""
-    tokens_read: int
-    """The number of tokens that a run reads in training; the expected number if sequences differ in length."""
-    rows: tuple[DataRow, ...]
-
-
-class DataEfficiency(TrainedQuestion[DataSpec, Losses, DataSummary]):
+class DataEfficiency(TrainedQuestion[DataSpec, LossesByAmount, Any]):
     name = "data-efficiency"
-    page = "data_efficiency"
     asks = "How much training text does each encoding need?"
     Spec = DataSpec
     usual = ("learned", "sinusoidal", "rope", "none")
     usual_reference = "learned"
+    metrics = (HELD_OUT, TRAINING_TEXT, GAP)
+    of_each = "encoding and amount"
+    tables_note = "From the runs with the most text."
     varied_help = f"Amounts of training text to compare, separated by commas: {AMOUNTS}."
     presets = presets_of("data-efficiency")
     preset = "quick"
     presets_help = "quick (minutes) or gpt2 (a GPU)."
-    counts = ("train_length", "test_tokens")
 
     def canonical(self, text: str) -> str:
         return canonical_amount(text)
@@ -128,39 +113,32 @@ class DataEfficiency(TrainedQuestion[DataSpec, Losses, DataSummary]):
         tokens = [0 if result.measurements is None else result.measurements.train_tokens for result in results]
         return [result for result, each in zip(results, tokens, strict=True) if each == max(tokens) > 0]
 
-    def summary(self, runs: Sequence[BySeed[Losses]], spec: DataSpec, reading: Compared) -> DataSummary:
-        tokens = {
-            result.spec.amount: result.measurements.train_tokens
-            for each in runs
-            for result in each.results
-            if result.measurements is not None
-        }
-        amounts = dict(sorted(tokens.items(), key=lambda pair: pair[1]))
-        return DataSummary(
-            amounts=amounts,
-            tokens_read=spec.tokens_read,
-            rows=tuple(data_row(each, list(amounts)) for each in runs),
+    def axis(self, results: Sequence[RunResult[DataSpec, LossesByAmount]]) -> Axis:
+        amounts = sorted({each.measurements.train_tokens for each in results if each.measurements is not None})
+        tokens = results[0].spec.tokens_read
+        return Axis(
+            "tokens of training text",
+            x=amounts[-1] if amounts else 0,
+            base=amounts[-1] if len(amounts) > 1 else None,
+            notes={amount: f"read {times_read(tokens / amount)}" for amount in amounts},
+            told=tuple(amounts),
+        )
+
+    def about(self, found: Found) -> str:
+        spec = found.spec
+        return (
+            f"Each run trains the same small Transformer ({model_size(spec)}) on a part of {spec.data} for "
+            f"{spec.steps:,} steps, in {spec.sequences_in_words} (tokenizer: {spec.tokenizer}). Only the amount of "
+            "text and the position encoding differ. The number of steps is the same for all amounts, so all models get "
+            "the same number of updates, and a smaller amount is read more often."
         )
 
 
-def data_row(runs: BySeed[Losses], amounts: Sequence[str]) -> DataRow:
-    def growth(of: BySeed[Losses]) -> dict[int, float]:
-        if len(amounts) < 2:
-            return {}
-        least, most = (of.at(amounts[index]).values(lambda m: m.held_out) for index in (0, -1))
-        return {seed: least[seed] - most[seed] for seed in sorted(least.keys() & most.keys())}
-
-    at = {amount: runs.at(amount) for amount in amounts}
-    own = growth(runs)
-    return DataRow(
-        **runs.row,
-        held_out={amount: each.mean(lambda m: m.held_out) for amount, each in at.items()},
-        training={amount: each.mean(lambda m: m.training) for amount, each in at.items()},
-        versus_reference={amount: each.less(each.reference, lambda m: m.held_out) for amount, each in at.items()},
-        growth=paired_difference(own, dict.fromkeys(own, 0.0)),
-        growth_versus_reference=None if runs.reference is None else paired_difference(own, growth(runs.reference)),
-        runs=sum(len(each.measured) for each in at.values()),
-    )
+def times_read(times: float) -> str:
+    """Formats how often a text is read: "75 times", "1.2 times"."""
+    if times < 0.05:
+        return "less than 0.1 times"
+    return f"{times:,.0f} times" if times >= 9.95 else f"{times:.1f} times"
 
 
 def share_or_tokens(amount: str) -> Fraction | int:

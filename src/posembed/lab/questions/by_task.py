@@ -15,7 +15,8 @@ from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Loaded, Reading, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.questions.inits import InitMeasurements, TableSpec
 from posembed.lab.questions.lengths import corpus_of, with_length_counts
-from posembed.lab.runs.spec import MODEL, option
+from posembed.lab.runs.spec import MODEL
+from posembed.settings import option
 from posembed.statistics import Estimate, estimate, jackknife
 
 if TYPE_CHECKING:
@@ -107,7 +108,6 @@ class ByTask(TrainedQuestion[ByTaskSpec, InitMeasurements, ByTaskSummary]):
     presets = presets_of("inits", "by-task")
     preset = "tiny"
     presets_help = "tiny (two minutes on two cores) or bert (a GPU)."
-    counts = ("test_tokens",)
 
     def check_name(self, name: str) -> None:
         from posembed.lab.tasks.objectives import objective_by_name

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import methodcaller
 from typing import Any
 
 from posembed.errors import ArgumentError
-from posembed.lab.by_seed import BySeed, Correct, Difference, accuracy_difference
-from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.runs.spec import MODEL, TrainingSpec, option
-from posembed.statistics import Estimate
+from posembed.lab.found import Axis, Found, model_size
+from posembed.lab.question import Loaded, TrainedQuestion, presets_of
+from posembed.lab.runs.results import RunResult
+from posembed.lab.runs.spec import MODEL, TrainingSpec
+from posembed.measure.frame import Value
+from posembed.measure.metrics import Metric
+from posembed.settings import Ascending, Count, TwoOrMore, option
+from posembed.words import percent
 
-UNEVEN = 1.5
-"""Classes are uneven if the largest is more than this many times as large as the smallest."""
+ACCURACY = Metric("accuracy", better="high", kind="share")
+MACRO_F1 = Metric("macro F1", "Macro F1 gives every class the same weight, however small.", better="high", kind="share")
+LOSS = Metric("loss", "The mean cross-entropy on the held-out part.", unit="nats", digits=4)
+
+
+TWINS = {"learned-1d", "learned-2d"}
+"""Encodings with one row per patch and the same initial values: they are the same model until the grid changes."""
 
 
 @dataclass(frozen=True)
-class Classified(Correct):
-    """Measurements of one run on the held-out examples."""
+class Classified:
+    """Measurements of one run on the held-out examples. Tuples have one number per document."""
 
+    right: tuple[float, ...]
+    examples: tuple[int, ...]
     classes: dict[str, int]
     """The number of examples of each class."""
     macro_f1: float
     """The mean over classes of the F1 score, 2 precision recall / (precision + recall)."""
     loss: float
     """Mean cross-entropy in nats."""
+
+    def values(self) -> Iterator[Value]:
+        for item, (right, examples) in enumerate(zip(self.right, self.examples, strict=True)):
+            yield Value(ACCURACY.name, right, item=item, weight=examples)
+        yield Value(MACRO_F1.name, self.macro_f1)
+        yield Value(LOSS.name, self.loss)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,37 +80,8 @@ class TextSpec(TrainingSpec):
     tokenizer: str = option(
         "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
     )
-    train_length: int = option("Tokens per text, the class token included; longer texts are truncated.", MODEL)
+    train_length: TwoOrMore = option("Tokens per text, the class token included; longer texts are truncated.", MODEL)
     pooling: str = option("cls (a token in front) or mean.", MODEL)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextRow(Row):
-    accuracy: Estimate | None
-    macro_f1: Estimate | None
-    difference: Difference | None
-    """The accuracy minus the reference's; None for the reference itself."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextSummary(Summary):
-    classes: dict[str, int]
-    """The number of held-out examples by class."""
-    documents: int
-    rows: tuple[TextRow, ...]
-
-    @property
-    def examples(self) -> int:
-        return sum(self.classes.values())
-
-    @property
-    def most_frequent(self) -> float:
-        """The accuracy of always answering the most frequent class of the held-out examples."""
-        return max(self.classes.values(), default=0) / max(self.examples, 1)
-
-    @property
-    def uneven(self) -> bool:
-        return max(self.classes.values(), default=0) > UNEVEN * min(self.classes.values(), default=0)
 
 
 def require_room(train_length: int, others: int) -> None:
@@ -105,8 +92,10 @@ def require_room(train_length: int, others: int) -> None:
         )
 
 
-class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
-    name = page = "text"
+class Text(TrainedQuestion[TextSpec, Classified, Any]):
+    name = "text"
+    metrics = (ACCURACY, MACRO_F1, LOSS)
+    loss_unit = "per example"
     group = "tasks"
     asks = "Does the position encoding matter for classifying texts?"
     Spec = TextSpec
@@ -121,8 +110,6 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
         from posembed.lab.data.tables import paired
         from posembed.lab.tasks.classification import TextClassification
 
-        if chosen["train_length"] < 2:
-            raise ArgumentError(f"train_length must be at least 2, got {chosen['train_length']}")
         if chosen.get("pairs") is None and paired(chosen["data"]):
             chosen["pairs"] = "segments"
         if chosen.get("pairs") == "segments":
@@ -133,22 +120,33 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
         task = TextClassification(load_labelled(chosen["data"], **asked), chosen["tokenizer"])
         return task, {"data_sha256": task.sha256}
 
-    def summary(self, runs: Sequence[BySeed[Classified]], spec: TextSpec, reading: Compared) -> TextSummary:
-        measured = next((m for each in runs for m in each.measured.values()), None)
-        rows = (
-            TextRow(
-                **each.row,
-                accuracy=each.mean(lambda m: m.accuracy),
-                macro_f1=each.mean(lambda m: m.macro_f1),
-                difference=accuracy_difference(each, lambda m: m),
+    def about(self, found: Found) -> str:
+        spec, measured = found.spec, found.measured
+        tested = ""
+        if measured is not None:
+            tested = (
+                f" The model is tested on {sum(measured.examples):,} examples of {len(measured.classes)} classes, from "
+                f"{len(measured.examples):,} held-out documents."
             )
-            for each in runs
+        return (
+            f"Each run trains a small Transformer encoder ({model_size(spec)}) to classify texts from {spec.data}: "
+            f"{spec.steps:,} steps, {spec.batch} texts per batch, truncated to {spec.train_length:,} "
+            f"tokens.{tested} Only the position encoding differs."
         )
-        return TextSummary(
-            classes={} if measured is None else measured.classes,
-            documents=0 if measured is None else len(measured.examples),
-            rows=tuple(rows),
-        )
+
+    def remarks(self, found: Found) -> Iterable[str]:
+        if found.measured is not None:
+            yield most_frequent("class", found.measured.classes, "examples")
+
+    def counted(self, found: Found) -> Mapping[str, Mapping[str, int]]:
+        return {} if found.measured is None else {"The classes of the held-out examples": found.measured.classes}
+
+
+def most_frequent(kind: str, counts: Mapping[str, int], of: str) -> str:
+    """Returns a sentence on always answering the most frequent class or label."""
+    name, most = max(counts.items(), key=lambda pair: pair[1])
+    share = percent(most / sum(counts.values()))
+    return f"Always predicting the most frequent {kind}, {name}, would be correct for {share}% of these {of}."
 
 
 @dataclass(frozen=True)
@@ -160,10 +158,12 @@ class Recognised:
     loss: dict[int, float]
     """Mean cross-entropy in nats."""
 
-    def correct(self, size: int) -> Correct:
-        """Returns the correct answers for images of this side. Each image counts as a document."""
-        right = tuple(map(int, self.right[size]))
-        return Correct(right, (1,) * len(right))
+    def values(self) -> Iterator[Value]:
+        for size, right in self.right.items():
+            for item, correct in enumerate(right):
+                yield Value(ACCURACY.name, int(correct), size, item)
+        for size, loss in self.loss.items():
+            yield Value(LOSS.name, loss, size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,13 +174,12 @@ class ImageSpec(TrainingSpec):
 
     data: str = option("digits (from scikit-learn, 8 x 8 pixels).", compare=False)
     data_sha256: str
-    patch: int = option("Side of a patch, in pixels.", MODEL)
+    patch: Count = option("Side of a patch, in pixels.", MODEL)
     train_size: int
     """The side of the training images, in pixels."""
-    test_sizes: tuple[int, ...] = option(
+    test_sizes: Ascending[Count] = option(
         "Side lengths in pixels that the held-out images are resized to, separated by commas.", MODEL
     )
-    """In ascending order."""
     pooling: str = option("cls (a token in front) or mean.", MODEL)
 
     def grid(self, size: int) -> tuple[int, int]:
@@ -188,33 +187,12 @@ class ImageSpec(TrainingSpec):
         return size // self.patch, size // self.patch
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageRow(Row):
-    """The results of one encoding, by image side in pixels."""
-
-    accuracy: dict[int, Estimate]
-    """The accuracy by image side; empty if every run failed."""
-    difference: dict[int, Difference]
-    """The accuracy minus the reference's, by image side; empty for the reference itself."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageSummary(Summary):
-    train_size: int
-    patch: int
-    test_sizes: tuple[int, ...]
-    examples: int
-    """The number of held-out images."""
-    rows: tuple[ImageRow, ...]
-
-    @property
-    def farthest(self) -> int:
-        """The test image size whose grid differs most from the training grid."""
-        return max(self.test_sizes, key=lambda size: (abs(size - self.train_size), size))
-
-
-class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
-    name = page = "images"
+class Images(TrainedQuestion[ImageSpec, Recognised, Any]):
+    name = "images"
+    metrics = (ACCURACY, LOSS)
+    items = "images"
+    loss_unit = "per image"
+    tables_note = "Row 0 belongs to the class token, if there is one; the patches follow row by row."
     group = "tasks"
     asks = "Which position encodings suit images, and which still work on another grid?"
     Spec = ImageSpec
@@ -222,7 +200,6 @@ class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
     usual = ("learned-1d", "learned-2d", "factorized", "sinusoidal", "sinusoidal-2d", "none")
     usual_reference = "learned-1d"
     presets = presets_of("images")  # five seeds take minutes on two cores
-    counts = ("patch",)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.classification import ImageClassification
@@ -232,22 +209,30 @@ class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
         tokens = (task.size // chosen["patch"]) ** 2 + (chosen["pooling"] == "cls")
         return task, {"data_sha256": task.sha256, "train_size": task.size, "train_length": tokens}
 
-    def summary(self, runs: Sequence[BySeed[Recognised]], spec: ImageSpec, reading: Compared) -> ImageSummary:
-        right = next((text for each in runs for m in each.measured.values() for text in m.right.values()), "")
-        return ImageSummary(
-            train_size=spec.train_size,
-            patch=spec.patch,
-            test_sizes=spec.test_sizes,
-            examples=len(right),
-            rows=tuple(image_row(each, spec.test_sizes) for each in runs),
+    def axis(self, results: Sequence[RunResult[ImageSpec, Recognised]]) -> Axis:
+        spec = results[0].spec
+        farthest = max(spec.test_sizes, key=lambda size: (abs(size - spec.train_size), size))
+        notes = {size: " x ".join(map(str, spec.grid(size))) for size in spec.test_sizes}
+        return Axis("pixels a side", farthest, trained=spec.train_size, notes=notes)
+
+    def about(self, found: Found) -> str:
+        spec, measured = found.spec, found.measured
+        number = 0 if measured is None else len(next(iter(measured.right.values())))
+        return (
+            f"Each run trains a small ViT ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, with "
+            f"{spec.batch} images per batch. Each image has {spec.train_size} x {spec.train_size} pixels and is "
+            f"divided into a grid of {' x '.join(map(str, spec.grid(spec.train_size)))} patches. Only the position "
+            f"encoding differs. Each model is tested on {number:,} held-out images, at that size and resized "
+            "bilinearly to other sizes, with its table resized to the new grid and no further training. Patches keep "
+            "their size in pixels, so their number changes."
         )
 
-
-def image_row(runs: BySeed[Recognised], sizes: Sequence[int]) -> ImageRow:
-    accuracy = runs.means(lambda m: {size: m.correct(size).accuracy for size in sizes}, sizes)
-    difference = {n: accuracy_difference(runs, methodcaller("correct", n)) for n in sizes}
-    return ImageRow(
-        **runs.row,
-        accuracy={size: value for size, value in accuracy.items() if value is not None},
-        difference={size: value for size, value in difference.items() if value is not None},
-    )
+    def remarks(self, found: Found) -> Iterable[str]:
+        size = found.spec.train_size
+        for name in {*found.names} & TWINS if found.reference in TWINS else ():
+            versus = found.versus(ACCURACY, name, size)
+            if versus is not None and set(versus.over_seeds.values) == {0.0}:
+                yield (
+                    f"{name} and {found.reference} are the same model until the grid changes, so their accuracies on "
+                    "the training grid are equal."
+                )

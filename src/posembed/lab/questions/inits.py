@@ -7,15 +7,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from posembed.calls import unknown
-from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.questions.lengths import LanguageSpec, corpus_of, with_length_counts
 from posembed.lab.runs.results import NORMS_AT_START
-from posembed.lab.runs.spec import MODEL, option
+from posembed.lab.runs.spec import MODEL
+from posembed.settings import Positive, option
 from posembed.statistics import Estimate, estimate, paired_difference
 
 ValueT = TypeVar("ValueT")
@@ -71,7 +70,7 @@ class TableSpec(LanguageSpec):
 class InitSpec(TableSpec):
     COMPARED: ClassVar[str] = "init"
 
-    model: str | None = option(
+    model: Literal["causal", "masked"] | None = option(
         "causal, which predicts the next token, or masked, which sees both sides of hidden tokens as BERT does. "
         "Default: causal.",
         MODEL,
@@ -85,7 +84,7 @@ class InitSpec(TableSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class InitReading(Compared):
-    loss: float | None = option(
+    loss: Positive | None = option(
         "Count the steps to this training loss, in nats. Default: the highest final loss among the runs of a seed.",
         default=None,
     )
@@ -142,7 +141,6 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
     )
     presets = presets_of("lengths", "inits")
     preset = "quick"
-    counts = ("train_length", "test_tokens")
     presets_help = (
         "tiny (two minutes; the default with --model masked), quick (minutes), small (an hour on two cores), gpt2 or "
         "bert (a GPU)."
@@ -157,16 +155,12 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
 
         initial_table(name, 1, 2)
 
-    def check_reading(self, reading: Any) -> None:
-        if reading.loss is not None and not 0 < reading.loss < math.inf:
-            raise ArgumentError(f"expected a training loss above 0, in nats, to count the steps to; got {reading.loss}")
-
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.language import InitialValues
 
         chosen.pop("test_lengths", None)
         if (model := chosen.pop("model", None)) not in (None, CAUSAL):
-            chosen["model"] = one_of_models(model)
+            chosen["model"] = model
         with_length_counts(chosen)
         corpus = corpus_of(chosen)
         return InitialValues(corpus), {"data_sha256": corpus.sha256}
@@ -184,13 +178,6 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
             losses=losses,
             rows=tuple(init_row(each, losses) for each in runs),
         )
-
-
-def one_of_models(name: str) -> str:
-    """Returns the name. Raises ArgumentError if it is neither causal nor masked."""
-    if name not in (CAUSAL, MASKED):
-        raise unknown("model", name, (CAUSAL, MASKED))
-    return name
 
 
 def init_row(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> InitRow:

@@ -14,7 +14,8 @@ from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.data.lengths import FULL, NAMES, Counts, TrainLengths, counts_of, distribution
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
+from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, with_default_window
+from posembed.settings import Ascending, Count, TwoOrMore, option
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class LanguageSpec(TrainingSpec):
     tokenizer: str = option(
         "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
     )
-    train_length: int = option("Tokens per training sequence.", MODEL)
+    train_length: Count = option("Tokens per training sequence.", MODEL)
     train_lengths: str | None = option(
         "Lengths of the training sequences: full (the training length), uniform (1 to the training length), short (few "
         "are long), or a file with one length per line, or a length and a count. Default: full.",
@@ -85,7 +86,7 @@ class LanguageSpec(TrainingSpec):
     )
     """None means "full". A file's name without its folder; ``train_length_counts`` holds its contents."""
     train_length_counts: Counts = ()
-    test_tokens: int = option("Held-out tokens to measure on.", TRAINING)
+    test_tokens: Count = option("Held-out tokens to measure on.", TRAINING)
 
     @property
     def objective(self) -> str:
@@ -123,10 +124,9 @@ class LengthSpec(LanguageSpec):
     """Hash of the config and the weights of ``model``."""
     model_start: str | None = None
     """Whether training starts from random weights or continues, in words."""
-    test_lengths: tuple[int, ...] = option("Context lengths to measure at, separated by commas.", MODEL)
-    """In ascending order."""
-    window: int = option("Causal window of the encodings that use one.", MODEL)
-    ring: int = option("Rows of the rolling table; at least the window.", MODEL)
+    test_lengths: Ascending[TwoOrMore] = option("Context lengths to measure at, separated by commas.", MODEL)
+    window: Count = option("Causal window of the encodings that use one.", MODEL)
+    ring: Count = option("Rows of the rolling table; at least the window.", MODEL)
     rope_factors: tuple[float, ...] = option(
         "Factors of rope-longrope, one per pair of components of a head, separated by commas. Default: a search.",
         MODEL,
@@ -190,14 +190,12 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
         "quick (minutes), small (an hour on two cores), gpt2 (a GPU), documents (512 to 4,096 tokens, as in guides; a "
         "GPU) or documents-quarter (a quarter of every size)."
     )
-    counts = ("train_length", "test_tokens")
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         chosen = super().settings(preset, given)
         return chosen if chosen.get("model") is None else chosen | of_model(Path(chosen["model"]).expanduser(), given)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        ascending(chosen, "test_lengths", lowest=2, unit="tokens")
         if chosen.get("search_budget") is not None and chosen["search_budget"] < 3:
             raise ArgumentError(
                 "search_budget must be at least 3, for the three starting points of the search; got "

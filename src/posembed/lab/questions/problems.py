@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-from posembed.lab.by_seed import BySeed
-from posembed.lab.question import Loaded, Reading, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
+from posembed.lab.found import Axis, Found, model_size
+from posembed.lab.question import Loaded, Reading, TrainedQuestion, presets_of
+from posembed.lab.runs.results import RunResult
+from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, with_default_window
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
-from posembed.statistics import Estimate
+from posembed.measure.frame import Value
+from posembed.measure.metrics import Metric
+from posembed.settings import Ascending, Count, option
+from posembed.words import called, listed, up_to
 
 SOLVED = 0.95
 """A size is solved if the model answers at least this share of its problems, over all seeds, without a mistake."""
 
-BySize: TypeAlias = dict[int, Estimate | None]
-"""Estimates by problem size. None means that the encoding has no position at that size."""
+EXACT = Metric("exact match", "The share of problems answered without a mistake.", better="high", kind="share")
+TOKENS = Metric(
+    "token accuracy",
+    "The share of tokens of the answers predicted correctly, each from the correct tokens before it.",
+    better="high",
+    kind="share",
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,10 @@ class Solved:
     token_accuracy: dict[int, float | None]
     """The share of correct tokens in the answers, each predicted from the correct tokens before it."""
 
+    def values(self) -> Iterator[Value]:
+        for metric, shares in ((EXACT, self.exact_match), (TOKENS, self.token_accuracy)):
+            yield from (Value(metric.name, share, size) for size, share in shares.items())
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemSpec(TrainingSpec):
@@ -36,12 +49,11 @@ class ProblemSpec(TrainingSpec):
     SEEDS_DIFFER_SINCE = 1
 
     problem: str
-    train_size: int = option("Size of the largest training problem; sizes are drawn evenly from 1 to it.", MODEL)
-    test_sizes: tuple[int, ...] = option("Sizes to measure at, separated by commas.", MODEL)
-    """In ascending order."""
-    test_problems: int = option("Problems per size to measure on.", TRAINING)
-    window: int = option("Causal window of the encodings that use one.", MODEL)
-    ring: int = option("Rows of the rolling table; at least the window.", MODEL)
+    train_size: Count = option("Size of the largest training problem; sizes are drawn evenly from 1 to it.", MODEL)
+    test_sizes: Ascending[Count] = option("Sizes to measure at, separated by commas.", MODEL)
+    test_problems: Count = option("Problems per size to measure on.", TRAINING)
+    window: Count = option("Causal window of the encodings that use one.", MODEL)
+    ring: Count = option("Rows of the rolling table; at least the window.", MODEL)
 
     @property
     def longest(self) -> int:
@@ -54,34 +66,14 @@ class ProblemSpec(TrainingSpec):
         return dataclasses.replace(self, train_size=size, train_length=tokens_read(self.problem, size))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProblemRow(Row):
-    exact_match: BySize
-    token_accuracy: BySize
-    solves: int | None
-    """The largest size such that it and all smaller tested sizes are solved; None if the smallest is not."""
-    solves_by_seed: tuple[int | None, ...]
-    """The same for each seed alone, in the order of ``seeds``."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProblemSummary(Summary):
-    problem: str
-    unit: str
-    train_size: int
-    test_sizes: tuple[int, ...]
-    test_problems: int
-    rows: tuple[ProblemRow, ...]
-
-
-class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
+class Problem(TrainedQuestion[ProblemSpec, Solved, Any]):
     """The question about one problem of PROBLEMS."""
 
-    page = "problems"
     group = "tasks"
+    metrics = (EXACT, TOKENS)
+    loss_unit = "per token of the answers"
     Spec = ProblemSpec
     ReadingType = Reading
-    counts = ("train_size", "test_problems")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -101,31 +93,48 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.problems import ProblemSolving
 
-        ascending(chosen, "test_sizes", lowest=1, unit=PROBLEMS[self.name].unit)
         chosen["train_length"] = tokens_read(self.name, chosen["train_size"])
         with_default_window(chosen)
         return ProblemSolving(self.name), {"problem": self.name}
 
-    def summary(self, runs: Sequence[BySeed[Solved]], spec: ProblemSpec, reading: Reading) -> ProblemSummary:
-        sizes, rows = spec.test_sizes, []
-        for each in runs:
-            exact = each.means(lambda m: m.exact_match, sizes)
-            row = ProblemRow(
-                **each.row,
-                exact_match=exact,
-                token_accuracy=each.means(lambda m: m.token_accuracy, sizes),
-                solves=solves({size: None if share is None else share.value for size, share in exact.items()}),
-                solves_by_seed=tuple(solves(measured.exact_match) for measured in each.measured.values()),
-            )
-            rows.append(row)
-        return ProblemSummary(
-            problem=spec.problem,
-            unit=PROBLEMS[spec.problem].unit,
-            train_size=spec.train_size,
-            test_sizes=sizes,
-            test_problems=spec.test_problems,
-            rows=tuple(rows),
+    def axis(self, results: Sequence[RunResult[ProblemSpec, Solved]]) -> Axis:
+        spec = results[0].spec
+        return Axis(PROBLEMS[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
+
+    def about(self, found: Found) -> str:
+        spec = found.spec
+        return (
+            f"Each run trains the same small Transformer decoder ({model_size(spec)}) for {spec.steps:,} steps on "
+            f"problems of 1 to {spec.train_size:,} {PROBLEMS[spec.problem].unit} ({PROBLEMS[spec.problem].line}), and "
+            f"tests it on {spec.test_problems:,} problems of each size, up to {max(spec.test_sizes):,}. Only the "
+            "position encoding differs."
         )
+
+    def remarks(self, found: Found) -> Iterable[str]:
+        solved = self.columns(found)["solves"]
+        yield (
+            f"A size counts as solved if the model answers at least {SOLVED:.0%} of the problems of that size, and of "
+            "every smaller size tested, without a mistake. The largest size solved is "
+            f"{listed([f'{solved[row.name]} with {called(row.name)}' for row in found.rows if row.seeds])}."
+        )
+
+    def columns(self, found: Found) -> Mapping[str, Mapping[str, str]]:
+        tested = found.spec.test_sizes
+        means = {
+            name: {x: None if mean is None else mean.value for x, mean in found.by_x(EXACT, name).items()}
+            for name in found.names
+        }
+        seeds = {
+            name: [
+                up_to(solves({x: run.value(EXACT.name, x) for x in tested}), tested)
+                for run in found.runs(name).values()
+            ]
+            for name in found.names
+        }
+        differ = {name: ", ".join(each) for name, each in seeds.items()}
+        whole = {name: up_to(solves({x: means[name].get(x) for x in tested}), tested) for name in found.names}
+        more = {} if all(len(set(each)) < 2 for each in seeds.values()) else {"solved by seed": differ}
+        return {"solves": whole, **more}
 
 
 def solves(exact_match: dict[int, float | None]) -> int | None:

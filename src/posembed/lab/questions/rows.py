@@ -148,7 +148,6 @@ class Rows(TrainedQuestion[RowSpec, RowMeasurements, RowSummary]):
     presets = presets_of("rows")
     preset = "quick"
     presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
-    counts = ("train_length", "test_tokens")
 
     @property
     def compared(self) -> str:

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
-from posembed.lab.by_seed import FEWEST_ALIKE, BySeed
-from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.questions.problems import BySize
-from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option
+from posembed.lab.found import Axis, Found, model_size
+from posembed.lab.question import Loaded, TrainedQuestion, presets_of
+from posembed.lab.runs.results import RunResult
+from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
 from posembed.lab.tasks.pairs import PROBLEMS, problem_named
-from posembed.statistics import Estimate
+from posembed.measure.frame import Value
+from posembed.measure.metrics import Metric
+from posembed.settings import Ascending, Count, option
 
 ONE, TWO = "one-table", "two-tables"
+WITHIN = Metric(
+    "exact match within the sizes of training",
+    "The share of held-out pairs whose target is written without a mistake: the mean of the tested sizes up to the "
+    "largest of training.",
+    better="high",
+    kind="share",
+)
+LOSS_WITHIN = Metric("loss within the sizes of training", unit="nats per token of the targets", digits=4, told=True)
+PAST = Metric("exact match past the sizes of training", better="high", kind="share", told=True)
+EXACT = Metric("exact match", better="high", kind="share")
+TOKENS = Metric(
+    "token accuracy",
+    "The share of tokens predicted correctly, each from the correct tokens before it.",
+    better="high",
+    kind="share",
+)
+LOSS = Metric("loss", unit="nats per token of the targets", digits=4)
 TABLES = (ONE, TWO, "encoder-table", "decoder-table")
 """Where a learned table is: one for both, one for each, or one for one side and no position on the other."""
 SAME_ON_BOTH = ("sinusoidal", "none", "rope", "alibi", "t5", "kerple-log", "kerple-power", "pope")
@@ -42,14 +61,13 @@ class SharingSpec(TrainingSpec):
     SEEDS_DIFFER_SINCE = 1
 
     problem: str = option(f"What is written: {', '.join(PROBLEMS)}.", MODEL)
-    train_size: int = option(
+    train_size: Count = option(
         "Size of the largest training pair, in letters, dates or clauses. The default depends on the problem.", MODEL
     )
-    test_sizes: tuple[int, ...] = option(
+    test_sizes: Ascending[Count] = option(
         "Sizes to measure at, separated by commas. The default depends on the problem.", MODEL
     )
-    """In ascending order."""
-    test_pairs: int = option("Held-out pairs per size to measure on.", TRAINING)
+    test_pairs: Count = option("Held-out pairs per size to measure on.", TRAINING)
     source_length: int
     """Tokens of the longest training source, with its end; the rows of the encoder's table."""
     target_length: int
@@ -62,42 +80,17 @@ class SharingSpec(TrainingSpec):
         return dataclasses.replace(self, train_size=size, **lengths_of(self.problem, size))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharingRow(Row):
-    """The results of one arrangement of tables. Intervals are over seeds; differences are paired by seed."""
-
-    exact_match: BySize
-    token_accuracy: BySize
-    loss: BySize
-    within: Estimate | None
-    """The mean exact match of the tested sizes up to the training size."""
-    versus_reference: Estimate | None
-    """``within`` minus that of the reference; None for the reference itself."""
-    loss_versus_reference: Estimate | None
-    """The same for the mean loss."""
-    past_versus_reference: Estimate | None
-    """The mean exact match of the sizes past the training size, minus the reference's."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharingSummary(Summary):
-    problem: str
-    unit: str
-    steps: int
-    train_size: int
-    test_sizes: tuple[int, ...]
-    test_pairs: int
-    rows: tuple[SharingRow, ...]
-
-
 def lengths_of(problem: str, size: int) -> dict[str, Any]:
     """Returns the lengths in tokens of the longest pair of this size, as fields of ``SharingSpec``."""
     source, target = (longest + 1 for longest in PROBLEMS[problem].longest(size))
     return {"source_length": source, "target_length": target, "train_length": source + target}
 
 
-class Sharing(TrainedQuestion[SharingSpec, Rewritten, SharingSummary]):
-    name = page = "sharing"
+class Sharing(TrainedQuestion[SharingSpec, Rewritten, Any]):
+    name = "sharing"
+    metrics = (WITHIN, LOSS_WITHIN, PAST, EXACT, TOKENS, LOSS)
+    loss_unit = "per token of the targets"
+    tables_note = "The rows of two-tables are those of the encoder, followed by those of the decoder."
     asks = "Should an encoder and a decoder share one position table?"
     Spec = SharingSpec
     usual = (ONE, TWO, "sinusoidal", "encoder-table", "decoder-table", "none")
@@ -106,7 +99,6 @@ class Sharing(TrainedQuestion[SharingSpec, Rewritten, SharingSummary]):
     presets = presets_of("sharing")
     preset = "quick"
     presets_help = "quick (minutes), small (hours on two cores) or base (a GPU)."
-    counts = ("train_size", "test_pairs")
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         """The sizes depend on the problem, so no preset sets them."""
@@ -123,49 +115,56 @@ class Sharing(TrainedQuestion[SharingSpec, Rewritten, SharingSummary]):
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.sharing import Rewriting
 
-        problem = PROBLEMS[chosen["problem"]]
-        ascending(chosen, "test_sizes", lowest=1, unit=problem.unit)
         return Rewriting(chosen["problem"]), lengths_of(chosen["problem"], chosen["train_size"])
 
-    def summary(self, runs: Sequence[BySeed[Rewritten]], spec: SharingSpec, reading: Compared) -> SharingSummary:
-        return SharingSummary(
-            problem=spec.problem,
-            unit=PROBLEMS[spec.problem].unit,
-            steps=spec.steps,
-            train_size=spec.train_size,
-            test_sizes=spec.test_sizes,
-            test_pairs=spec.test_pairs,
-            rows=tuple(sharing_row(each, spec) for each in runs),
+    def values_of(self, result: RunResult[SharingSpec, Rewritten]) -> Iterator[Value]:
+        measured, spec = result.measurements, result.spec
+        assert measured is not None
+        for where, inside in ((WITHIN, True), (PAST, False)):
+            sizes = [size for size in spec.test_sizes if (size <= spec.train_size) == inside]
+            if sizes:
+                yield Value(where.name, mean_over(sizes, measured.exact_match))
+        inside_sizes = [size for size in spec.test_sizes if size <= spec.train_size]
+        if inside_sizes:
+            yield Value(LOSS_WITHIN.name, mean_over(inside_sizes, measured.loss))
+        for metric, by_size in (
+            (EXACT, measured.exact_match),
+            (TOKENS, measured.token_accuracy),
+            (LOSS, measured.loss),
+        ):
+            yield from (Value(metric.name, value, size) for size, value in by_size.items())
+
+    def axis(self, results: Sequence[RunResult[SharingSpec, Rewritten]]) -> Axis:
+        spec = results[0].spec
+        return Axis(PROBLEMS[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
+
+    def about(self, found: Found) -> str:
+        spec = found.spec
+        unit = PROBLEMS[spec.problem].unit
+        sizes = "one" if spec.train_size == 1 else f"1 to {spec.train_size:,} {unit}"
+        return (
+            f"Each run trains the same small encoder-decoder ({model_size(spec)}, on each side) for {spec.steps:,} "
+            f"steps to {PROBLEMS[spec.problem].line}, {sizes} at a time. It is tested on {spec.test_pairs:,} pairs of "
+            "each size that training never draws. Only the positions of the encoder and of the decoder differ; "
+            "cross-attention has none."
         )
 
-
-def sharing_row(runs: BySeed[Rewritten], spec: SharingSpec) -> SharingRow:
-    inside = [size for size in spec.test_sizes if size <= spec.train_size]
-    past = [size for size in spec.test_sizes if size > spec.train_size]
-
-    def over(sizes: Sequence[int], read: Callable[[Rewritten], Mapping[int, float | None]]) -> Any:
-        return lambda measured: mean_over(sizes, read(measured))
-
-    exact = over(inside, lambda m: m.exact_match)
-    return SharingRow(
-        **runs.row,
-        exact_match=runs.means(lambda m: m.exact_match, spec.test_sizes),
-        token_accuracy=runs.means(lambda m: m.token_accuracy, spec.test_sizes),
-        loss=runs.means(lambda m: m.loss, spec.test_sizes),
-        within=runs.mean(exact),
-        versus_reference=of_shares(runs.less(runs.reference, exact)),
-        loss_versus_reference=runs.less(runs.reference, over(inside, lambda m: m.loss)),
-        past_versus_reference=of_shares(runs.less(runs.reference, over(past, lambda m: m.exact_match))),
-    )
-
-
-def of_shares(difference: Estimate | None) -> Estimate | None:
-    """Returns a difference of shares, without its interval if a few seeds have the same difference: shares of a few
-    hundred pairs are often the same by chance, and the interval would have no width."""
-    if difference is None or len(difference.values) >= FEWEST_ALIKE:
-        return difference
-    alike = max(difference.values) - min(difference.values) < 1e-9
-    return dataclasses.replace(difference, low=None, high=None) if alike else difference
+    def remarks(self, found: Found) -> Iterable[str]:
+        two = found.versus(WITHIN, TWO) if found.reference == ONE and TWO in found.names else None
+        if two is None:
+            return
+        more = found.row(TWO).position_parameters - found.row(ONE).position_parameters
+        says = {
+            "better": "and writes significantly more targets without a mistake. These runs contradict the claim.",
+            "worse": "and writes significantly fewer targets without a mistake. These runs agree with the claim.",
+            "not significant": "and changes the exact match by no significant amount, so parameters are all that it "
+            "certainly adds.",
+            "unknown": "and these runs cannot tell what it gains.",
+        }[two.verdict]
+        yield (
+            "Guides call two tables a mistake where one could be shared. The second table adds "
+            f"{more:,} parameters ({more / found.row(ONE).parameters:.1%} of the model) {says}"
+        )
 
 
 def mean_over(sizes: Sequence[int], values: Mapping[int, float | None]) -> float | None:

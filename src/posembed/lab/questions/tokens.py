@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-from posembed.errors import ArgumentError
-from posembed.lab.by_seed import BySeed, Correct, Difference, accuracy_difference
-from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.questions.classification import require_room
-from posembed.lab.runs.spec import MODEL, TrainingSpec, option
-from posembed.statistics import Estimate
+from posembed.lab.found import Found, model_size
+from posembed.lab.question import Loaded, TrainedQuestion, presets_of
+from posembed.lab.questions.classification import LOSS, most_frequent, require_room
+from posembed.lab.runs.spec import MODEL, TrainingSpec
+from posembed.measure.frame import Value
+from posembed.measure.metrics import Metric
+from posembed.settings import Amount, Count, option
+from posembed.words import listed
 
-Scores = dict[str, Correct]
-"""Scores of one run by name, the main one first."""
+ENTITY_F1 = Metric(
+    "entity F1",
+    "An entity is correct if its first word, its last word and its type are. F1 is the harmonic mean of the share of "
+    "the marked entities that are correct and the share of the entities that are found.",
+    better="high",
+    kind="share",
+)
+TOKEN_ACCURACY = Metric(
+    "token accuracy",
+    "Token accuracy is the share of words with the correct label.",
+    better="high",
+    kind="share",
+    told=True,
+)
+F1 = Metric(
+    "F1",
+    "F1 compares the words of an answer with those of the references, as in SQuAD's evaluation script; the table has "
+    "the mean over questions.",
+    better="high",
+    kind="share",
+)
+EXACT = Metric(
+    "exact match",
+    "Exact match is the share of answers that equal a reference, apart from case, punctuation and articles.",
+    better="high",
+    kind="share",
+    told=True,
+)
 
 
 @dataclass(frozen=True)
@@ -37,12 +64,13 @@ class Tagged:
     loss: float
     """Mean cross-entropy in nats per word."""
 
-    def scores(self) -> Scores:
-        accuracy = {"token accuracy": Correct(self.right, self.words)}
-        if not any(self.entities):
-            return accuracy
-        counts = tuple(predicted + there for predicted, there in zip(self.predicted, self.entities, strict=True))
-        return {"entity F1": Correct(tuple(2 * found for found in self.found), counts), **accuracy}
+    def values(self) -> Iterator[Value]:
+        if any(self.entities):
+            for item, (found, *counts) in enumerate(zip(self.found, self.predicted, self.entities, strict=True)):
+                yield Value(ENTITY_F1.name, 2 * found, item=item, weight=sum(counts))
+        for item, (right, words) in enumerate(zip(self.right, self.words, strict=True)):
+            yield Value(TOKEN_ACCURACY.name, right, item=item, weight=words)
+        yield Value(LOSS.name, self.loss)
 
 
 @dataclass(frozen=True)
@@ -61,8 +89,11 @@ class Answered:
     """Mean cross-entropy of the start and the end, in nats, over the answers that the model sees and all windows of
     contexts with several windows."""
 
-    def scores(self) -> Scores:
-        return {"F1": Correct(self.f1, self.questions), "exact match": Correct(self.exact, self.questions)}
+    def values(self) -> Iterator[Value]:
+        for metric, sums in ((F1, self.f1), (EXACT, self.exact)):
+            for item, (value, questions) in enumerate(zip(sums, self.questions, strict=True)):
+                yield Value(metric.name, value, item=item, weight=questions)
+        yield Value(LOSS.name, self.loss)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +127,7 @@ class TagSpec(TokenSpec):
     label_column: str | None = option(
         "Number of the column of the labels. Default: the last.", default=None, compare=False
     )
-    train_length: int = option("Tokens per sentence; longer sentences are truncated.", MODEL)
+    train_length: Count = option("Tokens per sentence; longer sentences are truncated.", MODEL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,12 +139,12 @@ class SpanSpec(TokenSpec):
         "question, answer and answer_start, hf:NAME, or squad, on the hub or in a folder of its files (squad:FOLDER).",
         compare=False,
     )
-    train_length: int = option(
+    train_length: Count = option(
         "Tokens per question and context, with two separators; longer contexts are truncated, or read in windows if "
         "--stride is given.",
         MODEL,
     )
-    stride: int | None = option(
+    stride: Amount | None = option(
         "Tokens from the start of a window to that of the next, in contexts that are too long (BERT's doc_stride). 0 "
         "truncates them.",
         MODEL,
@@ -121,79 +152,31 @@ class SpanSpec(TokenSpec):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenRow(Row):
-    scores: dict[str, Estimate]
-    """The scores by name, as shares; empty if every run failed."""
-    differences: dict[str, Difference]
-    """The scores minus the reference's, by name; empty for the reference itself."""
-
-    @property
-    def score(self) -> Estimate | None:
-        """The main score."""
-        return next(iter(self.scores.values()), None)
-
-    @property
-    def difference(self) -> Difference | None:
-        """The difference of the main score."""
-        return next(iter(self.differences.values()), None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenSummary(Summary):
-    scores: tuple[str, ...]
-    """The names of the scores, the main one first."""
-    counts: dict[str, int]
-    """What is held out: words, entities, questions, documents, ..., with their numbers."""
-    labels: dict[str, int]
-    """The number of held-out words with each label; empty for questions."""
-    truncated: int
-    """The number of held-out words or answers that the models do not see as a whole."""
-    rows: tuple[TokenRow, ...]
-    stride: int | None = None
-    """The tokens between the starts of the windows of a long context; None if it is truncated."""
-
-
-MeasuredTokensT = TypeVar("MeasuredTokensT", Tagged, Answered)
-TokenSpecT = TypeVar("TokenSpecT", bound=TokenSpec)
-
-
-def summarised(
-    runs: Sequence[BySeed[MeasuredTokensT]],
-    counts: Callable[[MeasuredTokensT], Mapping[str, int]],
-) -> TokenSummary:
-    """Summarises runs. ``counts`` returns what is held out, with numbers."""
-    measured = next((m for each in runs for m in each.measured.values()), None)
-    names = () if measured is None else tuple(measured.scores())
-    rows = []
-    for each in runs:
-        scores = {name: each.mean(score_of(name)) for name in names}
-        gained = {name: accuracy_difference(each, correct_of(name)) for name in names}
-        row = TokenRow(
-            **each.row,
-            scores={name: score for name, score in scores.items() if score is not None},
-            differences={name: difference for name, difference in gained.items() if difference is not None},
-        )
-        rows.append(row)
-    return TokenSummary(
-        scores=names,
-        counts={} if measured is None else dict(counts(measured)),
-        labels=measured.labels if isinstance(measured, Tagged) else {},
-        truncated=0 if measured is None else measured.truncated,
-        rows=tuple(rows),
+def read_as(spec: TokenSpec, unit: str) -> str:
+    """Returns how many tokens of an example a model reads, and how it reads longer ones."""
+    stride = spec.stride if isinstance(spec, SpanSpec) else None
+    if stride is None:
+        return f"{unit} per batch, truncated to {spec.train_length:,} tokens"
+    return (
+        f"windows of at most {spec.train_length:,} tokens per batch, which start {stride:,} tokens apart in contexts "
+        "that do not fit into one"
     )
 
 
-def correct_of(name: str) -> Callable[[Tagged | Answered], Correct]:
-    return lambda measured: measured.scores()[name]
+def trained_on(found: Found, task: str, unit: str, tested: Mapping[str, int]) -> str:
+    """Describes what was trained, and on how many things of each kind it is tested."""
+    spec, known = found.spec, listed([f"{count:,} {what}" for what, count in tested.items() if count])
+    held_out = "" if found.measured is None else f" The model is tested on {known}, all held out."
+    return (
+        f"Each run trains a small Transformer encoder ({model_size(spec)}) to {task} ({spec.data}): {spec.steps:,} "
+        f"steps, {spec.batch} {read_as(spec, unit)}.{held_out} Only the position encoding differs."
+    )
 
 
-def score_of(name: str) -> Callable[[Tagged | Answered], float]:
-    return lambda measured: measured.scores()[name].accuracy
-
-
-class Tags(TrainedQuestion[TagSpec, Tagged, TokenSummary]):
-    name, page = "tags", "tokens"
+class Tags(TrainedQuestion[TagSpec, Tagged, Any]):
+    name = "tags"
+    metrics = (ENTITY_F1, TOKEN_ACCURACY, LOSS)
+    loss_unit = "per label"
     group = "tasks"
     asks = "Does the position encoding matter for labelling words, such as named entities?"
     Spec = TagSpec
@@ -206,20 +189,29 @@ class Tags(TrainedQuestion[TagSpec, Tagged, TokenSummary]):
         from posembed.lab.data.tagged import load_tagged
         from posembed.lab.tasks.tokens import Tagging
 
-        if chosen["train_length"] < 1:
-            raise ArgumentError(f"train_length must be at least 1, got {chosen['train_length']}")
         asked = {name: chosen.get(name) for name in ("text_column", "label_column", "test_data")}
         task = Tagging(load_tagged(chosen["data"], **asked), chosen["tokenizer"])
         return task, {"data_sha256": task.sha256}
 
-    def summary(self, runs: Sequence[BySeed[Tagged]], spec: TagSpec, reading: Compared) -> TokenSummary:
-        return summarised(
-            runs, lambda m: {"words": sum(m.words), "entities": sum(m.entities), "documents": len(m.words)}
-        )
+    def about(self, found: Found) -> str:
+        m = found.measured
+        tested = {} if m is None else {"words": sum(m.words), "entities": sum(m.entities), "documents": len(m.words)}
+        return trained_on(found, "label the words of sentences", "sentences", tested)
+
+    def remarks(self, found: Found) -> Iterable[str]:
+        if found.measured is not None:
+            yield most_frequent("label", found.measured.labels, "words")
+            if truncated := found.measured.truncated:
+                yield f"{truncated:,} of these words are past the training length and count as wrong."
+
+    def counted(self, found: Found) -> Mapping[str, Mapping[str, int]]:
+        return {} if found.measured is None else {"The labels of the held-out words": found.measured.labels}
 
 
-class Spans(TrainedQuestion[SpanSpec, Answered, TokenSummary]):
-    name, page = "spans", "tokens"
+class Spans(TrainedQuestion[SpanSpec, Answered, Any]):
+    name = "spans"
+    metrics = (F1, EXACT, LOSS)
+    loss_unit = "per label"
     group = "tasks"
     asks = "Does the position encoding matter for finding the answer to a question in a text?"
     Spec = SpanSpec
@@ -234,12 +226,18 @@ class Spans(TrainedQuestion[SpanSpec, Answered, TokenSummary]):
         from posembed.lab.tasks.tokens import Answering
 
         require_room(chosen["train_length"], 2)
-        if (chosen.get("stride") or 0) < 0:
-            raise ArgumentError(f"stride must be at least 1, or 0 to truncate long contexts; got {chosen['stride']}")
         chosen["stride"] = chosen.get("stride") or None  # one spelling of truncation, so that a folder continues
         task = Answering(load_answered(chosen["data"], test_data=chosen.get("test_data")), chosen["tokenizer"])
         return task, {"data_sha256": task.sha256}
 
-    def summary(self, runs: Sequence[BySeed[Answered]], spec: SpanSpec, reading: Compared) -> TokenSummary:
-        found = summarised(runs, lambda m: {"questions": sum(m.questions), "documents": len(m.questions)})
-        return dataclasses.replace(found, stride=spec.stride)
+    def about(self, found: Found) -> str:
+        m = found.measured
+        tested = {} if m is None else {"questions": sum(m.questions), "documents": len(m.questions)}
+        return trained_on(found, "find the answers to questions in texts", "questions", tested)
+
+    def remarks(self, found: Found) -> Iterable[str]:
+        if found.measured is not None and (unseen := found.measured.truncated):
+            where = "past the training length; --stride makes it read on"
+            if (stride := found.spec.stride) is not None:
+                where = f"in none of the windows that start {stride:,} tokens apart; a smaller --stride may help"
+            yield f"For {unseen:,} of these questions, the model does not see the answer, which is {where}."

@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Generic, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, remove_leftovers, write_text
-from posembed.lab.runs.spec import DRAWS, MeasuredT, SpecT, take_options
+from posembed.lab.runs.spec import DRAWS, MeasuredT, SpecT
+from posembed.settings import restored, settings_from
 from posembed.words import listed
 
 NORMS_AT_START = 10
@@ -57,8 +57,6 @@ class RunResult(Generic[SpecT, MeasuredT]):
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
 
-CURVES = {"losses", "gradient_norms"}
-"""The fields of ``RunResult`` that hold pairs (step, value)."""
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # raised by reading a damaged JSON file
 
 
@@ -76,38 +74,10 @@ def measured_values(measurements: Any) -> dict[str, float]:
 
 
 def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT, Any]:
-    """Reads a result whose spec is a ``kind``. Raises ValueError, KeyError or TypeError for any other text."""
-    values = json_object(text)
-    measured = values["measurements"]
-    values["spec"] = restored(kind, values["spec"])
-    values["measurements"] = None if measured is None else restored(kind.Measured, measured)
-    for name, hint in get_type_hints(RunResult).items():
-        if name in values.keys() - {"spec", "measurements", *CURVES}:
-            values[name] = restored(hint, values[name])
-    for name in CURVES & values.keys():
-        values[name] = tuple((int(step), float(value)) for step, value in values[name])
-    return RunResult(**{"draws": 1} | values)
-
-
-def restored(kind: Any, value: Any) -> Any:
-    """Restores a value of this type from JSON, which has no dataclasses, no tuples and only text as keys.
-
-    Raises ValueError for a value of another type.
-    """
-    if dataclasses.is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return kind(**{name: restored(hints[name], held) for name, held in value.items()})  # type: ignore[operator]
-    origin, args = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):  # T | None
-        return None if value is None else restored(args[0], value)
-    if origin is tuple and isinstance(value, list):
-        return tuple(restored(args[0], item) for item in value)
-    if origin is dict:
-        return {args[0](key): restored(args[1], held) for key, held in value.items()}
-    plain = {float: (int, float)}.get(kind, kind if kind in (int, str, bool) else (int, float, str, NoneType))
-    if not isinstance(value, plain):
-        raise ValueError(f"expected {getattr(kind, '__name__', kind)}, found {value!r:.40}")
-    return value
+    """Reads a result whose spec is a ``kind``. Raises ValueError for any other text."""
+    whole: Any = RunResult
+    found: RunResult[SpecT, Any] = restored(whole[kind, kind.Measured], {"draws": 1} | json_object(text))
+    return found
 
 
 FILES = {"results": "json", "checkpoints": "pt", "tables": "safetensors", "attention": "safetensors"}
@@ -176,9 +146,7 @@ class RunFolder(Generic[SpecT]):
         """Returns the reading of the last command, or the defaults if none is saved. Raises RunFolderError for a
         damaged file."""
         try:
-            values = json_object(self.reading_file.read_text(encoding="utf-8"))
-            known = take_options(kind, values)
-            return kind(**known, **values)
+            return settings_from(kind, json_object(self.reading_file.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return kind()
         except DAMAGED as error:
@@ -191,14 +159,10 @@ class RunFolder(Generic[SpecT]):
         for file in files:
             try:
                 results.append(result_from_json(file.read_text(encoding="utf-8"), self.kind))
-            except TypeError as error:  # a field is missing, or unknown
-                raise RunFolderError(
-                    f"another version of posembed wrote {file} ({error}); read the folder with that version, or choose "
-                    "another --out. Nothing was changed"
-                ) from error
             except DAMAGED as error:
                 raise RunFolderError(
-                    f"{file} is not a run ({error}); nothing was changed. "
+                    f"{file} is not a run of this version ({error}); nothing was changed. Another version may have "
+                    "written it. "
                     f"Repair or delete it: the other {len(files) - 1} results stay, and its run is trained again"
                 ) from error
         return sorted(results, key=lambda result: result.finished)

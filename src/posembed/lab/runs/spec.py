@@ -1,20 +1,17 @@
-"""The settings of one training run: everything that decides its outcome. A field made by ``option`` is also
-an option of the commands, with the same name and help."""
+"""The settings of one training run: everything that decides its outcome."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from posembed.errors import ArgumentError
+from posembed.settings import Amount, Count, NotNegative, Positive, Settings, Share, option
 
 MODEL, TRAINING = "Model", "Training"
 DRAWS = 2
@@ -26,64 +23,8 @@ if TYPE_CHECKING:
     from posembed.lab.runs.train import Progress
 
 
-def option(help: str, panel: str | None = None, **field: Any) -> Any:
-    """Returns a dataclass field that a user may set. ``help``: its description. ``panel``: its group in ``--help``."""
-    return dataclasses.field(metadata={"help": help, "panel": panel}, **field)
-
-
-def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
-    """Returns the fields of a dataclass that were made by ``option``, by name."""
-    return {field.name: field for field in dataclasses.fields(settings) if "help" in field.metadata}
-
-
-def take_options(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Removes the options of ``settings`` from ``given``. Returns the values that are not None, converted to the types
-    of their fields."""
-    hints, taken = get_type_hints(settings), {}
-    for name in options(settings):
-        value = given.pop(name, None)
-        if value is not None:
-            taken[name] = as_type(name, value, hints[name])
-    return taken
-
-
-def as_type(name: str, value: Any, hint: Any) -> Any:
-    """Converts a value to the type of its option: lists and texts such as "rope, alibi" to tuples, and whole numbers to
-    floats. Raises ArgumentError for a value that cannot be converted."""
-    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
-    kind = hint if get_origin(hint) is tuple else kinds[0]
-    if get_origin(kind) is tuple:
-        item = get_args(kind)[0]
-        given = value
-        if isinstance(value, str):
-            value = [_read(part.strip(), item) for part in value.split(",") if part.strip()]
-        if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-            try:
-                return tuple(as_type(name, part, item) for part in value)
-            except ArgumentError as error:
-                raise ArgumentError(f"{error}, in the list {given!r}; separate items by commas") from None
-    elif kind is Path and isinstance(value, str | Path) and value != "":
-        return Path(value)
-    elif kind is str and isinstance(value, str | Path):
-        return str(value)
-    elif kind in (int, float) and isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool):
-        return kind(value)  # numpy's numbers too
-    elif isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
-        return value
-    words = {int: "a whole number", float: "a number", str: "text", bool: "True or False", Path: "a path"}
-    raise ArgumentError(f"{name}: expected {words.get(kind, 'a list')}, got {value!r}")
-
-
-def _read(text: str, kind: type[Any]) -> Any:
-    """Converts text to ``kind`` if possible. Otherwise returns the text, which ``as_type`` refuses."""
-    try:
-        return kind(text)
-    except ValueError:
-        return text
-
-
 @dataclass(frozen=True, kw_only=True)
-class TrainingSpec:
+class TrainingSpec(Settings):
     """The settings of one run, for any task. Runs with equal specs give the same numbers.
 
     A field with ``compare=False`` is only a label, such as a path; a hash of the file's content is compared instead.
@@ -106,22 +47,22 @@ class TrainingSpec:
     seed: int = 0
     train_length: int
     """Tokens per training sequence."""
-    layers: int = option("Number of layers.", MODEL)
-    width: int = option("Width of the model.", MODEL)
-    heads: int = option("Number of attention heads.", MODEL)
+    layers: Count = option("Number of layers.", MODEL)
+    width: Count = option("Width of the model.", MODEL)
+    heads: Count = option("Number of attention heads.", MODEL)
     window: int = 0
     """The causal window of the encodings that need one, and of names that end in "+window"."""
     ring: int = 0
     """Rows of the rolling table."""
     rope_factors: tuple[float, ...] = ()
     """The factors of rope-longrope past the training length, one per pair of components of a head."""
-    steps: int = option("Training steps.", TRAINING)
-    batch: int = option("Sequences per step, over all processes.", TRAINING)
-    learning_rate: float = option("Peak learning rate; it then decays as a cosine.", TRAINING)
-    warmup: int = option("Steps of linear warm-up.", TRAINING)
-    weight_decay: float = option("Weight decay of the matrices.", TRAINING)
-    dropout: float = option("Dropout after each sublayer and each position sum.", TRAINING)
-    clip: float = option("Maximum gradient norm; larger gradients are scaled down.", TRAINING)
+    steps: Count = option("Training steps.", TRAINING)
+    batch: Count = option("Sequences per step, over all processes.", TRAINING)
+    learning_rate: Positive = option("Peak learning rate; it then decays as a cosine.", TRAINING)
+    warmup: Amount = option("Steps of linear warm-up.", TRAINING)
+    weight_decay: NotNegative = option("Weight decay of the matrices.", TRAINING)
+    dropout: Share = option("Dropout after each sublayer and each position sum.", TRAINING)
+    clip: Positive = option("Maximum gradient norm; larger gradients are scaled down.", TRAINING)
     precision: str = option("no (float32), bf16 or fp16.", TRAINING)
 
     @property
@@ -195,21 +136,10 @@ def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     return {**defaults, "warmup": min(defaults["warmup"], max(steps, 0)), **given}
 
 
-def require_trainable(values: Mapping[str, Any], *counts: str) -> None:
-    """Raises ArgumentError for a setting that is out of range. ``counts``: further settings that must be at least 1."""
-    counts = ("layers", "width", "heads", "steps", "batch", *counts, *(n for n in ("window", "ring") if n in values))
-    rules = [(name, values[name] >= 1, "at least 1") for name in counts]
-    rules += [
-        ("learning_rate", 0 < values["learning_rate"] < math.inf, "above 0"),
-        ("dropout", 0 <= values["dropout"] < 1, "at least 0 and below 1"),
-        ("weight_decay", 0 <= values["weight_decay"] < math.inf, "at least 0"),
-        ("clip", 0 < values["clip"] < math.inf, "above 0"),
-        ("warmup", 0 <= values["warmup"] <= values["steps"], f"0 to {values['steps']}, since it is part of the steps"),
-        ("rope_factors", all(0 < factor < math.inf for factor in values.get("rope_factors", ())), "numbers above 0"),
-    ]
-    for name, holds, expected in rules:
-        if not holds:
-            raise ArgumentError(f"{name} must be {expected}, got {values[name]}")
+def require_warmup(values: Mapping[str, Any]) -> None:
+    """Raises ArgumentError for a warm-up that is longer than the training."""
+    if values["warmup"] > values["steps"]:
+        raise ArgumentError(f"warmup: expected at most the {values['steps']:,} steps; got {values['warmup']:,}")
 
 
 def require_divisible(width: int, heads: int) -> None:
@@ -234,15 +164,6 @@ def with_default_window(values: dict[str, Any]) -> dict[str, Any]:
     values.setdefault("window", default_window(values["layers"], values["train_length"]))
     values.setdefault("ring", values["window"])
     return values
-
-
-def ascending(values: dict[str, Any], name: str, *, lowest: int, unit: str) -> None:
-    """Sorts the test lengths or sizes called ``name``. Raises ArgumentError if none are given or one is too small."""
-    sizes = values[name] = tuple(sorted(set(values[name])))
-    if not sizes or sizes[0] < lowest:
-        raise ArgumentError(
-            f"{name.replace('_', ' ')} must be {lowest} or more, in {unit}; got {', '.join(map(str, sizes)) or 'none'}"
-        )
 
 
 class Watcher:

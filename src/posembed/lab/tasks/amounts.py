@@ -52,7 +52,8 @@ class TrainingOnLess(TaskOnText[AmountT, Losses]):
     def measure(self, spec: AmountT, model: PositionedModel, accelerator: Accelerator) -> Losses:
         loss = shared_loss(model, accelerator)
         held_out, training = (loss(windows).mean().item() for windows in self.measured_windows(spec))
-        return Losses(held_out=held_out, training=training, train_tokens=len(self.text(spec)))
+        kind: type[Losses] = spec.Measured
+        return kind(held_out=held_out, training=training, train_tokens=len(self.text(spec)))
 
     def tokens_measured(self, spec: AmountT) -> int:
         return 2 * spec.test_tokens

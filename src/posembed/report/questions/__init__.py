@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.question import Compared, Question, SummaryT
-from posembed.lab.question import Row as SummaryRow
+from posembed.lab.found import Found
+from posembed.lab.question import Compared, Question, SummaryT, TrainedQuestion
 from posembed.lab.questions import question_of
 from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.measure.frame import Frame, Run
 from posembed.plots.style import styles
+from posembed.report import answers
 from posembed.report.evidence import run_evidence, training_section
 from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
 from posembed.report.page import Cell, Column, Picture, Section, Table, render_page, table_of, write_page
-from posembed.report.words import PAIRED, certainty, earlier_draws, interval, number
+from posembed.report.words import PAIRED, Trained, capitalised, certainty, earlier_draws, interval, number
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -100,7 +102,6 @@ class QuestionPage(ABC, Generic[SummaryT]):
             reading = dataclasses.replace(runs.reading(question.ReadingType), reference=reference)
         else:
             raise no_reference(folder, question)
-        question.check_reading(reading)
         results = runs.results()
         kept = getattr(reading, "reference", None)
         if results and kept not in (None, reference, *(result.spec.compared for result in results)):
@@ -126,7 +127,65 @@ class QuestionPage(ABC, Generic[SummaryT]):
         )
 
 
+class MeasuredPage(QuestionPage[Found]):
+    """The page of a question whose metrics are declared."""
+
+    def __init__(self, question: TrainedQuestion[Any, Any, Any]) -> None:
+        self.question = question
+        self.of_each, self.loss_unit, self.tables_note = question.of_each, question.loss_unit, question.tables_note
+
+    def about(self, spec: Any, summary: Found) -> str:
+        return summary.question.about(summary)
+
+    def paragraphs(self, summary: Found) -> list[str]:
+        return answers.paragraphs(summary)
+
+    def main_table(self, summary: Found) -> Table:
+        texts = summary.question.columns(summary)
+
+        def column(head: str, of: Mapping[str, str]) -> Column:
+            return Cell(head, kind="words", rank=1), lambda row: of[row.name] if row.seeds else answers.FAILED
+
+        return answers.main_table(summary, [column(*each) for each in texts.items()])
+
+    def tables(self, summary: Found) -> list[Table]:
+        names = summary.best_first(summary.headline, summary.x)
+        counted = summary.question.counted(summary)
+        return [
+            *answers.tables(summary),
+            trained_table([summary.row(name) for name in names]),
+            *(answers.counts_table(title, counts) for title, counts in counted.items()),
+        ]
+
+    def figures(self, summary: Found) -> Iterable[Picture]:
+        return answers.figures(summary, " ".join(self.answer(summary)))
+
+    def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
+        frame = Frame.of(results, self.question.values_of)
+        runs = [(f"{run.name}, seed {run.seed}", run) for run in frame.runs]
+
+        def column(metric: str, x: int | None) -> Column:
+            def cell(run: tuple[str, Run]) -> Cell:
+                value = run[1].value(metric, x)
+                return Cell(NO_POSITION, kind="muted") if value is None else Cell(f"{value:.5f}")
+
+            return metric if x is None else f"{x:,}", cell
+
+        metrics = dict.fromkeys(metric for run in frame.runs for metric, _ in run.found)
+        single = [metric for metric in metrics if frame.xs(metric) == (None,)]
+        titles = {
+            capitalised(metric): [(metric, x) for x in frame.xs(metric)] for metric in metrics if metric not in single
+        }
+        titles |= {"Values": [(metric, None) for metric in single]} if single else {}
+        return [
+            table_of(runs, title, "", *(column(*key) for key in keys), first="run", name=lambda run: run[0])
+            for title, keys in titles.items()
+        ]
+
+
 def page_of(question: Question) -> QuestionPage[Any] | CostPage:
+    if isinstance(question, TrainedQuestion) and question.metrics:
+        return MeasuredPage(question)
     return importlib.import_module(f"posembed.report.questions.{question.page}").PAGE
 
 
@@ -188,10 +247,10 @@ def by_size(
         yield Cell(f"{size:,}", note=below, rank=rank(size)), cell
 
 
-def trained_table(rows: Sequence[SummaryRow], *extra: Column) -> Table:
+def trained_table(rows: Sequence[Trained], *extra: Column) -> Table:
     """Returns a table of each name's parameters and number of runs. ``extra``: more columns."""
 
-    def runs(row: SummaryRow) -> Cell:
+    def runs(row: Trained) -> Cell:
         return Cell(f"{row.succeeded}", note=f"{len(row.failures)} failed" if row.failures else "")
 
     return table_of(

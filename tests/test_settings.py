@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from posembed import ArgumentError
-from posembed.lab.runs.spec import as_type
+from posembed.settings import converted
 
 
 @pytest.mark.parametrize(
@@ -28,24 +28,24 @@ from posembed.lab.runs.spec import as_type
     ],
 )
 def test_values_become_the_type_of_their_option(value: Any, hint: Any, expected: Any) -> None:
-    found = as_type("option", value, hint)
+    found = converted("option", value, hint)
     assert (found, type(found)) == (expected, type(expected))
 
 
 @pytest.mark.parametrize(
     ("value", "hint", "expected"),
     [
-        ("16,many", tuple[int, ...], "a whole number"),
-        (16, tuple[int, ...], "a list"),
-        (b"16", tuple[int, ...], "a list"),
-        ([1.5], tuple[int, ...], "a whole number"),
+        ("16,many", tuple[int, ...], "a list, each a whole number"),
+        (16, tuple[int, ...], "a list, each a whole number"),
+        ([1.5], tuple[int, ...], "a list, each a whole number"),
+        ([True], tuple[int, ...], "a list, each a whole number"),
         (True, int, "a whole number"),
-        ("3", float, "a number"),
+        ("three", float, "a number"),
         ("", Path, "a path"),
         (3, str | None, "text"),
         (1, bool, "True or False"),
     ],
 )
 def test_other_types_are_refused(value: Any, hint: Any, expected: str) -> None:
-    with pytest.raises(ArgumentError, match=f"option: expected {expected}, got"):
-        as_type("option", value, hint)
+    with pytest.raises(ArgumentError, match=f"option: expected {expected}; got"):
+        converted("option", value, hint)

@@ -1,0 +1,62 @@
+"""The settings of an evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from annotated_types import Ge, Lt, MinLen
+
+from posembed.settings import Ascending, Count, Different, Settings, argument, option
+
+SHORTEST = 16  # tokens
+TokenCount: TypeAlias = Annotated[int, Ge(SHORTEST)]
+Lengths: TypeAlias = Ascending[TokenCount]
+TorchSeed: TypeAlias = Annotated[int, Ge(-(2**63)), Lt(2**64)]
+Sources: TypeAlias = Annotated[tuple[str, ...], MinLen(1)]
+Way: TypeAlias = Literal["truncate", "late", "context", "max", "mean"]
+Ways: TypeAlias = Different[Way]
+DEFAULT_LENGTHS = (256, 512, 1024, 2048)
+RETRIEVAL = "Retrieval"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSettings(Settings):
+    """What is evaluated, and how."""
+
+    checkpoints: Sources = argument(
+        "Folders or hub names of models of one kind, each with its tokenizer.", "CHECKPOINTS"
+    )
+    text: tuple[Path, ...] = option("A text file or a folder of text files; can be repeated.", default=())
+    retrieval: str | None = option(
+        "Instead of --text: a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv), or a generated task, "
+        "passkey or needle.",
+        default=None,
+    )
+    lengths: Lengths = option("Lengths in tokens, separated by commas.", default=DEFAULT_LENGTHS)
+    texts: Count | None = option(
+        "Maximum number of texts; the first that are long enough are used. For a generated task, the number of "
+        "documents. Default: 100.",
+        default=None,
+    )
+    seed: TorchSeed | None = option("Seed for masked tokens, or for a generated task. Default: 0.", default=None)
+    device: str | None = option("The device that runs the models. Default: an accelerator if available.", default=None)
+    results: Path | None = option(
+        "A file that keeps every measurement, so that none is repeated.", default=Path("runs/evaluations.jsonl")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalSettings(Settings):
+    """Settings that only retrieval has."""
+
+    split: str | None = option("The file in qrels. Default: test, or the only file.", RETRIEVAL, default=None)
+    ways: Ways | None = option(
+        "The baselines: truncate, late, context, max, mean. Default: all.", RETRIEVAL, default=None
+    )
+    chunk: TokenCount | None = option("Tokens per chunk. Default: the original length.", RETRIEVAL, default=None)
+    query_prompt: str | None = option(
+        'A text before each query, such as "query: ". Default: the model\'s.', RETRIEVAL, default=None
+    )
+    document_prompt: str | None = option("A text before each document. Default: the model's.", RETRIEVAL, default=None)

@@ -1,0 +1,62 @@
+"""What is measured: the unit of a metric, which direction is better, and how its values are compared and written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from posembed.words import number, percent, signed
+
+Verdict = Literal["better", "worse", "not significant", "unknown"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric, as data.
+
+    Args:
+        name: its name in tables, sentences and frames, such as "exact match".
+        says: how to read it, in a sentence or two.
+        better: "low" or "high"; None if neither is better.
+        kind: "number", such as a loss; "share", from 0 to 1, written in percent; or "log", the logarithm of what is
+            written, so that a mean is a geometric mean and a difference is a ratio.
+        digits: the decimals of a "number".
+        unit: the unit of what is written, such as "nats per token".
+        told: whether the answer names its values; the answer always names those of the main metric.
+    """
+
+    name: str
+    says: str = ""
+    better: Literal["low", "high"] | None = "low"
+    kind: Literal["number", "share", "log"] = "number"
+    digits: int = 3
+    unit: str = ""
+    told: bool = False
+
+    @property
+    def compared(self) -> bool:
+        """Whether values can be compared: one direction is better."""
+        return self.better is not None
+
+    @property
+    def same(self) -> float:
+        """The comparison of two equal values: 1 for a ratio, 0 for a difference."""
+        return 1.0 if self.kind == "log" else 0.0
+
+    def write(self, value: float) -> str:
+        """Formats a value."""
+        if self.kind == "number":
+            return signed(value, self.digits).removeprefix("+")
+        return number(value) if self.kind == "log" else percent(value)
+
+    def write_comparison(self, value: float) -> str:
+        """Formats a difference or a ratio. The ends of an interval of shares are limited to -100 and 100 points."""
+        if self.kind == "log":
+            return number(value)
+        return signed(100 * min(max(value, -1.0), 1.0), 1) if self.kind == "share" else signed(value, self.digits)
+
+    def verdict(self, side: Literal["below", "above", "both"] | None) -> Verdict:
+        """Returns what it means that the interval of a comparison lies on this side of ``same``."""
+        if side in (None, "both") or self.better is None:
+            return "unknown" if side is None else "not significant"
+        return "better" if (side == "below") == (self.better == "low") else "worse"

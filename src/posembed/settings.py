@@ -1,0 +1,230 @@
+"""Settings: frozen dataclasses whose fields say once what a value may be, and what it is for.
+
+The command line, JSON files, calls from Python and the reference are derived from the fields. A field made by
+``option`` or ``argument`` is set by users; any other field is computed. Its type gives the bounds, such as ``Count``,
+``Share`` or ``tuple[int, ...]``. Anything that pydantic can check is a type here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from numbers import Integral, Real
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+
+from posembed.calls import unknown
+from posembed.errors import ArgumentError
+from posembed.words import listed
+
+MOST = 10**12
+"""The largest whole number: PyTorch cannot count the entries of much larger tensors."""
+
+
+def _sides(value: Any) -> Any:
+    """Reads "24x32" as (24, 32), and "24" or 24 as (24, 24)."""
+    if isinstance(value, str) and (read := re.fullmatch(r"(\d{1,6})(?:x(\d{1,6}))?", value)):
+        return int(read[1]), int(read[2] or read[1])
+    return (value, value) if isinstance(value, int) else value
+
+
+Count: TypeAlias = Annotated[int, Ge(1), Le(MOST)]
+Amount: TypeAlias = Annotated[int, Ge(0), Le(MOST)]
+TwoOrMore: TypeAlias = Annotated[int, Ge(2), Le(MOST)]
+Positive: TypeAlias = Annotated[float, Gt(0), Lt(math.inf)]
+NotNegative: TypeAlias = Annotated[float, Ge(0), Lt(math.inf)]
+Share: TypeAlias = Annotated[float, Ge(0), Lt(1)]
+Seed: TypeAlias = Annotated[int, Ge(0), Lt(2**31)]
+Sides: TypeAlias = Annotated[tuple[Count, Count], BeforeValidator(_sides)]
+"""(height, width)."""
+
+ItemT = TypeVar("ItemT")
+Ascending: TypeAlias = Annotated[tuple[ItemT, ...], MinLen(1), AfterValidator(lambda items: tuple(sorted(set(items))))]
+"""Sizes in ascending order, at least one."""
+Name: TypeAlias = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)]
+Different: TypeAlias = Annotated[
+    tuple[ItemT, ...], MinLen(1), AfterValidator(lambda items: tuple(dict.fromkeys(items)))
+]
+"""At least one; repeated ones count once."""
+Names: TypeAlias = Different[Name]
+
+SettingsT = TypeVar("SettingsT")
+WORDS = {int: "a whole number", float: "a number", str: "text", bool: "True or False", Path: "a path"}
+BOUNDS: dict[type[Any], tuple[str, str]] = {
+    Ge: ("ge", "at least"),
+    Gt: ("gt", "above"),
+    Le: ("le", "at most"),
+    Lt: ("lt", "below"),
+}
+
+
+def option(help: str, panel: str | None = None, **field: Any) -> Any:
+    """Returns a dataclass field that a user may set. ``help``: its description. ``panel``: its group in ``--help``."""
+    return dataclasses.field(metadata={"help": help, "panel": panel}, **field)
+
+
+def argument(help: str, metavar: str) -> Any:
+    """Returns a dataclass field that the command line takes by position."""
+    return dataclasses.field(metadata={"help": help, "panel": None, "metavar": metavar})
+
+
+def flag(help: str) -> Any:
+    """Returns a field that is False unless the command line names it."""
+    return dataclasses.field(metadata={"help": help, "panel": None, "flag": True}, default=False)
+
+
+def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """Returns the fields of a dataclass that a user may set, by name."""
+    return {field.name: field for field in dataclasses.fields(settings) if "help" in field.metadata}
+
+
+def types_of(settings: Any) -> dict[str, Any]:
+    """Returns the types of the fields by name, with their bounds."""
+    return _types_of(settings)
+
+
+@cache
+def _types_of(settings: Any) -> dict[str, Any]:
+    return get_type_hints(settings, include_extras=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The base of settings. It converts each value to the type of its field: texts such as "rope, alibi" to tuples, and
+    numbers of numpy to Python's. Raises ArgumentError for a value that its field cannot have."""
+
+    def __post_init__(self) -> None:
+        kinds = types_of(type(self))
+        for field in dataclasses.fields(self):
+            value = converted(field.name, getattr(self, field.name), kinds[field.name])
+            object.__setattr__(self, field.name, value)
+
+
+def take(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Removes the options of ``settings`` from ``given``. Returns the converted values of those that are not None."""
+    taken = {name: given.pop(name, None) for name in options(settings)}
+    kinds = types_of(settings)
+    return {name: converted(name, value, kinds[name]) for name, value in taken.items() if value is not None}
+
+
+def settings_from(settings: type[SettingsT], given: Mapping[str, Any], *, of: str = "") -> SettingsT:
+    """Returns settings with the given values; None means the default. Raises ArgumentError for an unknown name.
+    ``of``: what the options belong to, such as " of tune"."""
+    left = dict(given)
+    taken = take(settings, left)
+    if left:
+        raise unknown("option", min(left), options(settings), of=of)
+    for name, field in options(settings).items():
+        if name not in taken and field.default is field.default_factory is dataclasses.MISSING:
+            raise ArgumentError(f"{name}: expected {expected(types_of(settings)[name])}; got none")
+    return settings(**taken)
+
+
+def converted(name: str, value: Any, kind: Any) -> Any:
+    """Converts a value to the type of its option. Raises ArgumentError if it cannot be converted."""
+    try:
+        return _adapter(kind).validate_python(_plain(value, kind))
+    except ValidationError as error:
+        place = error.errors()[0]["loc"]
+        item = "" if not place or not isinstance(value, str) else f", in the list {value!r}; separate items by commas"
+        wrong = value if not place or isinstance(value, str) else error.errors()[0]["input"]
+        shown = wrong if isinstance(wrong, str) and bare(kind) in (int, float) and wrong else repr(wrong)
+        words = expected(kind, hidden=0 if error.errors()[0]["type"].startswith("less") else MOST)
+        raise ArgumentError(f"{name}: expected {words}; got {shown}{item}") from None
+
+
+def restored(kind: Any, value: Any) -> Any:
+    """Restores a value of this type from JSON, which has no dataclasses, no tuples and only texts as keys.
+
+    Raises ValueError for a value of another type.
+    """
+    try:
+        return _adapter(kind).validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    strict = ConfigDict(extra="forbid")
+    return TypeAdapter(kind) if dataclasses.is_dataclass(get_origin(kind) or kind) else TypeAdapter(kind, config=strict)
+
+
+def alternatives(kind: Any) -> list[Any]:
+    """Returns the types of a union without None, or the type alone."""
+    if get_origin(kind) in (Union, UnionType):
+        return [part for part in get_args(kind) if part is not NoneType]
+    return [kind]
+
+
+def item_of(kind: Any) -> Any:
+    """Returns the type of the items of a list of any length; None for another type."""
+    kind = bare(kind)
+    return get_args(kind)[0] if get_origin(kind) is tuple and Ellipsis in get_args(kind) else None
+
+
+def bare(kind: Any) -> Any:
+    """Returns a type without None and without bounds."""
+    only = alternatives(kind)[0]
+    only = get_args(only)[0] if get_origin(only) is Annotated else only
+    return only if only is kind else bare(only)
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    """Prepares a value for pydantic, which takes no lists in a text and takes True as a number."""
+    item, only = item_of(kind), bare(kind)
+    if item is not None and value is not None:
+        parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return (
+            tuple(_plain(part, item) for part in parts)
+            if isinstance(parts, Iterable) and not isinstance(parts, bytes)
+            else value
+        )
+    if isinstance(value, bool) or only is bool:
+        return value if only is bool and isinstance(value, bool) else None if value is None else _Refused(value)
+    if isinstance(value, Integral | Real):
+        return int(value) if isinstance(value, Integral) else float(value)
+    if isinstance(value, Path) and only is str:
+        return str(value)
+    return _Refused(value) if value == "" and only is Path else value
+
+
+class _Refused:
+    """A value of no type."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def expected(kind: Any, *, hidden: float = MOST) -> str:
+    """Describes the values of a type, such as "a whole number of at least 1". ``hidden``: an upper bound of at least
+    this size is left out, because few would meet it."""
+    if (item := item_of(kind)) is not None:
+        return "a list of names" if bare(item) is str else f"a list, each {expected(item, hidden=hidden)}"
+    if get_origin(kind) is Annotated and NoneType in get_args(get_args(kind)[0]):
+        return f"{expected(get_args(kind)[0], hidden=hidden)}, or none"
+    kind = alternatives(kind)[0]
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    if kind is Sides:
+        return "a number or HEIGHTxWIDTH, such as 24x32"
+    bounds = [
+        f"{words} {limit:,}"
+        for each in (get_args(kind)[1:] if get_origin(kind) is Annotated else ())
+        for attribute, words in [BOUNDS.get(type(each), ("", ""))]
+        if attribute and ((limit := getattr(each, attribute)) < hidden or (not hidden and limit < math.inf))
+    ]
+    only = bare(kind)
+    word = WORDS.get(only, f"a {getattr(only, '__name__', only)}")
+    return f"{word} {'of ' * bounds[:1][0].startswith('at')}{listed(bounds)}" if bounds else word

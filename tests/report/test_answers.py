@@ -1,0 +1,112 @@
+"""The answer, the tables and the figures of any question say what its numbers say."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+import made_up_amounts
+import made_up_classes
+import made_up_problems
+import made_up_sharing
+import made_up_tokens
+from asked import summarise
+from posembed.lab.found import Found
+from posembed.report import answers
+from posembed.report.questions import page_of
+from posembed.report.words import called
+
+RUNS: dict[str, Any] = {
+    "data-efficiency": made_up_amounts.data_runs,
+    "dropout": made_up_amounts.dropout_runs,
+    "problems": made_up_problems.runs,
+    "sharing": made_up_sharing.runs,
+    "text": made_up_classes.text_runs,
+    "images": made_up_classes.image_runs,
+    "tags": made_up_tokens.tag_runs,
+    "spans": made_up_tokens.span_runs,
+}
+
+
+@pytest.fixture(params=[(name, seeds) for name in RUNS for seeds in (1, 3)], ids=lambda pair: f"{pair[0]}-{pair[1]}")
+def found(request: pytest.FixtureRequest) -> Found:
+    name, seeds = request.param
+    summary: Found = summarise(RUNS[name](seeds))
+    return summary
+
+
+def test_the_best_is_the_first_named_and_the_best_of_the_table(found: Found) -> None:
+    metric, x = found.headline, found.x
+    known = {row.name: mean.value for row in found.rows if (mean := found.mean(metric, row.name, x)) is not None}
+    best = (max if metric.better == "high" else min)(known.values())
+    first, *_ = found.best_first(metric, x)
+    assert known[first] == best
+    table = answers.main_table(found)
+    assert table.rows[0].name == first
+    said = re.search(r" is (\S+) (?:\(\S+\) )?with (\S+?),? ", answers.values(found, metric, x))
+    assert said is not None
+    assert (said[1].rstrip("%"), said[2].rstrip(",")) == (metric.write(best), called(first))
+
+
+def test_sentences_and_tables_have_the_same_verdicts(found: Found) -> None:
+    metric, x = found.headline, found.x
+    sentences = answers.verdicts(found, metric, x)
+    if found.reference is None:
+        assert sentences == []
+        return
+    table = answers.main_table(found)
+    heads = [cell.text for cell in table.head]
+    told = {row.name: row.cells[heads.index("significant?")].text for row in table.rows}
+    words = {"better": "better than", "worse": "worse than", "not significant": "not significantly different from"}
+    words["unknown"] = "no interval for the difference from"
+    for name, verdict in told.items():
+        versus = found.versus(metric, name, x)
+        assert verdict == (versus.verdict if versus is not None else "")
+        if versus is not None:
+            (sentence,) = [
+                each for each in sentences if f"{called(name)} ({metric.write_comparison(versus.value)}" in each
+            ]
+            assert words[verdict] in sentence
+
+
+def test_every_value_is_on_the_page(found: Found) -> None:
+    page = page_of(found.question)
+    text = " ".join(
+        f"{cell.text} {cell.note}"
+        for table in [page.main_table(found), *page.tables(found)]
+        for row in table.rows
+        for cell in row.cells
+    )
+    for metric in found.metrics:
+        for x in found.xs(metric):
+            for row in found.rows:
+                mean = found.mean(metric, row.name, x)
+                assert mean is None or metric.write(mean.value) in text, (metric.name, x, row.name)
+
+
+def test_a_summary_is_plain_json(found: Found) -> None:
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert [row["name"] for row in plain["rows"]] == list(found.names)
+    assert {each["metric"] for each in plain["estimates"]} == {metric.name for metric in found.metrics}
+
+
+def test_a_page_of_failed_runs_says_so() -> None:
+    import dataclasses
+
+    for runs in RUNS.values():
+        failed = [dataclasses.replace(run, measurements=None, failure="the loss was nan") for run in runs(2)]
+        summary = summarise(failed)
+        page = page_of(summary.question)
+        assert "Failed runs are left out" in " ".join(page.answer(summary))
+        assert all(cell.kind in ("failed", "") for row in page.main_table(summary).rows for cell in row.cells[:1])
+        assert list(page.figures(summary)) is not None
+
+
+def test_a_verdict_that_changes_along_the_axis_is_told() -> None:
+    found = summarise(made_up_amounts.data_runs(3))
+    (sentence,) = answers.along(found, found.headline)
+    assert "rope is significantly worse at 8,192 and better at 551,680 and 8,826,887 tokens" in sentence
+    assert "sinusoidal is significantly better at 8,192 and worse at" in sentence
