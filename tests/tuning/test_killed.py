@@ -32,7 +32,6 @@ happened = killed.interrupted_runs(
     [100, 20_000, killed.KILL, 80_000, killed.KILL, killed.KILL],
     seed=2,
     kind="causal",
-    objective=killed.with_dropout,
 )
 print("=", json.dumps(happened))
 """

@@ -332,23 +332,26 @@ def test_an_existing_out_is_refused_before_any_text_is_read(folder: Path) -> Non
         Path(place).rmdir()
 
 
-def test_a_loss_that_is_not_finite(folder: Path) -> None:
+def test_a_loss_that_is_not_finite(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Diverging(Sentences):
         def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
             return super().loss(model, items, **how) * (math.nan if min(items) >= 4 else 1.0)
 
+    monkeypatch.setattr("posembed.tuning.sentences.Sentences", Diverging)
     with pytest.raises(CheckpointError, match="the loss or a gradient of step 3 is not finite"):
-        tune(objective=Diverging)
+        tune()
     assert not Path("out").exists()
     kept = Path(".out.tune/seed-0-old-steps/checkpoint-2")
     assert json.loads((kept / "trainer_state.json").read_text())["global_step"] == 2
     with safe_open(kept / "trained.safetensors", "pt") as weights:
         assert all(weights.get_tensor(name).isfinite().all() for name in weights.keys())  # noqa: SIM118
     with pytest.raises(CheckpointError, match=r"step 3 .* the state after step 2 is in \.out\.tune/seed-0-old-steps/"):
-        tune(objective=Diverging)
+        tune()
 
 
-def test_ways_to_save_memory_do_not_change_the_result(finished: Finished, folder: Path) -> None:
+def test_ways_to_save_memory_do_not_change_the_result(
+    finished: Finished, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Large(Sentences):
         most = 1
 
@@ -357,7 +360,8 @@ def test_ways_to_save_memory_do_not_change_the_result(finished: Finished, folder
                 torch.empty(1 << 50)  # more than any machine has
             return super().loss(model, items, **how)
 
-    tune(objective=Large, checkpointing=True)
+    monkeypatch.setattr("posembed.tuning.sentences.Sentences", Large)
+    tune(checkpointing=True)
     whole, parts = (open_checkpoint(place / "out").tensors for place in (finished.folder, folder))
     scale = [values_of(value) for value in whole.values()]
     for key in whole:
@@ -366,10 +370,10 @@ def test_ways_to_save_memory_do_not_change_the_result(finished: Finished, folder
     shutil.rmtree("out")
     Large.most = 0
     with pytest.raises(CheckpointError, match=r"a window of 64 tokens does not fit into memory; give --checkpointing"):
-        tune(objective=Large)
+        tune()
 
 
-def test_a_batch_in_parts_continues_from_its_checkpoint(folder: Path) -> None:
+def test_a_batch_in_parts_continues_from_its_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Large(Sentences):
         def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
             if len(items) > 1:
@@ -381,11 +385,12 @@ def test_a_batch_in_parts_continues_from_its_checkpoint(folder: Path) -> None:
         if (name, done, interrupted) == ("fine-tuning at 128", 3, False):
             os.kill(os.getpid(), signal.SIGINT)
 
+    monkeypatch.setattr("posembed.tuning.sentences.Sentences", Large)
     seen, interrupted = list[tuple[str, int]](), False
     with pytest.raises(KeyboardInterrupt):
-        tune(objective=Large, progress=progress)
+        tune(progress=progress)
     seen, interrupted = [], True
-    tune(objective=Large, progress=progress)
+    tune(progress=progress)
     assert [done for name, done in seen if name == "fine-tuning at 128"] == [4, 5]
 
 

@@ -118,12 +118,7 @@ OBJECTIVES: Mapping[str, tuple[str, str]] = {
 """The module and the class of the objective for each kind of model."""
 
 
-def objective_for(original: Runnable, own: Any = None) -> Callable[[Setup[Any]], Objective]:
-    """Returns the class of the objective for a checkpoint, or what makes a user's own from a loss or a class."""
+def objective_for(original: Runnable) -> Callable[[Setup[Any]], Objective]:
+    """Returns the class of the objective for a checkpoint."""
     module, name = OBJECTIVES[original.kind]
-    of_kind = getattr(import_module(module), name)
-    if own is None:
-        return of_kind
-    from posembed.tuning.own import own_objective
-
-    return own_objective(own, of_kind)
+    return getattr(import_module(module), name)

@@ -24,7 +24,6 @@ from posembed.modelfiles.copies import RECORD
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.safetensors import values_of
 from posembed.tuning.objectives import Progress, Setup, objective_for
-from posembed.tuning.own import identity
 from posembed.tuning.remedies import planning
 from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan, all_finite, place_beside, refuse_existing, size_of
@@ -50,7 +49,6 @@ def tune_checkpoint(
     retrieval: str | Path | None = None,
     split: str | None = None,
     images: str | Path | None = None,
-    objective: Any = None,
     device: str | None = None,
     progress: Progress = lambda name, done, total: None,
     **settings: Any,
@@ -73,8 +71,6 @@ def tune_checkpoint(
         images: a folder of images, for an image model of transformers (ViT, DeiT, CLIP, SigLIP, DINOv2). Only images
             whose short side has the new size are used; they need no labels. Instead of ``length``, give ``image_size``,
             the new side in pixels.
-        objective: your own loss, a function of the model, token ids (B, L) and their mask (B, L), or a class with the
-            methods of ``posembed.tuning.objectives.Objective``. Default: the objective of the model's kind.
         device: the device that runs the models. Default: an accelerator if available.
         progress: a function of what is running, the amount done and the total amount.
         settings: the fields of ``posembed.tuning.settings.TuneSettings``, which are the options of ``posembed tune``,
@@ -104,7 +100,6 @@ def tune_checkpoint(
         retrieval=retrieval,
         split=split,
         images=images,
-        objective=objective,
         device=device,
         sized=named_size(settings),
         progress=progress,
@@ -129,7 +124,6 @@ def plan_tuning(
     retrieval: str | Path | None = None,
     split: str | None = None,
     images: str | Path | None = None,
-    objective: Any = None,
     device: str | None = None,
     sized: str | None = None,
     progress: Progress = lambda name, done, total: None,
@@ -163,7 +157,7 @@ def plan_tuning(
         raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
     original = open_runnable(source, remedy=OTHERS) if images is None else open_image_model(source)
     out = Path(out)
-    make = objective_for(original, objective)
+    make = objective_for(original)
     if retrieval is not None and original.kind != "sentences":
         raise ArgumentError(
             f"retrieval: expected a sentence encoder (a folder with modules.json); {source} is "
@@ -205,7 +199,6 @@ def plan_tuning(
         "checkpoint": original.sha256,
         "tokenizer or the other settings of the checkpoint": other_settings(original),
         "texts": setup.texts.sha256,
-        "objective": identity(objective),
         "collection": "" if setup.collection is None else setup.collection.sha256,
     }
     plan = started(TunePlan(source, out, setup, make(setup), resize, Staging.of(out, settings, hashes)), make)

@@ -119,7 +119,7 @@ class StepTrainer(Trainer):
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], *others: Any, **named: Any) -> Tensor:
         (length, seed), items = self.pieces, inputs["item"].tolist()
-        torch.manual_seed(number_of(seed, f"item {items[0]}"))  # for dropout, and for a user's own objective
+        torch.manual_seed(number_of(seed, f"item {items[0]}"))  # for what a model draws itself
         loss = self.objective.loss(model, items, length=length, seed=seed)
         self.refuse(loss)
         return loss.to(self.args.device)
