@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import posembed
-from evaluated_models import VOCABULARY, WORDS, save_causal, save_masked
+from evaluated_models import VOCABULARY, WORDS, by_text, save_causal, save_masked
 from posembed.errors import CheckpointError
-from posembed.tuning.by_document import of_documents
 from posembed.tuning.draws import padded, pieces, window_of
 from posembed.tuning.language import NOT_PREDICTED, Language, Masked
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
@@ -195,21 +194,8 @@ def test_rows_keep_every_output_within_the_old_length(folder: Path, kind: str) -
     assert not torch.equal(untrained(input_ids=ids).logits, after(input_ids=ids).logits)
     rows = {row.name: row for row in tuned.evaluation.rows}
     for measure in tuned.evaluation.measures:
-        of_new, of_old = (rows[f"{folder / name}, sliding windows at 24"].by_text[measure] for name in (out, kind))
-        assert of_new == of_old
-
-
-def test_of_documents_keeps_the_mean_and_equals_plain_means() -> None:
-    draw = torch.Generator().manual_seed(0)
-    values = tuple(torch.randn(12, generator=draw, dtype=torch.float64).tolist())
-    for owners in ([0] * 3 + [1] * 5 + [4] + [2] * 3, list(range(12)), [3] * 12):
-        found = of_documents(values, owners)
-        assert found is not None
-        assert len(found) == len(set(owners))
-        assert_close(math.fsum(found) / len(found), math.fsum(values) / 12)
-    equal = of_documents(values, [at // 4 for at in range(12)])
-    assert_close(equal, [math.fsum(values[at : at + 4]) / 4 for at in (0, 4, 8)])
-    assert of_documents(None, [0, 1]) is None
+        of_new, of_old = (rows[f"{folder / name}, sliding windows at 24"] for name in (out, kind))
+        assert all(by_text(of_new, measure, at) == by_text(of_old, measure, at) for at in (24, 50))
 
 
 def test_padded_and_pieces() -> None:

@@ -40,7 +40,7 @@ def test_the_values_are_those_of_evaluate(folder: Path) -> None:
     assert (evaluation.unit, evaluation.texts) == ("query", 14)
     for row in evaluation.rows:
         (same,) = [each for each in found.rows if each.name == row.name]
-        assert same.by_text == row.by_text
+        assert same.runs[0].values == row.runs[0].values
     assert [row.name for row in tuned.candidates] == [
         "model, chunks of 64, mean",
         "out-at-64, chunks of 64, mean",

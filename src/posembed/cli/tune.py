@@ -235,11 +235,10 @@ def print_tuned(tuned: Tuned, as_json: bool) -> None:
         print(json.dumps(tuned.to_dict(), indent=2, allow_nan=False))
         return
     from posembed.cli.console import plain_console
-    from posembed.report.evaluation import tables
     from posembed.report.terminal import print_tables
-    from posembed.report.tuning import paragraphs, seeds_table
+    from posembed.report.tuning import paragraphs, tables
 
-    print_tables(plain_console(), [*tables(tuned.evaluation), *seeds_table(tuned)], paragraphs(tuned))
+    print_tables(plain_console(), tables(tuned), paragraphs(tuned))
 
 
 tune = command("tune", start, Tuning, TuneSettings, Planning, Printing)

@@ -109,7 +109,7 @@ def plan_documents(
     samples = {runnable.name: sample_for(runnable, documents, length=lengths[-1], most=texts) for runnable in runnables}
     setting = measurement.setting(lengths[0], seed)
     rows = planned_rows(runnables, samples, lengths, setting)
-    measures = tuple(measure.name for measure in measurement.measures)
+    measures = tuple(measure.metric.name for measure in measurement.measures)
     number = len(samples[runnables[0].name].ids)
     how = f"{number:,} texts of {lengths[-1]:,} tokens; {measurement.note.format(setting)}."
     notes = (how, *notes_on(runnables, samples, rows, lengths))

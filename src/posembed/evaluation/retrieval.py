@@ -191,7 +191,7 @@ def plan_collections(
     shown = found[lengths[-1]]
     how = f"{len(shown.queries):,} queries and {len(shown.documents):,} documents.{how}"
     notes = (how, *shown.notes, *notes_on(runnables, data, rows, lengths, whole or {}))
-    measures = tuple(measure.name for measure in RANKINGS)
+    measures = tuple(measure.metric.name for measure in RANKINGS)
     return Plan("sentences", measures, lengths, len(shown.queries), rows, notes, kept, device, unit="query")
 
 

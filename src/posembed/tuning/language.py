@@ -20,11 +20,10 @@ from posembed.evaluation.api import device_named, notes_on, planned_rows
 from posembed.evaluation.counts import MASKED_SHARE
 from posembed.evaluation.measures import MEASUREMENTS
 from posembed.evaluation.plan import Plan
-from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import Sample, special_tokens
 from posembed.statistics import Estimate
-from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import padded, pieces, seeded, window_of
 from posembed.tuning.objectives import Progress, Setup
 from posembed.tuning.texts import Texts
@@ -117,12 +116,10 @@ class Language:
         )
         notes = (how, *self.setup.texts.notes, NOTE, *notes_on(runnables, {}, rows, lengths))
         # The loss that is trained comes first, and so decides which row is recommended.
-        measures = tuple(each.name for each in sorted(measurement.measures, key=lambda each: not each.perplexity))
-        where = device_named(self.setup.device)
-        return Plan(original.kind, measures, lengths, len(sample.ids), rows, notes, kept, where)
-
-    def by_document(self, evaluation: Evaluation) -> Evaluation:
-        return by_document(evaluation, self.held_out[0])
+        metrics = sorted((each.metric for each in measurement.measures), key=lambda metric: metric.kind != "log")
+        measures, where = tuple(metric.name for metric in metrics), device_named(self.setup.device)
+        given = (original.kind, measures, lengths, len(sample.ids), rows, notes, kept, where)
+        return Plan(*given, unit="document", owners=documents)
 
     def kept(self, tuned: Runnable) -> Estimate | None:
         return None

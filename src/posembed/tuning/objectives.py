@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from posembed.evaluation.collection import Collection
 from posembed.evaluation.plan import Plan
-from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import encode
 from posembed.statistics import Estimate
@@ -100,9 +100,6 @@ class Objective(Protocol):
         """Plans the measurement on held-out texts, at the old and the new length. The reference, which is the last row,
         is the original model with chunks. old: the same fine-tuning at the old length, with a row of the same chunks;
         None if there is nothing to train at the old length."""
-
-    def by_document(self, evaluation: Evaluation) -> Evaluation:
-        """Returns the evaluation with one value per held-out document, or per query of a collection."""
 
     def kept(self, tuned: Runnable) -> Estimate | None:
         """Returns the mean cosine of the vectors of held-out short texts to those of the original model; None if the

@@ -30,7 +30,7 @@ from posembed.modelfiles.json_files import json_text, read_json
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.objectives import AnyData, Objective, Progress, Setup
 from posembed.tuning.remedies import memory, out_of_memory, writing
-from posembed.tuning.result import Tuned, means, over_seeds
+from posembed.tuning.result import Tuned, means, with_seeds
 from posembed.tuning.settings import MINUTES, TuneSettings
 from posembed.tuning.staging import Staging, whole_lines
 from posembed.tuning.trainable import Trainable, rows_moved, trainable
@@ -253,8 +253,8 @@ class TunePlan:
             }
             with self.measuring():
                 plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
-                plan = replace(plan, remedy=f"the fine-tuned models are in {self.staging.path}")
-                found.append(self.objective.by_document(plan.run(progress)))
+                plan = replace(plan, seed=seed, remedy=f"the fine-tuned models are in {self.staging.path}")
+                found.append(plan.run(progress))
                 if (of_seed := self.objective.kept(made["tuned"])) is not None:
                     near.append(of_seed)
         names = {which: str(place) for which, place in self.places.items()}
@@ -269,8 +269,7 @@ class TunePlan:
             self.out,
             self.settings,
             steps,
-            over_seeds(found),
-            tuple(found),
+            with_seeds(found),
             names,
             kept=cosine,
             chunked=chunked,

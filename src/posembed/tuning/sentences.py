@@ -9,6 +9,7 @@ they were: 1 - cosine between the tuned and the original vectors of a few passag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,14 +22,13 @@ from posembed.evaluation.api import device_named
 from posembed.evaluation.collection import Collection
 from posembed.evaluation.counts import PASSAGES, Tick
 from posembed.evaluation.plan import Plan
-from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.retrieval import plan_collections
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import encode
 from posembed.evaluation.tokens import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt
 from posembed.evaluation.ways import Encoder, Reading
 from posembed.statistics import Estimate, estimate
-from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import pieces, seeded, window_of
 from posembed.tuning.objectives import Progress, Setup
 from posembed.tuning.staging import vectors_once
@@ -173,7 +173,9 @@ class Sentences:
         runnables = [each for each in (tuned, original, old) if each is not None]
         own, where = self.setup.collection is not None, device_named(self.setup.device)
         whole = {f"d{at}": len(document.ids) for at, document in enumerate(self.setup.texts.held_out)}
-        return plan_collections(runnables, found, how=how, kept=kept, device=where, whole={} if own else whole)
+        plan = plan_collections(runnables, found, how=how, kept=kept, device=where, whole={} if own else whole)
+        owners = [owner for owner in range(held_out) for _ in PASSAGES]
+        return plan if own else replace(plan, unit="document", owners=owners)
 
     @cached_property
     def collection(self) -> Collection:
@@ -196,12 +198,6 @@ class Sentences:
                 queries[f"{place} {number}"] = query
                 judged[f"{place} {number}"] = {f"d{number}": 1}
         return Collection(documents, queries, judged)
-
-    def by_document(self, evaluation: Evaluation) -> Evaluation:
-        if self.setup.collection is not None:
-            return evaluation
-        owners = range(len(self.setup.texts.held_out))
-        return by_document(evaluation, [owner for owner in owners for _ in PASSAGES])
 
 
 def answer_loss(scores: Tensor, own: Tensor, same_document: Tensor) -> Tensor:
