@@ -18,7 +18,6 @@ from posembed.tuning.draws import padded, pieces, window_of
 from posembed.tuning.language import NOT_PREDICTED, Language, Masked
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned
-from posembed.tuning.settings import TuneSettings
 from tolerance import assert_close
 
 SETTINGS: dict[str, Any] = {"length": 50, "steps": 2, "batch": 2}
@@ -37,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def objective_of(folder: Path, kind: str) -> Language:
-    plan = plan_tuning(folder / kind, folder / "out", folder / "texts", TuneSettings(**SETTINGS), device="cpu")
+    plan = plan_tuning(folder / kind, folder / "out", folder / "texts", SETTINGS, device="cpu")
     assert isinstance(plan.objective, Language)
     return plan.objective
 

@@ -102,7 +102,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused_in_planning(folder: Path, ki
         with pytest.raises(CheckpointError, match=f"^model: the checkpoint has values that are not finite in {key};"):
             tune(steps=1)
     save_file({**tensors, "mask": torch.full((4, 4), -math.inf).triu(1)}, path, metadata={"format": "pt"})
-    plan_tuning("model", "out", "texts", TuneSettings(**SETTINGS, steps=1), device="cpu")
+    plan_tuning("model", "out", "texts", {**SETTINGS, "steps": 1}, device="cpu")
     assert names(folder) == ["model", "texts"]
 
 
@@ -115,10 +115,10 @@ def test_weights_with_values_that_are_no_numbers_are_the_same() -> None:
 
 @pytest.mark.parametrize("name", ["learning_rate", "rows_learning_rate", "clip", "temperature", "minutes", "anchor"])
 def test_numbers_have_a_largest_value(name: str) -> None:
-    assert getattr(TuneSettings(**{"length": 64, name: LARGEST}), name) == LARGEST
+    assert TuneSettings.of({"length": 64, name: LARGEST}, kind="sentences").to_dict()[name] == LARGEST
     for value in (1.1 * LARGEST, 1e38, 1e300):
         with pytest.raises(ArgumentError, match=f"{name}: expected a number .* at most 1,000,000; got"):
-            TuneSettings(**{"length": 64, name: value})
+            TuneSettings.of({"length": 64, name: value}, kind="sentences")
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "rows_learning_rate", "clip", "temperature", "anchor"])

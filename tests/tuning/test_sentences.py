@@ -16,7 +16,6 @@ from posembed.tuning.draws import seeded, window_of
 from posembed.tuning.plan import plan_tuning
 from posembed.tuning.run import TunePlan
 from posembed.tuning.sentences import ANCHORS, PASSAGES_PER_PIECE, Sentences, answer_loss
-from posembed.tuning.settings import TuneSettings
 from tolerance import assert_close
 
 
@@ -34,7 +33,7 @@ def planned(folder: Path, **settings: Any) -> TunePlan:
         folder / "short",
         folder / "out",
         folder / "text",
-        TuneSettings(**{"length": 150, "passage": 8, "query": 6, **settings}),
+        {"length": 150, "passage": 8, "query": 6, **settings},
         device="cpu",
     )
 

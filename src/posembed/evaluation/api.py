@@ -16,9 +16,20 @@ from posembed.evaluation.measures import MEASUREMENTS, Job
 from posembed.evaluation.plan import Plan, PlannedRow, Progress, original
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
-from posembed.evaluation.settings import DEFAULT_LENGTHS, SHORTEST, Lengths, Sources, TokenCount, TorchSeed
+from posembed.evaluation.settings import (
+    DEFAULT_LENGTHS,
+    PARTS,
+    SHORTEST,
+    Amount,
+    Drawn,
+    Measured,
+    Search,
+    Sources,
+    Split,
+    TokenCount,
+)
 from posembed.evaluation.texts import Sample, draw_sample, read_documents
-from posembed.settings import Count, converted
+from posembed.settings import checked_bounds, converted, given_to, take_parts
 
 
 def evaluate_checkpoints(
@@ -27,7 +38,7 @@ def evaluate_checkpoints(
     *,
     lengths: Sequence[int] = DEFAULT_LENGTHS,
     texts: int = 100,
-    seed: int = 0,
+    seed: int | None = None,
     device: str | None = None,
     results: str | Path | None = None,
     progress: Progress = lambda name, done, total: None,
@@ -48,7 +59,7 @@ def evaluate_checkpoints(
             lines; each file of a folder is one document.
         lengths: the text lengths in tokens, including special tokens.
         texts: the maximum number of texts; the first that are long enough are used.
-        seed: the seed for drawing the masked tokens of masked language models.
+        seed: the seed for drawing the masked tokens of masked language models, for which alone it is. Default: 0.
         device: the device that runs the models. Default: an accelerator if available.
         results: a file that keeps every measurement, so that none is repeated.
         progress: a function called after each batch.
@@ -68,29 +79,30 @@ def evaluate_checkpoints(
         10
     """
     check_progress(progress)
-    plan = plan_texts(sources, text, lengths=lengths, texts=texts, seed=seed, device=device, results=results)
-    return plan.run(progress)
+    named = {"lengths": lengths, "texts": texts, "seed": seed, "device": device, "results": results}
+    return plan_texts(sources, text, **named).run(progress)
 
 
-def plan_texts(
-    sources: Sequence[str | Path],
-    text: str | Path | Sequence[str | Path],
-    *,
-    lengths: Sequence[int],
-    texts: int = 100,
-    seed: int = 0,
-    device: str | None = None,
-    results: str | Path | None = None,
-) -> Plan:
+def plan_texts(sources: Sequence[str | Path], text: str | Path | Sequence[str | Path], **given: Any) -> Plan:
     """Returns the plan of ``evaluate_checkpoints``, with its arguments and errors. Loads no weights."""
-    lengths, texts = converted("lengths", lengths, Lengths), converted("texts", texts, Count)
-    seed, text = converted("seed", seed, TorchSeed), converted("text", text, Path | tuple[Path, ...])
-    where, kept = device_named(device), ResultsFile(converted("results", results, Path | None))
+    common, text = given_to(Measured, given), converted("text", text, Path | tuple[Path, ...])
+    where, kept = device_named(common.device), ResultsFile(common.results)
+    checked_bounds(given, *PARTS)
     runnables = checked_runnables(sources)
     kind, fewest = runnables[0].kind, MEASUREMENTS[runnables[0].kind].fewest_texts
+    apply = {Amount: True, Drawn: kind == "masked", Search: False, Split: False}
+    amount, *drawn = take_parts(given, apply, f"{runnables[0].name} is {KINDS[kind]}, evaluated on a text")
+    texts = amount.texts or 100
     check(texts >= fewest, "texts", f"at least {fewest} to evaluate {KINDS[kind]}", texts)
-    documents = read_documents(text)
-    return plan_documents(runnables, documents, lengths=lengths, texts=texts, seed=seed, kept=kept, device=where)
+    return plan_documents(
+        runnables,
+        read_documents(text),
+        lengths=common.lengths,
+        texts=texts,
+        seed=drawn[0].seed if drawn else 0,
+        kept=kept,
+        device=where,
+    )
 
 
 def plan_documents(
