@@ -221,9 +221,9 @@ def print_times(plan: TunePlan) -> None:
 
 
 def estimated(plan: TunePlan) -> dict[str, float]:
-    from posembed.tuning.remedies import planning
+    from posembed.tuning.remedies import PLANNING, memory
 
-    with planning():
+    with memory(PLANNING):
         return plan.estimate()
 
 

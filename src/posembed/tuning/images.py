@@ -37,7 +37,7 @@ from posembed.evaluation.ways import slices
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.apart import left_out_note, set_apart
 from posembed.tuning.draws import window_of
-from posembed.tuning.objectives import Progress, Setup
+from posembed.tuning.objectives import Objective, Progress, Setup
 from posembed.tuning.staging import vectors_once
 from posembed.tuning.texts import FEWEST, MOST_HELD_OUT, MOST_WINDOWS, order
 
@@ -107,11 +107,12 @@ def split_pictures(
     return Pictures(trained, held, short, left_out)
 
 
-class Images:
-    """The objective of image models. See ``Objective`` for the methods."""
+class Images(Objective):
+    """The objective of image models."""
 
-    def __init__(self, setup: Setup[Pictures]) -> None:
-        self.setup, self.settings, self.pictures = setup, setup.settings, setup.texts.training
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.pictures = setup.texts.training
         self.targets: Tensor | None = None
         self.resized: Path | None = None
 
@@ -180,8 +181,7 @@ class Images:
         return Plan("images", measures, (length,), number, rows, notes, kept, where, unit="image", owners=owners)
 
     @property
-    def chunked(self) -> str:
-        """The baseline with which the same fine-tuning at the old size is read, as it was trained."""
+    def chunked(self) -> str:  # type: ignore[override]
         return f"tiles of {self.setup.old_length}, mean"
 
     def kept(self, tuned: Runnable) -> Estimate:

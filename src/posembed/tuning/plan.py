@@ -26,16 +26,16 @@ from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.safetensors import values_of
 from posembed.settings import checked_bounds, converted
 from posembed.tuning.objectives import Progress, Setup, objective_for
-from posembed.tuning.remedies import planning
+from posembed.tuning.remedies import PLANNING, memory
 from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan, all_finite, place_beside, refuse_existing, size_of
 from posembed.tuning.settings import PARTS, HeldOut, TuneSettings
 from posembed.tuning.staging import Staging
 from posembed.tuning.starts import started
-from posembed.tuning.texts import MORE_TEXT, Texts, judged_collection, read_texts, split_documents
+from posembed.tuning.texts import MORE_TEXT, judged_collection, read_texts, split_documents
 
 if TYPE_CHECKING:
-    from posembed.tuning.images import Pictures
+    pass
 
 OTHERS = (
     "for an image model, give --images; otherwise fine-tune the checkpoint that has the model's head, or resize this "
@@ -114,7 +114,7 @@ def tune_checkpoint(
     return tuned
 
 
-@planning()
+@memory(PLANNING)
 def plan_tuning(
     source: str | Path,
     out: str | Path,
@@ -231,7 +231,7 @@ def text_setup(
     settings: TuneSettings,
     device: str | None,
     progress: Progress,
-) -> Setup[Texts]:
+) -> Setup:
     assert original.old_length is not None
     tokenizer, old = original.tokenizer(), original.old_length
     around = sum(map(len, Prompt.of(original, tokenizer, DOCUMENT_PROMPTS).around))
@@ -274,7 +274,7 @@ def other_settings(original: Runnable) -> str:
 
 def picture_setup(
     original: Runnable, images: str | Path, settings: TuneSettings, device: str | None, progress: Progress
-) -> Setup[Pictures]:
+) -> Setup:
     from posembed.tuning.images import split_pictures
 
     assert original.old_length is not None

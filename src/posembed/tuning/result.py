@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from posembed._version import __version__
 from posembed.evaluation.results import Evaluation, Row
 from posembed.measure.estimates import Comparison
+from posembed.measure.summary import plain
 from posembed.modelfiles.copies import RECORD
 from posembed.statistics import Estimate
 from posembed.tuning.settings import TRAINED, TuneSettings
@@ -104,7 +104,7 @@ class Tuned:
             "moved": [dict(each) for each in self.moved],
             "evaluation": self.evaluation.to_dict(),
         }
-        return dict(finite(values))
+        return plain(values)
 
     def card_paragraph(self, length: int) -> str:
         lines = [
@@ -115,15 +115,6 @@ class Tuned:
             f"Written by posembed {__version__}; see `{RECORD}` for details.",
         ]
         return "\n".join(lines) + "\n"
-
-
-def finite(value: Any) -> Any:
-    """Returns plain values with None in place of each number that is not finite, which JSON does not have."""
-    if isinstance(value, Mapping):
-        return {name: finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def with_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:

@@ -30,10 +30,10 @@ from posembed.evaluation.tokens import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt
 from posembed.evaluation.ways import Encoder, Reading
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.draws import pieces, seeded, window_of
-from posembed.tuning.objectives import Progress, Setup
+from posembed.tuning.objectives import Objective, Progress, Setup
 from posembed.tuning.settings import PassageLoss, Queries
 from posembed.tuning.staging import vectors_once
-from posembed.tuning.texts import Texts, pieces_of_text
+from posembed.tuning.texts import pieces_of_text
 
 VECTORS = "passages.safetensors"
 PASSAGES_PER_PIECE = 2
@@ -52,11 +52,12 @@ class Bank(NamedTuple):
     documents: Tensor
 
 
-class Sentences:
-    """The objective of sentence encoders. See ``Objective`` for the methods."""
+class Sentences(Objective):
+    """The objective of sentence encoders."""
 
-    def __init__(self, setup: Setup[Texts]) -> None:
-        self.setup, self.settings, self.windows = setup, setup.settings, setup.texts.windows
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.windows = setup.texts.windows
         self.asked = Prompt.of(setup.original, setup.tokenizer, QUERY_PROMPTS)
         self.given = Prompt.of(setup.original, setup.tokenizer, DOCUMENT_PROMPTS)
         self.pooling, self.pad = str(setup.original.pooling), setup.tokenizer.pad_token_id or 0
