@@ -59,10 +59,10 @@ class Amount(Part):
     """How much is read, if the data do not say it."""
 
     belongs: ClassVar = "--text and the generated tasks, passkey and needle"
-    texts: Count | None = option(
+    texts: Count = option(
         "Maximum number of texts; the first that are long enough are used. For a generated task, the number of "
-        "documents. Default: 100.",
-        default=None,
+        "documents.",
+        default=100,
     )
 
 
