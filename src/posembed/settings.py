@@ -119,14 +119,11 @@ class Part(Settings):
 def take_parts(given: dict[str, Any], parts: Mapping[type[Part], bool], because: str) -> tuple[Any, ...]:
     """Removes the options of parts from ``given``. Returns the parts that apply. Raises ArgumentError for an option of
     one that does not. ``because``: which alternative was chosen instead."""
-    made = []
+    taken = {kind: take(kind, given) for kind in parts}
     for kind, applies in parts.items():
-        taken = take(kind, given)
-        if taken and not applies:
-            raise ArgumentError(f"{min(taken)}: only for {kind.belongs}; {because}; leave it out")
-        if applies:
-            made.append(settings_from(kind, taken))
-    return tuple(made)
+        if taken[kind] and not applies:
+            raise ArgumentError(f"{min(taken[kind])}: only for {kind.belongs}; {because}; leave it out")
+    return tuple(settings_from(kind, taken[kind]) for kind, applies in parts.items() if applies)
 
 
 def take(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:

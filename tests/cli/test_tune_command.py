@@ -74,7 +74,7 @@ def test_the_answer_and_the_page(posembed, folder: Path) -> None:
 def test_own_queries_measure_the_result(posembed, folder: Path) -> None:
     write_collection(Path("mine"), documents=14, words=160)
     words = ["tune", "model", "out", "--device", "cpu", "--length", "128", "--steps", "1", "--batch", "2"]
-    words += ["--passage", "8", "--query", "8", "--train", "rows"]
+    words += ["--passage", "8", "--train", "rows"]
     done = posembed("", *words)
     assert (done.code, done.out) == (1, "")
     assert "expected --text, --retrieval or both (for an image model, --images); got neither" in done.err

@@ -21,7 +21,8 @@ from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.run import TunePlan
 from posembed.tuning.staging import Staging, is_own
 
-SETTINGS: dict[str, Any] = {"length": 48, "batch": 2, "steps": 1, "passage": 6, "query": 6}
+OF_ANY: dict[str, Any] = {"length": 48, "batch": 2, "steps": 1}
+SETTINGS: dict[str, Any] = {**OF_ANY, "passage": 6, "query": 6}
 OUTS = ["model", "out", "out-at-24", "texts"]
 
 
@@ -178,7 +179,7 @@ def test_weights_in_a_pickle(folder: Path, save: Any) -> None:
     path = Path("pickled/model.safetensors")
     torch.save(load_file(path), path.with_name("pytorch_model.bin"))
     path.unlink()
-    settings = {**SETTINGS, "length": 50}
+    settings = {**(SETTINGS if save is save_encoder else OF_ANY), "length": 50}
     plan = plan_tuning("pickled", "out", "texts", settings, device="cpu")
     assert bool(plan.starts) == (save is not save_encoder)
     plan.estimate()
@@ -191,7 +192,7 @@ def test_weights_in_a_pickle(folder: Path, save: Any) -> None:
 @pytest.mark.parametrize("positions", [18, 20])
 def test_few_rows_start_by_a_method_that_takes_them(folder: Path, positions: int) -> None:
     save_causal(Path("small"), positions=positions)
-    plan = plan_tuning("small", "out", "texts", SETTINGS, device="cpu")
+    plan = plan_tuning("small", "out", "texts", OF_ANY, device="cpu")
     assert not plan.starts
     assert {change.how for change in plan.resize.edit.tables} == {"tile"}
 
@@ -199,7 +200,7 @@ def test_few_rows_start_by_a_method_that_takes_them(folder: Path, positions: int
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"length": None, "image_size": 48}, "image_size: model is a sentence encoder, with a size in tokens; give le"),
+        ({"length": None, "image_size": 48}, "image_size: only for image models; this is a sentence encoder"),
         ({"length": None, "image_size": 8}, "image_size: expected a whole number of at least 16; got 8"),
         ({"out": "."}, r"out: expected the path of a new folder"),
         ({"out": ".."}, r"out: expected the path of a new folder"),

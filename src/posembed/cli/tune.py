@@ -64,7 +64,10 @@ def start(given: dict[str, Any]) -> None:
     dry_run, as_json = given.pop("dry_run", False), given.pop("json", False)
     of = given_to(Tuning, given)
     checked_bounds(given, TuneSettings, *PARTS)
-    out, page = of.out, of.out.with_name(f"{of.out.name or 'out'}.html") if of.report is None else of.report
+    out = of.out
+    if out.name in ("", ".."):
+        raise ArgumentError(f"out: expected the path of a new folder; got {str(out)!r}")
+    page = out.with_name(f"{out.name}.html") if of.report is None else of.report
     refuse_page_of(page)
     if not of.text and of.retrieval is None and of.images is None:
         raise ArgumentError("expected --text, --retrieval or both (for an image model, --images); got neither")
