@@ -1,5 +1,4 @@
 from . import inputs as inputs
-from . import kernels as kernels
 from . import nn as nn
 from . import plots as plots
 from . import positions as positions
