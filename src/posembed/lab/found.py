@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.measure.estimates import Estimates
+from posembed.measure.estimates import Comparison, Estimates
 from posembed.measure.frame import Frame
 from posembed.measure.metrics import Metric
 from posembed.statistics import Estimate
@@ -123,6 +123,11 @@ class Found(Estimates):
             return not row.seeds, found is None, value
 
         return [row.name for row in sorted(self.rows, key=key)]
+
+    def all_versus(self, metric: Metric, x: int | None = None) -> dict[str, Comparison]:
+        """Returns the comparisons with the reference, from the name with the best value."""
+        names = self.best_first(metric, x)
+        return {name: each for name in names if (each := self.versus(metric, name, x)) is not None}
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the rows and every estimate as plain values, with None for NaN and infinity."""

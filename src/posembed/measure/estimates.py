@@ -15,6 +15,8 @@ from posembed.statistics import Estimate, estimate, paired_difference, shares
 FEWEST_ALIKE = 6
 """The minimum number of items or seeds for an interval if all their differences are equal. By chance, n signs are equal
 with probability 2^(1 - n), which is below 5% from n = 6 on."""
+SAME = {"rel_tol": 1e-12, "abs_tol": 1e-12}
+"""How far apart the rounding of sums can bring two equal values."""
 X = int | None
 
 
@@ -45,13 +47,10 @@ class Comparison:
         return "unknown" if None in sides else "not significant"
 
     @property
-    def wider(self) -> Estimate:
-        """The estimate with the wider interval."""
-        return max([self.over_seeds, *([self.over_items] if self.over_items else [])], key=width)
-
-
-def width(of: Estimate) -> float:
-    return 0.0 if of.low is None or of.high is None else of.high - of.low
+    def width(self) -> float:
+        """The width of the wider interval; 0 if none is known."""
+        kinds = [self.over_seeds, *([self.over_items] if self.over_items else [])]
+        return max(0.0 if each.low is None or each.high is None else each.high - each.low for each in kinds)
 
 
 class Estimates:
@@ -71,7 +70,7 @@ class Estimates:
         """Estimates the mean over seeds; None if no run has a value there."""
         values = self.by_seed(metric, name, x)
         found = estimate(list(values.values())) if values else None
-        return found and (found.exp() if metric.kind == "log" else found)
+        return found and (found.exp() if metric.kind == "log" else within(found, 0.0, 1.0, metric))
 
     def versus(self, metric: Metric, name: str, x: X = None) -> Comparison | None:
         """Compares a name with the reference; None for the reference itself, and if they share no seed."""
@@ -94,10 +93,8 @@ class Estimates:
             for each in (name, self.reference)
             for at, before in [(self.by_seed(metric, each, x), self.by_seed(metric, each, base))]
         )
-        found = paired_difference(ours, theirs)
-        if found is None:
-            return None
-        return Comparison(metric, found.exp() if metric.kind == "log" else found)
+        found = difference_of(metric, ours, theirs)
+        return None if found is None else Comparison(metric, found.exp() if metric.kind == "log" else found)
 
     def by_seed(self, metric: Metric, name: str, x: X = None) -> dict[int, float]:
         return values_at(self.runs(name), metric, x)
@@ -106,15 +103,31 @@ class Estimates:
         self, metric: Metric, ours: Mapping[int, Run], x: X, theirs: Mapping[int, Run], other: X
     ) -> Comparison | None:
         before, after = values_at(theirs, metric, other), values_at(ours, metric, x)
-        difference = paired_difference(after, before)
+        difference = difference_of(metric, after, before)
         if difference is None:
             return None
         if metric.kind == "log":
             return Comparison(metric, difference.exp())
         seeds = sorted(after.keys() & before.keys())
         a, b = ([items(side[seed], metric, at) for seed in seeds] for side, at in ((ours, x), (theirs, other)))
-        over_items = None if None in a or None in b else of_items(a, b)  # type: ignore[arg-type]
+        over_items = None if None in a or None in b else within(of_items(a, b), -1.0, 1.0, metric)  # type: ignore[arg-type]
         return Comparison(metric, distinct(difference) if metric.kind == "share" else difference, over_items)
+
+
+def difference_of(metric: Metric, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
+    """Estimates the difference, paired by seed. Values that differ by no more than rounding count as equal."""
+    equal = {
+        seed: theirs[seed] for seed in ours.keys() & theirs.keys() if math.isclose(ours[seed], theirs[seed], **SAME)
+    }
+    found = paired_difference({**ours, **equal}, theirs)
+    return found and within(found, -1.0, 1.0, metric)
+
+
+def within(found: Estimate, low: float, high: float, metric: Metric) -> Estimate:
+    """Limits the interval of a share, or of a difference of shares, to its possible values."""
+    if metric.kind != "share" or found.low is None or found.high is None:
+        return found
+    return dataclasses.replace(found, low=max(found.low, low), high=min(found.high, high))
 
 
 def values_at(runs: Mapping[int, Run], metric: Metric, x: X) -> dict[int, float]:
