@@ -78,7 +78,8 @@ def test_differences_are_paired_by_text() -> None:
     versus = ours.versus(theirs, "recall at 1", 64)
     assert versus is not None
     expected = scipy.stats.ttest_rel([0.2, 0.6, 1.01], [0.1, 0.5, 0.9]).confidence_interval()
-    assert_close((versus.wider.low, versus.wider.high), (expected.low, expected.high))
+    assert versus.over_items is not None
+    assert_close((versus.over_items.low, versus.over_items.high), (expected.low, expected.high))
     odd = row("odd", [0.5, 0.1, 0.9])
     pairs = {(ours, theirs): "better", (theirs, ours): "worse", (ours, ours): "equal", (odd, theirs): "not significant"}
     for (one, other), verdict in pairs.items():

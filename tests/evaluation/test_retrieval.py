@@ -67,7 +67,7 @@ def test_rows(models: list[Path], folder: Path) -> None:
     assert len(found) >= 5
     versus = rows["long"].versus(evaluation.reference, "NDCG@10", 128)
     assert versus is not None
-    assert versus.wider.low is not None
+    assert versus.over_items is not None
     printed = json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
     assert printed["queries"] == 12
 

@@ -17,6 +17,8 @@ FEWEST_ALIKE = 6
 with probability 2^(1 - n), which is below 5% from n = 6 on."""
 ENOUGH_SEEDS = 3
 """With fewer seeds, an interval over them is too wide to decide anything about what is also measured by item."""
+SAME = {"rel_tol": 1e-12, "abs_tol": 1e-12}
+"""How far apart the rounding of sums can bring two equal values."""
 X = int | None
 
 
@@ -53,13 +55,10 @@ class Comparison:
         return "unknown" if None in sides else "not significant"
 
     @property
-    def wider(self) -> Estimate:
-        """The estimate with the wider interval."""
-        return max(self.kinds, key=width)
-
-
-def width(of: Estimate) -> float:
-    return 0.0 if of.low is None or of.high is None else of.high - of.low
+    def width(self) -> float:
+        """The width of the wider interval; 0 if none is known."""
+        known = [each.high - each.low for each in self.kinds if each.low is not None and each.high is not None]
+        return max(known, default=0.0)
 
 
 class Estimates:
@@ -79,7 +78,7 @@ class Estimates:
         """Estimates the mean over seeds; None if no run has a value there."""
         values = self.by_seed(metric, name, x)
         found = estimate(list(values.values())) if values else None
-        return found and (found.exp() if metric.kind == "log" else found)
+        return found and (found.exp() if metric.kind == "log" else within(found, 0.0, 1.0, metric))
 
     def versus(self, metric: Metric, name: str, x: X = None) -> Comparison | None:
         """Compares a name with the reference; None for the reference itself, and if they share no seed."""
@@ -102,10 +101,8 @@ class Estimates:
             for each in (name, self.reference)
             for at, before in [(self.by_seed(metric, each, x), self.by_seed(metric, each, base))]
         )
-        found = paired_difference(ours, theirs)
-        if found is None:
-            return None
-        return Comparison(metric, found.exp() if metric.kind == "log" else found)
+        found = difference_of(metric, ours, theirs)
+        return None if found is None else Comparison(metric, found.exp() if metric.kind == "log" else found)
 
     def by_seed(self, metric: Metric, name: str, x: X = None) -> dict[int, float]:
         return values_at(self.runs(name), metric, x)
@@ -114,15 +111,31 @@ class Estimates:
         self, metric: Metric, ours: Mapping[int, Run], x: X, theirs: Mapping[int, Run], other: X
     ) -> Comparison | None:
         before, after = values_at(theirs, metric, other), values_at(ours, metric, x)
-        difference = paired_difference(after, before)
+        difference = difference_of(metric, after, before)
         if difference is None:
             return None
         if metric.kind == "log":
             return Comparison(metric, difference.exp())
         shared = sorted(after.keys() & before.keys())
         gained = differences([ours[seed] for seed in shared], x, [theirs[seed] for seed in shared], other, metric)
-        over_items = None if gained is None else of_items(gained)
+        over_items = None if gained is None else within(of_items(gained), -1.0, 1.0, metric)
         return Comparison(metric, distinct(difference) if metric.kind == "share" else difference, over_items)
+
+
+def difference_of(metric: Metric, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
+    """Estimates the difference, paired by seed. Values that differ by no more than rounding count as equal."""
+    equal = {
+        seed: theirs[seed] for seed in ours.keys() & theirs.keys() if math.isclose(ours[seed], theirs[seed], **SAME)
+    }
+    found = paired_difference({**ours, **equal}, theirs)
+    return found and within(found, -1.0, 1.0, metric)
+
+
+def within(found: Estimate, low: float, high: float, metric: Metric) -> Estimate:
+    """Limits the interval of a share, or of a difference of shares, to its possible values."""
+    if metric.kind != "share" or found.low is None or found.high is None:
+        return found
+    return dataclasses.replace(found, low=max(found.low, low), high=min(found.high, high))
 
 
 def mean_over_items(metric: Metric, runs: Sequence[Run], x: X) -> Estimate | None:

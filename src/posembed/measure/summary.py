@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from posembed.measure.estimates import Estimates
+from posembed.measure.estimates import Comparison, Estimates
 from posembed.measure.metrics import Metric
 from posembed.statistics import Estimate
 
@@ -105,6 +105,11 @@ class Summary(Estimates):
             return not row.seeds, found is None, value
 
         return [row.name for row in sorted(self.rows, key=key)]
+
+    def all_versus(self, metric: Metric, x: int | None = None) -> dict[str, Comparison]:
+        """Returns the comparisons with the reference, from the name with the best value."""
+        names = self.best_first(metric, x)
+        return {name: each for name in names if (each := self.versus(metric, name, x)) is not None}
 
     def estimates(self) -> list[dict[str, Any]]:
         """Returns every estimate, with its comparison with the reference, as plain values. None is NaN or infinity."""

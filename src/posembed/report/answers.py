@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from textwrap import fill
 from typing import Any, TypeAlias
 
 from posembed.measure.estimates import Comparison
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import Summary
+from posembed.plots.by_length import heights
 from posembed.plots.charts import Line, dots_figure, ended_at, line_chart
 from posembed.report.comparisons import comparison_figure
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
@@ -16,6 +18,8 @@ from posembed.statistics import INTERVAL, Estimate
 
 NO_POSITION = Cell("no position", kind="muted")
 FAILED = Cell("failed", kind="failed")
+HEAD = 24
+"""The number of letters after which the head of a column continues on another line of a terminal."""
 LOOKS = {"better": "holds", "worse": "worse"}
 HELD_OUT = {"log": "multiplied by", "number": "changed by", "share": "changed by", "score": "changed by"}
 
@@ -73,7 +77,7 @@ def against_base(found: Summary, metric: Metric, x: X) -> list[str]:
         return []
     write = metric.write_comparison
     texts = [
-        f"{write(each.value)}{_known(each.wider, write)} with {called(name)}"
+        f"{write(each.value)}{_known(each.kinds[0], write)} with {called(name)}"
         for name in found.best_first(metric, x)
         if (each := found.against(metric, name, x, base)) is not None
     ]
@@ -82,31 +86,29 @@ def against_base(found: Summary, metric: Metric, x: X) -> list[str]:
 
 def verdicts(found: Summary, metric: Metric, x: X = None) -> list[str]:
     """Returns one sentence per verdict, with the names that are compared with the reference."""
-    known = {name: each for name in found.best_first(metric, x) if (each := found.versus(metric, name, x)) is not None}
+    known = found.all_versus(metric, x)
     if not known or not metric.compared:
         return []
-    texts = [(each.verdict, f"{called(name)} ({in_words(each)})") for name, each in known.items()]
+    texts = [(each.verdict, f"{called(name)} ({in_words(each, found)})") for name, each in known.items()]
     sentences = by_outcome(called(found.reference or ""), texts, found.unit)
-    halves = sorted(_width(each.wider) / 2 for each in known.values() if each.wider.low is not None)
+    halves = sorted(each.width / 2 for each in known.values() if each.over_seeds and each.over_seeds.low is not None)
     if halves and metric.kind == "share" and (least := metric.write(halves[len(halves) // 2])) != "0.0":
         sentences.append(f"Differences below about {least} points would not be significant here.")
     return sentences
 
 
-def in_words(each: Comparison) -> str:
-    """Formats a comparison with the wider of its intervals: "+3.1 points, +1.0 to +5.2"."""
+def in_words(each: Comparison, found: Summary) -> str:
+    """Formats a comparison with its intervals: "+3.1 points; +1.0 to +5.2 over seeds, +2.0 to +4.2 over images"."""
     write = each.metric.write_comparison
     unit = {"log": " times", "share": " points"}.get(each.metric.kind, "")
-    known = interval(each.wider, write)
-    return f"{write(each.value)}{unit}{known and f', {known}'}"
+    seeds, items = interval(each.over_seeds, write), interval(each.over_items, write)
+    kinds = [f"{seeds} over seeds"] * bool(seeds) + [f"{items} over {found.items}"] * bool(items)
+    known = f"; {', '.join(kinds)}" if items else seeds and f", {seeds}"
+    return f"{write(each.value)}{unit}{known}"
 
 
 def significant(metric: Metric) -> str:
     return f"A comparison is significant if each of its intervals is known and excludes {metric.same:g}."
-
-
-def _width(of: Estimate) -> float:
-    return 0.0 if of.low is None or of.high is None else of.high - of.low
 
 
 def _known(of: Estimate, write: Callable[[float], str]) -> str:
@@ -119,11 +121,12 @@ def estimate_cell(of: Estimate | None, write: Callable[[float], str], missing: C
 
 
 def comparison_cell(each: Comparison | None, missing: str = "") -> Cell:
-    """Returns a cell with a comparison and the wider of its intervals, coloured by its verdict."""
+    """Returns a cell with a comparison and its intervals, that over seeds first, coloured by its verdict."""
     if each is None:
         return Cell(missing, kind="muted")
     write = each.metric.write_comparison
-    return Cell(write(each.value), note=interval(each.wider, write), kind=LOOKS.get(each.verdict, ""))
+    known = filter(None, [interval(each.over_seeds, write), interval(each.over_items, write)])
+    return Cell(write(each.value), note="; ".join(known), kind=LOOKS.get(each.verdict, ""))
 
 
 def columns(found: Summary, metric: Metric, cell: CellOf, *, ranked: int = 0) -> Iterator[Column]:
@@ -132,7 +135,8 @@ def columns(found: Summary, metric: Metric, cell: CellOf, *, ranked: int = 0) ->
     for x in found.xs(metric):
         trained = axis is not None and x is not None and x == axis.trained
         rank = ranked and (ranked if x == found.x_of(metric) else ranked + (2 if trained else 5))
-        head = f"{metric.name}{', %' if metric.kind == 'share' else ''}" if x is None else f"{x:,}"
+        unit = ", %" if metric.kind == "share" else ""
+        head = fill(f"{metric.name}{unit}", HEAD) if x is None else f"{x:,}"
         below = [
             *([axis.notes[x]] if axis is not None and x is not None and x in axis.notes else []),
             *(["trained"] if trained else []),
@@ -157,7 +161,7 @@ def main_table(found: Summary, extra: Sequence[Column] = (), metric: Metric | No
     single = [other for other in found.metrics[1:] if found.axis_of(other) is None and x is None]
     for other in single:
         shown += columns(found, other, mean, ranked=6)
-    if metric.compared and any(found.versus(metric, row.name, x) for row in found.rows):
+    if metric.compared and found.all_versus(metric, x):
         shown += versus_columns(found, metric, x)
     return table_of(
         [found.row(name) for name in found.best_first(metric, x)],
@@ -181,7 +185,7 @@ def versus_columns(found: Summary, metric: Metric, x: X) -> Iterator[Column]:
 
     def over_seeds(row: Any) -> Cell:
         each = versus[row.name]
-        return Cell("") if each is None else estimate_cell(each.over_seeds or each.over_items, write)
+        return Cell("") if each is None else estimate_cell(each.kinds[0], write)
 
     def over_items(row: Any) -> Cell:
         each = versus[row.name]
@@ -209,7 +213,13 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
         axis = found.axis_of(metric)
         base = None if axis is None else axis.base
         kind = "Ratios" if metric.kind == "log" else "Differences"
-        says = f"{kind}, paired by {found.paired_by}. {significant(metric)}"
+        both = any(
+            each.over_seeds and each.over_items
+            for x in found.xs(metric)
+            for each in found.all_versus(metric, x).values()
+        )
+        two = f" The first interval is over seeds, the second over {found.items}." if both else ""
+        says = f"{kind}, paired by {found.paired_by}.{two} {significant(metric)}"
 
         def mean(metric: Metric, name: str, x: X) -> Cell:
             return estimate_cell(found.mean(metric, name, x), metric.write, Cell(found.missing(name, x), kind="muted"))
@@ -265,13 +275,18 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
             for row in found.rows
             if row.seeds
         }
-        lines = [Line.of(name, values, ended_at(values, axis.trained or 0)) for name, values in by_x.items()]
-        figure = line_chart(
-            lines, names=names, title=titled(drawn), below=axis.name, ticks=found.xs(drawn), trained=axis.trained
-        )
-        bands = f"With several runs per {found.of_each}, shaded bands are {INTERVAL}s."
-        yield picture(figure, name="values", described=described, caption=" ".join([bands, *not_drawn(found.rows)]))
-    compared = {name: each for name in names if (each := found.versus(metric, name, found.x)) is not None}
+        lines = [
+            Line.of(name, values, ended_at(values, axis.trained) if axis.trained else None)
+            for name, values in by_x.items()
+        ]
+        ends, scale = (None, "") if drawn.kind == "share" else (heights(lines), " (log scale)")
+        how = {"names": names, "ticks": found.xs(drawn), "trained": axis.trained, "logarithmic": ends}
+        figure = line_chart(lines, title=f"{titled(drawn)}{scale}", below=f"{axis.name}{scale}", **how)
+        bands = [f"With several runs per {found.of_each}, shaded bands are {INTERVAL}s."]
+        if ends:
+            bands.append(f"The axis ends at {ends[1]:.3g}; a line that leaves it has its last value at its name.")
+        yield picture(figure, name="values", described=described, caption=" ".join([*bands, *not_drawn(found.rows)]))
+    compared = found.all_versus(metric, found.x)
     if compared and metric.compared:
         caption = (
             f"The line is the reference, {found.reference}. With several runs per {found.of_each}, thick bars "

@@ -130,8 +130,8 @@ def by_length(evaluation: Evaluation) -> Picture:
 def comparisons(evaluation: Evaluation) -> list[Picture]:
     """Returns the figure of every row compared with the reference at the longest length."""
     found: Summary = evaluation.summary()
-    metric, x, reference = found.headline, evaluation.lengths[-1], evaluation.reference.name
-    compared = {name: each for name in found.names if (each := found.versus(metric, name, x)) is not None}
+    x, reference = evaluation.lengths[-1], evaluation.reference.name
+    compared = found.all_versus(found.headline, x)
     if not compared:
         return []
     figure = comparison_figure(compared, found.names, reference)
