@@ -190,19 +190,21 @@ def test_state_and_drawing_anew() -> None:
 
 
 def test_bad_sizes_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"at least 8, .*got 7"):
+    with pytest.raises(ArgumentError, match=r"at least 8; got 7"):
         AveragedPositionalEmbedding(max_len=7, dim=8, heads=2)
     with pytest.raises(ArgumentError, match=r"multiple of heads.*got 10 and 4"):
         AveragedPositionalEmbedding(max_len=8, dim=10, heads=4)
     with pytest.raises(ArgumentError, match=r"heads_without.*got 2"):
         AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, heads_without=2)
-    with pytest.raises(ArgumentError, match=r"log_length must be at least 2.*got 1"):
+    with pytest.raises(ArgumentError, match=r"log_length: expected a whole number of at least 2; got 1"):
         AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, log_length=1)
-    with pytest.raises(ArgumentError, match=r"log_length must be a whole number; got 2.5"):
+    with pytest.raises(ArgumentError, match=r"log_length: expected a whole number of at least 2; got 2.5"):
         AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, log_length=2.5)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match=r"log_power must be a number above 0; got 0"):
+    with pytest.raises(ArgumentError, match=r"log_power: expected a number above 0; got 0"):
         AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, log_length=2, log_power=0)
-    with pytest.raises(ArgumentError, match=r"max_slope must be a number from -1,000,000 to 0.*got 0.5"):
+    with pytest.raises(
+        ArgumentError, match=r"max_slope: expected a number of at least -1,000,000.0 and at most 0; got 0.5"
+    ):
         AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, max_slope=0.5)
 
 

@@ -113,7 +113,7 @@ def test_state_dict_is_the_weight() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(ArgumentError, match=r"multiple of heads, .*; got 10 and 4"):
+    with pytest.raises(ArgumentError, match=r"multiple of heads; got 10 and 4"):
         NearFarPositionalEmbedding(near_window=4, dim=10, heads=4)
     for near_heads in (0, 4):
         with pytest.raises(ArgumentError, match=rf"near_heads must be 1 to 3.*got {near_heads}"):

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, fill_, projected
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, require_divisible, wide
-from posembed.positions.checks import require_whole
+from posembed.settings import MOST, Amount, Count, NotNegative, Positive, TwoOrMore
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -33,11 +33,6 @@ FITTED_FROM = 4
 """The first distance used for fitting the line; nearer distances are excluded."""
 STEEPEST = -1e6
 """The steepest slope that ``max_slope`` may ask for. Infinite ones would make NaN."""
-
-
-def is_number(value: object) -> bool:
-    """Returns False for strings and tensors, which a saved model would lose."""
-    return isinstance(value, Real)
 
 
 def mean_logits_by_distance(
@@ -70,7 +65,7 @@ def fitted_line(by_distance: Float[Tensor, "H N"]) -> tuple[Tensor, Tensor]:
     return (y_mean - slope * x_mean).squeeze(-1), slope.squeeze(-1)
 
 
-class DistanceBias(ScoreBias):
+class DistanceBias(ScoreBias, in_a_pass=True):
     """The bias of an AveragedPositionalEmbedding in one layer: values by distance, (H, N), continued by a line.
 
     max_slope: the largest slope of each line, a number or (H,); a line that falls less is turned at distance N.
@@ -138,45 +133,25 @@ class AveragedPositionalEmbedding(PositionEncoding):
     def __init__(
         self,
         *,
-        max_len: int,
-        dim: int,
-        heads: int,
-        heads_without: int | None = None,
-        std: float = 1.0,
-        log_length: int | None = None,
-        log_power: float = 1.0,
-        max_slope: float = 0.0,
+        max_len: Annotated[int, Ge(2 * FITTED_FROM), Le(MOST)],
+        dim: Count,
+        heads: Count,
+        heads_without: Amount | None = None,
+        std: NotNegative = 1.0,
+        log_length: TwoOrMore | None = None,
+        log_power: Positive = 1.0,
+        max_slope: Annotated[float, Ge(STEEPEST), Le(0)] = 0.0,
     ) -> None:
         super().__init__()
         require_divisible(dim, heads)
         heads_without = min(1, heads - 1) if heads_without is None else heads_without
-        require_whole(max_len, "max_len")
-        require_whole(heads_without, "heads_without")
-        if max_len < 2 * FITTED_FROM:
-            raise ArgumentError(
-                f"max_len must be at least {2 * FITTED_FROM}, so that a line can be fitted; got {max_len}"
-            )
-        if not 0 <= heads_without < heads:
+        if heads_without >= heads:
             raise ArgumentError(
                 f"heads_without must be 0 to {heads - 1}, so that at least one head has position; got {heads_without}"
             )
-        if log_length is not None:
-            require_whole(log_length, "log_length")
-            if log_length < 2:
-                raise ArgumentError(
-                    f"log_length must be at least 2, so that its logarithm is above 0; got {log_length}"
-                )
         self.max_len, self.dim, self.heads, self.heads_without, self.std = max_len, dim, heads, heads_without, std
-        if not (is_number(log_power) and 0 < log_power < math.inf):
-            raise ArgumentError(f"log_power must be a number above 0; got {log_power!r}")
         self.log_length, self.log_heads = log_length, None if log_length is None else heads_without
-        self.log_power = log_power
-        if not (is_number(max_slope) and STEEPEST <= max_slope <= 0):
-            raise ArgumentError(
-                f"max_slope must be a number from {STEEPEST:,.0f} to 0, so that no line rises or overflows; got "
-                f"{max_slope!r}"
-            )
-        self.max_slope = max_slope
+        self.log_power, self.max_slope = log_power, max_slope
         self.weight = nn.Parameter(torch.empty(max_len, dim))
         self.reset_parameters()
 
