@@ -13,14 +13,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Annotated
 
 import torch
+from annotated_types import Ge
 
-from posembed.calls import require_positive
+from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError
 from posembed.layers.rotary import rotary_frequencies
 from posembed.layers.rotary_scaling import LinearScaling, LongRopeScaling, NTKScaling, YarnScaling
-from posembed.positions.checks import require_at_least_one, require_whole
+from posembed.settings import Count, Positive
 
 INITIAL_TOKENS = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256)
 """The numbers of first tokens that may keep their positions (the paper's table 4)."""
@@ -60,16 +62,17 @@ class LongRopeSearch:
     evaluations: int
 
 
+@checks_arguments
 def search_longrope_factors(
     loss: Callable[[LongRopeScaling], float],
     *,
     head_dim: int,
-    original_length: int,
-    length: int,
-    base: float = 10000.0,
-    attention_factor: float | None = None,
-    budget: int = 200,
-    population: int = 16,
+    original_length: Count,
+    length: Count,
+    base: Positive = 10000.0,
+    attention_factor: Positive | None = None,
+    budget: Annotated[int, Ge(3)] = 200,
+    population: Annotated[int, Ge(4)] = 16,
     seed: int = 0,
 ) -> LongRopeSearch:
     """Searches for the LongRoPE factors with the lowest loss. The result is never worse than its starting points.
@@ -99,18 +102,10 @@ def search_longrope_factors(
         >>> found.loss < 0.1 * min(found.starts.values())
         True
     """
-    require_at_least_one(original_length=original_length, length=length, budget=budget, population=population)
-    require_whole(seed, "seed")
-    require_positive(base=base)
     if length <= original_length:
         raise ArgumentError(
             f"length must be above original_length={original_length}, the length up to which nothing is scaled; got "
             f"{length}"
-        )
-    if budget < 3 or population < 4:
-        raise ArgumentError(
-            "budget must be at least 3, for the three starting points, and population at least 4; got "
-            f"{budget} and {population}"
         )
     extension, random = length / original_length, Random(seed)
     pairs = len(rotary_frequencies(head_dim, base=base))

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from posembed.errors import ArgumentError
 from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, in_full_precision, wide
 from posembed.positions.checks import as_int64
+from posembed.settings import Count, Positive
 from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
 
 EPSILON = 1e-6
@@ -50,12 +50,8 @@ class Fire(ScoreBias):
 
     causal_only = True
 
-    def __init__(self, heads: int, *, width: int = 32, c: float = 0.1, threshold: float = 512.0) -> None:
+    def __init__(self, heads: Count, *, width: Count = 32, c: Positive = 0.1, threshold: Positive = 512.0) -> None:
         super().__init__(heads)
-        if width < 1 or c <= 0 or threshold <= 0:
-            raise ArgumentError(
-                f"width must be at least 1, c and threshold above 0; got {width}, {c:g} and {threshold:g}"
-            )
         self.width, self.initial_c, self.initial_threshold = width, c, threshold
         # Single numbers, but with one dimension: a parameter without dimensions cannot be sharded.
         self.c = nn.Parameter(torch.empty(1))

@@ -14,6 +14,7 @@ from posembed.calls import unknown
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.positions.checks import no_row
 from posembed.positions.samplers import randomized, shifted, skipped
+from posembed.settings import Count, NotNegative, Probability
 
 SAMPLERS = ("shifted", "randomized", "skipped")
 
@@ -45,12 +46,12 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
     def __init__(
         self,
         *,
-        max_len: int,
-        dim: int,
+        max_len: Count,
+        dim: Count,
         sampler: str,
-        dropout: float = 0.1,
+        dropout: Probability = 0.1,
         init: str | Tensor = "normal",
-        std: float | None = None,
+        std: NotNegative | None = None,
     ) -> None:
         super().__init__(max_len=max_len, dim=dim, dropout=dropout, init=init, std=std)
         if sampler not in SAMPLERS:

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.calls import ChecksCalls, Never
+from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, RotationEncoding
 from posembed.nn.attend import attend
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.encodings import Sizes, encoding_by_name
 from posembed.nn.positions import Positions, add_rows, require_encoding
-from posembed.positions.checks import require_at_least_one, require_probability
+from posembed.settings import Count, Probability
 from posembed.torch_internals import linear_of_one_row, runs_forward_alone
 
 if TYPE_CHECKING:
@@ -28,18 +28,16 @@ class Positioned(ChecksCalls, nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
-        heads: int,
-        kv_heads: int | None,
+        dim: Count,
+        heads: Count,
+        kv_heads: Count | None,
         encoding: PositionEncoding | str | None,
-        max_len: int | None,
+        max_len: Count | None,
         causal: bool,
-        dropout: float,
+        dropout: Probability,
     ) -> None:
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
-        require_at_least_one(dim=dim, heads=heads, kv_heads=kv_heads, max_len=1 if max_len is None else max_len)
-        require_probability(dropout)
         if dim % heads:
             raise ArgumentError(
                 f"width {dim} is not divisible by {heads} heads; try a width of {heads * max(dim // heads, 1)}"
@@ -62,7 +60,7 @@ class Positioned(ChecksCalls, nn.Module):
         self,
         x: Tensor,
         position_ids: Tensor | None = None,
-        *extra: Never,
+        *,
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
         segment_ids: Tensor | None = None,
@@ -72,7 +70,6 @@ class Positioned(ChecksCalls, nn.Module):
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
         positions: Positions | None = None,
-        **unknown: Never,
     ) -> Tensor:
         """Reads the tokens x (B, L, D) at their positions. Returns (B, L, D).
 
@@ -99,8 +96,6 @@ class Positioned(ChecksCalls, nn.Module):
             PositionError: a position without a row.
             ArgumentError: arguments that do not fit, or neither an encoding nor positions.
         """
-        if extra or unknown:
-            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         flat = cu_seqlens is not None and isinstance(x, Tensor) and x.dim() == 2
         x = x.unsqueeze(0) if flat else x
         if not isinstance(x, Tensor) or x.dim() != 3 or x.size(-1) != self.dim:
@@ -166,7 +161,7 @@ class Positioned(ChecksCalls, nn.Module):
         raise NotImplementedError
 
     def new_cache(
-        self, batch: int, max_len: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
+        self, batch: Count, max_len: Count, *, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> KeyValueCache:
         """Returns an empty cache for ``batch`` sequences of up to ``max_len`` tokens, padding included.
 
@@ -177,7 +172,6 @@ class Positioned(ChecksCalls, nn.Module):
                 f"a cache needs causal attention, but this {type(self).__name__} attends in both directions; call it "
                 "on the whole text"
             )
-        require_at_least_one(batch=batch, max_len=max_len)
         layers = [m for _, m in self.named_modules(remove_duplicate=False) if isinstance(m, Attention)]
         weight = next(layers[0].queries_keys_values.parameters())  # its dtype is the keys'
         shape = (len(layers), batch, self.kv_heads, max_len, self.dim // self.heads)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 
 if TYPE_CHECKING:
     from posembed.nn.memory import Memory
 
 
-class KeyValueCache:
+class KeyValueCache(ChecksCalls):
     """The keys and values of the tokens that a decoder has read: two tensors (layers, B, Hk, max_len, D/H).
 
     ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates a cache. Keys are stored after the rotation by

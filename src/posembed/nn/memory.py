@@ -11,19 +11,19 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from posembed.calls import ChecksCalls
+from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.nn.attention import Linear, require_fitting
 from posembed.nn.positions import Positions, add_rows
-from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.positions.from_layout import text_lengths
+from posembed.settings import Count, Probability
 
 ACTS = ("before_queries_keys", "at_queries_keys", "in_layer", "at_scores")
 
 
-class Memory(ChecksCalls):
+class Memory(ChecksCalls, in_a_pass=True):
     """The outputs of an encoder: all that the layers of a decoder share about the tokens they attend to.
 
     A decoder makes it from its arguments ``memory`` and ``memory_mask``. Layers of your own get it in ``Positions``.
@@ -126,11 +126,9 @@ class CrossAttention(ChecksCalls, nn.Module):
         torch.Size([2, 10, 64])
     """
 
-    def __init__(self, *, dim: int, heads: int, kv_heads: int | None = None, dropout: float = 0.0) -> None:
+    def __init__(self, *, dim: Count, heads: Count, kv_heads: Count | None = None, dropout: Probability = 0.0) -> None:
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
-        require_at_least_one(dim=dim, heads=heads, kv_heads=kv_heads)
-        require_probability(dropout)
         if dim % heads or heads % kv_heads:
             raise ArgumentError(
                 f"heads must divide the width, and kv_heads the heads; got dim={dim}, heads={heads}, "

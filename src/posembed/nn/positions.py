@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from posembed.calls import ChecksCalls
+from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, attend, causal_mask, flex_bias, scale_by_log_length
@@ -35,7 +35,7 @@ Project = Callable[[Tensor], Tensor]
 """Maps (N, D) to (N, 2 D): the products with a layer's W_q and W_k side by side. Repeats shared key heads."""
 
 
-class Positions(ChecksCalls):
+class Positions(ChecksCalls, in_a_pass=True):
     """One encoding and the tokens of one forward pass: all that the layers of a model share.
 
     A model creates a Positions object in each call. Its methods call the encoding, in the order of a forward pass:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
 from posembed.tables.rare_rows import (
@@ -100,6 +101,7 @@ def describe_rows(rows: tuple[int, ...]) -> str:
     return ("row " if len(rows) == 1 else "rows ") + ", ".join(named)
 
 
+@checks_arguments
 def check_table(
     table: Table,
     *,
@@ -231,6 +233,7 @@ def _of_rare(rows: Tensor, places: Tensor) -> Iterator[Finding]:
         yield Finding("rarely trained", tuple(places[start:].tolist()), figure, LOOKS_RARE, EVALUATE)
 
 
+@checks_arguments
 def check_scale(tokens: Tensor, table: Table, *, layout: TableLayout | None = None) -> tuple[Finding, ...]:
     """Compares the scales of tokens and of the rows added to them. Returns one finding if either drowns the other.
 
