@@ -15,7 +15,7 @@ from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
@@ -119,6 +119,23 @@ class Settings:
             object.__setattr__(self, field.name, value)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part(Settings):
+    """Settings of one alternative, such as one kind of model. ``belongs``: what they belong to."""
+
+    belongs: ClassVar[str] = ""
+
+
+def take_parts(given: dict[str, Any], parts: Mapping[type[Part], bool], because: str) -> tuple[Any, ...]:
+    """Removes the options of parts from ``given``. Returns the parts that apply. Raises ArgumentError for an option of
+    one that does not. ``because``: which alternative was chosen instead."""
+    taken = {kind: take(kind, given) for kind in parts}
+    for kind, applies in parts.items():
+        if taken[kind] and not applies:
+            raise ArgumentError(f"{min(taken[kind])}: only for {kind.belongs}; {because}; leave it out")
+    return tuple(settings_from(kind, taken[kind]) for kind, applies in parts.items() if applies)
+
+
 def take(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
     """Removes the options of ``settings`` from ``given``. Returns the converted values of those that are not None."""
     taken = {name: given.pop(name, None) for name in options(settings)}
@@ -126,7 +143,22 @@ def take(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
     return {name: converted(name, value, kinds[name]) for name, value in taken.items() if value is not None}
 
 
-def settings_from(settings: type[SettingsT], given: Mapping[str, Any], *, of: str = "") -> SettingsT:
+def given_to(kind: type[SettingsT], given: dict[str, Any]) -> SettingsT:
+    """Removes the options of ``kind`` from ``given`` and returns its settings."""
+    return settings_from(kind, take(kind, given))
+
+
+def checked_bounds(given: Mapping[str, Any], *kinds: type[Any], of: str = "") -> None:
+    """Raises ArgumentError for an unknown name, and for a value that its option cannot have, before it is known which
+    options apply."""
+    left = dict(given)
+    for kind in kinds:
+        take(kind, left)
+    if left:
+        raise unknown("option", min(left), [name for kind in kinds for name in options(kind)], of=of)
+
+
+def settings_from(settings: type[SettingsT], given: Mapping[str, Any], *, of: str = "", **computed: Any) -> SettingsT:
     """Returns settings with the given values; None means the default. Raises ArgumentError for an unknown name.
     ``of``: what the options belong to, such as " of tune"."""
     left = dict(given)
@@ -136,7 +168,7 @@ def settings_from(settings: type[SettingsT], given: Mapping[str, Any], *, of: st
     for name, field in options(settings).items():
         if name not in taken and field.default is field.default_factory is dataclasses.MISSING:
             raise ArgumentError(f"{name}: expected {expected(types_of(settings)[name])}; got none")
-    return settings(**taken)
+    return settings(**taken, **computed)
 
 
 def converted(name: str, value: Any, kind: Any) -> Any:
