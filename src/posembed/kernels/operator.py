@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from posembed.arguments import explains_errors
 from posembed.errors import ArgumentError
 from posembed.kernels import pieces
 from posembed.kernels.plain import STEPS, Norm, Request, plain
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Integer
 
 
+@explains_errors
 def lookup(
     token_ids: Integer[Tensor, "B L"],
     tokens: Float[Tensor, "V D"],
