@@ -215,9 +215,10 @@ def _that(words: str, fits: Callable[[Any], Any]) -> Any:
     """Returns the type of the values that fit."""
 
     def check(value: Any) -> Any:
-        if not fits(value):
-            raise ValueError
-        return value
+        with suppress(*RAW):
+            if fits(value):
+                return value
+        raise ValueError
 
     return Annotated[Any, AfterValidator(check), Words(words)]
 
@@ -275,7 +276,7 @@ def _kind(found: Any) -> Any:
     """Returns a type that pydantic checks as this file says. Modules may be wrapped."""
     origin, args = get_origin(found), get_args(found)
     if origin in (Union, UnionType):
-        kinds = [_kind(each) for each in args]
+        kinds = [_kind(each) for each in args if each is not str or torch.device not in args]
         return Any if Any in kinds else Union[tuple(kinds)]  # noqa: UP007
     if origin in (tuple, list, Sequence):
         return origin[tuple(each if each is ... else _kind(each) for each in args)]

@@ -238,7 +238,7 @@ def _plain(value: Any, kind: Any) -> Any:
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, Path) and only is str:
         return str(value)
-    return _Refused(value) if value == "" and only is Path else value
+    return _Refused(value) if isinstance(value, str) and not value and only is Path else value
 
 
 class _Refused:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posembed._version import __version__
+from posembed.arguments import checks_arguments
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, whole_copy
 from posembed.modelfiles.folders import other_files
@@ -52,6 +53,7 @@ class Resize:
         return "\n".join([*map(repr, changes), *self.edit.remarks, *left_out])
 
 
+@checks_arguments
 def resize_checkpoint(
     source: str | Path,
     out: str | Path,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from posembed.arguments import ChecksCalls
+from posembed.arguments import ChecksCalls, checks_arguments
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.inputs.weights import fairseq_settings, model_config, read_tensors
 from posembed.tables.families import FAMILIES, Family
@@ -28,6 +28,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
 """Maps a constructor argument to its names in model configs, in the order in which they are tried."""
 
 
+@checks_arguments
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
     """The parts of an input layer and where checkpoints keep them.

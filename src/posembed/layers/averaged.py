@@ -23,7 +23,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, fill_, projected
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, require_divisible, wide
-from posembed.settings import MOST, Amount, Count, NotNegative, Positive, TwoOrMore
+from posembed.settings import MOST, Amount, Count, NotNegative
 
 if TYPE_CHECKING:
     from jaxtyping import Float

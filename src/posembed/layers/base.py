@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError, CallError
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
-from posembed.settings import Count, Pair, Probability
+from posembed.settings import Amount, Count, Pair, Probability
 from posembed.tables.rows import table_rows
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
         """
         return self
 
-    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+    def training_positions(self, batch: Amount, length: Amount, generator: torch.Generator) -> Tensor:
         """Returns position ids for training, int64 on the CPU: (L,), or (B, L) if they are drawn per sequence.
 
         The ids count from 0 unless the encoding trains on random positions.

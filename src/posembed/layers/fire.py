@@ -7,6 +7,8 @@ positions up to the learned threshold L, it is divided by L instead, which keeps
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -16,6 +18,9 @@ from posembed.layers.score_bias import Formula, ScoreBias, in_full_precision, wi
 from posembed.positions.checks import as_int64
 from posembed.settings import Count, Positive
 from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Integer
 
 EPSILON = 1e-6
 """The number added to the denominator, as in the authors' code."""
@@ -94,7 +99,9 @@ class Fire(ScoreBias):
 
         return bias
 
-    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+    def at_scores(
+        self, q_positions: Integer[Tensor, "... Lq"], k_positions: Integer[Tensor, "... Lk"]
+    ) -> Float[Tensor, "... H Lq Lk"]:
         """Returns the dense bias. One matrix product over the hidden units takes a third as long as a sum over them.
 
         Many pairs are computed in blocks of queries, and again in the backward pass, so that the (..., Lq, Lk, width)

@@ -20,7 +20,7 @@ from posembed.layers.base import RotationEncoding, fill_
 from posembed.settings import Count, Positive
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Shaped
 
 Start = Literal["zero", "uniform"]
 
@@ -70,7 +70,7 @@ class PolarEmbedding(RotationEncoding):
         delta = torch.zeros(self.heads, self.head_dim)
         fill_(self.delta, delta if self.delta_init == "zero" else delta.uniform_(-2 * math.pi, 0.0))
 
-    def angles(self, position_ids: Tensor) -> Tensor:
+    def angles(self, position_ids: Shaped[Tensor, "... L"]) -> Tensor:
         """Returns float32 angles that broadcast over heads: ids (L,) -> (1, L, d); ids (B, L) -> (B, 1, L, d)."""
         frequencies = polar_frequencies(self.head_dim, base=self.base, device=position_ids.device)
         return (position_ids.unsqueeze(-1).float() * frequencies).unsqueeze(-3)

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, PositionEncoding, fill_, projected
 from posembed.positions.checks import as_int64
-from posembed.settings import Count, NotNegative, Probability
+from posembed.settings import Amount, Count, NotNegative, Probability
 
 Place = Literal["queries_keys", "input"]
 Init = Literal["periodic", "normal"]
@@ -61,7 +61,7 @@ class RingEncoding(PositionEncoding):
     def table(self) -> Tensor:
         return self.weight
 
-    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+    def training_positions(self, batch: Amount, length: Amount, generator: torch.Generator) -> Tensor:
         """Draws ids (B, L), int64 on the CPU: each sequence starts at its own phase, so that all rows are trained."""
         phases = torch.randint(self.ring, (batch, 1), generator=generator, device="cpu")
         return phases + torch.arange(length, device="cpu")

@@ -14,7 +14,7 @@ from posembed.calls import unknown
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.positions.checks import no_row
 from posembed.positions.samplers import randomized, shifted, skipped
-from posembed.settings import Count, NotNegative, Probability
+from posembed.settings import Amount, Count, NotNegative, Probability
 
 SAMPLERS = ("shifted", "randomized", "skipped")
 
@@ -58,7 +58,7 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
             raise unknown("sampler", sampler, SAMPLERS)
         self.sampler = sampler
 
-    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+    def training_positions(self, batch: Amount, length: Amount, generator: torch.Generator) -> Tensor:
         """Draws ids (B, L), int64, that increase along each sequence and stay within the table.
 
         Raises:

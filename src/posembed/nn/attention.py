@@ -19,6 +19,8 @@ from posembed.settings import Count, Probability
 from posembed.torch_internals import linear_of_one_row, runs_forward_alone
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from posembed.nn.memory import Memory
 
 
@@ -156,7 +158,7 @@ class Positioned(ChecksCalls, nn.Module):
             )
         return None
 
-    def read(self, x: Tensor, positions: Positions) -> Tensor:
+    def read(self, x: Float[Tensor, "B L D"], positions: Positions) -> Tensor:
         """Reads x (B, L, D), to which the encoding's ``at_input`` has been applied. Returns (B, L, D)."""
         raise NotImplementedError
 
@@ -233,12 +235,12 @@ class Attention(Positioned):
         self.output = Linear(dim, dim, bias=False)
         self.dropout = nn.Dropout(dropout)
 
-    def read(self, x: Tensor, positions: Positions) -> Tensor:
+    def read(self, x: Float[Tensor, "B L D"], positions: Positions) -> Tensor:
         q, k, v = self.queries_keys_and_values(x, positions)
         y = positions.attend(q, k, v, self.project)
         return self.dropout(self.output(y.transpose(1, 2).flatten(2)))
 
-    def project(self, rows: Tensor) -> Tensor:
+    def project(self, rows: Float[Tensor, "N D"]) -> Tensor:
         """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D). Repeats key heads that query heads share."""
         linear, wanted = self.queries_keys_values, sum(self.widths[:2])
         if type(linear) is Linear and runs_forward_alone(linear):
@@ -251,7 +253,7 @@ class Attention(Positioned):
         k = k.unflatten(-1, (self.kv_heads, -1)).repeat_interleave(self.heads // self.kv_heads, dim=-2)
         return torch.cat((q, k.flatten(-2)), dim=-1)
 
-    def queries_keys_and_values(self, x: Tensor, positions: Positions) -> tuple[Tensor, Tensor, Tensor]:
+    def queries_keys_and_values(self, x: Float[Tensor, "B L D"], positions: Positions) -> tuple[Tensor, Tensor, Tensor]:
         """Returns queries (B, H, L, d'), keys (B, Hk, Lk, d') and values (B, Hk, Lk, D/H), with positions applied."""
         B, L, _ = x.shape
         q, k, v = self.queries_keys_values(x).split(self.widths, dim=-1)
@@ -266,7 +268,7 @@ class Attention(Positioned):
         q, k, v = positions.turn_and_extend(q, k, v)
         return positions.scale(q), k, v
 
-    def weights(self, x: Tensor, *, positions: Positions) -> Tensor:
+    def weights(self, x: Float[Tensor, "B L D"], *, positions: Positions) -> Tensor:
         """Returns the attention weights of ``read``, (B, H, Lq, Lk): row i holds token i's weights for all tokens."""
         q, k, v = self.queries_keys_and_values(x, positions)
         bias = positions.bias(self.project, self.dim // self.heads, dense=True)  # FlexAttention takes no wide values

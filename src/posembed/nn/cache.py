@@ -11,6 +11,8 @@ from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from posembed.nn.memory import Memory
 
 
@@ -40,7 +42,7 @@ class KeyValueCache(ChecksCalls):
     memory: Memory | None = None
     """What the layers with cross-attention attend to, with its keys and values. None means that they have none."""
 
-    def __init__(self, keys: Tensor) -> None:
+    def __init__(self, keys: Float[Tensor, "layers B H N d"]) -> None:
         self.keys, self.values = keys, torch.empty_like(keys)
         self.length = 0
         """The number of tokens read. Set a smaller number to forget the last tokens."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from posembed.arguments import checks_arguments
+from posembed.arguments import checks_arguments, explains_errors
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.layers.alibi import Alibi
@@ -84,7 +84,8 @@ class Sizes:
         if self.heads is not None and self.kv_heads is not None and self.heads % self.kv_heads:
             raise ArgumentError(f"kv_heads must divide heads={self.heads}; got {self.kv_heads}")
 
-    def given(self, name: str) -> Any:
+    @explains_errors
+    def given(self, name: Literal["heads", "max_len", "window", "grid"]) -> Any:
         """Returns the size with this name. Raises ArgumentError if it is None."""
         if getattr(self, name) is None:
             raise ArgumentError(

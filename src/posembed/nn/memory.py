@@ -7,6 +7,7 @@ of the encoder already hold their positions, and a token of the target has no pl
 from __future__ import annotations
 
 import copy
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,9 @@ from posembed.nn.attention import Linear, require_fitting
 from posembed.nn.positions import Positions, add_rows
 from posembed.positions.from_layout import text_lengths
 from posembed.settings import Count, Probability
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 ACTS = ("before_queries_keys", "at_queries_keys", "in_layer", "at_scores")
 
@@ -185,7 +189,7 @@ class CrossAttention(ChecksCalls, nn.Module):
             k = k + k_rows.transpose(-3, -2)
         return k, v
 
-    def project(self, rows: Tensor) -> Tensor:
+    def project(self, rows: Float[Tensor, "N D"]) -> Tensor:
         """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D). Repeats key heads that query heads share."""
         k = self.keys_values(rows).chunk(2, dim=-1)[0].unflatten(-1, (self.kv_heads, -1))
         return torch.cat((self.queries(rows), k.repeat_interleave(self.heads // self.kv_heads, dim=-2).flatten(-2)), -1)

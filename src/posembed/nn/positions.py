@@ -29,6 +29,8 @@ from posembed.positions.from_layout import changes_of_segment, consecutive, from
 from posembed.torch_internals import is_being_recorded, transforms_are_active
 
 if TYPE_CHECKING:
+    from jaxtyping import Shaped
+
     from posembed.nn.memory import Memory
 
 Project = Callable[[Tensor], Tensor]
@@ -68,7 +70,7 @@ class Positions(ChecksCalls, in_a_pass=True):
     def __init__(
         self,
         encoding: PositionEncoding,
-        x: Tensor,
+        x: Shaped[Tensor, "B L D"],
         position_ids: Tensor | None = None,
         *,
         offset: int | Tensor = 0,
@@ -282,6 +284,8 @@ class Positions(ChecksCalls, in_a_pass=True):
 
     def _checked_memory(self, memory: Memory | None, batch: int) -> Memory | None:
         """Returns the memory to attend to, which is the cache's if it has one, after checking that it fits."""
+        if not isinstance(memory, ChecksCalls | None):
+            raise ArgumentError(f"memory: expected a Memory, such as Memory(x); got a {type(memory).__name__}")
         if memory is not None and memory.x.size(0) != batch:
             raise ArgumentError(
                 f"the memory has {memory.x.size(0)} sources and x has {batch} targets; give each target its source, "

@@ -7,7 +7,7 @@ The feed-forward network has a GELU, or is a SwiGLU (Shazeer 2020, arXiv:2002.05
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from posembed.nn.memory import CrossAttention, Memory, require_acting
 from posembed.nn.positions import Positions
 from posembed.settings import Count, Probability
 from posembed.torch_internals import transforms_are_active
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 Norm = Literal["pre", "post"]
 FeedForward = Literal["gelu", "swiglu"]
@@ -114,7 +117,7 @@ class _Layer(_AttendingToMemory):
         parts = ("attention.output", *(["cross_attention.output"] if self.attends_to_memory else ()), "mlp.2")
         return [self.get_parameter(f"{name}.weight") for name in parts]
 
-    def read(self, x: Tensor, positions: Positions) -> Tensor:
+    def read(self, x: Float[Tensor, "B L D"], positions: Positions) -> Tensor:
         if self.norm == "pre":
             x = x + self.attention(self.attention_norm(x), positions=positions)
             if self.attends_to_memory:
@@ -218,7 +221,7 @@ class _Stack(_AttendingToMemory):
         )
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 
-    def read(self, x: Tensor, positions: Positions) -> Tensor:
+    def read(self, x: Float[Tensor, "B L D"], positions: Positions) -> Tensor:
         positions.share_bias(self.dim // self.heads)
         # A cache is written once, and torch.func does not support the hooks that recompute activations.
         recompute = self.checkpoint_activations and torch.is_grad_enabled()

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posembed.arguments import explains_errors
 from posembed.errors import ArgumentError, PositionError
 from posembed.torch_internals import transforms_are_active
 
@@ -109,6 +110,7 @@ _check_positions = _checked(
 )
 
 
+@explains_errors
 def check_positions(position_ids: Tensor, max_len: int, *, lowest: int = 0) -> Tensor:
     """Returns position_ids (...), of any integer dtype, as int64 (...), after checking that lowest <= id < max_len.
 

@@ -126,7 +126,11 @@ def augmented(
 
 @checks_arguments
 def abacus(
-    token_ids: Integer[Tensor, "B L"], digit_ids: Tensor, *, max_shift: Amount = 0, generator: Source = None
+    token_ids: Integer[Tensor, "B L"],
+    digit_ids: Integer[Tensor, "... digits"],
+    *,
+    max_shift: Amount = 0,
+    generator: Source = None,
 ) -> Integer[Tensor, "B L"]:
     """Numbers the digits of each number from 1 + k, k ~ U{0 .. max_shift} per batch. Other tokens get 0 (2405.17399).
 
@@ -151,7 +155,7 @@ def abacus(
 @checks_arguments
 def coupled(
     token_ids: Integer[Tensor, "B L"],
-    digit_ids: Tensor,
+    digit_ids: Integer[Tensor, "... digits"],
     equals_id: int,
     *,
     max_start: Count = 1,
@@ -185,7 +189,7 @@ def coupled(
     return torch.where(digits, start + significance, torch.where(closes_operand, start, 0))
 
 
-def _digits(token_ids: Tensor, digit_ids: Tensor) -> Tensor:
+def _digits(token_ids: Tensor, digit_ids: Integer[Tensor, "... digits"]) -> Tensor:
     return torch.isin(token_ids, digit_ids.to(token_ids.device))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +29,9 @@ from posembed.tables.rare_rows import (
 from posembed.tables.rows import table_rows
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.sources import Table, table_in
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 SIGMAS = 6
 """The number of standard deviations beyond which a value is not noise. Normal noise exceeds 6 twice in 10^9."""
@@ -234,7 +238,9 @@ def _of_rare(rows: Tensor, places: Tensor) -> Iterator[Finding]:
 
 
 @checks_arguments
-def check_scale(tokens: Tensor, table: Table, *, layout: TableLayout | None = None) -> tuple[Finding, ...]:
+def check_scale(
+    tokens: Float[Tensor, "... D"], table: Table, *, layout: TableLayout | None = None
+) -> tuple[Finding, ...]:
     """Compares the scales of tokens and of the rows added to them. Returns one finding if either drowns the other.
 
     A table of zeros, which a model fills by training, gives no finding.

@@ -33,7 +33,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -42,6 +42,9 @@ from posembed.arguments import checks_arguments, explains_errors
 from posembed.errors import ArgumentError
 from posembed.settings import Amount, Count, Pair
 from posembed.tables.rows import as_table, table_rows
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 PADDING = -1
 """The position of a padding token. A table with a pad row reads that row for it; other tables reject it."""
@@ -243,6 +246,7 @@ class TableLayout:
             return self.shape
         return math.prod(self.blocks), math.prod(self.shape) // math.prod(self.blocks)
 
+    @explains_errors
     def rows_in(self, tensor: Tensor) -> Tensor:
         """Returns the rows (N, D) of a stored table. D is the product of all dimensions other than ``dims``.
 
@@ -313,11 +317,13 @@ class TableLayout:
         self.rows(length)
         return length
 
-    def split(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    @explains_errors
+    def split(self, table: Float[Tensor, "N D"]) -> tuple[Tensor, Tensor, Tensor]:
         """Splits a table (N, D) into three views: rows before the positions, rows of positions, rows after them."""
         length = self.length(table.shape[0])
         return table[: self.front], table[self.front : self.front + length], table[self.front + length :]
 
+    @explains_errors
     def rows_of(self, position_ids: Tensor) -> Tensor:
         """Returns the row numbers of position_ids, integers of any shape. ``PADDING`` becomes the pad row."""
         position_ids = position_ids.to(torch.int64)  # a small dtype may not hold the row number, or PADDING
