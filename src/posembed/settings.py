@@ -25,6 +25,8 @@ from posembed.errors import ArgumentError
 from posembed.words import listed
 
 MOST = 10**12
+# A message that is not about an upper bound names it only below this.
+LARGE = 10**6
 """The largest whole number: PyTorch cannot count the entries of much larger tensors."""
 
 
@@ -136,7 +138,7 @@ def converted(name: str, value: Any, kind: Any) -> Any:
         item = "" if not place or not isinstance(value, str) else f", in the list {value!r}; separate items by commas"
         wrong = value if not place or isinstance(value, str) else error.errors()[0]["input"]
         shown = wrong if isinstance(wrong, str) and bare(kind) in (int, float) and wrong else repr(wrong)
-        words = expected(kind, hidden=0 if error.errors()[0]["type"].startswith("less") else MOST)
+        words = expected(kind, hidden=0 if error.errors()[0]["type"].startswith("less") else LARGE)
         raise ArgumentError(f"{name}: expected {words}; got {shown}{item}") from None
 
 
@@ -207,7 +209,7 @@ class _Refused:
         return repr(self.value)
 
 
-def expected(kind: Any, *, hidden: float = MOST) -> str:
+def expected(kind: Any, *, hidden: float = LARGE) -> str:
     """Describes the values of a type, such as "a whole number of at least 1". ``hidden``: an upper bound of at least
     this size is left out, because few would meet it."""
     if (item := item_of(kind)) is not None:
@@ -220,7 +222,7 @@ def expected(kind: Any, *, hidden: float = MOST) -> str:
     if kind is Sides:
         return "a number or HEIGHTxWIDTH, such as 24x32"
     bounds = [
-        f"{words} {limit:,}"
+        f"{words} {limit:,}".removesuffix(".0")
         for each in (get_args(kind)[1:] if get_origin(kind) is Annotated else ())
         for attribute, words in [BOUNDS.get(type(each), ("", ""))]
         if attribute and ((limit := getattr(each, attribute)) < hidden or (not hidden and limit < math.inf))

@@ -33,7 +33,7 @@ def test_texts_from_table_to_page(posembed, data: Path, tmp_path: Path) -> None:
     assert "training loss" not in err  # nothing trained again
     code, out, err = posembed(f"report {tmp_path}/run --reference none")
     assert code == 0, err
-    assert "Accuracy, compared with none" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "minus none" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 def test_images_from_digits_to_page(posembed, tmp_path: Path) -> None:

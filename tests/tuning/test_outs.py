@@ -201,13 +201,13 @@ def test_few_rows_start_by_a_method_that_takes_them(folder: Path, positions: int
     ("given", "message"),
     [
         ({"length": None, "image_size": 48}, "image_size: model is a sentence encoder, with a size in tokens; give le"),
-        ({"length": None, "image_size": 8}, "image_size: expected a whole number of at least 16 pixels; got 8"),
+        ({"length": None, "image_size": 8}, "image_size: expected a whole number of at least 16; got 8"),
         ({"out": "."}, r"out: expected the path of a new folder"),
         ({"out": ".."}, r"out: expected the path of a new folder"),
         ({"out": "o" * 242}, "out: expected a name of at most 241 bytes; got 242"),
         ({"out": "ö" * 121}, "out: expected a name of at most 241 bytes; got 242"),
-        ({"rank": 10**6}, "rank: expected a whole number of at most 1,024"),
-        ({"steps": 10**20}, "steps: expected a whole number of at most 1,000,000,000"),
+        ({"rank": 10**6}, "rank: expected a whole number of at least 1 and at most 1,024"),
+        ({"steps": 10**20}, "steps: expected a whole number of at least 1 and at most 1,000,000,000"),
     ],
 )
 def test_refusals_in_planning(folder: Path, given: dict[str, Any], message: str) -> None:
