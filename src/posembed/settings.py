@@ -30,6 +30,13 @@ LARGE = 10**6
 """The largest whole number: PyTorch cannot count the entries of much larger tensors."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """What a type is called in errors, if its bounds do not say it."""
+
+    words: str
+
+
 def _sides(value: Any) -> Any:
     """Reads "24x32" as (24, 32), and "24" or 24 as (24, 24)."""
     if isinstance(value, str) and (read := re.fullmatch(r"(\d{1,6})(?:x(\d{1,6}))?", value)):
@@ -37,14 +44,17 @@ def _sides(value: Any) -> Any:
     return (value, value) if isinstance(value, int) else value
 
 
+Whole: TypeAlias = Annotated[int, Ge(-MOST), Le(MOST)]
 Count: TypeAlias = Annotated[int, Ge(1), Le(MOST)]
 Amount: TypeAlias = Annotated[int, Ge(0), Le(MOST)]
 TwoOrMore: TypeAlias = Annotated[int, Ge(2), Le(MOST)]
 Positive: TypeAlias = Annotated[float, Gt(0), Lt(math.inf)]
 NotNegative: TypeAlias = Annotated[float, Ge(0), Lt(math.inf)]
 Share: TypeAlias = Annotated[float, Ge(0), Lt(1)]
+Probability: TypeAlias = Annotated[float, Ge(0), Le(1)]
 Seed: TypeAlias = Annotated[int, Ge(0), Lt(2**31)]
-Sides: TypeAlias = Annotated[tuple[Count, Count], BeforeValidator(_sides)]
+Pair: TypeAlias = tuple[Count, Count]
+Sides: TypeAlias = Annotated[Pair, BeforeValidator(_sides), Words("a number or HEIGHTxWIDTH, such as 24x32")]
 """(height, width)."""
 
 ItemT = TypeVar("ItemT")
@@ -228,7 +238,7 @@ def _plain(value: Any, kind: Any) -> Any:
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, Path) and only is str:
         return str(value)
-    return _Refused(value) if value == "" and only is Path else value
+    return _Refused(value) if isinstance(value, str) and not value and only is Path else value
 
 
 class _Refused:
@@ -248,16 +258,20 @@ def expected(kind: Any, *, hidden: float = LARGE) -> str:
         return "a list of names" if bare(item) is str else f"a list, each {expected(item, hidden=hidden)}"
     if get_origin(kind) is Annotated and NoneType in get_args(get_args(kind)[0]):
         return f"{expected(get_args(kind)[0], hidden=hidden)}, or none"
-    kind = alternatives(kind)[0]
+    if len(kinds := alternatives(kind)) > 1:
+        return listed([expected(each, hidden=hidden) for each in kinds], "or")
+    kind = kinds[0]
     if get_origin(kind) is Literal:
         return f"one of {', '.join(get_args(kind))}"
-    if kind is Sides:
-        return "a number or HEIGHTxWIDTH, such as 24x32"
+    if get_origin(kind) is Annotated and (words := [each.words for each in get_args(kind) if isinstance(each, Words)]):
+        return words[0]
+    if get_origin(kind) is tuple:
+        return f"a pair, each {expected(get_args(kind)[0], hidden=hidden)}"
     bounds = [
         f"{words} {limit:,}".removesuffix(".0")
         for each in (get_args(kind)[1:] if get_origin(kind) is Annotated else ())
         for attribute, words in [BOUNDS.get(type(each), ("", ""))]
-        if attribute and ((limit := getattr(each, attribute)) < hidden or (not hidden and limit < math.inf))
+        if attribute and (abs(limit := getattr(each, attribute)) < hidden or (not hidden and limit < math.inf))
     ]
     only = bare(kind)
     word = WORDS.get(only, f"a {getattr(only, '__name__', only)}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from posembed.arguments import checks_arguments
 from posembed.checkpoints.rebuild import last_line
 from posembed.errors import ArgumentError
 from posembed.evaluation.measures import MEASUREMENTS, Job
@@ -31,6 +32,7 @@ from posembed.evaluation.texts import Sample, draw_sample, read_documents
 from posembed.settings import checked_bounds, converted, given_to, take_parts
 
 
+@checks_arguments
 def evaluate_checkpoints(
     sources: Sequence[str | Path],
     text: str | Path | Sequence[str | Path],

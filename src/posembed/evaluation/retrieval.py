@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import (
     check_progress,
@@ -46,6 +47,7 @@ VERSION = 1
 SCORES_AT_ONCE = 10_000_000
 
 
+@checks_arguments
 def evaluate_retrieval(
     sources: Sequence[str | Path],
     collection: str | Path,
