@@ -62,7 +62,7 @@ class Found(Estimates):
     """The combined results of a folder's runs, with which pages, figures and JSON are made.
 
     rows: what was trained, in the order of the results. metrics: those that were measured, the main one first.
-    axis: what the metrics are measured by; None if each has one value. spec: any spec, for the shared settings.
+    spec: any spec, for the shared settings.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Found(Estimates):
         self.rows = rows_of(results)
         super().__init__(Frame.of(results, question.values_of), [row.name for row in self.rows], reference)
         self.question, self.results, self.reading, self.folder = question, results, reading, folder
-        self.spec, self.axis = results[0].spec, question.axis(results)
+        self.spec = results[0].spec
         self.metrics = [metric for metric in question.metrics if self.frame.xs(metric.name)] or list(question.metrics)
 
     @property
@@ -86,7 +86,12 @@ class Found(Estimates):
 
     def axis_of(self, metric: Metric) -> Axis | None:
         """Returns the axis of a metric; None if it has one value."""
-        return None if self.xs(metric) in ((None,), ()) else self.axis
+        return None if self.xs(metric) in ((None,), ()) else self.question.axis(self.results, metric)
+
+    @property
+    def axis(self) -> Axis | None:
+        """The axis of the main metric."""
+        return self.axis_of(self.headline)
 
     def x_of(self, metric: Metric) -> int | None:
         """Returns the x at which the answer looks; None without an axis."""

@@ -22,6 +22,7 @@ class Metric:
             written, so that a mean is a geometric mean and a difference is a ratio.
         digits: the decimals of a "number".
         unit: the unit of what is written, such as "nats per token".
+        signed: whether a "number" above 0 is written with its sign.
         told: whether the answer names its values; the answer always names those of the main metric.
     """
 
@@ -31,6 +32,7 @@ class Metric:
     kind: Literal["number", "share", "log"] = "number"
     digits: int = 3
     unit: str = ""
+    signed: bool = False
     told: bool = False
 
     @property
@@ -46,7 +48,7 @@ class Metric:
     def write(self, value: float) -> str:
         """Formats a value."""
         if self.kind == "number":
-            return signed(value, self.digits).removeprefix("+")
+            return signed(value, self.digits) if self.signed else signed(value, self.digits).removeprefix("+")
         return number(value) if self.kind == "log" else percent(value)
 
     def write_comparison(self, value: float) -> str:
