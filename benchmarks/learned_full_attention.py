@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from full_attention_ideas import IDEAS
+from other_encodings import NOT_KEPT, NearFarPositionalEmbedding
 
 from posembed.cli.console import RunsBar
 from posembed.comparison import prepare
@@ -24,7 +25,6 @@ from posembed.lab.found import Found
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS, LengthSpec
-from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.nn.encodings import ENCODINGS, Entry
 from posembed.statistics import Estimate
 
@@ -37,6 +37,7 @@ def near_far(**changed: Any) -> Entry:
     )
 
 
+ENCODINGS.update(NOT_KEPT)
 ENCODINGS.update({name: Entry(build, name, "posembed") for name, build in IDEAS.items()})
 ENCODINGS.update({f"near-far, {n} near": near_far(near_heads=n) for n in (1, 3)})
 

@@ -12,9 +12,7 @@ has no position and attends by content alone, which is how the model finds a dis
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from numbers import Real
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,13 +29,6 @@ if TYPE_CHECKING:
 
 FITTED_FROM = 4
 """The first distance used for fitting the line; nearer distances are excluded."""
-STEEPEST = -1e6
-"""The steepest slope that ``max_slope`` may ask for. Infinite ones would make NaN."""
-
-
-def is_number(value: object) -> bool:
-    """Returns False for strings and tensors, which a saved model would lose."""
-    return isinstance(value, Real)
 
 
 def mean_logits_by_distance(
@@ -71,19 +62,14 @@ def fitted_line(by_distance: Float[Tensor, "H N"]) -> tuple[Tensor, Tensor]:
 
 
 class DistanceBias(ScoreBias):
-    """The bias of an AveragedPositionalEmbedding in one layer: values by distance, (H, N), continued by a line.
-
-    max_slope: the largest slope of each line, a number or (H,); a line that falls less is turned at distance N.
-    """
+    """The bias of an AveragedPositionalEmbedding in one layer: values by distance, (H, N), continued by a line."""
 
     of_distance_alone = True
 
-    def __init__(self, by_distance: Tensor, max_slope: float | Tensor = 0.0) -> None:
+    def __init__(self, by_distance: Tensor) -> None:
         super().__init__(len(by_distance))
         self.by_distance = by_distance
-        intercept, slope = fitted_line(by_distance)
-        self.slope = torch.minimum(slope, torch.as_tensor(max_slope, dtype=slope.dtype, device=slope.device))
-        self.intercept = intercept + (slope - self.slope) * math.log1p(by_distance.size(-1))
+        self.intercept, self.slope = fitted_line(by_distance)
 
     def formula(self, device: torch.device) -> Formula:
         by_distance, intercept, slope = self.by_distance, self.intercept, self.slope
@@ -112,16 +98,10 @@ class AveragedPositionalEmbedding(PositionEncoding):
         heads: the model's number of heads H.
         heads_without: the number of heads without position; these are the last heads. None means 1 (0 if H = 1).
         std: the scale of the initial rows, which are sinusoids whose periods divide 2 N.
-        log_length: the number of tokens from which on the heads without position attend more sharply: there, the
-            model multiplies a query that sees n > log_length tokens by (ln n / ln log_length)^log_power. At a quarter
-            of the training length, training teaches these heads to attend alike at every length. None means no factor.
-        log_power: the power of this factor.
-        max_slope: the largest slope of the lines past the training length. Below -1, all tokens past it together get
-            a bounded weight in the heads with position, however long the text is.
 
     Raises:
-        ArgumentError: fewer than 8 rows, a width that is not a multiple of ``heads``, no head with position, a
-            ``log_length`` below 2, a ``log_power`` of 0 or less, or a ``max_slope`` above 0 or below -1e6.
+        ArgumentError: fewer than 8 rows, a width that is not a multiple of ``heads``, or no head with
+            position.
 
     Examples:
         >>> import torch
@@ -143,9 +123,6 @@ class AveragedPositionalEmbedding(PositionEncoding):
         heads: int,
         heads_without: int | None = None,
         std: float = 1.0,
-        log_length: int | None = None,
-        log_power: float = 1.0,
-        max_slope: float = 0.0,
     ) -> None:
         super().__init__()
         require_divisible(dim, heads)
@@ -160,23 +137,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
             raise ArgumentError(
                 f"heads_without must be 0 to {heads - 1}, so that at least one head has position; got {heads_without}"
             )
-        if log_length is not None:
-            require_whole(log_length, "log_length")
-            if log_length < 2:
-                raise ArgumentError(
-                    f"log_length must be at least 2, so that its logarithm is above 0; got {log_length}"
-                )
         self.max_len, self.dim, self.heads, self.heads_without, self.std = max_len, dim, heads, heads_without, std
-        if not (is_number(log_power) and 0 < log_power < math.inf):
-            raise ArgumentError(f"log_power must be a number above 0; got {log_power!r}")
-        self.log_length, self.log_heads = log_length, None if log_length is None else heads_without
-        self.log_power = log_power
-        if not (is_number(max_slope) and STEEPEST <= max_slope <= 0):
-            raise ArgumentError(
-                f"max_slope must be a number from {STEEPEST:,.0f} to 0, so that no line rises or overflows; got "
-                f"{max_slope!r}"
-            )
-        self.max_slope = max_slope
         self.weight = nn.Parameter(torch.empty(max_len, dim))
         self.reset_parameters()
 
@@ -190,6 +151,6 @@ class AveragedPositionalEmbedding(PositionEncoding):
         rows = wide(projected(project, self.weight)).unflatten(-1, (2, self.heads, -1))
         with_position = torch.arange(self.heads, device=rows.device) < self.heads - self.heads_without
         by_distance = mean_logits_by_distance(rows[:, 0], rows[:, 1]) * with_position.unsqueeze(-1)
-        bias = DistanceBias(by_distance, self.max_slope * with_position)
+        bias = DistanceBias(by_distance)
         bias.window = self.window
         return bias

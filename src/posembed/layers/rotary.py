@@ -14,8 +14,8 @@ from torch import Tensor
 
 from posembed.calls import require_positive
 from posembed.errors import ArgumentError
-from posembed.kernels.pieces import PIECE, on_large_pages
 from posembed.layers.base import RotationEncoding
+from posembed.layers.lookup import PIECE, on_large_pages
 from posembed.layers.rotary_scaling import Factor, RotaryScaling
 from posembed.positions.from_layout import text_lengths
 from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
