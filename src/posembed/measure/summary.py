@@ -53,11 +53,6 @@ class Summary(Estimates):
     paired_by: str = "seed"
 
     @property
-    def remarks(self) -> list[str]:
-        """Sentences of the answer that only this result has."""
-        return []
-
-    @property
     def short_reference(self) -> str:
         """The name of the reference in the heads of columns."""
         return self.reference or ""
