@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.measure.frame import Frame
-from posembed.measure.summary import Axis, Summary, plain  # noqa: F401
+from posembed.measure.metrics import Metric
+from posembed.measure.summary import Axis, Summary, plain
 
 if TYPE_CHECKING:
     from posembed.lab.question import Reading, TrainedQuestion
@@ -36,7 +37,7 @@ class Found(Summary):
     """The combined results of a folder's runs, with which pages, figures and JSON are made.
 
     rows: what was trained, in the order of the results. metrics: those that were measured, the main one first.
-    axis: what the metrics are measured by; None if each has one value. spec: any spec, for the shared settings.
+    spec: any spec, for the shared settings.
     """
 
     def __init__(
@@ -51,12 +52,12 @@ class Found(Summary):
         super().__init__(Frame.of(results, question.values_of), [row.name for row in self.rows], reference)
         self.question, self.results, self.reading, self.folder = question, results, reading, folder
         self.of_each, self.items = question.of_each, question.items
-        self.spec, self.axis = results[0].spec, question.axis(results)
+        self.spec = results[0].spec
         self.metrics = [metric for metric in question.metrics if self.frame.xs(metric.name)] or list(question.metrics)
+        self.axis = self.axis_of(self.headline)
 
-    @property
-    def remarks(self) -> list[str]:
-        return list(self.question.remarks(self))
+    def axis_of(self, metric: Metric) -> Axis | None:
+        return None if self.xs(metric) in ((None,), ()) else self.question.axis(self.results, metric)
 
     @property
     def measured(self) -> Any:

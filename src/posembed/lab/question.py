@@ -114,8 +114,8 @@ class Question:
     name: str
     asks: str
     """The question itself, in one sentence."""
-    page: str
-    """The name of the module in posembed.report.questions that writes its page."""
+    page: str | None = None
+    """The name of the module in posembed.report.questions with what is special about its page; None without one."""
     group: str | None = None
     """The parent command: ``posembed compare GROUP NAME``."""
     presets: Mapping[str, Mapping[str, Any]]
@@ -269,8 +269,8 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     tables_note: str = ""
     """A sentence below the heading of the learned tables."""
 
-    def axis(self, results: Sequence[RunResult[SpecT, Any]]) -> Axis | None:
-        """Returns what the metrics are measured by; None if each has one value."""
+    def axis(self, results: Sequence[RunResult[SpecT, Any]], metric: Metric) -> Axis | None:
+        """Returns what a metric is measured by; None if it has one value."""
         return None
 
     def values_of(self, result: RunResult[SpecT, MeasuredT]) -> Iterable[Value]:

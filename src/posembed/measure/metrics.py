@@ -24,6 +24,7 @@ class Metric:
         digits: the decimals of a "number".
         near: the decimals of a ratio near 1.
         unit: the unit of what is written, such as "nats per token".
+        signed: whether a "number" above 0 is written with its sign.
         told: whether the answer names its values; the answer always names those of the main metric.
     """
 
@@ -34,6 +35,7 @@ class Metric:
     digits: int = 3
     near: int = 2
     unit: str = ""
+    signed: bool = False
     told: bool = False
 
     @property
@@ -49,7 +51,7 @@ class Metric:
     def write(self, value: float) -> str:
         """Formats a value."""
         if self.kind == "number":
-            return signed(value, self.digits).removeprefix("+")
+            return signed(value, self.digits) if self.signed else signed(value, self.digits).removeprefix("+")
         if self.kind == "score":  # the ends of an interval can exceed 0 and 1
             return f"{min(max(value, 0.0), 1.0):.3f}"
         return number(value) if self.kind == "log" else percent(value)

@@ -56,11 +56,6 @@ class Summary(Estimates):
     past_end: str = "no position past"
 
     @property
-    def remarks(self) -> list[str]:
-        """Sentences of the answer that only this result has."""
-        return []
-
-    @property
     def drawn(self) -> Sequence[Any]:
         """The rows that the figure by x has."""
         return self.rows

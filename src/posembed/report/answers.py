@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from textwrap import fill
 from typing import Any, TypeAlias
 
@@ -28,8 +28,8 @@ CellOf: TypeAlias = Callable[[Metric, str, X], Cell]
 """The cell of a metric for a name at an x."""
 
 
-def paragraphs(found: Summary) -> list[str]:
-    """Returns the answer: the values of the main metric, and how they compare with the reference."""
+def paragraphs(found: Summary, remarks: Iterable[str] = ()) -> list[str]:
+    """Returns the answer: the values of the main metric, how they compare with the reference, and the remarks."""
     metric = found.headline
     axis = found.axis_of(metric)
     xs: list[X] = [None] if axis is None else list(axis.told or dict.fromkeys([axis.trained or axis.x, axis.x]))
@@ -41,7 +41,7 @@ def paragraphs(found: Summary) -> list[str]:
         if other.told:
             x = found.x_of(other)
             answer.append(" ".join([values(found, other, x), *verdicts(found, other, x)]))
-    return [*answer, *along(found, metric), " ".join(found.remarks), " ".join(failures(found.rows))]
+    return [*answer, *along(found, metric), " ".join(remarks), " ".join(failures(found.rows))]
 
 
 def along(found: Summary, metric: Metric) -> list[str]:
@@ -53,9 +53,9 @@ def along(found: Summary, metric: Metric) -> list[str]:
             each = found.versus(metric, name, x)
             if x is not None and each is not None and each.verdict in LOOKS:
                 at.setdefault(each.verdict, []).append(f"{x:,}")
-        if len(at) > 1 and found.axis is not None:
+        if len(at) > 1 and (axis := found.axis_of(metric)) is not None:
             places = listed([f"{verdict} at {listed(xs)}" for verdict, xs in at.items()])
-            sentences.append(f"{called(name)} is significantly {places} {found.axis.name} than {found.reference}.")
+            sentences.append(f"{called(name)} is significantly {places} {axis.name} than {found.reference}.")
     return [" ".join(sentences)] if sentences else []
 
 
@@ -65,14 +65,15 @@ def values(found: Summary, metric: Metric, x: X) -> str:
     unit = "%" if metric.kind == "share" else ""
     texts = [f"{metric.write(value.value)}{unit} with {called(name)}" for name, value in known.items()]
     without = [called(row.name) for row in found.rows if row.seeds and row.name not in known]
-    where = "" if x is None or found.axis is None else f"At {x:,} {found.axis.name}, "
+    axis = found.axis_of(metric)
+    where = "" if x is None or axis is None else f"At {x:,} {axis.name}, "
     gone = f" {listed(without)} {'has' if len(without) == 1 else 'have'} no value there." if without else ""
     return f"{capitalised(f'{where}the {metric.name} is {listed(texts)}.')}{gone}" if texts else ""
 
 
 def against_base(found: Summary, metric: Metric, x: X) -> list[str]:
     """Returns a sentence on how the values at x compare with the same names' values at the base of the axis."""
-    base = None if found.axis is None else found.axis.base
+    base = axis.base if (axis := found.axis_of(metric)) is not None else None
     if base is None or x in (None, base) or not metric.compared:
         return []
     write = metric.write_comparison
@@ -148,7 +149,7 @@ def columns(found: Summary, metric: Metric, cell: CellOf, *, ranked: int = 0) ->
         yield Cell(head, note=", ".join(below), rank=rank), of
 
 
-def main_table(found: Summary, extra: Sequence[Column] = (), metric: Metric | None = None) -> Table:
+def main_table(found: Summary, extra: Iterable[Column] = (), metric: Metric | None = None) -> Table:
     """Returns the table that the terminal also shows: a metric, by default the main one, and its comparison with the
     reference."""
     metric = metric or found.headline
@@ -165,17 +166,18 @@ def main_table(found: Summary, extra: Sequence[Column] = (), metric: Metric | No
         shown += versus_columns(found, metric, x)
     return table_of(
         [found.row(name) for name in found.best_first(metric, x)],
-        f"{titled(metric)}{'' if found.axis is None or x is None else f', by {found.axis.name}'}",
+        titled(found, metric),
         " ".join(filter(None, [*(each.says for each in (metric, *single)), significant(metric)])),
         *shown,
         first=found.of_each.partition(" ")[0],
     )
 
 
-def titled(metric: Metric) -> str:
+def titled(found: Summary, metric: Metric) -> str:
+    axis = found.axis_of(metric)
     unit = " in percent" if metric.kind == "share" else metric.unit and f", in {metric.unit}"
     best = {"low": "lower is better", "high": "higher is better", None: ""}[metric.better]
-    return f"{capitalised(metric.name)}{unit}{best and f' ({best})'}"
+    return f"{capitalised(metric.name)}{unit}{best and f' ({best})'}{'' if axis is None else f', by {axis.name}'}"
 
 
 def versus_columns(found: Summary, metric: Metric, x: X) -> Iterator[Column]:
@@ -234,10 +236,10 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
             return comparison_cell(found.change(metric, name, x, base))
 
         if values and axis is not None and metric is not found.headline:
-            yield table_of(rows, titled(metric), metric.says, *columns(found, metric, mean), first=first)
+            yield table_of(rows, titled(found, metric), metric.says, *columns(found, metric, mean), first=first)
         if not metric.compared:
             continue
-        if base is not None:
+        if base is not None and (metric is found.headline or metric.told):
             title = f"{capitalised(metric.name)}, compared with its own value at {base:,}"
             yield table_of(rows, title, says, *columns(found, metric, own), first=first)
         if found.reference is not None:
@@ -245,7 +247,7 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
             shown = versus_columns(found, metric, None) if axis is None else columns(found, metric, versus)
             if axis is not None or metric is not found.headline:
                 yield table_of(others, title, says, *shown, first=first)
-            if base is not None:
+            if base is not None and (metric is found.headline or metric.told):
                 title = f"Change of {metric.name} from {base:,}, compared with {found.reference}"
                 yield table_of(others, title, says, *columns(found, metric, change), first=first)
 
@@ -268,8 +270,8 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
     """Yields the main figures: lines by x, then comparisons with the reference, or values."""
     metric, names = found.headline, [row.name for row in found.rows]
     drawn = next((each for each in found.metrics if found.axis_of(each) is not None), None)
-    if drawn is not None and found.axis is not None and len(found.xs(drawn)) > 1:
-        axis = found.axis
+    axis = None if drawn is None else found.axis_of(drawn)
+    if drawn is not None and axis is not None and len(found.xs(drawn)) > 1:
         by_x = {
             row.name: {x: mean for x, mean in found.by_x(drawn, row.name).items() if x is not None}
             for row in found.drawn
@@ -288,7 +290,7 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
             "past_end": found.past_end,
         }
         how |= {"names": [name for name in names if name not in found.baselines], "baselines": found.baselines}
-        title = f"{titled(drawn)}{', in percent' * (drawn.kind == 'score')}{scale}"
+        title = f"{titled(found, drawn)}{', in percent' * (drawn.kind == 'score')}{scale}"
         figure = line_chart(lines, title=title, below=f"{axis.name}{scale}", **how)
         bands = [found.bands]
         if ends:
@@ -308,6 +310,6 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
             (name, each, metric.write(each.value)) for name, each in known if each is not None
         ]
         if dots:
-            figure = dots_figure(dots, title=titled(metric), below="")
+            figure = dots_figure(dots, title=titled(found, metric), below="")
             caption = f"Dots are means and ticks are seeds. With several runs, bars are {INTERVAL}s."
             yield picture(figure, name="means", described=described, caption=caption)

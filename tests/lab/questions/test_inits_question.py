@@ -16,10 +16,10 @@ from made_up_inits import init_run, init_runs_of
 from posembed import ArgumentError
 from posembed.lab.data.text import Corpus
 from posembed.lab.questions.inits import Inits, InitSpec, recent, step_at
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import result_from_json
 from posembed.lab.tasks.language import InitialValues, initial_table, measurements
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.report.evidence import smoothed
 from tolerance import assert_close
 

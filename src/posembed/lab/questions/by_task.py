@@ -14,8 +14,8 @@ from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Loaded, Reading, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.questions.inits import InitMeasurements, TableSpec
-from posembed.lab.questions.lengths import corpus_of, with_length_counts
 from posembed.lab.runs.spec import MODEL
+from posembed.lab.tasks.text_specs import corpus_of, with_length_counts
 from posembed.settings import option
 from posembed.statistics import Estimate, estimate, jackknife
 

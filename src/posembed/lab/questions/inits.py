@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.questions.lengths import LanguageSpec, corpus_of, with_length_counts
 from posembed.lab.runs.results import NORMS_AT_START
 from posembed.lab.runs.spec import MODEL
+from posembed.lab.tasks.text_specs import LanguageSpec, corpus_of, with_length_counts
 from posembed.settings import Positive, option
 from posembed.statistics import Estimate, estimate, paired_difference
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.found import Found
+from posembed.lab.found import Found, Row
 from posembed.lab.question import Compared, Question, SummaryT, TrainedQuestion
 from posembed.lab.questions import question_of
 from posembed.lab.runs.results import RunFolder, RunResult
@@ -24,7 +24,7 @@ from posembed.report import answers
 from posembed.report.evidence import run_evidence, training_section
 from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
 from posembed.report.page import Cell, Column, Picture, Section, Table, render_page, table_of, write_page
-from posembed.report.words import PAIRED, Trained, capitalised, certainty, earlier_draws, interval, number
+from posembed.report.words import PAIRED, capitalised, certainty, earlier_draws, interval, number
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -130,29 +130,41 @@ class QuestionPage(ABC, Generic[SummaryT]):
 class MeasuredPage(QuestionPage[Found]):
     """The page of a question whose metrics are declared."""
 
-    def __init__(self, question: TrainedQuestion[Any, Any, Any]) -> None:
+    def __init__(self, question: Any) -> None:
         self.question = question
         self.of_each, self.loss_unit, self.tables_note = question.of_each, question.loss_unit, question.tables_note
 
     def about(self, spec: Any, summary: Found) -> str:
         return summary.question.about(summary)
 
-    def paragraphs(self, summary: Found) -> list[str]:
-        return answers.paragraphs(summary)
-
-    def main_table(self, summary: Found) -> Table:
-        texts = summary.question.columns(summary)
+    def columns(self, found: Found) -> Iterable[Column]:
+        """Returns columns of the main table that the metrics do not give."""
 
         def column(head: str, of: Mapping[str, str]) -> Column:
             return Cell(head, kind="words", rank=1), lambda row: of[row.name] if row.seeds else answers.FAILED
 
-        return answers.main_table(summary, [column(*each) for each in texts.items()])
+        return [column(*each) for each in self.question.columns(found).items()]
+
+    def remarks(self, found: Found) -> Iterable[str]:
+        """Returns sentences of the answer that the metrics do not give."""
+        return self.question.remarks(found)
+
+    def extra_tables(self, found: Found) -> Iterable[Table]:
+        """Returns tables that the metrics do not give."""
+        return ()
+
+    def paragraphs(self, summary: Found) -> list[str]:
+        return answers.paragraphs(summary, self.remarks(summary))
+
+    def main_table(self, summary: Found) -> Table:
+        return answers.main_table(summary, self.columns(summary))
 
     def tables(self, summary: Found) -> list[Table]:
         names = summary.best_first(summary.headline, summary.x)
         counted = summary.question.counted(summary)
         return [
             *answers.tables(summary),
+            *self.extra_tables(summary),
             trained_table([summary.row(name) for name in names]),
             *(answers.counts_table(title, counts) for title, counts in counted.items()),
         ]
@@ -173,8 +185,13 @@ class MeasuredPage(QuestionPage[Found]):
 
         metrics = dict.fromkeys(metric for run in frame.runs for metric, _ in run.found)
         single = [metric for metric in metrics if frame.xs(metric) == (None,)]
+        logarithms = {metric.name for metric in self.question.metrics if metric.kind == "log"}
         titles = {
-            capitalised(metric): [(metric, x) for x in frame.xs(metric)] for metric in metrics if metric not in single
+            f"{capitalised(metric)}{', as a loss in nats' if metric in logarithms else ''}": [
+                (metric, x) for x in frame.xs(metric)
+            ]
+            for metric in metrics
+            if metric not in single
         }
         titles |= {"Values": [(metric, None) for metric in single]} if single else {}
         return [
@@ -184,9 +201,10 @@ class MeasuredPage(QuestionPage[Found]):
 
 
 def page_of(question: Question) -> QuestionPage[Any] | CostPage:
-    if isinstance(question, TrainedQuestion) and question.metrics:
+    if question.page is None:
         return MeasuredPage(question)
-    return importlib.import_module(f"posembed.report.questions.{question.page}").PAGE
+    module: Any = importlib.import_module(f"posembed.report.questions.{question.page}")
+    return module.Page(question) if isinstance(question, TrainedQuestion) and question.metrics else module.PAGE
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
@@ -247,20 +265,21 @@ def by_size(
         yield Cell(f"{size:,}", note=below, rank=rank(size)), cell
 
 
-def trained_table(rows: Sequence[Trained], *extra: Column) -> Table:
-    """Returns a table of each name's parameters and number of runs. ``extra``: more columns."""
+def trained_table(rows: Sequence[Row]) -> Table:
+    """Returns a table of each name's parameters and number of runs."""
 
-    def runs(row: Trained) -> Cell:
+    def runs(row: Row) -> Cell:
         return Cell(f"{row.succeeded}", note=f"{len(row.failures)} failed" if row.failures else "")
 
+    window: Column = ("window", lambda row: "none" if row.window is None else f"{row.window:,}")
     return table_of(
         rows,
         "What was trained",
-        "The models differ only in their position encoding.",
+        "The models differ only in what is compared.",
         ("parameters", lambda row: f"{row.parameters:,}"),
         ("position parameters", lambda row: f"{row.position_parameters:,}"),
         ("runs", runs),
-        *extra,
+        *[window] * any(row.window is not None for row in rows),
     )
 
 
