@@ -302,7 +302,7 @@ def page(words: str, parts: Sequence[Part]) -> Iterable[str]:
 
 
 def of_part(part: Part) -> Iterator[str]:
-    tuned, seeds = part.tuned, len(part.tuned.by_seed)
+    tuned, seeds = part.tuned, part.tuned.settings.seeds
     yield " ".join(tuning_report.answer(tuned))
     for table in tuning_report.tables(tuned):
         yield from ("", f"### {table.title}", "", *markdown(table, slice(None)))
