@@ -40,8 +40,11 @@ class Reads(NamedTuple):
 
 
 READS = (
-    Reads("calls.py", "kind.forward", OURS),
-    Reads("calls.py", "size.ndim", USERS),
+    Reads("arguments.py", "k[call.__name__]", OURS),
+    Reads("arguments.py", "value.dtype value.dtype", USERS),
+    Reads(
+        "arguments.py", "vars(builtins)[name]", "a name in our own annotation; any other is imported for type checkers"
+    ),
     Reads(
         "checkpoints/bucket_steps.py",
         "holder[call]",
@@ -267,7 +270,7 @@ READS = (
     Reads("tables/monitor.py", "self.layer.weight table.table table.weight", USERS),
     Reads("tables/sources.py", "encodings[wanted[0]].layout", OURS),
     Reads("tables/sources.py", "one.config one.config.to_dict type(module)[name]", USERS),
-    Reads("torch_internals.py", "getattr(owner,name).__code__ kind[name]", PYTHON),
+    Reads("torch_internals.py", "method.__code__ kind[name]", PYTHON),
     Reads("tuning/own.py", "found.shape own[name] value.__dict__", USERS),
     Reads("tuning/remedies.py", "error.errno", PYTHON),
     Reads("tuning/run.py", "self.objective.chunked", USERS),
