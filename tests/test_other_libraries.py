@@ -235,7 +235,6 @@ READS = (
     ),
     Reads("lab/question.py", "reading.reference", OURS),
     Reads("layers/base.py", "self[name] self.from_state_dict", OURS),
-    Reads("layers/rotary_scaling.py", "self.attention_factor", OURS),
     Reads("modelfiles/raw_files.py", "os.copy_file_range", PYTHON),
     Reads("nn/attention.py", "encoding[name]", OURS),
     Reads("nn/positions.py", "encoding.at_input", USERS),
