@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from other_encodings import NOT_KEPT
+
 import posembed
 from posembed.lab.advice.candidates import names_of
 from posembed.lab.advice.evidence import MEASURES
 from posembed.lab.questions import QUESTIONS
-from posembed.nn.encodings import Use
+from posembed.nn.encodings import ENCODINGS, Use
 from posembed.statistics import Estimate
 
 PAGE = Path(__file__).with_name("results") / "every-encoding.md"
@@ -69,11 +71,10 @@ SECTIONS = {
             "fire",
             "pope",
             "none",
-            "near-far",
             "learned-averaged",
-            "learned-averaged-far",
             "learned-concat",
             "rope+window",
+            *NOT_KEPT,
         ),
     ),
     "passkey": Section(
@@ -114,6 +115,7 @@ SECTIONS = {
 
 
 def main(folder: Path) -> None:
+    ENCODINGS.update(NOT_KEPT)
     parts = [HEAD]
     for kind, section in SECTIONS.items():
         names = section.names or names_of(section.use)

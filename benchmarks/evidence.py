@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 import every_encoding
+from other_encodings import NOT_KEPT
 
 from posembed.lab.advice.evidence import PUBLISHED
 
@@ -24,7 +25,9 @@ def studies(page: str) -> list[dict[str, Any]]:
         heads, _, *bodies = (cells_of(line) for line in text.splitlines() if line.startswith("|"))
         sizes = [head.removesuffix(", trained") for head in heads[1:]]
         (trained,) = (int(size) for size, head in zip(sizes, heads[1:], strict=True) if head.endswith("trained"))
-        rows = {name: dict(zip(sizes, map(seeds_of, cells), strict=True)) for name, *cells in bodies}
+        rows = {
+            name: dict(zip(sizes, map(seeds_of, cells), strict=True)) for name, *cells in bodies if name not in NOT_KEPT
+        }
         about = {"title": section.title, "source": SOURCE, "train_length": trained, "kind": kind, "use": section.use}
         found.append(about | {"rows": rows})
     return found

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from other_encodings import NearFarPositionalEmbedding
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.layers.base import PositionEncoding
-from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.layers.rolling import ring_sinusoids
 from posembed.positions import check_positions, skipped
 

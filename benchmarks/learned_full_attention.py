@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from full_attention_ideas import IDEAS
+from other_encodings import NOT_KEPT, NearFarPositionalEmbedding
 
 from posembed.cli.console import RunsBar
 from posembed.comparison import prepare
@@ -23,7 +24,6 @@ from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import LengthSpec, LengthSummary
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.nn.encodings import ENCODINGS, Entry
 from posembed.statistics import Estimate
 
@@ -36,6 +36,7 @@ def near_far(**changed: Any) -> Entry:
     )
 
 
+ENCODINGS.update(NOT_KEPT)
 ENCODINGS.update({name: Entry(build, name, "posembed") for name, build in IDEAS.items()})
 ENCODINGS.update({f"near-far, {n} near": near_far(near_heads=n) for n in (1, 3)})
 

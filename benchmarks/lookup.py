@@ -1,14 +1,12 @@
 """What BERT's input layer costs: posembed's lookup compared with transformers, three plain embeddings, and a copy.
 
-    python benchmarks/lookup.py                                       # on the CPU: writes results/lookup.md
-    python benchmarks/lookup.py --device cuda                         # on a GPU: writes results/lookup-cuda.md
+    python benchmarks/lookup.py                                       # writes results/lookup.md
     python benchmarks/lookup.py --batch 4 --length 64 --width 64 --repeats 3 --out /dev/null    # to try it
 
 Every contestant computes layer_norm(token + type + position rows) from the same ids and weights; the script checks this
 first. The unit is `x.clone()` of the output: the cost of making a tensor of that size. Within a table, all contestants
 take turns, so that disturbances of the machine affect them alike. The table shows medians in milliseconds and as
-multiples of the clone, and the quartiles. On a GPU a step is captured in a CUDA graph, so that the device is measured
-and not Python.
+multiples of the clone, and the quartiles.
 """
 
 from __future__ import annotations
@@ -29,14 +27,8 @@ from transformers.models.bert.modeling_bert import BertEmbeddings
 from posembed.inputs import BertInput
 from posembed.lab.runs.environment import processor_name
 
-CPU_CLAIMS = {"forward": 1.5, "forward and backward": 5.0}
+CLAIMS = {"forward": 1.5, "forward and backward": 5.0}
 """posembed takes at most this many times as long as the clone."""
-
-GPU_BANDWIDTH = 0.85
-"""In the forward pass, posembed reaches at least this share of the clone's bandwidth."""
-
-GPU_CLAIMS = {"transformers": 3.0, "transformers, compiled": 1.3}
-"""With the backward pass, posembed is at least this many times as fast."""
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 warnings.filterwarnings("ignore", category=FutureWarning)
@@ -75,17 +67,8 @@ def layers(args: argparse.Namespace, dropout: float) -> dict[str, nn.Module]:
         "transformers": BertEmbeddings(config),
         "three embeddings": ThreeEmbeddings(args.vocabulary, args.length, args.width, dropout),
     }
-    if args.device == "cuda":
-        try:
-            from liger_kernel.transformers.experimental.embedding import LigerEmbedding
-        except ImportError:
-            print("Liger-Kernel is not installed, so it does not compete")
-        else:
-            kind = type("ThreeLigerEmbeddings", (ThreeEmbeddings,), {"embedding": LigerEmbedding})
-            found["three Liger-Kernel embeddings"] = kind(args.vocabulary, args.length, args.width, dropout)
     for layer in found.values():
         layer.load_state_dict(ours.state_dict(), strict=False)
-        layer.to(args.device)
     return found
 
 
@@ -107,9 +90,8 @@ def steps(found: dict[str, nn.Module], ids: Tensor, types: Tensor, upstream: Ten
     for name, layer in found.items():
         call = layer if "three" not in name else _by_types(layer)
         result[name] = step(layer, call)
-        if "Liger" not in name:
-            result[f"{name}, compiled"] = step(layer, torch.compile(call))
-    x = torch.randn(*ids.shape, next(found["posembed"].parameters()).shape[1], device=ids.device)
+        result[f"{name}, compiled"] = step(layer, torch.compile(call))
+    x = torch.randn(*ids.shape, next(found["posembed"].parameters()).shape[1])
     result["clone"] = x.clone
     return result
 
@@ -118,18 +100,13 @@ def _by_types(layer: nn.Module) -> Callable[..., Tensor]:
     return lambda ids, token_type_ids: layer(ids, token_type_ids)
 
 
-def milliseconds(step: Callable[[], object], device: str) -> float:
-    """Times one step on the CPU, or takes the median of many on a GPU."""
-    if device == "cuda":
-        from triton.testing import do_bench_cudagraph
-
-        return do_bench_cudagraph(step, rep=20, return_mode="median")
+def milliseconds(step: Callable[[], object]) -> float:
     start = time.perf_counter()
     step()
     return 1e3 * (time.perf_counter() - start)
 
 
-def column(contestants: dict[str, Callable[[], object]], repeats: int, device: str) -> dict[str, list[float]]:
+def column(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
     """Returns the times of each contestant in milliseconds, taken in turns after a warm-up that compiles."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for repeat in range(-3, repeats):
@@ -137,7 +114,7 @@ def column(contestants: dict[str, Callable[[], object]], repeats: int, device: s
             if repeat < 0:
                 step()
             else:
-                times[name].append(milliseconds(step, device))
+                times[name].append(milliseconds(step))
     return times
 
 
@@ -151,29 +128,13 @@ def table(title: str, times: dict[str, list[float]]) -> list[str]:
     return lines
 
 
-def verdicts(title: str, times: dict[str, list[float]], device: str) -> list[str]:
-    """Returns the verdicts on the claims about this column."""
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    ours, clone = medians["posembed"], medians["clone"]
-    if device == "cpu" and title in CPU_CLAIMS:
-        return [said(f"{ours / clone:.2f} clones: at most {CPU_CLAIMS[title]}", ours <= CPU_CLAIMS[title] * clone)]
-    if device == "cuda" and title == "forward":
-        # Like the clone, it reads and writes one row per token in memory; ids and the small tables are cached.
-        rate = clone / ours
-        return [said(f"{rate:.0%} of the copy's bandwidth: at least {GPU_BANDWIDTH:.0%}", rate >= GPU_BANDWIDTH)]
-    if device == "cuda" and title == "forward and backward":
-        return [
-            said(
-                f"{medians[peer] / ours:.2f} times as fast as {peer}: at least {times_}",
-                medians[peer] >= times_ * ours,
-            )
-            for peer, times_ in GPU_CLAIMS.items()
-        ]
-    return []
-
-
-def said(claim: str, holds: bool) -> str:
-    return f"\nOurs: {claim} {'holds' if holds else 'DOES NOT HOLD'}."
+def verdicts(title: str, times: dict[str, list[float]]) -> list[str]:
+    """Returns the verdict on the claim about this column, if there is one."""
+    if title not in CLAIMS:
+        return []
+    share = statistics.median(times["posembed"]) / statistics.median(times["clone"])
+    holds = "holds" if share <= CLAIMS[title] else "DOES NOT HOLD"
+    return [f"\nOurs: {share:.2f} clones: at most {CLAIMS[title]} {holds}."]
 
 
 def main() -> None:
@@ -183,29 +144,24 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--vocabulary", type=int, default=30522)
     parser.add_argument("--repeats", type=int, default=21)
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--out", type=Path, help="the page to write; default: in results/, next to this script")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results/lookup.md")
     args = parser.parse_args()
-    here = Path(__file__).parent / "results"
-    out = args.out or here / ("lookup.md" if args.device == "cpu" else "lookup-cuda.md")
 
     torch.manual_seed(0)
-    machine = torch.cuda.get_device_name() if args.device == "cuda" else processor_name()
     huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    command = "python benchmarks/lookup.py" + (" --device cuda" if args.device == "cuda" else "")
     page = [
         "# What BERT's input layer costs\n",
-        f"    {command}\n",
-        f"{machine}; {torch.get_num_threads()} threads; torch {torch.__version__}, "
+        "    python benchmarks/lookup.py\n",
+        f"{processor_name()}; {torch.get_num_threads()} threads; torch {torch.__version__}, "
         f"transformers {transformers.__version__}, Python {platform.python_version()}; "
         f"transparent huge pages: {huge.read_text().strip() if huge.exists() else 'none'}",
         f"batch {args.batch}, length {args.length}, width {args.width}, vocabulary {args.vocabulary}, float32, "
         f"{args.repeats} repeats",
     ]
     print("\n".join(page), flush=True)
-    ids = torch.randint(1, args.vocabulary, (args.batch, args.length), device=args.device)
-    types = torch.randint(2, ids.shape, device=args.device)
-    upstream = torch.randn(*ids.shape, args.width, device=args.device)
+    ids = torch.randint(1, args.vocabulary, (args.batch, args.length))
+    types = torch.randint(2, ids.shape)
+    upstream = torch.randn(*ids.shape, args.width)
     for title, dropout, gradient in (
         ("forward", 0.0, None),
         ("forward and backward", 0.0, upstream),
@@ -216,12 +172,12 @@ def main() -> None:
             expected = found["transformers"](ids, token_type_ids=types)
             torch.testing.assert_close(found["posembed"](ids, token_type_ids=types), expected)
         found["posembed"](ids[:1], token_type_ids=types[:1])  # the first call in training reads the scales
-        times = column(steps(found, ids, types, gradient), args.repeats, args.device)
-        lines = table(title, times) + verdicts(title, times, args.device)
+        times = column(steps(found, ids, types, gradient), args.repeats)
+        lines = table(title, times) + verdicts(title, times)
         print("\n".join(lines), flush=True)
         page += lines
         torch.compiler.reset()
-    out.write_text("\n".join(page) + "\n", encoding="utf-8")
+    args.out.write_text("\n".join(page) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -27,13 +27,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posembed.kernels.pieces import on_large_pages
 from posembed.lab.cost.instruments import Step, ratio, take_turns
 from posembed.lab.cost.measure import encoding_of
 from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
 from posembed.lab.cost.results import CostSettings
 from posembed.lab.model import Decoder
 from posembed.layers.base import PositionEncoding
+from posembed.layers.lookup import on_large_pages
 from posembed.layers.none import NoPosition
 from posembed.nn import Attention
 from posembed.report.questions.cost import milliseconds, percent, quoted_share

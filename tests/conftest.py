@@ -51,7 +51,6 @@ def pytest_configure(config: pytest.Config) -> None:
         for name in ("Float", "Integer", "Shaped"):
             setattr(builtins, name, getattr(jaxtyping, name))
         checked = ["layers", "positions.from_layout", "positions.samplers", "inputs.text", "inputs.vit"]
-        checked += ["kernels.operator", "kernels.plain", "kernels.pieces"]
         modules = [f"posembed.{name}" for name in checked]
         jaxtyping.install_import_hook(modules, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 

@@ -205,17 +205,6 @@ def averaged(called: Called, q_length: int, k_length: int) -> Tensor:
     return by_distance[:, (i - j).clamp(min=0)]
 
 
-def near_far(called: Called, q_length: int, k_length: int) -> tuple[Tensor, Tensor]:
-    encoding = called.encoding
-    rows = called.projection(encoding.weight).unflatten(-1, (2, HEADS, -1)).clone()
-    near = torch.zeros(HEADS, 1, dtype=rows.dtype)
-    near[: encoding.near_heads] = 1
-    k = torch.arange(k_length)
-    q = k[k_length - q_length :]
-    hidden = (near.bool()[:, :, None]) & (q[:, None] - k >= encoding.near_window)
-    return (rows * near).flatten(1)[q % encoding.ring], torch.where(hidden, float("-inf"), 0.0)
-
-
 def tupe(called: Called, q_length: int, k_length: int) -> tuple[Tensor, Tensor]:
     """Layer norm, projections and logits pair by pair, in float64; and the queries of content."""
     encoding = called.encoding
@@ -235,12 +224,6 @@ def call_tupe(encoding: nn.Module, project: nn.Module, q_length: int, k_length: 
     k, content = torch.arange(k_length), encoding.weight.unflatten(-1, (HEADS, -1))
     q, _ = encoding.at_queries_keys(content[:q_length], content[:k_length], k[:q_length], k)
     return q, encoding.at_scores(k[k_length - q_length :], k)
-
-
-def call_near_far(encoding: nn.Module, project: nn.Module, q_length: int, k_length: int) -> tuple[Tensor, Tensor]:
-    k = torch.arange(k_length)
-    q = k[k_length - q_length :]
-    return encoding.before_queries_keys(project, q), encoding.at_scores(q, k)
 
 
 def text_input(layer: nn.Module, ids: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0) -> Tensor:
@@ -367,10 +350,6 @@ LAYERS: dict[str, Layer] = {
             lambda m, project, q, k: m.in_layer(project)(q, k),
         ),
         lengths, averaged, "both",
-    ),
-    "NearFarPositionalEmbedding": Layer(
-        lambda s: Called(P.NearFarPositionalEmbedding(near_window=4, dim=s.dim, heads=HEADS), s.dim, call_near_far),
-        lengths, near_far, "both",
     ),
     "Tupe": Layer(
         lambda s: Called(

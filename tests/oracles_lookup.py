@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posembed.kernels.plain import Request
+from posembed.layers.lookup import Request
 
 TABLES = ("tokens", "positions", "types", "weight", "bias")
 

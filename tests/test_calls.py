@@ -306,7 +306,7 @@ def test_errors_are_caught_as_what_they_are() -> None:
         ("learnt", ["learned"]),
         ("sinusoid", ["sinusoidal", "sinusoidal-2d"]),
         ("kerple", ["kerple-log", "kerple-power"]),
-        ("near_far", ["near-far"]),
+        ("kerple_log", ["kerple-log"]),
         ("T5", ["t5"]),
         ("xyzzy", []),
         ("", []),

@@ -9,7 +9,7 @@ import lazy_loader
 from posembed._version import __version__
 
 _imported, __dir__, _names = lazy_loader.attach_stub(__name__, __file__)
-__all__ = [name for name in _names if name not in ("inputs", "kernels", "nn", "plots", "positions")] + ["__version__"]
+__all__ = [name for name in _names if name not in ("inputs", "nn", "plots", "positions")] + ["__version__"]
 """``from posembed import *`` does not replace ``torch.nn``, nor variables with the names of folders."""
 
 

@@ -1,5 +1,4 @@
 from . import inputs as inputs
-from . import kernels as kernels
 from . import nn as nn
 from . import plots as plots
 from . import positions as positions
@@ -30,7 +29,6 @@ from .layers.grid import LearnedGridEmbedding as LearnedGridEmbedding
 from .layers.kerple import KerpleLog as KerpleLog
 from .layers.kerple import KerplePower as KerplePower
 from .layers.learned import LearnedPositionalEmbedding as LearnedPositionalEmbedding
-from .layers.near_far import NearFarPositionalEmbedding as NearFarPositionalEmbedding
 from .layers.none import NoPosition as NoPosition
 from .layers.pope import PolarEmbedding as PolarEmbedding
 from .layers.relative import T5Bias as T5Bias

@@ -15,7 +15,7 @@ from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
@@ -25,6 +25,8 @@ from posembed.errors import ArgumentError
 from posembed.words import listed
 
 MOST = 10**12
+# A message that is not about an upper bound names it only below this.
+LARGE = 10**6
 """The largest whole number: PyTorch cannot count the entries of much larger tensors."""
 
 
@@ -117,6 +119,23 @@ class Settings:
             object.__setattr__(self, field.name, value)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part(Settings):
+    """Settings of one alternative, such as one kind of model. ``belongs``: what they belong to."""
+
+    belongs: ClassVar[str] = ""
+
+
+def take_parts(given: dict[str, Any], parts: Mapping[type[Part], bool], because: str) -> tuple[Any, ...]:
+    """Removes the options of parts from ``given``. Returns the parts that apply. Raises ArgumentError for an option of
+    one that does not. ``because``: which alternative was chosen instead."""
+    taken = {kind: take(kind, given) for kind in parts}
+    for kind, applies in parts.items():
+        if taken[kind] and not applies:
+            raise ArgumentError(f"{min(taken[kind])}: only for {kind.belongs}; {because}; leave it out")
+    return tuple(settings_from(kind, taken[kind]) for kind, applies in parts.items() if applies)
+
+
 def take(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
     """Removes the options of ``settings`` from ``given``. Returns the converted values of those that are not None."""
     taken = {name: given.pop(name, None) for name in options(settings)}
@@ -124,7 +143,22 @@ def take(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
     return {name: converted(name, value, kinds[name]) for name, value in taken.items() if value is not None}
 
 
-def settings_from(settings: type[SettingsT], given: Mapping[str, Any], *, of: str = "") -> SettingsT:
+def given_to(kind: type[SettingsT], given: dict[str, Any]) -> SettingsT:
+    """Removes the options of ``kind`` from ``given`` and returns its settings."""
+    return settings_from(kind, take(kind, given))
+
+
+def checked_bounds(given: Mapping[str, Any], *kinds: type[Any], of: str = "") -> None:
+    """Raises ArgumentError for an unknown name, and for a value that its option cannot have, before it is known which
+    options apply."""
+    left = dict(given)
+    for kind in kinds:
+        take(kind, left)
+    if left:
+        raise unknown("option", min(left), [name for kind in kinds for name in options(kind)], of=of)
+
+
+def settings_from(settings: type[SettingsT], given: Mapping[str, Any], *, of: str = "", **computed: Any) -> SettingsT:
     """Returns settings with the given values; None means the default. Raises ArgumentError for an unknown name.
     ``of``: what the options belong to, such as " of tune"."""
     left = dict(given)
@@ -134,7 +168,7 @@ def settings_from(settings: type[SettingsT], given: Mapping[str, Any], *, of: st
     for name, field in options(settings).items():
         if name not in taken and field.default is field.default_factory is dataclasses.MISSING:
             raise ArgumentError(f"{name}: expected {expected(types_of(settings)[name])}; got none")
-    return settings(**taken)
+    return settings(**taken, **computed)
 
 
 def converted(name: str, value: Any, kind: Any) -> Any:
@@ -146,7 +180,7 @@ def converted(name: str, value: Any, kind: Any) -> Any:
         item = "" if not place or not isinstance(value, str) else f", in the list {value!r}; separate items by commas"
         wrong = value if not place or isinstance(value, str) else error.errors()[0]["input"]
         shown = wrong if isinstance(wrong, str) and bare(kind) in (int, float) and wrong else repr(wrong)
-        words = expected(kind, hidden=0 if error.errors()[0]["type"].startswith("less") else MOST)
+        words = expected(kind, hidden=0 if error.errors()[0]["type"].startswith("less") else LARGE)
         raise ArgumentError(f"{name}: expected {words}; got {shown}{item}") from None
 
 
@@ -217,7 +251,7 @@ class _Refused:
         return repr(self.value)
 
 
-def expected(kind: Any, *, hidden: float = MOST) -> str:
+def expected(kind: Any, *, hidden: float = LARGE) -> str:
     """Describes the values of a type, such as "a whole number of at least 1". ``hidden``: an upper bound of at least
     this size is left out, because few would meet it."""
     if (item := item_of(kind)) is not None:
@@ -234,7 +268,7 @@ def expected(kind: Any, *, hidden: float = MOST) -> str:
     if get_origin(kind) is tuple:
         return f"a pair, each {expected(get_args(kind)[0], hidden=hidden)}"
     bounds = [
-        f"{words} {limit:,}"
+        f"{words} {limit:,}".removesuffix(".0")
         for each in (get_args(kind)[1:] if get_origin(kind) is Annotated else ())
         for attribute, words in [BOUNDS.get(type(each), ("", ""))]
         if attribute and (abs(limit := getattr(each, attribute)) < hidden or (not hidden and limit < math.inf))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from posembed import inputs
 from posembed.inputs import text
-from posembed.kernels import pieces
+from posembed.layers import lookup
 from tolerance import assert_close
 
 PAD = 1
@@ -37,9 +37,8 @@ CALLS = {
 def lookups(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """One element for each lookup from now on."""
     seen: list[None] = []
-    lookup = text.lookup
-    monkeypatch.setattr(text, "lookup", lambda *args, **kwargs: (seen.append(None), lookup(*args, **kwargs))[1])
-    monkeypatch.setattr(pieces, "PIECE", 8)
+    monkeypatch.setattr(text, "lookup", lambda request: (seen.append(None), lookup.lookup(request))[1])
+    monkeypatch.setattr(lookup, "PIECE", 8)
     return seen
 
 

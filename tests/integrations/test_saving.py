@@ -67,10 +67,6 @@ def test_the_sizes_of_an_encoding_come_back(tmp_path: Path) -> None:
     saved("gpt2", "rope+window+logn", tmp_path, window=5)
     rope = from_pretrained(tmp_path).transformer.wpe.encoding
     assert (rope.window, rope.log_length) == (5, made.LENGTH)
-    for name, log_heads, power in (("learned-averaged-far", 1, 0.5), ("learned-averaged-far+logn", None, 1.0)):
-        saved("gpt2", name, tmp_path)
-        encoding = from_pretrained(tmp_path).transformer.wpe.encoding
-        assert (encoding.log_heads, encoding.log_power) == (log_heads, power)
     saved("gpt2", LearnedPositionalEmbedding(max_len=90, dim=16), tmp_path)
     loaded = from_pretrained(tmp_path)
     assert loaded.config.max_position_embeddings == loaded.transformer.wpe.encoding.max_len == 90

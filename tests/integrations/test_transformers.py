@@ -24,7 +24,7 @@ from posembed.nn import ENCODINGS
 from tolerance import assert_close, close
 
 CAUSAL = (
-    "learned", "rope", "alibi", "t5", "kerple-log", "fire", "rolling", "learned-averaged", "near-far", "pope",
+    "learned", "rope", "alibi", "t5", "kerple-log", "fire", "rolling", "learned-averaged", "pope",
     "rope-yarn", "learned-interpolated", "rope+window", "alibi+logn", "sinusoidal", "none", "tupe-r",
 )  # fmt: skip
 BIDIRECTIONAL = ("learned", "rope", "alibi", "t5", "kerple-power", "pope", "sinusoidal", "none", "tupe-r")
@@ -32,7 +32,6 @@ BY_LENGTH = ("rope-yarn", "learned-interpolated")
 """A longer text changes what these give to its earlier tokens, which a cache keeps as they were."""
 SIZES: dict[str, dict[str, Any]] = {
     "rolling": {"window": 5, "ring": 7},
-    "near-far": {"window": 5},
     "rope+window": {"window": 5},
     "rope-yarn": {"max_len": 8, "longest": 32},
     "learned-interpolated": {"max_len": 8},
@@ -145,7 +144,7 @@ def test_padding_changes_nothing(name: str) -> None:
             assert_close(got[row : row + 1, text], want, msg=(encoding, row), depth=2)
 
 
-@pytest.mark.parametrize("encoding", ["learned-averaged-far", "alibi+logn"])
+@pytest.mark.parametrize("encoding", ["learned-averaged+logn", "alibi+logn"])
 def test_logits_grow_with_what_a_layer_s_own_window_shows(encoding: str) -> None:
     model = made.tiny("gpt_neo", attention_types=[[["local"], made.LAYERS]], window_size=10)
     replace_positions(model, encoding, max_len=8)
@@ -249,7 +248,7 @@ def generated(model: nn.Module, ids: Tensor, mask: Tensor | None = None, **optio
 @pytest.mark.parametrize(
     ("name", "encoding"),
     [*(("gpt2", each) for each in CAUSAL)]
-    + [(name, each) for name in ("gpt_neo", "opt") for each in ("learned", "rope", "t5", "rolling", "near-far")],
+    + [(name, each) for name in ("gpt_neo", "opt") for each in ("learned", "rope", "t5", "rolling")],
 )
 def test_generate_with_left_padding_a_cache_and_beams(name: str, encoding: str) -> None:
     model = replaced(name, encoding)
@@ -493,7 +492,7 @@ def test_a_decoder_that_reads_another_text_is_refused(family: str) -> None:
 
 
 @pytest.mark.parametrize("multi_query", [True, False])
-@pytest.mark.parametrize("encoding", ["rolling", "near-far", "learned-averaged"])
+@pytest.mark.parametrize("encoding", ["rolling", "learned-averaged"])
 def test_projections_whose_layout_is_unknown_are_refused(multi_query: bool, encoding: str) -> None:
     model = hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**made.GPT2, multi_query=multi_query)).eval()
     with pytest.raises(ArgumentError, match="no W_q and W_k under a known name"):

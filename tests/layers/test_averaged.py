@@ -58,21 +58,6 @@ def test_near_distances_have_their_means_and_far_ones_the_line() -> None:
         assert_close(bias.diagonal(-back, 1, 2)[:, 0], expected)
 
 
-@pytest.mark.parametrize("max_slope", [-0.5, -2.0])
-def test_a_flat_line_is_turned_at_the_training_length(max_slope: float) -> None:
-    by_distance = torch.stack((torch.randn(12).double(), -5 * torch.arange(12.0).double().log1p()))
-    bias, plain = DistanceBias(by_distance, max_slope)(40), DistanceBias(by_distance)(40)
-    assert_close(bias[1], plain[1])  # falls more than that already
-    assert torch.equal(bias[:, :12], plain[:, :12])
-    intercept, slope = (each[0].item() for each in fitted_line(by_distance))
-    level, steeper = intercept + slope * math.log(13), min(slope, max_slope)
-    for back in range(12, 40):
-        expected = level + steeper * (math.log1p(back) - math.log(13))
-        assert_close(bias[0, -1, -1 - back].item(), expected)
-    layer = AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, max_slope=max_slope)
-    assert not layer.in_layer(lambda rows: rows.repeat(1, 2))(40)[-1].any()
-
-
 def test_a_model_adds_each_layer_s_own_bias() -> None:
     model = decoder().train(False)
     encoding = model.encoding
@@ -157,20 +142,6 @@ def test_flex_attention_in_each_layer_is_the_dense_path(monkeypatch: pytest.Monk
     assert [type(bias) for bias in made] == [type(None), FlexBias, FlexBias]  # of all layers, then of each
 
 
-def test_only_heads_without_position_attend_more_sharply_in_longer_texts() -> None:
-    layer = AveragedPositionalEmbedding(max_len=16, dim=16, heads=4, heads_without=2, log_length=5, log_power=0.5)
-    positions = Positions(layer, torch.zeros(1, 40, 16))
-    q = torch.randn(1, 4, 40, 4)
-    scaled = positions.scale(q)
-    assert torch.equal(scaled[:, :2], q[:, :2])
-    assert torch.equal(scaled[:, :, :4], q[:, :, :4])
-    assert_close(scaled[:, :, 4], q[:, :, 4])  # log 5 / log 5
-    factor = (torch.arange(1, 41).log() / math.log(5)).clamp(min=1).sqrt()
-    assert_close(scaled[:, 2:], q[:, 2:] * factor.unsqueeze(-1))
-    plain = AveragedPositionalEmbedding(max_len=16, dim=16, heads=4, heads_without=2)
-    assert Positions(plain, torch.zeros(1, 40, 16)).scale(q) is q
-
-
 def test_encodings_that_are_the_same_in_every_layer_say_so() -> None:
     encoding = NoPosition()
     assert encoding.in_layer(lambda rows: rows) is encoding
@@ -196,32 +167,19 @@ def test_bad_sizes_are_refused() -> None:
         AveragedPositionalEmbedding(max_len=8, dim=10, heads=4)
     with pytest.raises(ArgumentError, match=r"heads_without.*got 2"):
         AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, heads_without=2)
-    with pytest.raises(ArgumentError, match=r"log_length: expected a whole number of at least 2; got 1"):
-        AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, log_length=1)
-    with pytest.raises(ArgumentError, match=r"log_length: expected a whole number of at least 2; got 2.5"):
-        AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, log_length=2.5)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match=r"log_power: expected a number above 0; got 0"):
-        AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, log_length=2, log_power=0)
-    with pytest.raises(
-        ArgumentError, match=r"max_slope: expected a number of at least -1,000,000.0 and at most 0; got 0.5"
-    ):
-        AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, max_slope=0.5)
 
 
-@pytest.mark.parametrize("name", ["max_len", "dim", "heads", "heads_without", "log_length", "log_power", "max_slope"])
+@pytest.mark.parametrize("name", ["max_len", "dim", "heads", "heads_without"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1e39, "4", 4.5, torch.tensor(0.5), [1]])
 def test_no_argument_of_another_kind_goes_through(name: str, value: object) -> None:
-    if (name, value) == ("log_power", 4.5):
-        return
-    given: dict[str, object] = {"max_len": 8, "dim": 8, "heads": 2, "log_length": 3, name: value}
+    given: dict[str, object] = {"max_len": 8, "dim": 8, "heads": 2, name: value}
     with pytest.raises(ArgumentError, match=rf"{name}.*got"):
         AveragedPositionalEmbedding(**given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("max_slope", [0.0, -2.0, -1e6])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_no_slope_and_no_distance_makes_a_bias_that_is_no_number(max_slope: float, dtype: torch.dtype) -> None:
-    layer = AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, max_slope=max_slope).to(dtype)
+def test_no_slope_and_no_distance_makes_a_bias_that_is_no_number(dtype: torch.dtype) -> None:
+    layer = AveragedPositionalEmbedding(max_len=8, dim=8, heads=2).to(dtype)
     bias = layer.in_layer(lambda rows: rows.repeat(1, 2))
     values = bias.at_scores(torch.tensor([7, 8, 9, 2**40, 2**62]), torch.tensor([0]))
     assert values.isfinite().all()

@@ -1,8 +1,9 @@
-"""What outsiders proved against layers and kernels, each as the class it belongs to."""
+"""What outsiders proved against layers and lookups, each as the class it belongs to."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,18 +20,14 @@ from posembed import (
     RotaryEmbedding,
     inputs,
 )
-from posembed.kernels import Norm, lookup
+from posembed.layers.lookup import Request, lookup
 from posembed.positions import from_token_ids
 from tolerance import assert_close, assert_same
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit")  # by which PyTorch loads its own forward mode
 BELOW, ABOVE = (1, 1024), (1, 1025)  # of 2^19 elements at a width of 512
 SIZES = pytest.mark.parametrize("size", [BELOW, ABOVE], ids=["below", "above"])
-NORMS = pytest.mark.parametrize("norm", [None, "layer"])
-
-
-def norm_of(kind: str | None) -> Norm | None:
-    return None if kind is None else Norm("layer", torch.ones(512), torch.zeros(512))
+NORMS = pytest.mark.parametrize("norm", [{}, {"norm": "layer", "weight": torch.ones(512), "bias": torch.zeros(512)}])
 
 
 @SIZES
@@ -38,7 +35,7 @@ def test_compiled_derivatives_of_torch_func(size: tuple[int, int]) -> None:
     W, ids = torch.randn(50, 512), torch.randint(50, size)
 
     def f(w: Tensor) -> Tensor:
-        return lookup(ids, w).square().sum()
+        return lookup(Request(ids, w)).square().sum()
 
     for derivative in (torch.func.grad(f), lambda w: torch.func.jvp(f, (w,), (w,))[1]):
         torch.compiler.reset()
@@ -74,12 +71,14 @@ SHARED = {
 @NORMS
 @pytest.mark.parametrize("shared", SHARED)
 @pytest.mark.parametrize("batch", [5, 6])  # 5 x 200 x 512 is below 2^19 elements, 6 above
-def test_gradients_of_gradients_where_tables_depend_on_each_other(shared: str, batch: int, norm: str | None) -> None:
+def test_gradients_of_gradients_where_tables_depend_on_each_other(
+    shared: str, batch: int, norm: dict[str, Any]
+) -> None:
     W, P = torch.randn(200, 512).requires_grad_(), torch.randn(200, 200)
     ids = torch.randint(200, (batch, 200))
 
     def gradient(create_graph: bool) -> Tensor:
-        y = lookup(ids, W, norm=norm_of(norm), **SHARED[shared](W, P)).square().sum()
+        y = lookup(Request(ids, W, **norm, **SHARED[shared](W, P))).square().sum()
         return torch.autograd.grad(y, W, create_graph=create_graph)[0]
 
     assert_close(gradient(True), gradient(False))
@@ -186,9 +185,6 @@ def test_a_norm_for_another_width_is_refused() -> None:
     layer.LayerNorm = nn.LayerNorm(4, elementwise_affine=False)
     with pytest.raises(RuntimeError, match="normalized_shape"):
         layer(torch.ones(2, 5, dtype=torch.int64))
-    for module in (nn.RMSNorm(4), nn.GroupNorm(1, 4)):
-        with pytest.raises(ArgumentError, match=r"Norm\.of needs an"):
-            Norm.of(module)
 
 
 class OnlyRows(LearnedPositionalEmbedding):
@@ -259,8 +255,6 @@ NEVER_SILENT = {
     "half a head": lambda: posembed.Alibi(4.0),
     "half a token": lambda: posembed.Alibi(4)(1.5),
     "fewer than none": lambda: posembed.Alibi(4)(-1),
-    "a learned scale": lambda: lookup(torch.ones(1, 2, dtype=torch.int64), torch.ones(3, 4), scale=torch.ones(())),
-    "no probability": lambda: lookup(torch.ones(1, 2, dtype=torch.int64), torch.ones(3, 4), dropout=float("nan")),
 }
 
 

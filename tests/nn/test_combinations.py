@@ -221,7 +221,7 @@ def test_an_adapted_projection_is_the_merged_one(name: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["rolling", "near-far", "learned-averaged", "rope"])
+@pytest.mark.parametrize("name", ["rolling", "learned-averaged", "rope"])
 def test_an_offloaded_projection(name: str) -> None:
     """Weights that accelerate loads for the call of their module alone."""
     model, x = model_of(name), tokens(2, 8)

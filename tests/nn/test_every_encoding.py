@@ -138,9 +138,7 @@ def definition(layer: Attention, encoding: PositionEncoding, x: Tensor) -> Tenso
         last = i + 1 if layer.causal else length
         query = q[:, :, i]
         if encoding.log_length is not None and last - first > encoding.log_length:
-            unscaled = 0 if encoding.log_heads is None else HEADS - encoding.log_heads
-            factor = (math.log(last - first) / math.log(encoding.log_length)) ** encoding.log_power
-            query = torch.cat((query[:, :unscaled], query[:, unscaled:] * factor), dim=1)
+            query = query * math.log(last - first) / math.log(encoding.log_length)
         scores = (k[:, :, first:last] @ query.unsqueeze(-1)).squeeze(-1) / math.sqrt(q.size(-1))
         if bias is not None:
             scores = scores + bias[..., i, first:last].double()

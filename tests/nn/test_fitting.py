@@ -14,7 +14,7 @@ from posembed.nn.encodings import ENCODINGS, names_for
 from tolerance import assert_close
 
 DIM, HEADS, GRID = 16, 4, (3, 5)
-WITH_HEADS = ["alibi", "t5", "kerple-log", "kerple-power", "fire", "learned-averaged", "near-far", "pope", "rope"]
+WITH_HEADS = ["alibi", "t5", "kerple-log", "kerple-power", "fire", "learned-averaged", "pope", "rope"]
 X = torch.randn(2, 6, DIM)
 
 
@@ -34,13 +34,11 @@ def refused_in_every_way(kind: type[Encoder] | type[Decoder], encoding: Any, mes
 @pytest.mark.parametrize("name", WITH_HEADS)
 def test_an_encoding_of_other_heads(name: str, heads: int) -> None:
     """Those of a single head would broadcast to all of them."""
-    if (name, heads) == ("near-far", 1):
-        pytest.skip("it needs two heads")
     encoding = encoding_by_name(name, Sizes(dim=DIM, heads=heads, max_len=16, window=4))
     refused_in_every_way(Decoder, encoding, "build one of them with the other's size")
 
 
-@pytest.mark.parametrize("name", ["rope+window", "rolling", "fire", "near-far", "learned-averaged", "t5"])
+@pytest.mark.parametrize("name", ["rope+window", "rolling", "fire", "learned-averaged", "t5"])
 def test_an_encoding_for_decoders_in_an_encoder(name: str) -> None:
     encoding = encoding_by_name(name, Sizes(dim=DIM, heads=HEADS, max_len=16, window=4))
     refused_in_every_way(Encoder, encoding, "an encoder attends in both directions")
@@ -173,7 +171,7 @@ def test_an_encoding_never_has_a_part_of_a_head(name: str) -> None:
     """It is refused where a head's width matters, and the encoding does not depend on the heads elsewhere."""
     grid = GRID if "images" in ENCODINGS[name].uses else None
     sizes = Sizes(dim=DIM, heads=3, max_len=16, window=4, grid=grid, causal=grid is None)
-    if name.startswith(("rope", "pope", "near-far", "learned-averaged", "tupe")):
+    if name.startswith(("rope", "pope", "learned-averaged", "tupe")):
         with pytest.raises(ArgumentError, match="dim must be a multiple of heads"):
             encoding_by_name(name, sizes)
     else:

@@ -139,8 +139,6 @@ def ungrouped(grouped: Encoder | Decoder, name: str, kv_heads: int) -> Encoder |
 @pytest.mark.parametrize("kv_heads", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
 def test_grouped_heads_are_repeated_heads(name: str, kv_heads: int) -> None:
-    if (name, kv_heads) == ("near-far", 1):
-        pytest.skip("a key head for near and far heads is refused")
     grouped = model_of(name, kv_heads=kv_heads)
     full = ungrouped(grouped, name, kv_heads)
     x, mask = tokens(2, 12), torch.ones(2, 12)
@@ -267,10 +265,6 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: Attention(dim=DIM, heads=HEADS, encoding="learned", max_len=-3),
         "max_len: expected a whole number of at least 1; got -3",
-    ),
-    (
-        lambda: Attention(dim=DIM, heads=HEADS, kv_heads=1, encoding=encoding_of("near-far")),
-        "near_heads=2, heads=4 and kv_heads",
     ),
     (
         lambda: Attention(dim=DIM, heads=HEADS, kv_heads=2, encoding=PolarEmbedding(head_dim=4, heads=4)),

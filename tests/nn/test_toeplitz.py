@@ -24,7 +24,7 @@ from posembed.nn.toeplitz import ROWS, ToeplitzBias, toeplitz_bias
 from tolerance import assert_close
 
 DIM, HEADS = 16, 4
-NAMES = ("learned-averaged", "t5", "kerple-log", "kerple-power", "near-far", "alibi")
+NAMES = ("learned-averaged", "t5", "kerple-log", "kerple-power", "alibi")
 MODELS = [*NAMES, *(f"encoder {name}" for name in NAMES[1:4])]
 
 

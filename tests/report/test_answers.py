@@ -61,7 +61,7 @@ def test_sentences_and_tables_have_the_same_verdicts(found: Found) -> None:
     heads = [cell.text for cell in table.head]
     told = {row.name: row.cells[heads.index("significant?")].text for row in table.rows}
     words = {"better": "better than", "worse": "worse than", "not significant": "not significantly different from"}
-    words["unknown"] = "no interval for the difference from"
+    words["unknown"] = "called better or worse than"
     for name, verdict in told.items():
         versus = found.versus(metric, name, x)
         assert verdict == (versus.verdict if versus is not None else "")

@@ -180,7 +180,7 @@ def test_an_earlier_cost_json_is_replaced(tmp_path: Path) -> None:
 def test_a_cost_json_of_other_settings_stays(name: str, tmp_path: Path) -> None:
     save(RESULT, tmp_path)
     value = getattr(RESULT.settings, name)
-    other = {name: (*value, "none") if name == "encodings" else f"{value}1"}
+    other = {name: {"encodings": ("t5",), "window": 8, "device": "cuda"}.get(name) or 2 * value}
     with pytest.raises(RunFolderError, match=f"results with other settings \\({name}: .* now\\)"):
         prepare(tmp_path, dataclasses.replace(RESULT.settings, **other))
 

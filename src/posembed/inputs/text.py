@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.inputs.base import InputLayer
-from posembed.kernels import Norm, lookup
 from posembed.layers.base import fill_
 from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.layers.lookup import Request, lookup
 from posembed.positions.checks import check_mask, check_offset, require_integers
 from posembed.positions.from_layout import consecutive, require_fit
 from posembed.settings import Count, NotNegative
@@ -58,7 +58,7 @@ class TokenEmbedding(ChecksCalls, nn.Embedding):
 class TextInput(InputLayer):
     """Computes dropout(norm(scale x token rows + type rows + position rows)) from the parts that a model declares.
 
-    The layer uses one lookup (``posembed.kernels``) if calling its modules would only run their own forward. If a
+    The layer uses one lookup (layers/lookup.py) if calling its modules would only run their own forward. If a
     module has a hook, an offloader, a patch or a changed class, the modules are called one by one. To add a model,
     write a subclass with a ``declaration``, whose constructor builds the parts from
 
@@ -131,23 +131,28 @@ class TextInput(InputLayer):
                     f"token_type_ids must be (B, L)={tuple(token_ids.shape)}; got {tuple(token_type_ids.shape)}"
                 )
         position_ids, offset = self._place(token_ids, position_ids, offset, mask)
-        fused = None if projection is not None else _fused_dropout(tokens, positions, types, norm, dropout)
+        plain = projection is None and not isinstance(self.scale, Tensor)
+        fused = _fused_dropout(tokens, positions, types, norm, dropout) if plain else None
         if fused is not None:
             rows, row_ids = _position_rows(positions, token_ids, position_ids, offset)
-            x = lookup(
+            request = Request(
                 token_ids,
                 tokens.weight,
                 positions=rows,
                 position_ids=row_ids,
                 types=None if types is None else types.weight,
-                type_ids=token_type_ids,
-                scale=self.scale,
-                norm=None if norm is None else Norm.of(norm),
+                type_ids=None if token_type_ids is None else token_type_ids.to(torch.int64),
+                weight=None if norm is None else norm.weight,
+                bias=norm.bias if isinstance(norm, nn.LayerNorm) else None,
+                scale=float(self.scale),
+                norm="none" if norm is None else "layer" if isinstance(norm, nn.LayerNorm) else "rms",
+                eps=0.0 if norm is None else norm.eps,
                 dropout=fused,
                 padding_idx=tokens.padding_idx,
                 position_padding_idx=None if row_ids is None else positions.layout.pad_row,
                 sparse=tokens.sparse,
             )
+            x = lookup(request)
         else:
             x = tokens(token_ids)
             x = x if projection is None else projection(x)
@@ -257,7 +262,8 @@ def _position_rows(
     batch, length = token_ids.shape
     require_fit(batch, length, position_ids, offset)
     if position_ids is not None:
-        return positions.weight, positions.row_ids(position_ids)
+        row_ids = positions.row_ids(position_ids).to(torch.int64)
+        return positions.weight, row_ids[0] if row_ids.dim() == 2 and len(row_ids) == 1 else row_ids
     if isinstance(offset, Tensor):
         return positions.weight, positions.row_ids(consecutive(length, offset).expand(batch, length))
     return positions.consecutive_rows(length, offset), None
@@ -285,13 +291,15 @@ def _fused_dropout(tokens: Any, positions: Any, types: Any, norm: Any, dropout: 
     """Returns the probability of the dropout at the end of one lookup, or None if the modules must be called.
 
     The modules must be called if a call has effects that a lookup lacks, if an option writes to a table or changes its
-    gradient, if ``lookup`` does not support the norm, or if there is a dropout before the end.
+    gradient, if ``lookup`` does not support the norm, if widths differ, or if there is a dropout before the end.
     """
     if not all(_only_computes(m) for m in (tokens, positions, types, norm, dropout) if m is not None):
         return None
     if any(table is not None and (table.max_norm is not None or table.scale_grad_by_freq) for table in (tokens, types)):
         return None
     if types is not None and (types.padding_idx is not None or types.sparse):
+        return None
+    if any(table.weight.shape[1] != tokens.embedding_dim for table in (positions, types) if table is not None):
         return None
     if norm is not None and (norm.normalized_shape != (tokens.embedding_dim,) or norm.eps is None):
         return None

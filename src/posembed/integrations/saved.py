@@ -19,7 +19,7 @@ from posembed.nn.encodings import ENCODINGS, Sizes, encoding_by_name, names_for
 Description = dict[str, Any]
 FREE = {"init", "std", "dropout", "check_ids"}
 """Arguments of an encoding that do not change what its values mean."""
-LIMITS = ("window", "log_length", "log_heads", "log_power")
+LIMITS = ("window", "log_length")
 """Attributes of every encoding that the model applies."""
 
 

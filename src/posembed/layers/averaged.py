@@ -12,7 +12,6 @@ has no position and attends by content alone, which is how the model finds a dis
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,15 +23,13 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, fill_, projected
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, require_divisible, wide
-from posembed.settings import MOST, Amount, Count, NotNegative, Positive, TwoOrMore
+from posembed.settings import MOST, Amount, Count, NotNegative
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 FITTED_FROM = 4
 """The first distance used for fitting the line; nearer distances are excluded."""
-STEEPEST = -1e6
-"""The steepest slope that ``max_slope`` may ask for. Infinite ones would make NaN."""
 
 
 def mean_logits_by_distance(
@@ -66,19 +63,14 @@ def fitted_line(by_distance: Float[Tensor, "H N"]) -> tuple[Tensor, Tensor]:
 
 
 class DistanceBias(ScoreBias, in_a_pass=True):
-    """The bias of an AveragedPositionalEmbedding in one layer: values by distance, (H, N), continued by a line.
-
-    max_slope: the largest slope of each line, a number or (H,); a line that falls less is turned at distance N.
-    """
+    """The bias of an AveragedPositionalEmbedding in one layer: values by distance, (H, N), continued by a line."""
 
     of_distance_alone = True
 
-    def __init__(self, by_distance: Tensor, max_slope: float | Tensor = 0.0) -> None:
+    def __init__(self, by_distance: Tensor) -> None:
         super().__init__(len(by_distance))
         self.by_distance = by_distance
-        intercept, slope = fitted_line(by_distance)
-        self.slope = torch.minimum(slope, torch.as_tensor(max_slope, dtype=slope.dtype, device=slope.device))
-        self.intercept = intercept + (slope - self.slope) * math.log1p(by_distance.size(-1))
+        self.intercept, self.slope = fitted_line(by_distance)
 
     def formula(self, device: torch.device) -> Formula:
         by_distance, intercept, slope = self.by_distance, self.intercept, self.slope
@@ -107,16 +99,10 @@ class AveragedPositionalEmbedding(PositionEncoding):
         heads: the model's number of heads H.
         heads_without: the number of heads without position; these are the last heads. None means 1 (0 if H = 1).
         std: the scale of the initial rows, which are sinusoids whose periods divide 2 N.
-        log_length: the number of tokens from which on the heads without position attend more sharply: there, the
-            model multiplies a query that sees n > log_length tokens by (ln n / ln log_length)^log_power. At a quarter
-            of the training length, training teaches these heads to attend alike at every length. None means no factor.
-        log_power: the power of this factor.
-        max_slope: the largest slope of the lines past the training length. Below -1, all tokens past it together get
-            a bounded weight in the heads with position, however long the text is.
 
     Raises:
-        ArgumentError: fewer than 8 rows, a width that is not a multiple of ``heads``, no head with position, a
-            ``log_length`` below 2, a ``log_power`` of 0 or less, or a ``max_slope`` above 0 or below -1e6.
+        ArgumentError: fewer than 8 rows, a width that is not a multiple of ``heads``, or no head with
+            position.
 
     Examples:
         >>> import torch
@@ -138,9 +124,6 @@ class AveragedPositionalEmbedding(PositionEncoding):
         heads: Count,
         heads_without: Amount | None = None,
         std: NotNegative = 1.0,
-        log_length: TwoOrMore | None = None,
-        log_power: Positive = 1.0,
-        max_slope: Annotated[float, Ge(STEEPEST), Le(0)] = 0.0,
     ) -> None:
         super().__init__()
         require_divisible(dim, heads)
@@ -150,8 +133,6 @@ class AveragedPositionalEmbedding(PositionEncoding):
                 f"heads_without must be 0 to {heads - 1}, so that at least one head has position; got {heads_without}"
             )
         self.max_len, self.dim, self.heads, self.heads_without, self.std = max_len, dim, heads, heads_without, std
-        self.log_length, self.log_heads = log_length, None if log_length is None else heads_without
-        self.log_power, self.max_slope = log_power, max_slope
         self.weight = nn.Parameter(torch.empty(max_len, dim))
         self.reset_parameters()
 
@@ -165,6 +146,6 @@ class AveragedPositionalEmbedding(PositionEncoding):
         rows = wide(projected(project, self.weight)).unflatten(-1, (2, self.heads, -1))
         with_position = torch.arange(self.heads, device=rows.device) < self.heads - self.heads_without
         by_distance = mean_logits_by_distance(rows[:, 0], rows[:, 1]) * with_position.unsqueeze(-1)
-        bias = DistanceBias(by_distance, self.max_slope * with_position)
+        bias = DistanceBias(by_distance)
         bias.window = self.window
         return bias

@@ -64,12 +64,6 @@ class PositionEncoding(ChecksCalls, nn.Module):
     log_length: int | None = None
     """The model multiplies a query that sees n > log_length tokens by ln n / ln log_length. None means no factor."""
 
-    log_heads: int | None = None
-    """The number of heads, the last ones, whose queries ``log_length`` scales. None means all heads."""
-
-    log_power: float = 1.0
-    """The power to which the factor of ``log_length`` is raised."""
-
     causal_only: bool = False
     """Whether the formula assumes that no token sees a later one, so that encoders cannot use it."""
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.kernels.pieces import PIECE, on_large_pages
 from posembed.layers.base import RotationEncoding
+from posembed.layers.lookup import PIECE, on_large_pages
 from posembed.layers.rotary_scaling import Factor, RotaryScaling
 from posembed.positions.from_layout import text_lengths
 from posembed.settings import Positive, Whole

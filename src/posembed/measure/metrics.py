@@ -7,7 +7,7 @@ from typing import Literal
 
 from posembed.words import number, percent, signed
 
-Verdict = Literal["better", "worse", "not significant", "unknown"]
+Verdict = Literal["better", "worse", "not significant", "equal", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,11 @@ class Metric:
         name: its name in tables, sentences and frames, such as "exact match".
         says: how to read it, in a sentence or two.
         better: "low" or "high"; None if neither is better.
-        kind: "number", such as a loss; "share", from 0 to 1, written in percent; or "log", the logarithm of what is
-            written, so that a mean is a geometric mean and a difference is a ratio.
+        kind: "number", such as a loss; "share", from 0 to 1, written in percent; "score", from 0 to 1, written as
+            0.786; or "log", the logarithm of what is written, so that a mean is a geometric mean and a difference is a
+            ratio.
         digits: the decimals of a "number".
+        near: the decimals of a ratio near 1.
         unit: the unit of what is written, such as "nats per token".
         told: whether the answer names its values; the answer always names those of the main metric.
     """
@@ -28,8 +30,9 @@ class Metric:
     name: str
     says: str = ""
     better: Literal["low", "high"] | None = "low"
-    kind: Literal["number", "share", "log"] = "number"
+    kind: Literal["number", "share", "score", "log"] = "number"
     digits: int = 3
+    near: int = 2
     unit: str = ""
     told: bool = False
 
@@ -47,12 +50,14 @@ class Metric:
         """Formats a value."""
         if self.kind == "number":
             return signed(value, self.digits).removeprefix("+")
+        if self.kind == "score":  # the ends of an interval can exceed 0 and 1
+            return f"{min(max(value, 0.0), 1.0):.3f}"
         return number(value) if self.kind == "log" else percent(value)
 
     def write_comparison(self, value: float) -> str:
         """Formats a difference or a ratio. The ends of an interval of shares are limited to -100 and 100 points."""
         if self.kind == "log":
-            return number(value)
+            return f"{value:.{self.near}f}" if 0 < abs(value - 1) < 0.1 else number(value)
         return signed(100 * min(max(value, -1.0), 1.0), 1) if self.kind == "share" else signed(value, self.digits)
 
     def verdict(self, side: Literal["below", "above", "both"] | None) -> Verdict:

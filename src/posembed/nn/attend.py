@@ -156,26 +156,20 @@ def compiled(name: str) -> Any:
     return torch.compile(getattr(importlib.import_module("torch.nn.attention.flex_attention"), name))
 
 
-def scale_by_log_length(
-    q: Tensor, seen: Tensor, trained: int, window: int | None, last_heads: int | None = None, power: float = 1.0
-) -> Tensor:
-    """Multiplies queries (B, H, L, d) that see n > trained tokens by (ln n / ln trained)^power, and no others.
+def scale_by_log_length(q: Tensor, seen: Tensor, trained: int, window: int | None) -> Tensor:
+    """Multiplies queries (B, H, L, d) that see n > trained tokens by ln n / ln trained, and no others.
 
     A softmax over more keys is flatter; the factor makes up for it (Su 2021, kexue.fm/archives/8823; Chiang and
     Cholak 2022, arXiv:2202.12172). A bias is not scaled.
 
     Args:
         seen: the number of tokens that each query would see without a window, int64 (L,) or (B, L).
-        last_heads: the number of heads to scale, the last ones; the others stay unchanged. None means all heads.
     """
     if window is not None and window <= trained:
         return q
     seen = seen.clamp(min=trained, max=window)
     # The logarithm of integers would have torch's default dtype, whatever the queries have.
     seen_as_floats = seen.to(torch.promote_types(q.dtype, torch.float32))
-    factor = (seen_as_floats.log() / math.log(trained)).masked_fill(seen == trained, 1.0) ** power
+    factor = (seen_as_floats.log() / math.log(trained)).masked_fill(seen == trained, 1.0)
     factor = factor if factor.dim() == 1 else factor.unsqueeze(1)
-    if last_heads is not None:
-        scaled = torch.arange(q.size(-3), device=q.device) >= q.size(-3) - last_heads
-        factor = torch.where(scaled.unsqueeze(-1), factor, 1.0)
     return q * factor.to(q.dtype).unsqueeze(-1)

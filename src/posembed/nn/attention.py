@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, RotationEncoding
-from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.nn.attend import attend
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.encodings import Sizes, encoding_by_name
@@ -293,12 +292,6 @@ def require_fitting(
                 f"{'kv_' if turned and name == 'heads' and kv_heads != heads else ''}{name}={size}; "
                 "build one of them with the other's size"
             )
-    if isinstance(encoding, NearFarPositionalEmbedding) and encoding.near_heads % (heads // kv_heads):
-        raise ArgumentError(
-            f"the query heads that share a key head must all be near or all far; got near_heads={encoding.near_heads}, "
-            f"heads={heads} and kv_heads={kv_heads}. Choose near_heads as a multiple of {heads // kv_heads}, or other "
-            "kv_heads"
-        )
     if not causal and encoding.window is not None:
         raise ArgumentError(
             f"{kind} needs a causal window of {encoding.window} tokens, but an encoder attends in both directions; "

@@ -22,7 +22,6 @@ from posembed.layers.fire import Fire
 from posembed.layers.grid import LearnedGridEmbedding
 from posembed.layers.kerple import KerpleLog, KerplePower
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.layers.none import NoPosition
 from posembed.layers.pope import PolarEmbedding
 from posembed.layers.relative import T5Bias
@@ -54,7 +53,7 @@ class Sizes:
         max_len: the training length in tokens.
         longest: the longest text at test time. None means max_len.
         window: the causal window of the encodings that need one, and of names with "+window".
-        ring: the number of rows of rolling and near-far. None means the window.
+        ring: the number of rows of rolling. None means the window.
         rope_factors: the factors of rope-longrope, one per pair of components of a head.
         grid: (height, width) of an image in patches; one token stands before them.
         causal: True for a decoder, False for an encoder.
@@ -228,26 +227,9 @@ ENCODINGS: dict[str, Entry] = {
     "none": Entry(lambda s: NoPosition(),
         "no position; in a decoder, the causal mask still shows each token how many came before it",
         "Haviv et al. 2022, arXiv:2203.16634", ANYWHERE, "there is nothing to change"),
-    "near-far": Entry(
-        lambda s: NearFarPositionalEmbedding(
-            near_window=s.given("window"), dim=s.dim, heads=s.given("heads"), ring=s.ring
-        ),
-        "half the heads see a window through a ring of learned rows; the others see all, without position", "posembed"),
     "learned-averaged": Entry(
         lambda s: AveragedPositionalEmbedding(max_len=s.length, dim=s.dim, heads=s.given("heads")),
         "a learned table; its logits, averaged by distance, are each layer's bias; one head has no position",
-        "posembed"),
-    "learned-averaged-far": Entry(
-        lambda s: AveragedPositionalEmbedding(
-            max_len=s.length,
-            dim=s.dim,
-            heads=s.given("heads"),
-            std=0.1,
-            log_length=max(s.length // 4, 2),
-            log_power=0.5,
-            max_slope=-2.0,
-        ),
-        "learned-averaged from small rows; logits of the head without position grow slowly with the length",
         "posembed"),
     "learned-concat": Entry(
         lambda s: ConcatenatedPositionalEmbedding(max_len=s.length, dim=s.dim, dropout=s.dropout),
@@ -334,7 +316,7 @@ def split_name(name: str, use: Use = "decoder") -> tuple[str, frozenset[str]]:
 def needs_window(name: str) -> bool:
     """Whether a decoder's encoding can be built only with a window."""
     base, suffixes = split_name(name)
-    return base in ("rolling", "near-far") or "+window" in suffixes
+    return base == "rolling" or "+window" in suffixes
 
 
 @checks_arguments
@@ -360,5 +342,5 @@ def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     if "+window" in suffixes:
         encoding.window = sizes.given("window")
     if "+logn" in suffixes:
-        encoding.log_length, encoding.log_heads, encoding.log_power = max(sizes.length, 2), None, 1.0
+        encoding.log_length = max(sizes.length, 2)
     return encoding

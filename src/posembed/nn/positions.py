@@ -193,7 +193,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         encoding = self.encoding
         if window is None or (encoding.window is not None and encoding.window < window):
             window = encoding.window
-        return scale_by_log_length(q, seen, trained, window, encoding.log_heads, encoding.log_power)
+        return scale_by_log_length(q, seen, trained, window)
 
     def scores(self, project: Project) -> Tensor | None:
         """Returns one layer's bias on the scores, without a mask: (H, Lq, Lk) or (B, H, Lq, Lk), or None."""

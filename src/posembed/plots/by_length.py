@@ -106,7 +106,7 @@ def estimate_of(value: Any) -> Estimate | None:
 
 def heights(lines: Sequence[Line]) -> tuple[float, float]:
     """Returns the ends of the axis, which covers all means up to about CUT times the lowest (at least 1.3 times)."""
-    means = [e.value for line in lines for e in line.points.values() if math.isfinite(e.value)] or [1.0]
+    means = [e.value for line in lines for e in line.points.values() if 0 < e.value < math.inf] or [1.0]
     lowest = min(means)
     highest = min(max(*means, 1.3 * lowest), CUT * lowest)
     room = (highest / lowest) ** 0.08

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from posembed.kernels.pieces import LARGE
 from posembed.lab.cost.instruments import peak_bytes
+from posembed.layers.lookup import LARGE
 from posembed.layers.rotary import rotate
 
 X = torch.randn(8, 32)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
-from posembed.nn import Positions
 from posembed.nn.encodings import names_for
 from tolerance import assert_close
 
@@ -74,18 +72,6 @@ def test_log_length_changes_nothing_within_the_training_length(spec: LengthSpec)
     assert (ours - theirs)[:, -1].abs().max() > 1e-8
     both = build_encoding(dataclasses.replace(spec, encoding="rope+logn+window"))
     assert (both.window, both.log_length) == (spec.window, spec.train_length)
-
-
-def test_log_length_replaces_only_the_factor_that_docs_name(spec: LengthSpec) -> None:
-    q = torch.rand(1, spec.heads, spec.train_length, 4)
-    x, changed = torch.zeros(1, spec.train_length, spec.width), []
-    for name in names_for("decoder"):
-        plain, scaled = (build_encoding(dataclasses.replace(spec, encoding=each)) for each in (name, f"{name}+logn"))
-        assert torch.equal(Positions(scaled, x).scale(q), q)
-        changed += [] if torch.equal(Positions(plain, x).scale(q), q) else [name]
-    page = (Path(__file__).parents[3] / "docs" / "lab.md").read_text(encoding="utf-8")
-    assert changed == ["learned-averaged-far"]
-    assert all(f"`{name}+logn`: this factor replaces" in page for name in changed)
 
 
 @pytest.mark.parametrize("name", ["rope+windows", "rope+logn+logn", "rope+", "learned tiled"])

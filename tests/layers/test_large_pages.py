@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from posembed.kernels.pieces import LARGE, on_large_pages
+from posembed.layers.lookup import LARGE, on_large_pages
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 

@@ -1,5 +1,6 @@
-"""Learned rows for near tokens, content alone for far tokens: a learned table with full attention and no last row.
+"""Encodings that we measured and did not keep, under their names in the results.
 
+**near-far**: learned rows for near tokens, content alone for far tokens.
 Near heads attend within a window of w tokens, with the rows of a ring of P >= w at their queries and keys, as in
 ``rolling``. Far heads attend to every earlier token, without position information. A near head sees only what it saw in
 training, whatever the length of the text. A far head finds a token by its content, into which
@@ -8,19 +9,25 @@ earlier token, and reads no untrained row. A longer text changes one thing: more
 
 RNoPE-SWA (Yang et al. 2025, arXiv:2501.18795) and SWAN-GPT (Puvvada et al. 2025, arXiv:2504.08719) split layers
 instead of heads in this way, with RoPE for near tokens.
+
+**learned-averaged-far**: learned-averaged, made to find distant passkeys (docs/lengths-learned.md).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+from posembed.layers.averaged import AveragedPositionalEmbedding, DistanceBias
 from posembed.layers.base import PositionEncoding, fill_, projected
 from posembed.layers.rolling import RingEncoding, ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, require_divisible
+from posembed.nn.encodings import Entry
 from posembed.settings import Count, NotNegative, Whole
 
 
@@ -38,12 +45,9 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
         ring: P, the number of rows, at least w. None means w.
         std: the scale of the initial rows, which are sinusoids whose periods divide the ring.
 
-    Raises:
-        ArgumentError: a size that cannot be used, a ring below the window, or no far head.
-
     Examples:
         >>> import torch
-        >>> from posembed import NearFarPositionalEmbedding
+        >>> from other_encodings import NearFarPositionalEmbedding
         >>> near_far = NearFarPositionalEmbedding(near_window=16, dim=64, heads=4)
         >>> near_far.near_heads
         2
@@ -93,3 +97,53 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
         return lambda head, q, k: torch.where((head < near_heads) & (q - k >= window), hidden, seen)
 
     forward = PositionEncoding.forward  # the bias alone is only half of the encoding
+
+
+class SharperPositionalEmbedding(AveragedPositionalEmbedding):
+    """AveragedPositionalEmbedding whose heads without position attend more sharply the more tokens they see.
+
+    log_length, log_power: queries of these heads that see n > log_length tokens are multiplied by
+    (ln n / ln log_length)^log_power. max_slope: the largest slope of the lines past the training length.
+    """
+
+    def __init__(self, *, log_length: int = 2, log_power: float = 0.0, max_slope: float = 0.0, **others: Any) -> None:
+        super().__init__(**others)
+        self.log_from, self.log_power, self.max_slope = log_length, log_power, max_slope
+
+    def at_queries_keys(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, **_: object
+    ) -> tuple[Tensor, Tensor]:
+        factor = ((q_positions + 1).clamp(min=self.log_from).log() / math.log(self.log_from)) ** self.log_power
+        sharper = torch.arange(self.heads) >= self.heads - self.heads_without
+        return q * torch.where(sharper.view(-1, 1), factor.unsqueeze(-2), 1.0).to(q.dtype).unsqueeze(-1), k
+
+    def in_layer(self, project: Callable[[Tensor], Tensor]) -> DistanceBias:
+        bias = super().in_layer(project)
+        with_position = torch.arange(self.heads) < self.heads - self.heads_without
+        slope = torch.minimum(bias.slope, self.max_slope * with_position)
+        bias.intercept, bias.slope = bias.intercept + (bias.slope - slope) * math.log1p(self.max_len), slope
+        return bias
+
+
+NOT_KEPT = {
+    "near-far": Entry(
+        lambda s: NearFarPositionalEmbedding(
+            near_window=s.given("window"), dim=s.dim, heads=s.given("heads"), ring=s.ring
+        ),
+        "half the heads see a window through a ring of learned rows; the others see all, without position",
+        "posembed",
+    ),
+    "learned-averaged-far": Entry(
+        lambda s: SharperPositionalEmbedding(
+            max_len=s.length,
+            dim=s.dim,
+            heads=s.given("heads"),
+            std=0.1,
+            log_length=max(s.length // 4, 2),
+            log_power=0.5,
+            max_slope=-2.0,
+        ),
+        "learned-averaged from small rows; logits of the head without position grow slowly with the length",
+        "posembed",
+    ),
+}

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from posembed.inputs import BertInput
-from posembed.kernels import pieces
+from posembed.layers import lookup
 from tolerance import assert_close
 from two_processes import WORLD_SIZE, be_both, start_both
 
@@ -30,11 +30,11 @@ def trained(model: nn.Module, batches: list[Tensor]) -> nn.Module:
 
 
 def main(rank: int) -> None:
-    pieces.PIECE = 8
+    lookup.PIECE = 8
     calls = []
-    forward, backward = pieces.forward, pieces.backward
-    pieces.forward = lambda *arguments: (calls.append("forward"), forward(*arguments))[1]
-    pieces.backward = lambda *arguments: (calls.append("backward"), backward(*arguments))[1]
+    forward, backward = lookup.forward, lookup.backward
+    lookup.forward = lambda *arguments: (calls.append("forward"), forward(*arguments))[1]
+    lookup.backward = lambda *arguments: (calls.append("backward"), backward(*arguments))[1]
     torch.manual_seed(0)
     layer = BertInput(vocab_size=20, max_len=9, dim=6, dropout=0.0)
     model = nn.Sequential(layer, nn.Linear(6, 4))
