@@ -40,11 +40,8 @@ class Reads(NamedTuple):
 
 
 READS = (
-    Reads("arguments.py", "k[call.__name__]", OURS),
-    Reads("arguments.py", "value.dtype value.dtype", USERS),
-    Reads(
-        "arguments.py", "vars(builtins)[name]", "a name in our own annotation; any other is imported for type checkers"
-    ),
+    Reads("arguments.py", "builtins[name] inspect.unwrap(call).__globals__ k[call.__name__]", PYTHON),
+    Reads("arguments.py", "value.dtype", USERS),
     Reads(
         "checkpoints/bucket_steps.py",
         "holder[call]",
@@ -270,9 +267,7 @@ READS = (
     Reads("tables/sources.py", "encodings[wanted[0]].layout", OURS),
     Reads("tables/sources.py", "one.config one.config.to_dict type(module)[name]", USERS),
     Reads("torch_internals.py", "method.__code__ kind[name]", PYTHON),
-    Reads("tuning/own.py", "found.shape own[name] value.__dict__", USERS),
     Reads("tuning/remedies.py", "error.errno", PYTHON),
-    Reads("tuning/run.py", "self.objective.chunked", USERS),
     Reads("tuning/texts.py", "tokenizer.is_fast", SOME, ("transformers.PreTrainedTokenizerFast: is_fast",)),
     Reads(
         "tuning/trainable.py",

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from posembed import Alibi, ArgumentError, NoPosition, T5Bias
+from posembed.layers.grid import PatchEncoding
 from posembed.nn import Attention, Decoder, Encoder, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, names_for
 from tolerance import assert_close
@@ -94,7 +95,9 @@ def test_positions_of_other_tokens() -> None:
             model(X, positions=positions)
 
 
-GRIDS = [name for name in names_for("images") if encoding_by_name(name, Sizes(dim=DIM, grid=GRID)).image_tokens]
+GRIDS = [
+    name for name in names_for("images") if isinstance(encoding_by_name(name, Sizes(dim=DIM, grid=GRID)), PatchEncoding)
+]
 
 
 def image_encoder(name: str, grid: tuple[int, int] = GRID) -> Encoder:

@@ -109,22 +109,22 @@ def run_evaluate(given: dict[str, Any]) -> None:
 
 
 def print_plan(plan: Plan, as_json: bool) -> None:
-    from posembed.cli.console import table_console
+    from posembed.cli.console import plain_console
     from posembed.report.evaluation import plan_table, plan_words
     from posembed.report.terminal import print_tables
 
     if as_json:
         print(json.dumps(plan.to_dict(), indent=2))
     else:
-        print_tables(table_console(), [plan_table(plan)], [*plan_words(plan), "Nothing was measured (--dry-run)."])
+        print_tables(plain_console(), [plan_table(plan)], [*plan_words(plan), "Nothing was measured (--dry-run)."])
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
-    from posembed.cli.console import table_console
+    from posembed.cli.console import plain_console
     from posembed.report.evaluation import paragraphs, tables
     from posembed.report.terminal import print_tables
 
-    print_tables(table_console(), tables(evaluation), paragraphs(evaluation))
+    print_tables(plain_console(), tables(evaluation), paragraphs(evaluation))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -206,13 +206,17 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             raise ArgumentError(f"the reference {wanted!r} is not compared; the names are {', '.join(names)}; add it")
 
     def check_used(self, names: Sequence[str], given: Mapping[str, Any]) -> None:
-        """Raises ArgumentError for a window or a ring that none of the compared encodings has."""
+        """Raises ArgumentError for a window, a ring or factors that none of the compared encodings has."""
         from posembed.nn.encodings import needs_window
 
-        for name, named in (("window", needs_window), ("ring", lambda each: needs_window(each.partition("+")[0]))):
-            if name in given and not any(map(named, names)):
-                of = "a window: rolling, or NAME+window" if name == "window" else "a ring: rolling"
-                raise ArgumentError(f"{name} belongs to encodings with {of}; none is compared, so leave it out")
+        bases = [name.partition("+")[0] for name in names]
+        for name, found, of in (
+            ("window", any(map(needs_window, names)), "encodings with a window: rolling, or NAME+window"),
+            ("ring", any(map(needs_window, bases)), "encodings with a ring: rolling"),
+            ("rope_factors", "rope-longrope" in bases, "rope-longrope"),
+        ):
+            if name in given and not found:
+                raise ArgumentError(f"{name} belongs to {of}; none is compared, so leave it out")
 
     def check_name(self, name: str) -> None:
         """Raises ArgumentError for a name that this question cannot compare."""

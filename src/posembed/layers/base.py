@@ -67,19 +67,6 @@ class PositionEncoding(ChecksCalls, nn.Module):
     causal_only: bool = False
     """Whether the formula assumes that no token sees a later one, so that encoders cannot use it."""
 
-    adds_rows: bool = True
-    """Whether ``at_input`` returns x plus rows that do not depend on x, so that a model can add the rows itself."""
-
-    @property
-    def image_tokens(self) -> int | None:
-        """The number of tokens of an image, for encodings of one grid. None for encodings of sequences."""
-        return None
-
-    @property
-    def turns_are_final(self) -> bool:
-        """Whether ``at_queries_keys`` rotates a key by its own position alone; a cache can then hold rotated keys."""
-        return False
-
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises ArgumentError unless a subclass follows the contract of an input, a rotation or a bias."""
         raise ArgumentError(
@@ -252,6 +239,11 @@ class RotationEncoding(PositionEncoding):
     """An encoding that rotates queries and keys: the contract "rotation". A subclass defines ``turned``."""
 
     head_dim: int
+
+    @property
+    def turns_are_final(self) -> bool:
+        """Whether a key is rotated by its own position alone; a cache can then hold rotated keys."""
+        return False
 
     def turned(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, text_length: int | Tensor | None

@@ -46,8 +46,6 @@ class ConcatenatedPositionalEmbedding(InputEncoding):
         (True, True)
     """
 
-    adds_rows = False
-
     def __init__(
         self,
         *,

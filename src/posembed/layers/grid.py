@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 class PatchEncoding(InputEncoding):
     """The base class of image encodings with a row for each token of an image."""
 
+    @property
+    def image_tokens(self) -> int:
+        """The number of tokens of an image of this grid."""
+        raise NotImplementedError
+
     def _add(
         self, x: Tensor, rows: Tensor, position_ids: Tensor | None, offset: int | Tensor, grid: tuple[int, int],
         remedy: str,

@@ -202,8 +202,7 @@ class LongRopeScaling(RotaryScaling):
     Each factor divides the frequency of one pair. The factors come from a search (Ding et al. 2024, arXiv:2402.13753).
     ``factor`` is the extension of the whole model, such as Phi-3's max_position_embeddings divided by its original
     length. It sets the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.
-    ``search_longrope_factors`` is the paper's search. The first tokens of a text, at positions below
-    ``initial_tokens``, keep their training frequencies.
+    The first tokens of a text, at positions below ``initial_tokens``, keep their training frequencies.
 
     Raises:
         ArgumentError: factors that are not positive, or not one for each pair, or fewer than 0 initial tokens.

@@ -115,10 +115,6 @@ class Tupe(ScoreBias):
         """Divides the queries by sqrt(2); the keys stay unchanged."""
         return q * math.sqrt(0.5), k
 
-    @property
-    def turns_are_final(self) -> bool:
-        return True
-
     def at_scores(
         self, q_positions: Integer[Tensor, "... Lq"], k_positions: Integer[Tensor, "... Lk"]
     ) -> Float[Tensor, "... H Lq Lk"]:

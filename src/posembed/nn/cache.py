@@ -20,7 +20,7 @@ class KeyValueCache(ChecksCalls):
     """The keys and values of the tokens that a decoder has read: two tensors (layers, B, Hk, max_len, D/H).
 
     ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates a cache. Keys are stored after the rotation by
-    their positions if no later token changes that rotation (``PositionEncoding.turns_are_final``). Otherwise they are
+    their positions if no later token changes that rotation (``RotationEncoding.turns_are_final``). Otherwise they are
     stored before the rotation, and rotated in each step. A cache holds no gradients: decode under ``torch.no_grad()``.
 
     Raises:

@@ -140,13 +140,12 @@ def sampled(sampler: str) -> Callable[[Sizes], PositionEncoding]:
 
 
 def longrope(s: Sizes) -> LongRopeScaling:
-    """Returns a scaling that trains as plain RoPE and reads longer texts with the given factors, found by a search."""
+    """Returns a scaling that trains as plain RoPE and reads longer texts with the given factors."""
     factors, pairs = s.rope_factors, len(rotary_frequencies(s.head_dim))
     if not factors and s.tested > s.length:
         raise ArgumentError(
             f"rope-longrope divides each frequency by its own factor beyond {s.length:,} tokens: give rope_factors, "
-            f"{pairs} numbers, which posembed.search_longrope_factors finds for a trained model (as posembed "
-            "compare lengths does), or use rope-yarn or rope-ntk, which compute their factors"
+            f"{pairs} numbers, as published for a model, or use rope-yarn or rope-ntk, which compute their factors"
         )
     factors, extension = factors or (1.0,) * pairs, max(s.tested, s.length) / s.length
     return LongRopeScaling((1.0,) * len(factors), factors, s.length, extension, attention_factor=1.0)
@@ -222,7 +221,7 @@ ENCODINGS: dict[str, Entry] = {
         "RoPE; at test time slow rotations are interpolated and fast ones stay, with Llama 3's bounds",
         "Llama team 2024, arXiv:2407.21783"),
     "rope-longrope": Entry(rope(longrope),
-        "RoPE; at test time each frequency is divided by its own factor, which a search finds on other text",
+        "RoPE; at test time each frequency is divided by its own given factor",
         "Ding et al. 2024, arXiv:2402.13753"),
     "none": Entry(lambda s: NoPosition(),
         "no position; in a decoder, the causal mask still shows each token how many came before it",

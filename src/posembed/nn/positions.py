@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import PositionEncoding, RotationEncoding
+from posembed.layers.grid import PatchEncoding
 from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, attend, causal_mask, flex_bias, scale_by_log_length
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.toeplitz import diagonals_if_faster, toeplitz_bias
@@ -126,7 +127,7 @@ class Positions(ChecksCalls, in_a_pass=True):
             position_ids, earlier if cache is not None and position_ids is None else offset,
             batch=batch, length=length, device=x.device,
         )  # fmt: skip
-        if counted and not shifted and not causal and encoding.image_tokens is not None:
+        if counted and not shifted and not causal and isinstance(encoding, PatchEncoding):
             self._require_images(encoding.image_tokens)
         self.k_positions = self.q_positions
         if cache is not None and cache.position_ids is not None:
@@ -171,7 +172,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         if self.cache is None:
             return *self.turn(q, k), v
         self._layer += 1
-        if not self.encoding.turns_are_final:
+        if not (isinstance(self.encoding, RotationEncoding) and self.encoding.turns_are_final):
             k, v = self.cache.write(self._layer - 1, k, v)
             return *self.turn(q, k), v
         q, k = self.encoding.at_queries_keys(q, k, self.q_positions, self.q_positions, text_length=self.text_length)

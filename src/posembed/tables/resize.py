@@ -12,14 +12,13 @@ from posembed.arguments import checked, checks_arguments
 from posembed.errors import ArgumentError
 from posembed.settings import Count, Pair
 from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout, are_sides
-from posembed.tables.resize_methods import GRID, TEXT, Kernels, groups, kernels_of
+from posembed.tables.resize_methods import TEXT, Kernels, groups, kernels_of
 from posembed.tables.rows import table_rows
 
 DEFAULT_TEXT_METHOD = TEXT.default
 WHY_TEXT_METHOD = "it keeps every existing row, and in a sentence encoder linear interpolation was worse at all lengths"
 """Measured by benchmarks/resize_quality.py, where random rows did equally well. In Longformer, which was lengthened
 and then fine-tuned, random rows were far worse than tiling (arXiv:2004.05150)."""
-DEFAULT_GRID_METHOD = GRID.default
 
 Method = Callable[[Tensor, Any], Tensor]
 

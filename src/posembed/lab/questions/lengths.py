@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -24,27 +24,10 @@ if TYPE_CHECKING:
 ByLength: TypeAlias = dict[int, Estimate | None]
 """Estimates by context length. None means that the encoding has no position at that length."""
 
-SEARCH_BUDGET = 200
-"""The number of losses that the search for the factors of rope-longrope computes by default."""
-
 OF_MODEL = ("layers", "width", "heads", "dropout")
 """The settings that are taken from the config if ``model`` is given."""
 CONTINUED_LEARNING_RATE = 1e-4
 """The default learning rate if training continues from weights. The presets' learning rates are too high for that."""
-
-
-@dataclass(frozen=True)
-class Searched:
-    """The factors that a search found for a trained model, and the mean losses on the text of the search.
-
-    starts: the loss of each starting point of the search.
-    """
-
-    factors: tuple[float, ...]
-    initial_tokens: int
-    loss: float
-    starts: dict[str, float]
-    evaluations: int
 
 
 @dataclass(frozen=True)
@@ -57,7 +40,6 @@ class Measurements:
     chunked_same_tokens: the loss of the same tokens, if their context is also fed in chunks.
     repeat_gain: how much lower the loss of a passage is at its repetition, by the number of tokens between.
     bytes_per_token: the mean number of bytes in the tokens of ``nonoverlapping``; None if it is unknown.
-    searched: the factors with which rope-longrope was measured, if they were searched for.
     """
 
     nonoverlapping: dict[int, float | None]
@@ -66,7 +48,6 @@ class Measurements:
     chunked_same_tokens: dict[int, float]
     repeat_gain: dict[int, float | None]
     bytes_per_token: dict[int, float | None]
-    searched: Searched | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,23 +109,14 @@ class LengthSpec(LanguageSpec):
     window: Count = option("Causal window of the encodings that use one.", MODEL)
     ring: Count = option("Rows of the rolling table; at least the window.", MODEL)
     rope_factors: tuple[float, ...] = option(
-        "Factors of rope-longrope, one per pair of components of a head, separated by commas. Default: a search.",
+        "Factors of rope-longrope, one per pair of components of a head, separated by commas.",
         MODEL,
         default=(),
-    )
-    search_budget: int | None = option(
-        f"Losses that rope-longrope's search for its factors computes. Default: {SEARCH_BUDGET}.", MODEL, default=None
     )
 
     @property
     def longest(self) -> int:
         return max(self.train_length, *self.test_lengths)
-
-    @property
-    def searches(self) -> bool:
-        """Whether the run searches for the factors of rope-longrope, because it needs some and none are given."""
-        named = self.encoding.split("+")[0] == "rope-longrope"
-        return named and not self.rope_factors and self.longest > self.train_length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,8 +137,6 @@ class LengthRow(Row):
     versus_reference: ByLength
     repeat_gain: ByLength
     """The gain in nats per token, by the number of tokens between a passage and its repetition."""
-    searched: dict[int, Searched] = field(default_factory=dict)
-    """The factors that were searched for, by seed. Empty for encodings without a search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,16 +166,6 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
         return chosen if chosen.get("model") is None else chosen | of_model(Path(chosen["model"]).expanduser(), given)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        if chosen.get("search_budget") is not None and chosen["search_budget"] < 3:
-            raise ArgumentError(
-                "search_budget must be at least 3, for the three starting points of the search; got "
-                f"{chosen['search_budget']}"
-            )
-        if chosen.get("search_budget") is not None and chosen.get("rope_factors"):
-            raise ArgumentError(
-                "search_budget is the number of losses of the search for rope-longrope's factors, which rope_factors "
-                "replaces; give one of them"
-            )
         with_length_counts(chosen)
         if chosen.get("model") is not None:
             from posembed.lab.tasks.inside import load_inside
@@ -297,7 +257,6 @@ def length_row(runs: BySeed[Measurements], spec: LengthSpec) -> LengthRow:
         ratio={length: ratio(length, runs, base) for length in lengths},
         versus_reference={length: ratio(length, runs.reference or runs, length) for length in lengths},
         repeat_gain=runs.means(lambda m: m.repeat_gain, gaps),
-        searched={seed: m.searched for seed, m in runs.measured.items() if m.searched is not None},
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from posembed.lab.questions.lengths import LengthRow, LengthSpec, LengthSummary, Searched, base_length
+from posembed.lab.questions.lengths import LengthRow, LengthSpec, LengthSummary, base_length
 from posembed.lab.runs.results import RunResult
 from posembed.plots.by_length import heights, length_lines
 from posembed.plots.charts import ended_at, line_chart
@@ -26,7 +26,7 @@ from posembed.report.words import (
     signed,
     up_to,
 )
-from posembed.statistics import INTERVAL, safe_exp
+from posembed.statistics import INTERVAL
 
 HOLDS = 1.02
 """An encoding holds if its same-token perplexity past the training length is never above this many times its perplexity
@@ -56,12 +56,6 @@ class LengthsPage(QuestionPage[LengthSummary]):
         lines = [f"chunked: the same model and tokens, with the text fed in chunks of {trained:,}."]
         if base is not None and max(summary.test_lengths) > trained:
             lines.append(f"holds: past {trained:,}, perplexity is never above {HOLDS:g} times its value at {base:,}.")
-        if searching := [row for row in summary.rows if row.searched]:
-            losses = max(searched.evaluations for row in searching for searched in row.searched.values())
-            lines.append(
-                f"{names_of(searching)}: the factors come from a search with {losses:,} losses on other held-out text; "
-                "the report lists them."
-            )
         if summary.gaps:
             lines.append(
                 "reaches back: the largest number of tokens between a passage and its repetition at which the passage "
@@ -134,7 +128,6 @@ class LengthsPage(QuestionPage[LengthSummary]):
                 reaches_back(summary),
                 *by_size(summary.gaps, lambda row: row.repeat_gain, signed),
             ),
-            factors_found(rows),
             trained_table(
                 best_first(summary),
                 ("window", lambda row: "none" if row.window is None else f"{row.window:,}"),
@@ -173,38 +166,6 @@ class LengthsPage(QuestionPage[LengthSummary]):
             "Repeat gain, by tokens between": lambda m: m.repeat_gain,
         }
         return [values_table(title, "In nats per token.", results, read) for title, read in kinds.items()]
-
-
-def factors_found(rows: Sequence[LengthRow]) -> Table:
-    """Returns a table with one line per search. It is empty if there was none."""
-
-    def perplexity(of: Callable[[Searched], float]) -> Callable[[tuple[str, Searched]], str]:
-        return lambda line: number(safe_exp(of(line[1])))
-
-    def from_start(name: str) -> Column:
-        return Cell(f"by {name}"), perplexity(lambda searched: searched.starts[name])
-
-    return table_of(
-        [(f"{row.name}, seed {seed}", searched) for row in rows for seed, searched in row.searched.items()],
-        "Factors found by a search",
-        "After training, a search looked for the factors with the lowest loss on other held-out text, which no "
-        "measurement reads. The columns show the perplexity of that text: with the factors found, and with the factors "
-        "that the search started from. A factor divides the frequency of one pair of components, from the fastest to "
-        "the slowest pair; the first tokens of a text keep their positions.",
-        ("found", perplexity(lambda searched: searched.loss)),
-        from_start("yarn"),
-        from_start("ntk"),
-        from_start("linear"),
-        (Cell("first tokens", rank=1), lambda line: f"{line[1].initial_tokens:,}"),
-        (Cell("factors", kind="words", rank=2), lambda line: in_groups([f"{f:.3g}" for f in line[1].factors])),
-        name=lambda line: line[0],
-    )
-
-
-def in_groups(numbers: Sequence[str], size: int = 4) -> str:
-    """Joins numbers by commas. A line can break only after every ``size`` numbers."""
-    groups = [",\N{NO-BREAK SPACE}".join(numbers[i : i + size]) for i in range(0, len(numbers), size)]
-    return ", ".join(groups)
 
 
 def verdict(row: LengthRow, summary: LengthSummary) -> Cell:
