@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.measure.estimates import Comparison, Estimates
-from posembed.measure.frame import Frame
 from posembed.measure.metrics import Metric
 from posembed.statistics import Estimate
 
@@ -74,10 +73,15 @@ class Found(Estimates):
         folder: RunFolder[Any] | None,
     ) -> None:
         self.rows = rows_of(results)
-        super().__init__(Frame.of(results, question.values_of), [row.name for row in self.rows], reference)
+        super().__init__(question.frame(results, reading, folder), [row.name for row in self.rows], reference)
         self.question, self.results, self.reading, self.folder = question, results, reading, folder
         self.spec = results[0].spec
-        self.metrics = [metric for metric in question.metrics if self.frame.xs(metric.name)] or list(question.metrics)
+        self.metrics = [metric for metric in question.metrics if self.measures(metric)] or list(question.metrics)
+
+    def measures(self, metric: Metric) -> bool:
+        """Whether a metric was measured, and is known for some run if it has one value."""
+        xs = self.xs(metric)
+        return bool(xs) and (xs != (None,) or any(self.by_seed(metric, name) for name in self.names))
 
     @property
     def headline(self) -> Metric:
@@ -145,7 +149,8 @@ class Found(Estimates):
             for name in self.names
             for versus in [self.versus(metric, name, x)]
         ]
-        whole = {"question": self.question.name, "reference": self.reference, "rows": self.rows, "estimates": estimates}
+        whole: dict[str, Any] = {"question": self.question.name, "reference": self.reference, "reading": self.reading}
+        whole |= {"rows": self.rows, "estimates": estimates}
         return json.loads(json.dumps(whole, default=_plain), parse_constant=lambda name: None)
 
 

@@ -19,7 +19,7 @@ def comparison_figure(compared: Mapping[str, Comparison], names: Sequence[str], 
     the page, so that each keeps its colour."""
     metric, drawn = next(iter(compared.values())).metric, styles(names)
     best_first = sorted(compared, key=lambda name: compared[name].value, reverse=metric.better == "high")
-    kind = {"log": "divided by", "share": "minus", "number": "minus"}[metric.kind]
+    kind = "divided by" if metric.ratio else "minus"
     unit = ", in percentage points" if metric.kind == "share" else metric.unit and f", in {metric.unit}"
     sides = "worse ← → better" if metric.better == "high" else "better ← → worse"
     figure, axes = rows_sheet(
@@ -39,7 +39,7 @@ def comparison_figure(compared: Mapping[str, Comparison], names: Sequence[str], 
     if metric.kind == "share":
         low, high = axes.get_xlim()
         axes.set_xlim(min(low, -0.5), max(high, 0.5))
-    if metric.kind != "log":
+    if not metric.ratio:
         axes.xaxis.set_major_formatter(
             FuncFormatter(lambda value, _: f"{value:+g}".replace("-", MINUS) if value else "0")
         )
