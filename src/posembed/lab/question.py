@@ -22,7 +22,7 @@ from posembed.lab.by_seed import BySeed, by_name
 from posembed.lab.found import Axis, Found
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import MeasuredT, SpecT, merged, require_warmup
-from posembed.measure.frame import Value
+from posembed.measure.frame import Frame, Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Count, Names, Settings, option
 
@@ -280,6 +280,12 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         measured: Any = result.measurements
         found: Iterable[Value] = measured.values()
         return found
+
+    def frame(
+        self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any, folder: RunFolder[SpecT] | None
+    ) -> Frame:
+        """Returns every measured value of the results."""
+        return Frame.of(results, self.values_of)
 
     def about(self, found: Found) -> str:
         """Describes in a sentence or two what was trained and measured."""
