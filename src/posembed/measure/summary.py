@@ -75,8 +75,8 @@ class Summary(Estimates):
         return self.reference or ""
 
     def missing(self, name: str, x: int | None) -> str:
-        """Returns what tables say where a name has no value."""
-        return "no position"
+        """Returns what tables say where a name has no value; "" if it is what the metric says."""
+        return ""
 
     @property
     def headline(self) -> Metric:

@@ -125,7 +125,7 @@ def seeds_table(tuned: Tuned) -> list[Table]:
 
     def of_seed(number: int) -> Column:
         def cell(row: Row) -> Cell:
-            return answers.estimate_cell(mean_over_items(metric, row.runs[number : number + 1], x), metric.write)
+            return answers.mean_cell(mean_over_items(metric, row.runs[number : number + 1], x), metric)
 
         return f"seed {reference.seeds[number]}", cell
 
