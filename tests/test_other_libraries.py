@@ -41,7 +41,7 @@ class Reads(NamedTuple):
 
 READS = (
     Reads("arguments.py", "k[call.__name__] vars(builtins)[name]", "a name in our own classes and annotations"),
-    Reads("arguments.py", "value.dtype value.dtype", USERS),
+    Reads("arguments.py", "value.dtype", USERS),
     Reads(
         "checkpoints/bucket_steps.py",
         "holder[call]",
