@@ -237,7 +237,7 @@ READS = (
     Reads("nn/positions.py", "encoding.at_input", USERS),
     Reads(
         "plots/by_length.py",
-        "comparison.summary row.same_tokens summary.test_lengths value.is_meta value.ndim",
+        "comparison.summary summary.headline value.is_meta value.ndim",
         USERS,
     ),
     Reads("plots/canvas.py", "ax.flat ax.size", USERS),

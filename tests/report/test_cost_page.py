@@ -11,8 +11,8 @@ import pytest
 from made_up_runs import spec
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.results import CostResult, CostRow, CostSettings, Growth, Passes, Writes, prepare, save
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import OF_COST, SETTINGS, RunFolder
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.report.questions import write_report
 from posembed.report.questions.cost import PAGE, in_bytes, milliseconds, percent
 from posembed.report.words import MINUS, interval

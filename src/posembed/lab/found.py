@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.measure.frame import Frame
-from posembed.measure.summary import Axis, Summary, plain  # noqa: F401
+from posembed.measure.metrics import Metric
+from posembed.measure.summary import Axis, Summary, plain
 
 if TYPE_CHECKING:
     from posembed.lab.question import Reading, TrainedQuestion
@@ -36,7 +36,7 @@ class Found(Summary):
     """The combined results of a folder's runs, with which pages, figures and JSON are made.
 
     rows: what was trained, in the order of the results. metrics: those that were measured, the main one first.
-    axis: what the metrics are measured by; None if each has one value. spec: any spec, for the shared settings.
+    spec: any spec, for the shared settings.
     """
 
     def __init__(
@@ -48,15 +48,20 @@ class Found(Summary):
         folder: RunFolder[Any] | None,
     ) -> None:
         self.rows = rows_of(results)
-        super().__init__(Frame.of(results, question.values_of), [row.name for row in self.rows], reference)
+        super().__init__(question.frame(results, reading, folder), [row.name for row in self.rows], reference)
         self.question, self.results, self.reading, self.folder = question, results, reading, folder
         self.of_each, self.items = question.of_each, question.items
-        self.spec, self.axis = results[0].spec, question.axis(results)
-        self.metrics = [metric for metric in question.metrics if self.frame.xs(metric.name)] or list(question.metrics)
+        self.spec = results[0].spec
+        self.metrics = [metric for metric in question.metrics if self.measures(metric)] or list(question.metrics)
+        self.axis = self.axis_of(self.headline)
 
-    @property
-    def remarks(self) -> list[str]:
-        return list(self.question.remarks(self))
+    def measures(self, metric: Metric) -> bool:
+        """Whether a metric was measured, and is known for some run if it has one value."""
+        xs = self.xs(metric)
+        return bool(xs) and (xs != (None,) or any(self.by_seed(metric, name) for name in self.names))
+
+    def axis_of(self, metric: Metric) -> Axis | None:
+        return None if self.xs(metric) in ((None,), ()) else self.question.axis(self.results, metric)
 
     @property
     def measured(self) -> Any:
@@ -65,8 +70,8 @@ class Found(Summary):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the rows and every estimate as plain values, with None for NaN and infinity."""
-        about = {"question": self.question.name, "reference": self.reference, "rows": plain(self.rows)}
-        return {**about, "estimates": self.estimates()}
+        about = {"question": self.question.name, "reference": self.reference, "reading": plain(self.reading)}
+        return {**about, "rows": plain(self.rows), "estimates": self.estimates()}
 
 
 def rows_of(results: Sequence[RunResult[Any, Any]]) -> tuple[Row, ...]:

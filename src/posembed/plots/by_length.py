@@ -50,9 +50,10 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
     """
     trained = checked("trained", trained, Count | None)
     summary = getattr(comparison, "summary", comparison)
-    if hasattr(summary, "test_lengths") and all(hasattr(row, "same_tokens") for row in summary.rows):
-        lines, names = length_lines(summary), [row.name for row in summary.rows]
-        ticks, trained = list(summary.test_lengths), summary.train_length
+    axis = summary.axis if hasattr(summary, "headline") and summary.headline.kind == "log" else None
+    if axis is not None:
+        lines, names, trained = length_lines(summary), list(summary.names), axis.trained
+        ticks = list(summary.xs(summary.headline))
     else:
         lines = lines_of(comparison, trained)
         names, ticks = [line.name for line in lines], sorted({x for line in lines for x in line.points})
@@ -72,12 +73,10 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
     return axes
 
 
-def length_lines(summary: Any) -> list[Line]:
-    """Returns the lines of a summary of lengths: the perplexity of the same tokens of each encoding."""
-    return [
-        Line.of(row.name, row.same_tokens, ended_at(row.same_tokens, summary.train_length) if row.seeds else None)
-        for row in summary.rows
-    ]
+def length_lines(found: Any) -> list[Line]:
+    """Returns the lines of the estimates of lengths: the perplexity of the same tokens of each encoding."""
+    by_name = {row.name: found.by_x(found.headline, row.name) if row.seeds else {} for row in found.rows}
+    return [Line.of(name, values, ended_at(values, found.axis.trained)) for name, values in by_name.items()]
 
 
 def lines_of(perplexities: Any, trained: int | None) -> list[Line]:
