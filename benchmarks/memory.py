@@ -3,9 +3,9 @@
     python benchmarks/memory.py
     python benchmarks/memory.py --length 256 --encodings rope,fire    # to try it
 
-One layer of posembed.nn.Attention, with 12 heads of width 64, reads one sequence of a decoder. Each encoding has a process
-of its own. The number is the highest memory of the process in the step, without what it holds before: torch, the weights
-and the input. The encoding is built for the length that it reads.
+One layer of posembed.nn.Attention, with 12 heads of width 64, reads one sequence of a decoder. Each encoding has a
+process of its own. The number is the highest memory of the process in the step, without what it holds before: torch,
+the weights and the input. The encoding is built for the length that it reads.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main() -> None:
     lines = ["# Memory of one layer of attention", "", "    python benchmarks/memory.py", "", pages.machine(), ""]
     lines += [f"Forward and backward of one sequence of {args.length:,} tokens, {HEADS} heads of {HEAD_DIM}.", ""]
     lines += pages.table(["encoding", "peak memory", "times RoPE's"], rows)
-    pages.write("memory", lines, keep=args.length == parser.get_default("length") and "," in args.encodings)
+    pages.write("memory", lines, keep=args == parser.parse_args([]))
 
 
 if __name__ == "__main__":
