@@ -28,6 +28,7 @@ from posembed.settings import options, take
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+    from pandas import DataFrame
     from torch import Tensor
 
     from posembed.report.page import Table
@@ -174,6 +175,11 @@ class Comparison:
         from posembed.report.learned import attention_of
 
         return {name: weights for name, (_, weights) in attention_of(self._runs, self._shown).items()}
+
+    def frame(self) -> DataFrame:
+        """Returns every measured value as a tidy pandas frame, one row per value, with the columns of
+        ``posembed.measure.frame.Value``: run (a name that is compared), seed, item, metric, x, value and weight."""
+        return self.summary.frame.to_pandas()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the summary as plain values that JSON can represent. NaN and infinity become None."""

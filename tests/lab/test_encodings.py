@@ -12,10 +12,10 @@ from accelerate import Accelerator
 
 from posembed import ArgumentError
 from posembed.lab.data.text import Corpus
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn import Sizes, encoding_by_name
 
 BIASES = ["t5", "kerple-log", "kerple-power", "fire"]

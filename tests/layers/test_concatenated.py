@@ -39,7 +39,7 @@ def test_the_width_of_a_row() -> None:
     for wrong in (0, 8, 9, -1, 2.5):
         with pytest.raises(ArgumentError, match="position_dim"):
             layer(position_dim=wrong)
-    with pytest.raises(ArgumentError, match="dim must be at least 2"):
+    with pytest.raises(ArgumentError, match="dim: expected a whole number of at least 2"):
         layer(dim=1, position_dim=None)
 
 

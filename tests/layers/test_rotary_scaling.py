@@ -231,7 +231,7 @@ def test_the_constructor_is_shown() -> None:
     [
         (lambda: LinearScaling(), "give either a fixed factor or an original_length.* got factor=None"),
         (lambda: NTKScaling(factor=2.0, original_length=64), "give either"),
-        (lambda: LinearScaling(factor=0.5), "at least 1 .*got 0.5"),
+        (lambda: LinearScaling(factor=0.5), "factor: expected a number of at least 1; got 0.5"),
         (lambda: YarnScaling(1), "at least 2; got 1"),
         (lambda: YarnScaling(64, beta_fast=1.0), "beta_fast must be above beta_slow"),
         (lambda: Llama3Scaling(64, high_frequency_factor=1.0), "high_frequency_factor must be above"),
@@ -241,15 +241,21 @@ def test_the_constructor_is_shown() -> None:
             "this head has 4 pairs.*got 1 factors",
         ),
         *(
-            (lambda wrong=wrong: LongRopeScaling((1.0,) * len(wrong), wrong, 64, 2.0), "one positive number per pair")
+            (
+                lambda wrong=wrong: LongRopeScaling((1.0,) * len(wrong), wrong, 64, 2.0),
+                "long_factors|one positive number per pair",
+            )
             for wrong in ((), (math.nan, 1.0), (1.0, math.nan), (math.inf,), (0.0,), ("2",), torch.ones(1))
         ),
-        (lambda: LongRopeScaling([1.0], (-1.0,), 64, 2.0), "one positive number per pair"),
-        (lambda: LongRopeScaling(1.0, 2.0, 64, 2.0), "must be tuples"),
-        (lambda: LongRopeScaling((1.0,), (2.0,), 64, None), "one original_length and one factor"),
-        (lambda: LongRopeScaling((1.0,), (2.0,), None, 2.0), "one original_length and one factor"),
-        (lambda: LongRopeScaling((1.0,), (2.0,), 64, 2.0, math.nan), "attention_factor must be a number above 0"),
-        (lambda: YarnScaling(64, attention_factor=0.0), "attention_factor must be a number above 0"),
+        (lambda: LongRopeScaling([1.0], (-1.0,), 64, 2.0), "long_factors: expected a list, each a number above 0"),
+        (lambda: LongRopeScaling(1.0, 2.0, 64, 2.0), "short_factors: expected a list"),
+        (lambda: LongRopeScaling((1.0,), (2.0,), 64, None), "factor: expected a number of at least 1; got None"),
+        (
+            lambda: LongRopeScaling((1.0,), (2.0,), None, 2.0),
+            "original_length: expected a whole number of at least 2; got None",
+        ),
+        (lambda: LongRopeScaling((1.0,), (2.0,), 64, 2.0, math.nan), "attention_factor: expected a number above 0"),
+        (lambda: YarnScaling(64, attention_factor=0.0), "attention_factor: expected a number above 0"),
         (lambda: RotaryEmbedding(8, base=1.0, scaling=YarnScaling(64)), "a base above 1; got 1"),
     ],
 )

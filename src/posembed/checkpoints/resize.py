@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed._version import __version__
+from posembed.arguments import checks_arguments
 from posembed.checkpoints.edit import Edit, TableChange, plan_edit
 from posembed.checkpoints.found import Size
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
@@ -46,6 +47,7 @@ class Resize:
         return "\n".join([*map(repr, changes), *self.edit.remarks, *left_out])
 
 
+@checks_arguments
 def resize_checkpoint(
     source: str | Path,
     out: str | Path,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from click.exceptions import Exit
 
-from posembed.cli.options import Planning, Printing, command, given_to
+from posembed.cli.options import Planning, Printing, command
 from posembed.lab.question import Question
 from posembed.lab.questions import QUESTIONS
-from posembed.settings import Settings, argument, option
+from posembed.settings import Settings, argument, given_to, option
 
 if TYPE_CHECKING:
     from posembed.comparison import Comparison, Prepared, PreparedCost

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from posembed.cli.options import Printing, command, given_to
-from posembed.settings import Count, Settings, option
+from posembed.cli.options import Printing, command
+from posembed.settings import Count, Settings, given_to, option
 
 
 @dataclass(frozen=True, kw_only=True)

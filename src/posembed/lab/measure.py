@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.errors import DataError, PositionError
-from posembed.lab.questions.lengths import Measurements
+from posembed.lab.tasks.text_specs import Measurements
 
 TOKENS_AT_ONCE = 16384
 PROBES = 64

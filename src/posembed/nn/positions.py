@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from posembed.calls import ChecksCalls
+from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, RotationEncoding
 from posembed.layers.grid import PatchEncoding
@@ -30,13 +30,15 @@ from posembed.positions.from_layout import changes_of_segment, consecutive, from
 from posembed.torch_internals import is_being_recorded, transforms_are_active
 
 if TYPE_CHECKING:
+    from jaxtyping import Shaped
+
     from posembed.nn.memory import Memory
 
 Project = Callable[[Tensor], Tensor]
 """Maps (N, D) to (N, 2 D): the products with a layer's W_q and W_k side by side. Repeats shared key heads."""
 
 
-class Positions(ChecksCalls):
+class Positions(ChecksCalls, in_a_pass=True):
     """One encoding and the tokens of one forward pass: all that the layers of a model share.
 
     A model creates a Positions object in each call. Its methods call the encoding, in the order of a forward pass:
@@ -69,7 +71,7 @@ class Positions(ChecksCalls):
     def __init__(
         self,
         encoding: PositionEncoding,
-        x: Tensor,
+        x: Shaped[Tensor, "B L D"],
         position_ids: Tensor | None = None,
         *,
         offset: int | Tensor = 0,
@@ -283,6 +285,8 @@ class Positions(ChecksCalls):
 
     def _checked_memory(self, memory: Memory | None, batch: int) -> Memory | None:
         """Returns the memory to attend to, which is the cache's if it has one, after checking that it fits."""
+        if not isinstance(memory, ChecksCalls | None):
+            raise ArgumentError(f"memory: expected a Memory, such as Memory(x); got a {type(memory).__name__}")
         if memory is not None and memory.x.size(0) != batch:
             raise ArgumentError(
                 f"the memory has {memory.x.size(0)} sources and x has {batch} targets; give each target its source, "

@@ -21,9 +21,9 @@ from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.text import load_corpus
 from posembed.lab.data.tokenizer import Loaded
 from posembed.lab.questions.classification import TextSpec
-from posembed.lab.questions.lengths import bits_per_byte
 from posembed.lab.runs import train
 from posembed.lab.tasks.classification import TextClassification
+from posembed.lab.tasks.text_specs import bits_per_byte
 from tolerance import assert_close
 
 TEXTS = ["the cat sat on the mat, and the dog\n" * 40, "sat on the log — é 日本 🦜\n" * 30, "the end"]

@@ -19,13 +19,13 @@ from posembed import ArgumentError, RunFolderError
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec, Watcher
 from posembed.lab.runs.sweep import TOKENS_TO_TIME, plan, sweep
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.text_specs import LengthSpec
 
 
 class Diary(Watcher):

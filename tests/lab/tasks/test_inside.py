@@ -21,12 +21,12 @@ from asked import runs_of
 from posembed import ArgumentError
 from posembed.integrations.decoder import open_decoder
 from posembed.lab.data.text import Corpus
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.spec import TrainingSpec, Watcher
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.runs.train import Progress
 from posembed.lab.tasks.inside import InsideGivenModel
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn.encodings import names_for
 from tolerance import assert_close
 

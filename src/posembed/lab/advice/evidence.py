@@ -171,10 +171,10 @@ def study_of_folder(folder: Path) -> Study:
     results = runs.results()
     if not any(result.measurements for result in results):
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
-    summary = lengths.summarise(results)
-    rows = (Measured(row.name, len(row.seeds), row.same_tokens) for row in summary.rows if row.seeds)
+    found = lengths.summarise(results)
+    rows = (Measured(row.name, len(row.seeds), found.by_x(found.headline, row.name)) for row in found.rows if row.seeds)
     steps = max(result.spec.steps for result in results)
-    return Study("your runs", str(folder), summary.train_length, tuple(rows), own=True, steps=steps)
+    return Study("your runs", str(folder), found.spec.train_length, tuple(rows), own=True, steps=steps)
 
 
 def read_studies(text: str) -> list[Study]:

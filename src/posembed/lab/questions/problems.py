@@ -97,7 +97,7 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, Any]):
         with_default_window(chosen)
         return ProblemSolving(self.name), {"problem": self.name}
 
-    def axis(self, results: Sequence[RunResult[ProblemSpec, Solved]]) -> Axis:
+    def axis(self, results: Sequence[RunResult[ProblemSpec, Solved]], metric: Metric) -> Axis:
         spec = results[0].spec
         return Axis(PROBLEMS[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
 

@@ -14,7 +14,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.data.lengths import FULL, NAMES, TrainLengths, counts_of, distribution
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.questions.lengths import LanguageSpec, corpus_of
+from posembed.lab.tasks.text_specs import LanguageSpec, corpus_of
 from posembed.statistics import Estimate, estimate, paired_difference
 
 LEARNED = "learned"

@@ -134,7 +134,7 @@ class Sharing(TrainedQuestion[SharingSpec, Rewritten, Any]):
         ):
             yield from (Value(metric.name, value, size) for size, value in by_size.items())
 
-    def axis(self, results: Sequence[RunResult[SharingSpec, Rewritten]]) -> Axis:
+    def axis(self, results: Sequence[RunResult[SharingSpec, Rewritten]], metric: Metric) -> Axis:
         spec = results[0].spec
         return Axis(PROBLEMS[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
 

@@ -14,10 +14,10 @@ from posembed.integrations.decoder import GivenDecoder, open_decoder
 from posembed.integrations.transformers import replace_positions
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
-from posembed.lab.questions.lengths import LengthSpec, corpus_of
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
+from posembed.lab.tasks.text_specs import LengthSpec, corpus_of
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.found import Found
+from posembed.lab.found import Found, Row
 from posembed.lab.question import Compared, Question, SummaryT, TrainedQuestion
 from posembed.lab.questions import question_of
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.measure.frame import Frame, Run
+from posembed.measure.frame import Run
 from posembed.plots.style import styles
 from posembed.report import answers
 from posembed.report.evidence import run_evidence, training_section
 from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
 from posembed.report.page import Cell, Column, Picture, Section, Table, render_page, table_of, write_page
-from posembed.report.words import PAIRED, Trained, capitalised, certainty, earlier_draws, interval, number
+from posembed.report.words import PAIRED, capitalised, certainty, earlier_draws, interval, number
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class QuestionPage(ABC, Generic[SummaryT]):
     def figures(self, summary: SummaryT) -> Iterable[Picture]: ...
 
     @abstractmethod
-    def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
+    def values(self, summary: Any) -> list[Table]:
         """Returns every measured value of every run."""
 
     def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
@@ -121,7 +121,7 @@ class QuestionPage(ABC, Generic[SummaryT]):
                 Section("What the tables learned", tuple(self.learned(runs, shown)), says=self.tables_note),
                 Section("Where the heads look", tuple(attention_pictures(runs, shown)), says=HOW_HEADS_READ),
                 training_section(results, unit=self.loss_unit),
-                run_evidence(results, self.values(results)),
+                run_evidence(results, self.values(summary if isinstance(summary, Found) else results)),
             ],
             styles=styles([row.name for row in summary.rows]),
         )
@@ -130,29 +130,41 @@ class QuestionPage(ABC, Generic[SummaryT]):
 class MeasuredPage(QuestionPage[Found]):
     """The page of a question whose metrics are declared."""
 
-    def __init__(self, question: TrainedQuestion[Any, Any, Any]) -> None:
+    def __init__(self, question: Any) -> None:
         self.question = question
         self.of_each, self.loss_unit, self.tables_note = question.of_each, question.loss_unit, question.tables_note
 
     def about(self, spec: Any, summary: Found) -> str:
         return summary.question.about(summary)
 
-    def paragraphs(self, summary: Found) -> list[str]:
-        return answers.paragraphs(summary)
-
-    def main_table(self, summary: Found) -> Table:
-        texts = summary.question.columns(summary)
+    def columns(self, found: Found) -> Iterable[Column]:
+        """Returns columns of the main table that the metrics do not give."""
 
         def column(head: str, of: Mapping[str, str]) -> Column:
             return Cell(head, kind="words", rank=1), lambda row: of[row.name] if row.seeds else answers.FAILED
 
-        return answers.main_table(summary, [column(*each) for each in texts.items()])
+        return [column(*each) for each in self.question.columns(found).items()]
+
+    def remarks(self, found: Found) -> Iterable[str]:
+        """Returns sentences of the answer that the metrics do not give."""
+        return self.question.remarks(found)
+
+    def extra_tables(self, found: Found) -> Iterable[Table]:
+        """Returns tables that the metrics do not give."""
+        return ()
+
+    def paragraphs(self, summary: Found) -> list[str]:
+        return answers.paragraphs(summary, self.remarks(summary))
+
+    def main_table(self, summary: Found) -> Table:
+        return answers.main_table(summary, self.columns(summary))
 
     def tables(self, summary: Found) -> list[Table]:
         names = summary.best_first(summary.headline, summary.x)
         counted = summary.question.counted(summary)
         return [
             *answers.tables(summary),
+            *self.extra_tables(summary),
             trained_table([summary.row(name) for name in names]),
             *(answers.counts_table(title, counts) for title, counts in counted.items()),
         ]
@@ -160,23 +172,30 @@ class MeasuredPage(QuestionPage[Found]):
     def figures(self, summary: Found) -> Iterable[Picture]:
         return answers.figures(summary, " ".join(self.answer(summary)))
 
-    def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
-        frame = Frame.of(results, self.question.values_of)
+    def values(self, summary: Found) -> list[Table]:
+        frame, group = summary.frame, {metric.name: metric.table for metric in self.question.metrics}
+        missing = {metric.name: metric.missing for metric in self.question.metrics}
         runs = [(f"{run.name}, seed {run.seed}", run) for run in frame.runs]
 
         def column(metric: str, x: int | None) -> Column:
             def cell(run: tuple[str, Run]) -> Cell:
                 value = run[1].value(metric, x)
-                return Cell(NO_POSITION, kind="muted") if value is None else Cell(f"{value:.5f}")
+                return Cell(missing.get(metric, NO_POSITION), kind="muted") if value is None else Cell(f"{value:.5f}")
 
             return metric if x is None else f"{x:,}", cell
 
         metrics = dict.fromkeys(metric for run in frame.runs for metric, _ in run.found)
         single = [metric for metric in metrics if frame.xs(metric) == (None,)]
+        logarithms = {metric.name for metric in self.question.metrics if metric.kind == "log"}
         titles = {
-            capitalised(metric): [(metric, x) for x in frame.xs(metric)] for metric in metrics if metric not in single
+            f"{capitalised(metric)}{', as a loss in nats' if metric in logarithms else ''}": [
+                (metric, x) for x in frame.xs(metric)
+            ]
+            for metric in metrics
+            if metric not in single
         }
-        titles |= {"Values": [(metric, None) for metric in single]} if single else {}
+        for metric in single:
+            titles.setdefault(group.get(metric) or "Values", []).append((metric, None))
         return [
             table_of(runs, title, "", *(column(*key) for key in keys), first="run", name=lambda run: run[0])
             for title, keys in titles.items()
@@ -184,9 +203,10 @@ class MeasuredPage(QuestionPage[Found]):
 
 
 def page_of(question: Question) -> QuestionPage[Any] | CostPage:
-    if isinstance(question, TrainedQuestion) and question.metrics:
+    if question.page is None:
         return MeasuredPage(question)
-    return importlib.import_module(f"posembed.report.questions.{question.page}").PAGE
+    module: Any = importlib.import_module(f"posembed.report.questions.{question.page}")
+    return module.Page(question) if isinstance(question, TrainedQuestion) and question.metrics else module.PAGE
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
@@ -247,20 +267,21 @@ def by_size(
         yield Cell(f"{size:,}", note=below, rank=rank(size)), cell
 
 
-def trained_table(rows: Sequence[Trained], *extra: Column) -> Table:
-    """Returns a table of each name's parameters and number of runs. ``extra``: more columns."""
+def trained_table(rows: Sequence[Row]) -> Table:
+    """Returns a table of each name's parameters and number of runs."""
 
-    def runs(row: Trained) -> Cell:
+    def runs(row: Row) -> Cell:
         return Cell(f"{row.succeeded}", note=f"{len(row.failures)} failed" if row.failures else "")
 
+    window: Column = ("window", lambda row: "none" if row.window is None else f"{row.window:,}")
     return table_of(
         rows,
         "What was trained",
-        "The models differ only in their position encoding.",
+        "The models differ only in what is compared.",
         ("parameters", lambda row: f"{row.parameters:,}"),
         ("position parameters", lambda row: f"{row.position_parameters:,}"),
         ("runs", runs),
-        *extra,
+        *[window] * any(row.window is not None for row in rows),
     )
 
 
