@@ -13,8 +13,9 @@ import pytest
 from run_page import WITH_OUTPUTS, agree, blocks, outputs, same_words, shorter
 from tiny_models import GPT, IMAGE, PAIR, TEXT, tiny_model
 
-DOCS = Path(__file__).parents[1] / "docs"
-sys.path.append(str(DOCS))
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+sys.path.append(str(ROOT / "tools"))
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -67,8 +67,8 @@ class PageText(HTMLParser):
             self.lines.append("")
 
     def handle_data(self, data: str) -> None:
-        if not self.hidden:
-            self.lines[-1] += data.replace("\n", "")
+        if not self.hidden and data.strip():
+            self.lines[-1] += data.replace("\n", " ")
 
 
 def page_text(page: str) -> str:

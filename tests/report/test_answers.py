@@ -10,7 +10,9 @@ import pytest
 
 import made_up_amounts
 import made_up_classes
+import made_up_inits
 import made_up_problems
+import made_up_runs
 import made_up_sharing
 import made_up_tokens
 from asked import summarise
@@ -20,6 +22,8 @@ from posembed.report.questions import page_of
 from posembed.report.words import called
 
 RUNS: dict[str, Any] = {
+    "lengths": made_up_runs.runs,
+    "inits": made_up_inits.typical,
     "data-efficiency": made_up_amounts.data_runs,
     "dropout": made_up_amounts.dropout_runs,
     "problems": made_up_problems.runs,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.measure.frame import Frame
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import Axis, Summary, plain
 
@@ -49,12 +48,17 @@ class Found(Summary):
         folder: RunFolder[Any] | None,
     ) -> None:
         self.rows = rows_of(results)
-        super().__init__(Frame.of(results, question.values_of), [row.name for row in self.rows], reference)
+        super().__init__(question.frame(results, reading, folder), [row.name for row in self.rows], reference)
         self.question, self.results, self.reading, self.folder = question, results, reading, folder
         self.of_each, self.items = question.of_each, question.items
         self.spec = results[0].spec
-        self.metrics = [metric for metric in question.metrics if self.frame.xs(metric.name)] or list(question.metrics)
+        self.metrics = [metric for metric in question.metrics if self.measures(metric)] or list(question.metrics)
         self.axis = self.axis_of(self.headline)
+
+    def measures(self, metric: Metric) -> bool:
+        """Whether a metric was measured, and is known for some run if it has one value."""
+        xs = self.xs(metric)
+        return bool(xs) and (xs != (None,) or any(self.by_seed(metric, name) for name in self.names))
 
     def axis_of(self, metric: Metric) -> Axis | None:
         return None if self.xs(metric) in ((None,), ()) else self.question.axis(self.results, metric)
@@ -66,8 +70,8 @@ class Found(Summary):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the rows and every estimate as plain values, with None for NaN and infinity."""
-        about = {"question": self.question.name, "reference": self.reference, "rows": plain(self.rows)}
-        return {**about, "estimates": self.estimates()}
+        about = {"question": self.question.name, "reference": self.reference, "reading": plain(self.reading)}
+        return {**about, "rows": plain(self.rows), "estimates": self.estimates()}
 
 
 def rows_of(results: Sequence[RunResult[Any, Any]]) -> tuple[Row, ...]:

@@ -12,7 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
@@ -22,7 +22,7 @@ from posembed.lab.by_seed import BySeed, by_name
 from posembed.lab.found import Axis, Found
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import MeasuredT, SpecT, merged, require_warmup
-from posembed.measure.frame import Value
+from posembed.measure.frame import Frame, Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Count, Names, Settings, option
 
@@ -209,13 +209,15 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         """Raises ArgumentError for a window, a ring or factors that none of the compared encodings has."""
         from posembed.nn.encodings import needs_window
 
-        bases = [name.partition("+")[0] for name in names]
-        for name, found, of in (
-            ("window", any(map(needs_window, names)), "encodings with a window: rolling, or NAME+window"),
-            ("ring", any(map(needs_window, bases)), "encodings with a ring: rolling"),
-            ("rope_factors", "rope-longrope" in bases, "rope-longrope"),
+        def is_base(base: str, name: str) -> bool:
+            return name.partition("+")[0] == base
+
+        for name, has_it, of in (
+            ("window", needs_window, "encodings with a window: rolling, or NAME+window"),
+            ("ring", partial(is_base, "rolling"), "encodings with a ring: rolling"),
+            ("rope_factors", partial(is_base, "rope-longrope"), "rope-longrope"),
         ):
-            if name in given and not found:
+            if name in given and not any(map(has_it, names)):
                 raise ArgumentError(f"{name} belongs to {of}; none is compared, so leave it out")
 
     def check_name(self, name: str) -> None:
@@ -278,6 +280,12 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         measured: Any = result.measurements
         found: Iterable[Value] = measured.values()
         return found
+
+    def frame(
+        self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any, folder: RunFolder[SpecT] | None
+    ) -> Frame:
+        """Returns every measured value of the results."""
+        return Frame.of(results, self.values_of)
 
     def about(self, found: Found) -> str:
         """Describes in a sentence or two what was trained and measured."""

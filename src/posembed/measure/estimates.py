@@ -75,9 +75,10 @@ class Estimates:
         self.runs = cache(frame.of_name)
 
     def mean(self, metric: Metric, name: str, x: X = None) -> Estimate | None:
-        """Estimates the mean over seeds; None if no run has a value there."""
+        """Estimates the mean over seeds; None if a run has no value there, or if there is no run."""
         values = self.by_seed(metric, name, x)
-        found = estimate(list(values.values())) if values else None
+        measured = sum((metric.name, x) in run.found for run in self.runs(name).values())
+        found = estimate(list(values.values())) if values and len(values) == measured else None
         return found and (found.exp() if metric.kind == "log" else within(found, 0.0, 1.0, metric))
 
     def versus(self, metric: Metric, name: str, x: X = None) -> Comparison | None:
@@ -99,27 +100,34 @@ class Estimates:
         ours, theirs = (
             {seed: at[seed] - before[seed] for seed in at.keys() & before.keys()}
             for each in (name, self.reference)
-            for at, before in [(self.by_seed(metric, each, x), self.by_seed(metric, each, base))]
+            for at, before in [[additive(metric, self.by_seed(metric, each, at)) for at in (x, base)]]
         )
         found = difference_of(metric, ours, theirs)
-        return None if found is None else Comparison(metric, found.exp() if metric.kind == "log" else found)
+        return None if found is None else Comparison(metric, found.exp() if metric.ratio else found)
 
     def by_seed(self, metric: Metric, name: str, x: X = None) -> dict[int, float]:
+        """Returns the values by seed, without seeds that have none."""
         return values_at(self.runs(name), metric, x)
 
     def _compared(
         self, metric: Metric, ours: Mapping[int, Run], x: X, theirs: Mapping[int, Run], other: X
     ) -> Comparison | None:
-        before, after = values_at(theirs, metric, other), values_at(ours, metric, x)
+        before = additive(metric, values_at(theirs, metric, other))
+        after = additive(metric, values_at(ours, metric, x))
         difference = difference_of(metric, after, before)
         if difference is None:
             return None
-        if metric.kind == "log":
+        if metric.ratio:
             return Comparison(metric, difference.exp())
         shared = sorted(after.keys() & before.keys())
         gained = differences([ours[seed] for seed in shared], x, [theirs[seed] for seed in shared], other, metric)
         over_items = None if gained is None else within(of_items(gained), -1.0, 1.0, metric)
         return Comparison(metric, distinct(difference) if metric.kind == "share" else difference, over_items)
+
+
+def additive(metric: Metric, values: Mapping[int, float]) -> dict[int, float]:
+    """Returns values whose differences are comparisons: the logarithms of values that are compared by ratio."""
+    return {seed: math.log(value) if metric.kind == "times" else value for seed, value in values.items()}
 
 
 def difference_of(metric: Metric, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:

@@ -16,12 +16,10 @@ from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.words import by_outcome, called, capitalised, failures, interval, listed, not_drawn, percent
 from posembed.statistics import INTERVAL, Estimate
 
-NO_POSITION = Cell("no position", kind="muted")
 FAILED = Cell("failed", kind="failed")
 HEAD = 24
 """The number of letters after which the head of a column continues on another line of a terminal."""
 LOOKS = {"better": "holds", "worse": "worse"}
-HELD_OUT = {"log": "multiplied by", "number": "changed by", "share": "changed by", "score": "changed by"}
 
 X: TypeAlias = "int | None"
 CellOf: TypeAlias = Callable[[Metric, str, X], Cell]
@@ -82,7 +80,11 @@ def against_base(found: Summary, metric: Metric, x: X) -> list[str]:
         for name in found.best_first(metric, x)
         if (each := found.against(metric, name, x, base)) is not None
     ]
-    return [f"From {base:,} to {x:,}, it is {HELD_OUT[metric.kind]} {listed(texts)}."] if texts else []
+    return (
+        [f"From {base:,} to {x:,}, it is {'multiplied' if metric.ratio else 'changed'} by {listed(texts)}."]
+        if texts
+        else []
+    )
 
 
 def verdicts(found: Summary, metric: Metric, x: X = None) -> list[str]:
@@ -101,7 +103,7 @@ def verdicts(found: Summary, metric: Metric, x: X = None) -> list[str]:
 def in_words(each: Comparison, found: Summary) -> str:
     """Formats a comparison with its intervals: "+3.1 points; +1.0 to +5.2 over seeds, +2.0 to +4.2 over images"."""
     write = each.metric.write_comparison
-    unit = {"log": " times", "share": " points"}.get(each.metric.kind, "")
+    unit = " times" if each.metric.ratio else " points" if each.metric.kind == "share" else ""
     seeds, items = interval(each.over_seeds, write), interval(each.over_items, write)
     kinds = [f"{seeds} over seeds"] * bool(seeds) + [f"{items} over {found.items}"] * bool(items)
     known = f"; {', '.join(kinds)}" if items else seeds and f", {seeds}"
@@ -116,9 +118,16 @@ def _known(of: Estimate, write: Callable[[float], str]) -> str:
     return f" ({known})" if (known := interval(of, write)) else ""
 
 
-def estimate_cell(of: Estimate | None, write: Callable[[float], str], missing: Cell = NO_POSITION) -> Cell:
-    """Returns a cell with a mean and its interval below, or ``missing`` if there is no estimate."""
-    return missing if of is None else Cell(write(of.value), note=interval(of, write))
+def mean_cell(of: Estimate | None, metric: Metric, missing: str = "") -> Cell:
+    """Returns a cell with a mean and its interval below; or ``missing``, or what the metric says, if there is none."""
+    write = metric.write
+    return (
+        Cell(missing or metric.missing, kind="muted") if of is None else Cell(write(of.value), note=interval(of, write))
+    )
+
+
+def mean_of(found: Summary) -> CellOf:
+    return lambda metric, name, x: mean_cell(found.mean(metric, name, x), metric, found.missing(name, x))
 
 
 def comparison_cell(each: Comparison | None, missing: str = "") -> Cell:
@@ -154,14 +163,10 @@ def main_table(found: Summary, extra: Iterable[Column] = (), metric: Metric | No
     reference."""
     metric = metric or found.headline
     x = found.x_of(metric)
-
-    def mean(metric: Metric, name: str, x: X) -> Cell:
-        return estimate_cell(found.mean(metric, name, x), metric.write, Cell(found.missing(name, x), kind="muted"))
-
-    shown = [*extra, *columns(found, metric, mean, ranked=1)]
-    single = [other for other in found.metrics[1:] if found.axis_of(other) is None and x is None]
+    shown = [*extra, *columns(found, metric, mean_of(found), ranked=1)]
+    single = [other for other in found.metrics[1:] if found.axis_of(other) is None and x is None and not other.table]
     for other in single:
-        shown += columns(found, other, mean, ranked=6)
+        shown += columns(found, other, mean_of(found), ranked=6)
     if metric.compared and found.all_versus(metric, x):
         shown += versus_columns(found, metric, x)
     return table_of(
@@ -187,7 +192,7 @@ def versus_columns(found: Summary, metric: Metric, x: X) -> Iterator[Column]:
 
     def over_seeds(row: Any) -> Cell:
         each = versus[row.name]
-        return Cell("") if each is None else estimate_cell(each.kinds[0], write)
+        return Cell("") if each is None else Cell(write(each.value), note=interval(each.kinds[0], write))
 
     def over_items(row: Any) -> Cell:
         each = versus[row.name]
@@ -197,7 +202,7 @@ def versus_columns(found: Summary, metric: Metric, x: X) -> Iterator[Column]:
         each = versus[row.name]
         return Cell(each.verdict, kind=LOOKS.get(each.verdict, "words")) if each else Cell("", kind="words")
 
-    sign = f"times {found.short_reference}" if metric.kind == "log" else f"minus {found.short_reference}"
+    sign = f"times {found.short_reference}" if metric.ratio else f"minus {found.short_reference}"
     where = "over seeds" if x is None else f"at {x:,}"
     yield Cell(sign, note=where, rank=2), over_seeds
     if any(each and each.over_seeds and each.over_items for each in versus.values()):
@@ -211,10 +216,14 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
     first = found.of_each.partition(" ")[0]
     rows = [row for row in map(found.row, found.best_first(found.headline, found.x)) if row.seeds]
     others = [row for row in rows if row.name != found.reference]
+    for title in dict.fromkeys(metric.table for metric in found.metrics if metric.table):
+        group = [metric for metric in found.metrics if metric.table == title]
+        shown = [column for metric in group for column in columns(found, metric, mean_of(found))]
+        yield table_of(rows, title, " ".join(metric.says for metric in group if metric.says), *shown, first=first)
     for metric in found.metrics:
         axis = found.axis_of(metric)
         base = None if axis is None else axis.base
-        kind = "Ratios" if metric.kind == "log" else "Differences"
+        kind = "Ratios" if metric.ratio else "Differences"
         both = any(
             each.over_seeds and each.over_items
             for x in found.xs(metric)
@@ -222,9 +231,6 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
         )
         two = f" The first interval is over seeds, the second over {found.items}." if both else ""
         says = f"{kind}, paired by {found.paired_by}.{two} {significant(metric)}"
-
-        def mean(metric: Metric, name: str, x: X) -> Cell:
-            return estimate_cell(found.mean(metric, name, x), metric.write, Cell(found.missing(name, x), kind="muted"))
 
         def own(metric: Metric, name: str, x: X, base: X = base) -> Cell:
             return comparison_cell(found.against(metric, name, x, base))
@@ -236,7 +242,9 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
             return comparison_cell(found.change(metric, name, x, base))
 
         if values and axis is not None and metric is not found.headline:
-            yield table_of(rows, titled(found, metric), metric.says, *columns(found, metric, mean), first=first)
+            yield table_of(
+                rows, titled(found, metric), metric.says, *columns(found, metric, mean_of(found)), first=first
+            )
         if not metric.compared:
             continue
         if base is not None and (metric is found.headline or metric.told):
@@ -244,9 +252,9 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
             yield table_of(rows, title, says, *columns(found, metric, own), first=first)
         if found.reference is not None:
             title = f"{capitalised(metric.name)}, compared with {found.reference}"
-            shown = versus_columns(found, metric, None) if axis is None else columns(found, metric, versus)
+            compared = versus_columns(found, metric, None) if axis is None else columns(found, metric, versus)
             if axis is not None or metric is not found.headline:
-                yield table_of(others, title, says, *shown, first=first)
+                yield table_of(others, title, says, *compared, first=first)
             if base is not None and (metric is found.headline or metric.told):
                 title = f"Change of {metric.name} from {base:,}, compared with {found.reference}"
                 yield table_of(others, title, says, *columns(found, metric, change), first=first)
@@ -274,17 +282,25 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
     if drawn is not None and axis is not None and len(found.xs(drawn)) > 1:
         by_x = {
             row.name: {x: mean for x, mean in found.by_x(drawn, row.name).items() if x is not None}
-            for row in found.rows
+            for row in found.drawn
             if row.seeds
         }
         lines = [
-            Line.of(name, values, ended_at(values, axis.trained) if axis.trained else None)
+            Line.of(name, values, ended_at(values, axis.trained) if axis.trained else found.end(name))
             for name, values in by_x.items()
         ]
-        ends, scale = (None, "") if drawn.kind == "share" else (heights(lines), " (log scale)")
-        how = {"names": names, "ticks": found.xs(drawn), "trained": axis.trained, "logarithmic": ends}
-        figure = line_chart(lines, title=f"{titled(found, drawn)}{scale}", below=f"{axis.name}{scale}", **how)
-        bands = [f"With several runs per {found.of_each}, shaded bands are {INTERVAL}s."]
+        shares = drawn.kind in ("share", "score")
+        ends, scale = (None, "") if shares else (heights(lines), " (log scale)")
+        how: dict[str, Any] = {
+            "ticks": found.xs(drawn),
+            "trained": axis.trained,
+            "logarithmic": ends,
+            "past_end": found.past_end,
+        }
+        how |= {"names": [name for name in names if name not in found.baselines], "baselines": found.baselines}
+        title = f"{titled(found, drawn)}{', in percent' * (drawn.kind == 'score')}{scale}"
+        figure = line_chart(lines, title=title, below=f"{axis.name}{scale}", **how)
+        bands = [found.bands]
         if ends:
             bands.append(f"The axis ends at {ends[1]:.3g}; a line that leaves it has its last value at its name.")
         yield picture(figure, name="values", described=described, caption=" ".join([*bands, *not_drawn(found.rows)]))

@@ -23,7 +23,7 @@ def comparison_figure(compared: Mapping[str, Comparison], names: Sequence[str], 
     the page, so that each keeps its colour."""
     metric, drawn = next(iter(compared.values())).metric, styles(names)
     best_first = sorted(compared, key=lambda name: compared[name].value, reverse=metric.better == "high")
-    kind = "divided by" if metric.kind == "log" else "minus"
+    kind = "divided by" if metric.ratio else "minus"
     unit = ", in percentage points" if metric.kind == "share" else metric.unit and f", in {metric.unit}"
     sides = "worse ← → better" if metric.better == "high" else "better ← → worse"
     title, labels = f"{metric.name} {kind} that of {reference}{unit}", [fill(name, NAMES) for name in best_first]
@@ -42,7 +42,7 @@ def comparison_figure(compared: Mapping[str, Comparison], names: Sequence[str], 
     if metric.kind == "share":
         low, high = axes.get_xlim()
         axes.set_xlim(min(low, -0.5), max(high, 0.5))
-    if metric.kind != "log":
+    if not metric.ratio:
         axes.xaxis.set_major_formatter(
             FuncFormatter(lambda value, _: f"{value:+g}".replace("-", MINUS) if value else "0")
         )

@@ -12,7 +12,7 @@ from posembed.measure.summary import Summary
 from posembed.plots.by_position import Panel, by_position_figure
 from posembed.plots.style import DOTS, MUTED
 from posembed.report import answers
-from posembed.report.evaluation import comparisons, legend, numbers
+from posembed.report.evaluation import figures, legend, numbers
 from posembed.report.evaluation import tables as values
 from posembed.report.page import Cell, Column, Lines, Picture, Section, Table, picture, render_page, table_of
 from posembed.report.words import duration, listed, measured
@@ -125,7 +125,7 @@ def seeds_table(tuned: Tuned) -> list[Table]:
 
     def of_seed(number: int) -> Column:
         def cell(row: Row) -> Cell:
-            return answers.estimate_cell(mean_over_items(metric, row.runs[number : number + 1], x), metric.write)
+            return answers.mean_cell(mean_over_items(metric, row.runs[number : number + 1], x), metric)
 
         return f"seed {reference.seeds[number]}", cell
 
@@ -264,7 +264,7 @@ def render(tuned: Tuned) -> str:
         else f"{evaluation.texts:,} queries of your own, which were not trained on.",
         answer=[" ".join(answer(tuned))],
         sections=[
-            Section("", (*comparisons(evaluation), *figure_of_rows(tuned))),
+            Section("", (*figures(evaluation), *figure_of_rows(tuned))),
             Section("The numbers", (*numbers(evaluation), *seeds_table(tuned)), says=legend(evaluation)),
             Section("How it was measured", (Lines((*how(tuned), *evaluation.notes)),)),
         ],

@@ -15,9 +15,10 @@ from asked import shared
 from made_up_by_task import TYPICAL, by_task_run, by_task_runs, save_by_task, table_of
 from posembed import ArgumentError, RunFolderError
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.by_task import MEASURES, ByTaskSpec, ByTaskSummary
+from posembed.lab.questions.by_task import MEASURES, ByTaskSummary
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_tables
+from posembed.lab.tasks.table_specs import ByTaskSpec
 from posembed.statistics import Estimate
 from tolerance import assert_close
 

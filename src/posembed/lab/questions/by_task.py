@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Loaded, Reading, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.questions.inits import InitMeasurements, TableSpec
-from posembed.lab.runs.spec import MODEL
+from posembed.lab.tasks.table_specs import ByTaskSpec, InitMeasurements
 from posembed.lab.tasks.text_specs import corpus_of, with_length_counts
-from posembed.settings import option
 from posembed.statistics import Estimate, estimate, jackknife
 
 if TYPE_CHECKING:
@@ -32,23 +30,6 @@ Run: TypeAlias = tuple[str, int]
 """A task and a seed."""
 Pairs: TypeAlias = Callable[[Sequence[int]], Sequence[tuple[Run, Run]]]
 """Maps seeds to pairs of runs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ByTaskSpec(TableSpec):
-    COMPARED: ClassVar[str] = "task"
-
-    task: str = ""
-    """A name in ``lab.tasks.objectives``."""
-    init: str = option(
-        "Initial values of the tables, the same for all tasks of a seed: normal-STD, xavier, zero, sinusoidal or "
-        "sinusoidal-STD.",
-        MODEL,
-    )
-
-    @property
-    def objective(self) -> str:
-        return self.task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,9 @@ from posembed.errors import ArgumentError, DataError
 from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import Decoder, Encoder, LanguageModel, PositionedModel
-from posembed.lab.questions.inits import InitMeasurements, TableSpec
 from posembed.lab.runs.spec import MeasuredT
 from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES
+from posembed.lab.tasks.table_specs import InitMeasurements, TableSpec
 from posembed.lab.tasks.task import Task, torch_seed
 from posembed.lab.tasks.text_specs import LanguageSpec, LengthSpec
 from posembed.layers.base import PositionEncoding

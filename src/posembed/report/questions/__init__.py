@@ -18,7 +18,7 @@ from posembed.lab.found import Found, Row
 from posembed.lab.question import Compared, Question, SummaryT, TrainedQuestion
 from posembed.lab.questions import question_of
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.measure.frame import Frame, Run
+from posembed.measure.frame import Run
 from posembed.plots.style import styles
 from posembed.report import answers
 from posembed.report.evidence import run_evidence, training_section
@@ -72,7 +72,7 @@ class QuestionPage(ABC, Generic[SummaryT]):
     def figures(self, summary: SummaryT) -> Iterable[Picture]: ...
 
     @abstractmethod
-    def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
+    def values(self, summary: Any) -> list[Table]:
         """Returns every measured value of every run."""
 
     def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
@@ -121,7 +121,7 @@ class QuestionPage(ABC, Generic[SummaryT]):
                 Section("What the tables learned", tuple(self.learned(runs, shown)), says=self.tables_note),
                 Section("Where the heads look", tuple(attention_pictures(runs, shown)), says=HOW_HEADS_READ),
                 training_section(results, unit=self.loss_unit),
-                run_evidence(results, self.values(results)),
+                run_evidence(results, self.values(summary if isinstance(summary, Found) else results)),
             ],
             styles=styles([row.name for row in summary.rows]),
         )
@@ -172,14 +172,15 @@ class MeasuredPage(QuestionPage[Found]):
     def figures(self, summary: Found) -> Iterable[Picture]:
         return answers.figures(summary, " ".join(self.answer(summary)))
 
-    def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
-        frame = Frame.of(results, self.question.values_of)
+    def values(self, summary: Found) -> list[Table]:
+        frame, group = summary.frame, {metric.name: metric.table for metric in self.question.metrics}
+        missing = {metric.name: metric.missing for metric in self.question.metrics}
         runs = [(f"{run.name}, seed {run.seed}", run) for run in frame.runs]
 
         def column(metric: str, x: int | None) -> Column:
             def cell(run: tuple[str, Run]) -> Cell:
                 value = run[1].value(metric, x)
-                return Cell(NO_POSITION, kind="muted") if value is None else Cell(f"{value:.5f}")
+                return Cell(missing.get(metric, NO_POSITION), kind="muted") if value is None else Cell(f"{value:.5f}")
 
             return metric if x is None else f"{x:,}", cell
 
@@ -193,7 +194,8 @@ class MeasuredPage(QuestionPage[Found]):
             for metric in metrics
             if metric not in single
         }
-        titles |= {"Values": [(metric, None) for metric in single]} if single else {}
+        for metric in single:
+            titles.setdefault(group.get(metric) or "Values", []).append((metric, None))
         return [
             table_of(runs, title, "", *(column(*key) for key in keys), first="run", name=lambda run: run[0])
             for title, keys in titles.items()

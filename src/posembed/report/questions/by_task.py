@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from posembed.lab.questions.by_task import MEASURES, ByTaskSpec, ByTaskSummary, TaskRow, TwoTasks
+from posembed.lab.questions.by_task import MEASURES, ByTaskSummary, TaskRow, TwoTasks
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.tasks.objectives import OBJECTIVES
+from posembed.lab.tasks.table_specs import ByTaskSpec
 from posembed.plots.canvas import figure_of
 from posembed.plots.charts import dots_figure
 from posembed.plots.several import HOW_ALIKE, compare
@@ -111,7 +112,7 @@ class ByTaskPage(QuestionPage[ByTaskSummary]):
                 caption=f"Dots are means, ticks are pairs of runs, and bars are {INTERVAL}s over seeds.",
             )
 
-    def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
+    def values(self, results: Any) -> list[Table]:
         def read(measured: Any) -> dict[str, float]:
             return {
                 "loss": measured.loss,

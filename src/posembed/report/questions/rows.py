@@ -110,7 +110,7 @@ class RowsPage(QuestionPage[RowSummary]):
                 caption=f"{how} Even attention: each token attends equally to itself and all earlier tokens.",
             )
 
-    def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
+    def values(self, results: Any) -> list[Table]:
         return [
             table for name in dict.fromkeys(result.spec.compared for result in results) if (table := raw(name, results))
         ]
