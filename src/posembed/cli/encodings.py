@@ -58,7 +58,7 @@ def run(given: dict[str, Any]) -> None:
         f"Learned parameters at width {width:,}, {heads} heads, {length:,} tokens, {layers} layers, images of {grid} x "
         f"{grid} patches",
         "",
-        ("parameters", lambda row: "none" if row["parameters"] is None else f"{row['parameters']:,}"),
+        ("parameters", lambda row: "impossible" if row["parameters"] is None else f"{row['parameters']:,}"),
         (Cell("what it is", kind="words"), lambda row: row["line"]),
         (Cell("paper", kind="words"), lambda row: row["paper"]),
         name=lambda row: row["name"],

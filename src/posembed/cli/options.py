@@ -60,9 +60,10 @@ def command(
     types = {field: made for kind in kinds for field, made in types_of(kind).items()}
 
     def callback(**given: Any) -> None:
-        for field, value in given.items():
-            if value == "" or (isinstance(value, tuple) and "" in value):
-                raise ArgumentError(f"{field}: expected {expected(types[field])}; got ''")
+        for field, value in given.items():  # as a path, empty text would be the current folder
+            if "" in (value if isinstance(value, tuple) else (value,)):
+                words = "a value" if dataclasses.is_dataclass(bare(types[field])) else expected(types[field])
+                raise ArgumentError(f"{field}: expected {words}; got ''")
         run({field: value for field, value in given.items() if value not in (None, ())})
 
     return click.RichCommand(name=name, params=[*known.values()], callback=callback, help=help or run.__doc__)
