@@ -46,6 +46,8 @@ class Section:
     """Those of them that get three seeds, because much depends on their differences."""
 
 
+LONGROPE = (1.03, 1.28, 1.62, 3.06, 5.7, 6.5, 7.89, 8.0, 8.0, 8.0, 8.05, 8.08)
+"""Factors that LongRoPE's search found for this model (docs/measured.md)."""
 SECTIONS = {
     "perplexity": Section(
         "Perplexity of the same tokens after this many tokens of context",
@@ -106,9 +108,10 @@ def main(folder: Path) -> None:
     parts = [HEAD]
     for kind, section in SECTIONS.items():
         names = section.names or names_of(section.use)
-        commands = [{"encodings": names, **section.settings}]
+        factors = {"rope_factors": LONGROPE} if "rope-longrope" in names else {}
+        commands = [{"encodings": names, **section.settings, **factors}]
         if section.leading:
-            commands.append({**commands[0], "encodings": section.leading, "seeds": 3})
+            commands.append({**section.settings, "encodings": section.leading, "seeds": 3})
         summaries = [posembed.compare(section.question, out=folder / kind, **each).summary for each in commands]
         parts.append(written(kind, section, commands, summaries))
     PAGE.write_text("\n".join(parts), encoding="utf-8")
@@ -135,7 +138,7 @@ def written(kind: str, section: Section, commands: Sequence[Mapping[str, Any]], 
 
 def command(question: str, given: Mapping[str, Any]) -> str:
     """Returns the command line for the arguments of ``posembed.compare``."""
-    values = {**given, "encodings": ",".join(given["encodings"])}
+    values = {name: ",".join(map(str, value)) if isinstance(value, tuple) else value for name, value in given.items()}
     options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in values.items())
     return " ".join(filter(None, ["posembed compare", QUESTIONS[question].group, question, options]))
 

@@ -28,6 +28,7 @@ from posembed.layers.base import PositionEncoding, fill_, projected
 from posembed.layers.rolling import RingEncoding, ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, require_divisible
 from posembed.nn.encodings import Entry
+from posembed.settings import Count, NotNegative, Whole
 
 
 class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
@@ -61,12 +62,12 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
     def __init__(
         self,
         *,
-        near_window: int,
-        dim: int,
-        heads: int,
-        near_heads: int | None = None,
-        ring: int | None = None,
-        std: float = 1.0,
+        near_window: Count,
+        dim: Count,
+        heads: Count,
+        near_heads: Whole | None = None,
+        ring: Count | None = None,
+        std: NotNegative = 1.0,
     ) -> None:
         super().__init__(heads)
         require_divisible(dim, heads)

@@ -305,7 +305,7 @@ def page(words: str, parts: Sequence[Part]) -> Iterable[str]:
 def of_part(part: Part) -> Iterator[str]:
     tuned, seeds = part.tuned, len(part.tuned.by_seed)
     yield " ".join(tuning_report.answer(tuned))
-    for table in (*evaluation_report.tables(tuned.evaluation), *tuning_report.seeds_table(tuned)):
+    for table in tuning_report.tables(tuned):
         yield from ("", f"### {table.title}", "", *markdown(table, slice(None)))
     yield ""
     yield f"- {evaluation_report.legend(tuned.evaluation)}"

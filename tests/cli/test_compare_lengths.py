@@ -119,7 +119,7 @@ def test_dry_run_trains_nothing(posembed, text: Path, tmp_path: Path) -> None:
             "tokens, and test lengths up to 5,000 after a training length of 16 need 5,001",
         ),
         ("--test-lengths many", 1, "test_lengths: expected a list, each a whole number of at least 2; got 'many'"),
-        ("--search-budget 9 --rope-factors 1,1", 1, "which rope_factors replaces; give one of them"),
+        ("--rope-factors 1,1", 1, "rope_factors belongs to rope-longrope; none is compared, so leave it out"),
         ("--data nowhere.txt", 1, "no file or folder nowhere.txt"),
         ("--preset enormous", 1, "'enormous'; choose from quick, small, gpt2, documents, documents-quarter"),
         ("--precision fp4", 1, 'precision must be "no" (float32), "bf16" or "fp16"'),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 from asked import summarise
 from made_up_runs import NO_REACH, TYPICAL, run, runs
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.text_specs import Searched
 from posembed.report.questions import page_of
 from posembed.report.questions.lengths import last_position, reach, reach_in_words, verdict
 
@@ -87,18 +85,3 @@ def test_what_holds_ends_and_reaches_is_named() -> None:
     worse = run("sinusoidal", gains=(0.4, 0.4, 0.4, 0.4))
     assert "256+ tokens for sinusoidal" not in said([near, worse])
     assert "256+ tokens for sinusoidal" in said([worse])
-
-
-def test_the_factors_of_each_search_are_in_the_report() -> None:
-    starts = {"linear": math.log(22), "ntk": math.inf, "yarn": math.log(8)}
-    results = [run("rope-longrope", (3.7, 3.9, 4.4, 5.1), seed=seed) for seed in range(2)]
-    for seed, result in enumerate(results):
-        searched = Searched((1.0, 1.234, 2.0, 3.5, 8.0), 4 * seed, math.log(5 + seed), starts, 200)
-        results[seed] = dataclasses.replace(
-            result, measurements=dataclasses.replace(result.measurements, searched=searched)
-        )
-    found = summarise([*runs(2), *results])
-    (table,) = (each for each in page_of(found.question).tables(found) if each.title == "Factors found by a search")
-    assert [row.name for row in table.rows] == ["rope-longrope, seed 0", "rope-longrope, seed 1"]
-    cells = [cell.text for cell in table.rows[1].cells]
-    assert cells == ["6.00", "8.00", "∞", "22.00", "200", "4", "1, 1.23, 2, 3.5, 8"]

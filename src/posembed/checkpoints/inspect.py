@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from posembed.arguments import checks_arguments
 from posembed.checkpoints.axes import OF_BIAS
 from posembed.checkpoints.bucket_steps import Bucket, buckets_of
 from posembed.checkpoints.choose import companions, why_none
@@ -146,6 +147,7 @@ class CheckpointReport:
         return "\n".join([f"{self.source}{kind}: {self.parameters:,} parameters{none}", *map(repr, self.tables)])
 
 
+@checks_arguments
 def inspect_checkpoint(source: str | Path) -> CheckpointReport:
     """Reports on every position table of a checkpoint: what it is, what it learned, and what is wrong with it.
 

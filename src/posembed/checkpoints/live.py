@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from posembed.arguments import checks_arguments
 from posembed.checkpoints.edit import Edit, plan_edit
 from posembed.checkpoints.found import Size, tiled_sizes
 from posembed.checkpoints.own_modules import is_of_transformers, plan_own
@@ -22,6 +23,7 @@ from posembed.tables.layout import TableLayout
 DISTRIBUTED = re.compile(r"torch\.(nn\.parallel\.distributed|distributed\.(fsdp|tensor))\b")
 
 
+@checks_arguments
 @torch.inference_mode(False)  # or the new values would be tensors that cannot be trained
 def resize_model_(
     model: nn.Module,

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from posembed.cli.options import Printing, command, given_to
-from posembed.settings import Count, Settings, option
+from posembed.cli.options import Printing, command
+from posembed.settings import Count, Settings, given_to, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def run(given: dict[str, Any]) -> None:
     if given:
         print(json.dumps(rows))
         return
-    from posembed.cli.console import table_console
+    from posembed.cli.console import plain_console
     from posembed.report.page import Cell, table_of
     from posembed.report.terminal import print_tables
 
@@ -65,7 +65,7 @@ def run(given: dict[str, Any]) -> None:
         "In a decoder, NAME+window applies the rolling table's window to any encoding, and NAME+logn scales the logits "
         "of any encoding with the logarithm of the text's length."
     )
-    print_tables(table_console(), [table], [*(f"{kinds[model]} support {names[model]}." for model in kinds), suffixes])
+    print_tables(plain_console(), [table], [*(f"{kinds[model]} support {names[model]}." for model in kinds), suffixes])
 
 
 encodings = command("encodings", run, Sized, Printing)

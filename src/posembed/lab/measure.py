@@ -103,26 +103,6 @@ def probe_starts(total: int, gap: int, passage: int) -> Tensor:
     return torch.linspace(0, total - needed, min(PROBES, total - needed + 1)).long()
 
 
-def unmeasured_windows(
-    held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...], tokens: int, count: int
-) -> Tensor:
-    """Returns up to ``count`` windows (N, c + 1) of the longest test length c that share no token with ``everything``'s
-    text and with each other, spread evenly over the held-out text. N is 0 if there is no such window."""
-    total, length = len(held_out), max(test_lengths)
-    passage = passage_length(train_length)
-    read = [(window_starts(total, length, tokens), length + 1)]
-    read += [(probe_starts(total, gap, passage), 3 * passage + gap) for gap in gaps(train_length)]
-    bounds = sorted((start, start + size) for starts, size in read for start in starts.tolist())
-    free: list[int] = []
-    end = 0
-    for start, stop in [*bounds, (total, total)]:
-        free += range(end, start - length, length + 1)
-        end = max(end, stop)
-    chosen = [free[i * len(free) // count] for i in range(count)] if len(free) > count else free
-    starts = torch.tensor(chosen, dtype=torch.int64)
-    return held_out[starts.unsqueeze(1) + torch.arange(length + 1)].long()
-
-
 def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, tokens: int) -> float | None:
     """Returns the mean number of bytes per predicted token in windows of ``length``, made by splitting the windows of
     ``longest``. Returns None if the bytes are unknown."""

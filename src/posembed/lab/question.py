@@ -12,7 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
@@ -206,13 +206,19 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             raise ArgumentError(f"the reference {wanted!r} is not compared; the names are {', '.join(names)}; add it")
 
     def check_used(self, names: Sequence[str], given: Mapping[str, Any]) -> None:
-        """Raises ArgumentError for a window or a ring that none of the compared encodings has."""
+        """Raises ArgumentError for a window, a ring or factors that none of the compared encodings has."""
         from posembed.nn.encodings import needs_window
 
-        for name, named in (("window", needs_window), ("ring", lambda each: needs_window(each.partition("+")[0]))):
-            if name in given and not any(map(named, names)):
-                of = "a window: rolling, or NAME+window" if name == "window" else "a ring: rolling"
-                raise ArgumentError(f"{name} belongs to encodings with {of}; none is compared, so leave it out")
+        def is_base(base: str, name: str) -> bool:
+            return name.partition("+")[0] == base
+
+        for name, has_it, of in (
+            ("window", needs_window, "encodings with a window: rolling, or NAME+window"),
+            ("ring", partial(is_base, "rolling"), "encodings with a ring: rolling"),
+            ("rope_factors", partial(is_base, "rope-longrope"), "rope-longrope"),
+        ):
+            if name in given and not any(map(has_it, names)):
+                raise ArgumentError(f"{name} belongs to {of}; none is compared, so leave it out")
 
     def check_name(self, name: str) -> None:
         """Raises ArgumentError for a name that this question cannot compare."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from posembed.words import MINUS, number, percent, signed
 
-Verdict = Literal["better", "worse", "not significant", "unknown"]
+Verdict = Literal["better", "worse", "not significant", "equal", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,11 @@ class Metric:
         name: its name in tables, sentences and frames, such as "exact match".
         says: how to read it, in a sentence or two.
         better: "low" or "high"; None if neither is better.
-        kind: "number", such as a loss; "share", from 0 to 1, written in percent; "log", the logarithm of what is
-            written, so that a mean is a geometric mean and a difference is a ratio; or "times", numbers above 0 with
-            an arithmetic mean, compared by their ratio.
+        kind: "number", such as a loss; "share", from 0 to 1, written in percent; "score", from 0 to 1, written as
+            0.786; "log", the logarithm of what is written, so that a mean is a geometric mean and a difference is a
+            ratio; or "times", numbers above 0 with an arithmetic mean, compared by their ratio.
         digits: the decimals of a "number"; None means three significant digits.
+        near: the decimals of a ratio near 1.
         unit: the unit of what is written, such as "nats per token".
         signed: whether a "number" above 0 is written with its sign.
         table: the title of a table that it shares with others; empty for a table of its own, or the main one.
@@ -32,8 +33,9 @@ class Metric:
     name: str
     says: str = ""
     better: Literal["low", "high"] | None = "low"
-    kind: Literal["number", "share", "log", "times"] = "number"
+    kind: Literal["number", "share", "score", "log", "times"] = "number"
     digits: int | None = 3
+    near: int = 2
     unit: str = ""
     signed: bool = False
     told: bool = False
@@ -60,13 +62,16 @@ class Metric:
         if self.kind == "number":
             text = signed(value, self.digits) if self.digits is not None else f"{value:+.3g}".replace("-", MINUS)
             return text if self.signed else text.removeprefix("+")
+        if self.kind == "score":  # the ends of an interval can exceed 0 and 1
+            return f"{min(max(value, 0.0), 1.0):.3f}"
         return {"log": number, "share": percent, "times": "{:,.0f}".format}[self.kind](value)
 
     def write_comparison(self, value: float) -> str:
-        """Formats a difference or a ratio."""
+        """Formats a difference or a ratio. The ends of an interval of shares are limited to -100 and 100 points."""
         if self.ratio:
-            return number(value)
-        return signed(100 * value, 1) if self.kind == "share" else signed(value, self.digits or 3)
+            return f"{value:.{self.near}f}" if 0 < abs(value - 1) < 0.1 else number(value)
+        points = signed(100 * min(max(value, -1.0), 1.0), 1)
+        return points if self.kind == "share" else signed(value, self.digits or 3)
 
     def verdict(self, side: Literal["below", "above", "both"] | None) -> Verdict:
         """Returns what it means that the interval of a comparison lies on this side of ``same``."""

@@ -9,12 +9,13 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from posembed.calls import whole_number
+from posembed.arguments import checked
 from posembed.errors import ArgumentError
 from posembed.plots.canvas import axes_for, draws, room_for, title_of
 from posembed.plots.charts import Line, draw_chart, end_names, ended_at
 from posembed.plots.source import by_name, by_number
 from posembed.plots.ticks import room_for_lines
+from posembed.settings import Count
 from posembed.statistics import Estimate
 
 CUT = 4
@@ -47,7 +48,7 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
         >>> import posembed
         >>> ax = posembed.plots.lengths({"rope": {64: 3.7, 128: 4.4}, "learned": {64: 4.1, 128: None}}, trained=64)
     """
-    trained = None if trained is None else whole_number("trained", trained, "a whole number of tokens", at_least=1)
+    trained = checked("trained", trained, Count | None)
     summary = getattr(comparison, "summary", comparison)
     axis = summary.axis if hasattr(summary, "headline") and summary.headline.kind == "log" else None
     if axis is not None:
@@ -86,7 +87,7 @@ def lines_of(perplexities: Any, trained: int | None) -> list[Line]:
     lines = []
     for name, by_length in by_name(perplexities).items():
         found: dict[int, Estimate | None] = {}
-        for length, value in by_number(by_length, "lengths", at_least=1).items():
+        for length, value in by_number(by_length, "lengths", Count).items():
             found[length] = estimate_of(value)
             if value is not None and found[length] is None:
                 raise ArgumentError(f"{wanted}{value!r} for {name} at {length}")

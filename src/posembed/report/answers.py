@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from textwrap import fill
 from typing import Any, TypeAlias
 
-from posembed.lab.found import Found, Row
 from posembed.measure.estimates import Comparison
 from posembed.measure.metrics import Metric
+from posembed.measure.summary import Summary
 from posembed.plots.by_length import heights
 from posembed.plots.charts import Line, dots_figure, ended_at, line_chart
 from posembed.report.comparisons import comparison_figure
@@ -26,7 +26,7 @@ CellOf: TypeAlias = Callable[[Metric, str, X], Cell]
 """The cell of a metric for a name at an x."""
 
 
-def paragraphs(found: Found, remarks: Iterable[str]) -> list[str]:
+def paragraphs(found: Summary, remarks: Iterable[str] = ()) -> list[str]:
     """Returns the answer: the values of the main metric, how they compare with the reference, and the remarks."""
     metric = found.headline
     axis = found.axis_of(metric)
@@ -42,7 +42,7 @@ def paragraphs(found: Found, remarks: Iterable[str]) -> list[str]:
     return [*answer, *along(found, metric), " ".join(remarks), " ".join(failures(found.rows))]
 
 
-def along(found: Found, metric: Metric) -> list[str]:
+def along(found: Summary, metric: Metric) -> list[str]:
     """Returns a sentence on the names whose verdict changes along the axis."""
     sentences = []
     for name in found.names:
@@ -57,7 +57,7 @@ def along(found: Found, metric: Metric) -> list[str]:
     return [" ".join(sentences)] if sentences else []
 
 
-def values(found: Found, metric: Metric, x: X) -> str:
+def values(found: Summary, metric: Metric, x: X) -> str:
     """Returns a sentence on the values of every name, best first."""
     known = {name: value for name in found.best_first(metric, x) if (value := found.mean(metric, name, x)) is not None}
     unit = "%" if metric.kind == "share" else ""
@@ -69,43 +69,40 @@ def values(found: Found, metric: Metric, x: X) -> str:
     return f"{capitalised(f'{where}the {metric.name} is {listed(texts)}.')}{gone}" if texts else ""
 
 
-def against_base(found: Found, metric: Metric, x: X) -> list[str]:
+def against_base(found: Summary, metric: Metric, x: X) -> list[str]:
     """Returns a sentence on how the values at x compare with the same names' values at the base of the axis."""
     base = axis.base if (axis := found.axis_of(metric)) is not None else None
     if base is None or x in (None, base) or not metric.compared:
         return []
     write = metric.write_comparison
     texts = [
-        f"{write(each.value)}{_known(each.over_seeds, write)} with {called(name)}"
+        f"{write(each.value)}{_known(each.kinds[0], write)} with {called(name)}"
         for name in found.best_first(metric, x)
         if (each := found.against(metric, name, x, base)) is not None
     ]
-    return (
-        [f"From {base:,} to {x:,}, it is {'multiplied' if metric.ratio else 'changed'} by {listed(texts)}."]
-        if texts
-        else []
-    )
+    how = "multiplied" if metric.ratio else "changed"
+    return [f"From {base:,} to {x:,}, it is {how} by {listed(texts)}."] if texts else []
 
 
-def verdicts(found: Found, metric: Metric, x: X = None) -> list[str]:
+def verdicts(found: Summary, metric: Metric, x: X = None) -> list[str]:
     """Returns one sentence per verdict, with the names that are compared with the reference."""
     known = found.all_versus(metric, x)
     if not known or not metric.compared:
         return []
     texts = [(each.verdict, f"{called(name)} ({in_words(each, found)})") for name, each in known.items()]
-    sentences = by_outcome(called(found.reference or ""), texts)
-    halves = sorted(each.width / 2 for each in known.values() if each.over_seeds.low is not None)
+    sentences = by_outcome(called(found.reference or ""), texts, found.unit)
+    halves = sorted(each.width / 2 for each in known.values() if each.over_seeds and each.over_seeds.low is not None)
     if halves and metric.kind == "share" and (least := metric.write(halves[len(halves) // 2])) != "0.0":
         sentences.append(f"Differences below about {least} points would not be significant here.")
     return sentences
 
 
-def in_words(each: Comparison, found: Found) -> str:
+def in_words(each: Comparison, found: Summary) -> str:
     """Formats a comparison with its intervals: "+3.1 points; +1.0 to +5.2 over seeds, +2.0 to +4.2 over images"."""
     write = each.metric.write_comparison
     unit = " times" if each.metric.ratio else " points" if each.metric.kind == "share" else ""
     seeds, items = interval(each.over_seeds, write), interval(each.over_items, write)
-    kinds = [f"{seeds} over seeds"] * bool(seeds) + [f"{items} over {found.question.items}"] * bool(items)
+    kinds = [f"{seeds} over seeds"] * bool(seeds) + [f"{items} over {found.items}"] * bool(items)
     known = f"; {', '.join(kinds)}" if items else seeds and f", {seeds}"
     return f"{write(each.value)}{unit}{known}"
 
@@ -118,14 +115,15 @@ def _known(of: Estimate, write: Callable[[float], str]) -> str:
     return f" ({known})" if (known := interval(of, write)) else ""
 
 
-def mean_cell(of: Estimate | None, metric: Metric) -> Cell:
-    """Returns a cell with a mean and its interval below, or what the metric says where there is none."""
-    write = metric.write
-    return Cell(metric.missing, kind="muted") if of is None else Cell(write(of.value), note=interval(of, write))
+def mean_cell(of: Estimate | None, metric: Metric, missing: str = "") -> Cell:
+    """Returns a cell with a mean and its interval below, or what stands for a missing value."""
+    if of is None:
+        return Cell(missing or metric.missing, kind="muted")
+    return Cell(metric.write(of.value), note=interval(of, metric.write))
 
 
-def mean_of(found: Found) -> CellOf:
-    return lambda metric, name, x: mean_cell(found.mean(metric, name, x), metric)
+def mean_of(found: Summary) -> CellOf:
+    return lambda metric, name, x: mean_cell(found.mean(metric, name, x), metric, found.missing(name, x))
 
 
 def comparison_cell(each: Comparison | None, missing: str = "") -> Cell:
@@ -137,7 +135,7 @@ def comparison_cell(each: Comparison | None, missing: str = "") -> Cell:
     return Cell(write(each.value), note="; ".join(known), kind=LOOKS.get(each.verdict, ""))
 
 
-def columns(found: Found, metric: Metric, cell: CellOf, *, ranked: int = 0) -> Iterator[Column]:
+def columns(found: Summary, metric: Metric, cell: CellOf, *, ranked: int = 0) -> Iterator[Column]:
     """Yields one column per x, or a single one. ``ranked``: the rank of the x of the answer; 0 hides no column."""
     axis = found.axis_of(metric)
     for x in found.xs(metric):
@@ -150,15 +148,17 @@ def columns(found: Found, metric: Metric, cell: CellOf, *, ranked: int = 0) -> I
             *(["trained"] if trained else []),
         ]
 
-        def of(row: Row, x: X = x) -> Cell:
+        def of(row: Any, x: X = x) -> Cell:
             return cell(metric, row.name, x) if row.seeds else FAILED
 
         yield Cell(head, note=", ".join(below), rank=rank), of
 
 
-def main_table(found: Found, extra: Iterable[Column] = ()) -> Table:
-    """Returns the table that the terminal also shows: the main metric, and its comparison with the reference."""
-    metric, x = found.headline, found.x
+def main_table(found: Summary, extra: Iterable[Column] = (), metric: Metric | None = None) -> Table:
+    """Returns the table that the terminal also shows: a metric, by default the main one, and its comparison with the
+    reference."""
+    metric = metric or found.headline
+    x = found.x_of(metric)
     shown = [*extra, *columns(found, metric, mean_of(found), ranked=1)]
     single = [other for other in found.metrics[1:] if found.axis_of(other) is None and x is None and not other.table]
     for other in single:
@@ -170,45 +170,46 @@ def main_table(found: Found, extra: Iterable[Column] = ()) -> Table:
         titled(found, metric),
         " ".join(filter(None, [*(each.says for each in (metric, *single)), significant(metric)])),
         *shown,
-        first=found.question.of_each.partition(" ")[0],
+        first=found.of_each.partition(" ")[0],
     )
 
 
-def titled(found: Found, metric: Metric) -> str:
+def titled(found: Summary, metric: Metric) -> str:
     axis = found.axis_of(metric)
     unit = " in percent" if metric.kind == "share" else metric.unit and f", in {metric.unit}"
     best = {"low": "lower is better", "high": "higher is better", None: ""}[metric.better]
     return f"{capitalised(metric.name)}{unit}{best and f' ({best})'}{'' if axis is None else f', by {axis.name}'}"
 
 
-def versus_columns(found: Found, metric: Metric, x: X) -> Iterator[Column]:
+def versus_columns(found: Summary, metric: Metric, x: X) -> Iterator[Column]:
     """Yields the columns of a comparison with the reference: over seeds, over items, and the verdict."""
     versus = {row.name: found.versus(metric, row.name, x) for row in found.rows}
     write = metric.write_comparison
 
-    def over_seeds(row: Row) -> Cell:
+    def over_seeds(row: Any) -> Cell:
         each = versus[row.name]
-        return Cell("") if each is None else Cell(write(each.value), note=interval(each.over_seeds, write))
+        return Cell("") if each is None else Cell(write(each.value), note=interval(each.kinds[0], write))
 
-    def over_items(row: Row) -> Cell:
+    def over_items(row: Any) -> Cell:
         each = versus[row.name]
         return Cell(interval(each.over_items, write) if each else "", kind="muted")
 
-    def verdict(row: Row) -> Cell:
+    def verdict(row: Any) -> Cell:
         each = versus[row.name]
         return Cell(each.verdict, kind=LOOKS.get(each.verdict, "words")) if each else Cell("", kind="words")
 
-    sign = f"times {found.reference}" if metric.ratio else f"minus {found.reference}"
+    sign = f"{'times' if metric.ratio else 'minus'} {found.short_reference}"
     where = "over seeds" if x is None else f"at {x:,}"
     yield Cell(sign, note=where, rank=2), over_seeds
-    if any(each and each.over_items for each in versus.values()):
-        yield Cell(INTERVAL, note=f"over {found.question.items}", rank=4), over_items
+    if any(each and each.over_seeds and each.over_items for each in versus.values()):
+        yield Cell(INTERVAL, note=f"over {found.items}", rank=4), over_items
     yield Cell("significant?", kind="words", rank=3), verdict
 
 
-def tables(found: Found) -> Iterator[Table]:
-    """Yields the other tables: the other metrics, and all metrics compared with the reference and with the base."""
-    first = found.question.of_each.partition(" ")[0]
+def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
+    """Yields the other tables: all metrics compared with the reference and with the base, and with ``values``, the
+    other metrics."""
+    first = found.of_each.partition(" ")[0]
     rows = [row for row in map(found.row, found.best_first(found.headline, found.x)) if row.seeds]
     others = [row for row in rows if row.name != found.reference]
     for title in dict.fromkeys(metric.table for metric in found.metrics if metric.table):
@@ -219,9 +220,13 @@ def tables(found: Found) -> Iterator[Table]:
         axis = found.axis_of(metric)
         base = None if axis is None else axis.base
         kind = "Ratios" if metric.ratio else "Differences"
-        both = any(each and each.over_items for x in found.xs(metric) for each in found.all_versus(metric, x).values())
-        two = f" The first interval is over seeds, the second over {found.question.items}." if both else ""
-        says = f"{kind}, paired by seed.{two} {significant(metric)}"
+        both = any(
+            each.over_seeds and each.over_items
+            for x in found.xs(metric)
+            for each in found.all_versus(metric, x).values()
+        )
+        two = f" The first interval is over seeds, the second over {found.items}." if both else ""
+        says = f"{kind}, paired by {found.paired_by}.{two} {significant(metric)}"
 
         def own(metric: Metric, name: str, x: X, base: X = base) -> Cell:
             return comparison_cell(found.against(metric, name, x, base))
@@ -232,10 +237,9 @@ def tables(found: Found) -> Iterator[Table]:
         def change(metric: Metric, name: str, x: X, base: X = base) -> Cell:
             return comparison_cell(found.change(metric, name, x, base))
 
-        if axis is not None and metric is not found.headline:
-            yield table_of(
-                rows, titled(found, metric), metric.says, *columns(found, metric, mean_of(found)), first=first
-            )
+        if values and axis is not None and metric is not found.headline:
+            shown = list(columns(found, metric, mean_of(found)))
+            yield table_of(rows, titled(found, metric), metric.says, *shown, first=first)
         if not metric.compared:
             continue
         if base is not None and (metric is found.headline or metric.told):
@@ -265,7 +269,7 @@ def counts_table(title: str, counts: Mapping[str, int]) -> Table:
     )
 
 
-def figures(found: Found, described: str) -> Iterator[Picture]:
+def figures(found: Summary, described: str) -> Iterator[Picture]:
     """Yields the main figures: lines by x, then comparisons with the reference, or values."""
     metric, names = found.headline, [row.name for row in found.rows]
     drawn = next((each for each in found.metrics if found.axis_of(each) is not None), None)
@@ -283,15 +287,15 @@ def figures(found: Found, described: str) -> Iterator[Picture]:
         ends, scale = (None, "") if drawn.kind == "share" else (heights(lines), " (log scale)")
         how = {"names": names, "ticks": found.xs(drawn), "trained": axis.trained, "logarithmic": ends}
         figure = line_chart(lines, title=f"{titled(found, drawn)}{scale}", below=f"{axis.name}{scale}", **how)
-        bands = [f"With several runs per {found.question.of_each}, shaded bands are {INTERVAL}s."]
+        bands = [f"With several runs per {found.of_each}, shaded bands are {INTERVAL}s."]
         if ends:
             bands.append(f"The axis ends at {ends[1]:.3g}; a line that leaves it has its last value at its name.")
         yield picture(figure, name="values", described=described, caption=" ".join([*bands, *not_drawn(found.rows)]))
     compared = found.all_versus(metric, found.x)
     if compared and metric.compared:
         caption = (
-            f"The line is the reference, {found.reference}. With several runs per {found.question.of_each}, thick bars "
-            f"are {INTERVAL}s over seeds. Thin bars, if any, are {INTERVAL}s over the held-out {found.question.items}."
+            f"The line is the reference, {found.reference}. With several runs per {found.of_each}, thick bars "
+            f"are {INTERVAL}s over seeds. Thin bars, if any, are {INTERVAL}s over the held-out {found.items}."
         )
         figure = comparison_figure(compared, names, found.reference or "")
         yield picture(figure, name="comparisons", described=described, caption=caption)

@@ -231,7 +231,7 @@ class Images(TrainedQuestion[ImageSpec, Recognised, Any]):
         size = found.spec.train_size
         for name in {*found.names} & TWINS if found.reference in TWINS else ():
             versus = found.versus(ACCURACY, name, size)
-            if versus is not None and set(versus.over_seeds.values) == {0.0}:
+            if versus is not None and set(versus.kinds[0].values) == {0.0}:
                 yield (
                     f"{name} and {found.reference} are the same model until the grid changes, so their accuracies on "
                     "the training grid are equal."

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from posembed.errors import ArgumentError
 from posembed.lab.found import Axis, Found, model_size
 from posembed.lab.question import Loaded, TrainedQuestion, presets_of
 from posembed.lab.runs.results import RunResult
@@ -47,16 +46,6 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, Any]):
         return chosen if chosen.get("model") is None else chosen | of_model(Path(chosen["model"]).expanduser(), given)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        if chosen.get("search_budget") is not None and chosen["search_budget"] < 3:
-            raise ArgumentError(
-                "search_budget must be at least 3, for the three starting points of the search; got "
-                f"{chosen['search_budget']}"
-            )
-        if chosen.get("search_budget") is not None and chosen.get("rope_factors"):
-            raise ArgumentError(
-                "search_budget is the number of losses of the search for rope-longrope's factors, which rope_factors "
-                "replaces; give one of them"
-            )
         with_length_counts(chosen)
         if chosen.get("model") is not None:
             from posembed.lab.tasks.inside import load_inside

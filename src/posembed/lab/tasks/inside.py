@@ -15,7 +15,7 @@ from posembed.integrations.transformers import replace_positions
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
 from posembed.lab.runs.spec import with_default_window
-from posembed.lab.tasks.language import LanguageModelling, before_search
+from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
 from posembed.lab.tasks.text_specs import LengthSpec, corpus_of
 from posembed.layers.base import PositionEncoding
@@ -62,7 +62,7 @@ class InsideGivenModel(LanguageModelling):
     def encoding(self, spec: LengthSpec) -> PositionEncoding:
         """Builds the encoding. A learned table starts with the decoder's own rows, if the decoder has weights."""
         spec, rows = (
-            dataclasses.replace(before_search(spec), dropout=0.0),
+            dataclasses.replace(spec, dropout=0.0),
             self.decoder.rows,
         )  # the model applies its own dropout
         encoding = build_encoding(spec)

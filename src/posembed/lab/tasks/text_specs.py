@@ -19,9 +19,6 @@ from posembed.settings import Ascending, Count, TwoOrMore, option
 if TYPE_CHECKING:
     from posembed.lab.data.text import Corpus
 
-SEARCH_BUDGET = 200
-"""The number of losses that the search for the factors of rope-longrope computes by default."""
-
 OF_MODEL = ("layers", "width", "heads", "dropout")
 """The settings that are taken from the config if ``model`` is given."""
 CONTINUED_LEARNING_RATE = 1e-4
@@ -62,20 +59,6 @@ REPEAT_GAIN = Metric(
 
 
 @dataclass(frozen=True)
-class Searched:
-    """The factors that a search found for a trained model, and the mean losses on the text of the search.
-
-    starts: the loss of each starting point of the search.
-    """
-
-    factors: tuple[float, ...]
-    initial_tokens: int
-    loss: float
-    starts: dict[str, float]
-    evaluations: int
-
-
-@dataclass(frozen=True)
 class Measurements:
     """Mean losses on held-out text, in nats per token, by test length. None means that the encoding has no position.
 
@@ -85,7 +68,6 @@ class Measurements:
     chunked_same_tokens: the loss of the same tokens, if their context is also fed in chunks.
     repeat_gain: how much lower the loss of a passage is at its repetition, by the number of tokens between.
     bytes_per_token: the mean number of bytes in the tokens of ``nonoverlapping``; None if it is unknown.
-    searched: the factors with which rope-longrope was measured, if they were searched for.
     """
 
     nonoverlapping: dict[int, float | None]
@@ -94,7 +76,6 @@ class Measurements:
     chunked_same_tokens: dict[int, float]
     repeat_gain: dict[int, float | None]
     bytes_per_token: dict[int, float | None]
-    searched: Searched | None = None
 
     def values(self) -> Iterator[Value]:
         bits = {
@@ -170,23 +151,14 @@ class LengthSpec(LanguageSpec):
     window: Count = option("Causal window of the encodings that use one.", MODEL)
     ring: Count = option("Rows of the rolling table; at least the window.", MODEL)
     rope_factors: tuple[float, ...] = option(
-        "Factors of rope-longrope, one per pair of components of a head, separated by commas. Default: a search.",
+        "Factors of rope-longrope, one per pair of components of a head, separated by commas.",
         MODEL,
         default=(),
-    )
-    search_budget: int | None = option(
-        f"Losses that rope-longrope's search for its factors computes. Default: {SEARCH_BUDGET}.", MODEL, default=None
     )
 
     @property
     def longest(self) -> int:
         return max(self.train_length, *self.test_lengths)
-
-    @property
-    def searches(self) -> bool:
-        """Whether the run searches for the factors of rope-longrope, because it needs some and none are given."""
-        named = self.encoding.split("+")[0] == "rope-longrope"
-        return named and not self.rope_factors and self.longest > self.train_length
 
 
 def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:

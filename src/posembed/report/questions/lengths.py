@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterator
 
 from posembed.lab.found import Found, Row
-from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS, Searched
+from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS
 from posembed.plots.charts import ended_at
-from posembed.report.page import Cell, Column, Table, table_of
+from posembed.report.page import Cell, Column
 from posembed.report.questions import MeasuredPage
 from posembed.report.words import called, listed, names_of, number, up_to
-from posembed.statistics import safe_exp
 
 HOLDS = 1.02
 """An encoding holds if its same-token perplexity past the training length is never above this many times its perplexity
@@ -21,7 +19,6 @@ at the training length."""
 REACHES = 0.05
 """A model used an earlier passage if the loss of the repetition is lower by at least this many nats per token (5% of
 perplexity). Models that cannot reach the passage show gains of up to 0.02 by chance."""
-Line: TypeAlias = tuple[str, Searched]
 
 
 class Page(MeasuredPage):
@@ -53,36 +50,6 @@ class Page(MeasuredPage):
                 f"{listed(reached)}: up to there, a passage lowers the loss of its repetition by at least {REACHES:g} "
                 "nats per token."
             )
-
-    def extra_tables(self, found: Found) -> Iterator[Table]:
-        runs = [(each.spec.name, each.measurements) for each in found.results]
-        yield factors_found([(name, measured.searched) for name, measured in runs if measured and measured.searched])
-
-
-def factors_found(lines: list[Line]) -> Table:
-    """Returns a table with one line per search. It is empty if there was none."""
-
-    def perplexity(of: Callable[[Searched], float]) -> Callable[[Line], str]:
-        return lambda line: number(safe_exp(of(line[1])))
-
-    def start(name: str) -> Column:
-        return f"by {name}", perplexity(lambda searched: searched.starts[name])
-
-    return table_of(
-        lines,
-        "Factors found by a search",
-        "After training, a search looked for the factors with the lowest loss on other held-out text, which no "
-        "measurement reads. The columns show the perplexity of that text: with the factors found, and with the factors "
-        "that the search started from. A factor divides the frequency of one pair of components, from the fastest to "
-        "the slowest pair; the first tokens of a text keep their positions.",
-        ("found", perplexity(lambda searched: searched.loss)),
-        *map(start, ("yarn", "ntk", "linear")),
-        ("losses", lambda line: f"{line[1].evaluations:,}"),
-        ("first tokens", lambda line: f"{line[1].initial_tokens:,}"),
-        (Cell("factors", kind="words"), lambda line: ", ".join(f"{factor:.3g}" for factor in line[1].factors)),
-        first="run",
-        name=lambda line: line[0],
-    )
 
 
 def verdict(found: Found, row: Row) -> Cell:
