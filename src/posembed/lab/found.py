@@ -55,6 +55,9 @@ class Found(Summary):
         self.metrics = [metric for metric in question.metrics if self.measures(metric)] or list(question.metrics)
         self.axis = self.axis_of(self.headline)
 
+    def reference_of(self, name: str) -> str | None:
+        return self.question.reference_of(self, name)
+
     def measures(self, metric: Metric) -> bool:
         """Whether a metric was measured, and is known for some run if it has one value."""
         xs = self.xs(metric)

@@ -287,6 +287,10 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         """Returns every measured value of the results."""
         return Frame.of(results, self.values_of)
 
+    def reference_of(self, found: Found, name: str) -> str | None:
+        """Returns the name that a name is compared with; None for the reference itself."""
+        return None if name == found.reference else found.reference
+
     def about(self, found: Found) -> str:
         """Describes in a sentence or two what was trained and measured."""
         raise NotImplementedError

@@ -285,8 +285,11 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
             for name, values in by_x.items()
         ]
         ends, scale = (None, "") if drawn.kind == "share" else (heights(lines), " (log scale)")
-        how = {"names": names, "ticks": found.xs(drawn), "trained": axis.trained, "logarithmic": ends}
-        figure = line_chart(lines, title=f"{titled(found, drawn)}{scale}", below=f"{axis.name}{scale}", **how)
+        by_axis = [x for x in found.xs(drawn) if x is not None]
+        how = {"names": names, "ticks": by_axis, "trained": axis.trained, "logarithmic": ends}
+        figure = line_chart(
+            lines, title=f"{titled(found, drawn)}{scale}", below=f"{axis.name}{scale if min(by_axis) else ''}", **how
+        )
         bands = [f"With several runs per {found.of_each}, shaded bands are {INTERVAL}s."]
         if ends:
             bands.append(f"The axis ends at {ends[1]:.3g}; a line that leaves it has its last value at its name.")

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from posembed.report.questions.cost import CostPage
 
 NO_POSITION = "no position"
+MOST_COLUMNS = 12
+"""The largest number of columns of a table of all values."""
 FAILED = Cell("failed", kind="failed")
 OUTCOMES = {
     "better": Cell("better", kind="holds"),
@@ -196,10 +198,33 @@ class MeasuredPage(QuestionPage[Found]):
         }
         for metric in single:
             titles.setdefault(group.get(metric) or "Values", []).append((metric, None))
-        return [
+        whole = [
             table_of(runs, title, "", *(column(*key) for key in keys), first="run", name=lambda run: run[0])
             for title, keys in titles.items()
+            if len(keys) <= MOST_COLUMNS
         ]
+        return [*whole, *self.long_values(summary)]
+
+    def long_values(self, summary: Found) -> Iterator[Table]:
+        """Yields tables of the metrics with many x, such as positions: one table per name, with one row per x."""
+        frame = summary.frame
+        known = dict.fromkeys(metric for run in frame.runs for metric, _ in run.found)
+        metrics = [metric for metric in known if len(frame.xs(metric)) > MOST_COLUMNS]
+
+        def column(metric: str, run: Run) -> Column:
+            def cell(x: int) -> str:
+                value = run.value(metric, x)
+                return "" if value is None else f"{value:,.0f}" if value.is_integer() else f"{value:.5f}"
+
+            return f"{metric.partition(',')[0]}, seed {run.seed}", cell
+
+        for name in summary.names:
+            columns = [column(metric, run) for run in summary.runs(name).values() for metric in metrics]
+            xs = sorted({x for metric in metrics for x in frame.xs(metric)}) if columns else []
+            for first in range(0, len(columns), MOST_COLUMNS):
+                yield table_of(
+                    xs, f"Values, {name}", "", *columns[first : first + MOST_COLUMNS], first="position", name=str
+                )
 
 
 def page_of(question: Question) -> QuestionPage[Any] | CostPage:
