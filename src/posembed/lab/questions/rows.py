@@ -31,7 +31,7 @@ from posembed.measure.frame import Frame, Value
 from posembed.measure.metrics import Metric
 
 
-class Rows(TrainedQuestion[RowSpec, RowMeasurements, Any]):
+class Rows(TrainedQuestion[RowSpec, RowMeasurements]):
     name = page = "rows"
     metrics = (LOSS, TRAINED, SHARE, TEXT, OWN, LATER, NEIGHBOUR, ATTENTION)
     of_each = "kind of training lengths"

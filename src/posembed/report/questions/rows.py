@@ -9,7 +9,7 @@ from posembed.lab.tasks.row_specs import AT, ATTENTION, LEARNED, LOSS, NEIGHBOUR
 from posembed.measure.metrics import Metric
 from posembed.plots.by_position import Panel, by_position_figure
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
-from posembed.report.questions import MeasuredPage, estimate_cell
+from posembed.report.questions import QuestionPage, estimate_cell
 from posembed.report.words import called, measured, signed
 from posembed.statistics import INTERVAL, estimate, paired_difference
 
@@ -22,7 +22,7 @@ MATTERS = {
 """What a difference between early and late rows means, by the side of its interval."""
 
 
-class Page(MeasuredPage):
+class Page(QuestionPage):
     def remarks(self, found: Found) -> Iterator[str]:
         early, *_, late = [*bands(found.spec.train_length)] * 2
         control = control_of(found)
