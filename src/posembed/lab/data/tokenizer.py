@@ -137,7 +137,7 @@ def _train_pairs(name: str, train: Iterable[str]) -> Loaded:
     number = name.removeprefix(PAIRS)
     if not re.fullmatch("[0-9]{1,18}", number) or not 256 < int(number) <= MOST_TOKENS:
         raise ArgumentError(
-            f"expected a number above 256 after {PAIRS}, at most {MOST_TOKENS:,}, such as {PAIRS}2000; got {name!r}"
+            f"expected a number above 256 after {PAIRS}, such as {PAIRS}2000; got {name!r} (at most {MOST_TOKENS:,})"
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

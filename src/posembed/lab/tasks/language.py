@@ -176,7 +176,7 @@ def initial_table(init: str, length: int, dim: int) -> Tensor:
     if init in PLAIN:
         return fill.initial_table(init, length, dim)
     kind, _, scale = init.partition("-")
-    if kind not in SCALED or not re.fullmatch(r"\d+(\.\d+)?|\.\d+", scale):
+    if kind not in SCALED or not re.fullmatch(r"\d{1,9}(\.\d+)?|\.\d+", scale):
         scaled = " and ".join(f"{name}-STD" for name in SCALED)
         raise unknown("initial values", init, PLAIN, also=f", and {scaled} with a number, such as normal-0.02")
     return fill.initial_table(kind, length, dim, std=float(scale))
