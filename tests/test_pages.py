@@ -103,7 +103,7 @@ def test_advice_knows_the_most_used_encodings_in_their_order(use: str) -> None:
     pytest.importorskip("transformers", minversion="5")
     from who_uses_what import MODELS
 
-    from posembed.lab.advice.candidates import names_of
+    from posembed.lab.advice.built import names_of
     from posembed.lab.advice.choose import MOST_USED
 
     written = [model.row[2] for group in GROUPS[use] for model in MODELS[group]]

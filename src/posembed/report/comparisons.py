@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from posembed.measure.estimates import Comparison
 from posembed.plots.charts import draw_interval, rows_sheet, write_right
@@ -39,6 +39,8 @@ def comparison_figure(compared: Mapping[str, Comparison], names: Sequence[str], 
         marker = MARKERS[drawn[name].index]
         axes.plot(factor * each.value, row, color=colour, marker=marker, markersize=7, markeredgecolor=PAPER)
         write_right(axes, row, metric.write_comparison(each.value), colour)
+    if max(map(len, names)) > NAMES:  # they leave little width
+        axes.xaxis.set_major_locator(MaxNLocator(2))
     if metric.kind == "share":
         low, high = axes.get_xlim()
         axes.set_xlim(min(low, -0.5), max(high, 0.5))
