@@ -34,7 +34,7 @@ def require_integers(values: Tensor, name: str) -> None:
 def as_int64(values: Tensor, name: str) -> Tensor:
     """Converts integers of any dtype to int64, in which sums and differences of positions do not overflow."""
     require_integers(values, name)
-    return values.to(torch.int64)
+    return values if values.dtype == torch.int64 else values.to(torch.int64)
 
 
 def require_whole(number: object, name: str) -> None:

@@ -326,7 +326,8 @@ class TableLayout:
     @explains_errors
     def rows_of(self, position_ids: Tensor) -> Tensor:
         """Returns the row numbers of position_ids, integers of any shape. ``PADDING`` becomes the pad row."""
-        position_ids = position_ids.to(torch.int64)  # a small dtype may not hold the row number, or PADDING
+        if position_ids.dtype != torch.int64:  # a small dtype may not hold the row number, or PADDING
+            position_ids = position_ids.to(torch.int64)
         rows = position_ids + self.front
         if self.pad_row is None:
             return rows
