@@ -89,7 +89,7 @@ class PreparedCost:
 class Prepared:
     """A checked question with its data loaded. Nothing is trained yet."""
 
-    question: TrainedQuestion[Any, Any, Any]
+    question: TrainedQuestion[Any, Any]
     task: Task[Any, Any]
     specs: Sequence[TrainingSpec]
     reading: Reading
@@ -197,7 +197,7 @@ class Comparison:
         return self.question.shown(self.results)
 
     @property
-    def _page(self) -> QuestionPage[Any] | CostPage:
+    def _page(self) -> QuestionPage | CostPage:
         from posembed.report.questions import page_of
 
         return page_of(self.question)
@@ -234,7 +234,7 @@ def refuse_unknown(question: Question, left: Mapping[str, Any]) -> None:
         raise unknown("option", min(left), known, of=f" of {question.name}")
 
 
-def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, Any]) -> Prepared:
+def prepare_training(question: TrainedQuestion[Any, Any], given: dict[str, Any]) -> Prepared:
     choice = take(question.Choice, given)
     preset, names = choice.pop("preset", None), choice.pop(question.compared, question.usual)
     names = tuple(question.canonical(name) for name in names)

@@ -12,6 +12,7 @@ import made_up_amounts
 import made_up_classes
 import made_up_inits
 import made_up_problems
+import made_up_rows
 import made_up_runs
 import made_up_sharing
 import made_up_tokens
@@ -24,6 +25,7 @@ from posembed.report.words import called
 RUNS: dict[str, Any] = {
     "lengths": made_up_runs.runs,
     "inits": made_up_inits.typical,
+    "rows": made_up_rows.row_runs,
     "data-efficiency": made_up_amounts.data_runs,
     "dropout": made_up_amounts.dropout_runs,
     "problems": made_up_problems.runs,

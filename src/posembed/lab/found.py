@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from posembed.lab.runs.results import RunFolder, RunResult
@@ -41,7 +42,7 @@ class Found(Summary):
 
     def __init__(
         self,
-        question: TrainedQuestion[Any, Any, Any],
+        question: TrainedQuestion[Any, Any],
         results: Sequence[RunResult[Any, Any]],
         reading: Reading,
         reference: str | None,
@@ -54,6 +55,9 @@ class Found(Summary):
         self.spec = results[0].spec
         self.metrics = [metric for metric in question.metrics if self.measures(metric)] or list(question.metrics)
         self.axis = self.axis_of(self.headline)
+
+    def reference_of(self, name: str) -> str | None:
+        return self.question.reference_of(self, name)
 
     def measures(self, metric: Metric) -> bool:
         """Whether a metric was measured, and is known for some run if it has one value."""
@@ -68,10 +72,15 @@ class Found(Summary):
         """The measurements of any successful run; None without one."""
         return next((each.measurements for each in self.results if each.measurements is not None), None)
 
+    @cached_property
+    def special(self) -> Any:
+        return self.question.special(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the rows and every estimate as plain values, with None for NaN and infinity."""
         about = {"question": self.question.name, "reference": self.reference, "reading": plain(self.reading)}
-        return {**about, "rows": plain(self.rows), "estimates": self.estimates()}
+        special = {} if self.special is None else {"special": plain(self.special)}
+        return {**about, "rows": plain(self.rows), "estimates": self.estimates(), **special}
 
 
 def rows_of(results: Sequence[RunResult[Any, Any]]) -> tuple[Row, ...]:

@@ -1,8 +1,9 @@
 """A question of the lab: what it compares, with which settings, and how it summarises the runs.
 
-A question is one object. ``posembed compare``, ``posembed report`` and ``posembed.compare`` use it; its page is
-``posembed/report/questions/PAGE.py``. To add one, write its task, its summary and its page, and add one line to
-``questions/__init__.py``. No question imports torch before its task is built.
+A question is one object. ``posembed compare``, ``posembed report`` and ``posembed.compare`` use it. To add one, write
+its task, which owns its settings and its measured values, declare its metrics, and add one line to
+``questions/__init__.py``. What is special about its page is in ``posembed/report/questions/PAGE.py``. No question
+imports torch before its task is built.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
-from posembed.lab.by_seed import BySeed, by_name
 from posembed.lab.found import Axis, Found
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import MeasuredT, SpecT, merged, require_warmup
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from posembed.lab.tasks.task import Task
     from posembed.nn.encodings import Use
 
-SummaryT = TypeVar("SummaryT", bound="Summary | Found")
 Loaded: TypeAlias = "tuple[Task[Any, Any], dict[str, Any]]"
 """A task, and the settings that are computed from its data, by name."""
 PRESETS = json.loads(Path(__file__).with_name("questions").joinpath("presets.json").read_text(encoding="utf-8"))
@@ -65,37 +64,6 @@ class Reading(Settings):
 @dataclass(frozen=True, kw_only=True)
 class Compared(Reading):
     reference: str | None = option("The run that the others are compared with.", default=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """The results of one encoding (or one kind of initial values) over its seeds. Subclasses add the measurements."""
-
-    name: str
-    seeds: tuple[int, ...]
-    """The seeds whose runs succeeded."""
-    failures: tuple[str, ...]
-    parameters: int
-    position_parameters: int
-
-    @property
-    def succeeded(self) -> int:
-        """The number of runs that succeeded."""
-        return len(self.seeds)
-
-    @property
-    def counts(self) -> set[int]:
-        """The numbers of runs behind the row's means."""
-        return {len(self.seeds)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """The combined results of a folder's runs: one row per name, in the order of the results."""
-
-    rows: tuple[Any, ...]
-    reference: str | None = None
-    """The name that the others are compared with."""
 
 
 def presets_of(*names: str, common: Mapping[str, Any] = PRESETS["common"]) -> dict[str, dict[str, Any]]:
@@ -155,8 +123,8 @@ class Question:
         return results
 
 
-class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
-    """A question that trains models. Subclasses set the attributes and define ``load`` and ``summary``."""
+class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
+    """A question that trains models. Subclasses set the attributes and define ``load`` and ``about``."""
 
     Spec: type[SpecT]
     ReadingType: ClassVar[type[Reading]] = Compared
@@ -260,7 +228,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             for name in dict.fromkeys(names)
         ]
 
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[Metric, ...]
     """What it measures, the main metric first."""
     items: str = "documents"
     """What a metric's values by item belong to."""
@@ -287,6 +255,14 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         """Returns every measured value of the results."""
         return Frame.of(results, self.values_of)
 
+    def reference_of(self, found: Found, name: str) -> str | None:
+        """Returns the name that a name is compared with; None for the reference itself."""
+        return None if name == found.reference else found.reference
+
+    def special(self, found: Found) -> Any:
+        """Returns what the special part of the page shows, a dataclass of plain values; None without one."""
+        return None
+
     def about(self, found: Found) -> str:
         """Describes in a sentence or two what was trained and measured."""
         raise NotImplementedError
@@ -308,7 +284,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         results: Sequence[RunResult[SpecT, MeasuredT]],
         reading: Any = None,
         folder: RunFolder[SpecT] | None = None,
-    ) -> SummaryT:
+    ) -> Found:
         """Summarises runs that share all settings except the compared name, the value of ``Spec.VARIED`` and the seed.
         ``folder``: the run folder; without it, the runs' tables are unknown.
 
@@ -324,15 +300,8 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             raise ArgumentError(f"the reference {wanted!r} was not run; the finished runs are {', '.join(names)}")
         usual = self.usual_reference if self.usual_reference in names else names[0]
         reference = (wanted or usual) if isinstance(reading, Compared) else None
-        if self.metrics:
-            return Found(self, results, reading, reference, folder)  # type: ignore[return-value]
-        summary: Any = self.summary(by_name(results, reference, folder), results[0].spec, reading)
-        return dataclasses.replace(summary, reference=reference)
+        return Found(self, results, reading, reference, folder)
 
     @abstractmethod
     def load(self, chosen: dict[str, Any]) -> Loaded:
         """Checks and completes the settings in ``chosen``, loads the data, and returns the task."""
-
-    def summary(self, runs: Sequence[BySeed[MeasuredT]], spec: SpecT, reading: Any) -> SummaryT:
-        """Summarises the runs of each name, in questions without metrics. spec: the spec of any run."""
-        raise NotImplementedError

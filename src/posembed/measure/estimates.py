@@ -74,6 +74,10 @@ class Estimates:
         self.frame, self.names, self.reference = frame, tuple(names), reference
         self.runs = cache(frame.of_name)
 
+    def reference_of(self, name: str) -> str | None:
+        """Returns the name that a name is compared with; None for the reference itself."""
+        return None if name == self.reference else self.reference
+
     def mean(self, metric: Metric, name: str, x: X = None) -> Estimate | None:
         """Estimates the mean over seeds; None if a run has no value there, or if there is no run."""
         values = self.by_seed(metric, name, x)
@@ -83,10 +87,8 @@ class Estimates:
 
     def versus(self, metric: Metric, name: str, x: X = None) -> Comparison | None:
         """Compares a name with the reference; None for the reference itself, and if they share no seed."""
-        if self.reference is None or name == self.reference:
-            return None
-        ours, theirs = self.runs(name), self.runs(self.reference)
-        return self._compared(metric, ours, x, theirs, x)
+        reference = self.reference_of(name)
+        return None if reference is None else self._compared(metric, self.runs(name), x, self.runs(reference), x)
 
     def against(self, metric: Metric, name: str, x: X, base: X) -> Comparison | None:
         """Compares the values at x with the same name's values at ``base``."""
@@ -95,11 +97,11 @@ class Estimates:
 
     def change(self, metric: Metric, name: str, x: X, base: X) -> Comparison | None:
         """Compares the change from ``base`` to x with that of the reference."""
-        if self.reference is None or name == self.reference:
+        if (reference := self.reference_of(name)) is None:
             return None
         ours, theirs = (
             {seed: at[seed] - before[seed] for seed in at.keys() & before.keys()}
-            for each in (name, self.reference)
+            for each in (name, reference)
             for at, before in [[additive(metric, self.by_seed(metric, each, at)) for at in (x, base)]]
         )
         found = difference_of(metric, ours, theirs)

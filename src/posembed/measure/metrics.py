@@ -70,9 +70,8 @@ class Metric:
         """Formats a difference or a ratio. The ends of an interval of shares are limited to -100 and 100 points."""
         if self.ratio:
             return f"{value:.{self.near}f}" if 0 < abs(value - 1) < 0.1 else number(value)
-        if self.kind == "share":
-            return signed(100 * min(max(value, -1.0), 1.0), 1)
-        return signed(value, self.digits or 3)
+        points = signed(100 * min(max(value, -1.0), 1.0), 1)
+        return points if self.kind == "share" else signed(value, self.digits or 3)
 
     def verdict(self, side: Literal["below", "above", "both"] | None) -> Verdict:
         """Returns what it means that the interval of a comparison lies on this side of ``same``."""

@@ -75,7 +75,7 @@ class Summary(Estimates):
         return self.reference or ""
 
     def missing(self, name: str, x: int | None) -> str:
-        """Returns what tables say where a name has no value; "" if it is what the metric says."""
+        """Returns what tables say where a name has no value; empty if the metric knows."""
         return ""
 
     @property

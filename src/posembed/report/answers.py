@@ -80,11 +80,8 @@ def against_base(found: Summary, metric: Metric, x: X) -> list[str]:
         for name in found.best_first(metric, x)
         if (each := found.against(metric, name, x, base)) is not None
     ]
-    return (
-        [f"From {base:,} to {x:,}, it is {'multiplied' if metric.ratio else 'changed'} by {listed(texts)}."]
-        if texts
-        else []
-    )
+    how = "multiplied" if metric.ratio else "changed"
+    return [f"From {base:,} to {x:,}, it is {how} by {listed(texts)}."] if texts else []
 
 
 def verdicts(found: Summary, metric: Metric, x: X = None) -> list[str]:
@@ -119,11 +116,10 @@ def _known(of: Estimate, write: Callable[[float], str]) -> str:
 
 
 def mean_cell(of: Estimate | None, metric: Metric, missing: str = "") -> Cell:
-    """Returns a cell with a mean and its interval below; or ``missing``, or what the metric says, if there is none."""
-    write = metric.write
-    return (
-        Cell(missing or metric.missing, kind="muted") if of is None else Cell(write(of.value), note=interval(of, write))
-    )
+    """Returns a cell with a mean and its interval below, or what stands for a missing value."""
+    if of is None:
+        return Cell(missing or metric.missing, kind="muted")
+    return Cell(metric.write(of.value), note=interval(of, metric.write))
 
 
 def mean_of(found: Summary) -> CellOf:
@@ -202,7 +198,7 @@ def versus_columns(found: Summary, metric: Metric, x: X) -> Iterator[Column]:
         each = versus[row.name]
         return Cell(each.verdict, kind=LOOKS.get(each.verdict, "words")) if each else Cell("", kind="words")
 
-    sign = f"times {found.short_reference}" if metric.ratio else f"minus {found.short_reference}"
+    sign = f"{'times' if metric.ratio else 'minus'} {found.short_reference}"
     where = "over seeds" if x is None else f"at {x:,}"
     yield Cell(sign, note=where, rank=2), over_seeds
     if any(each and each.over_seeds and each.over_items for each in versus.values()):
@@ -242,9 +238,8 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
             return comparison_cell(found.change(metric, name, x, base))
 
         if values and axis is not None and metric is not found.headline:
-            yield table_of(
-                rows, titled(found, metric), metric.says, *columns(found, metric, mean_of(found)), first=first
-            )
+            shown = list(columns(found, metric, mean_of(found)))
+            yield table_of(rows, titled(found, metric), metric.says, *shown, first=first)
         if not metric.compared:
             continue
         if base is not None and (metric is found.headline or metric.told):
@@ -291,15 +286,16 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
         ]
         shares = drawn.kind in ("share", "score")
         ends, scale = (None, "") if shares else (heights(lines), " (log scale)")
+        by_axis = [x for x in found.xs(drawn) if x is not None]
         how: dict[str, Any] = {
-            "ticks": found.xs(drawn),
+            "ticks": by_axis,
             "trained": axis.trained,
             "logarithmic": ends,
             "past_end": found.past_end,
         }
         how |= {"names": [name for name in names if name not in found.baselines], "baselines": found.baselines}
         title = f"{titled(found, drawn)}{', in percent' * (drawn.kind == 'score')}{scale}"
-        figure = line_chart(lines, title=title, below=f"{axis.name}{scale}", **how)
+        figure = line_chart(lines, title=title, below=f"{axis.name}{scale if min(by_axis) else ''}", **how)
         bands = [found.bands]
         if ends:
             bands.append(f"The axis ends at {ends[1]:.3g}; a line that leaves it has its last value at its name.")

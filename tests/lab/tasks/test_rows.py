@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
-from posembed.lab.questions.rows import RowMeasurements, RowSpec, bands
+from posembed.lab.tasks.row_specs import RowMeasurements, RowSpec, bands
 from posembed.lab.tasks.rows import MOST_ROWS, TrainedRows, rows_replaced, tokens_replaced
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn import Attention

@@ -172,7 +172,12 @@ def study_of_folder(folder: Path) -> Study:
     if not any(result.measurements for result in results):
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
     found = lengths.summarise(results)
-    rows = (Measured(row.name, len(row.seeds), found.by_x(found.headline, row.name)) for row in found.rows if row.seeds)
+    by_name = {
+        row.name: {x: found.mean(found.headline, row.name, x) for x in found.spec.test_lengths}
+        for row in found.rows
+        if row.seeds
+    }
+    rows = (Measured(name, len(found.row(name).seeds), values) for name, values in by_name.items())
     steps = max(result.spec.steps for result in results)
     return Study("your runs", str(folder), found.spec.train_length, tuple(rows), own=True, steps=steps)
 

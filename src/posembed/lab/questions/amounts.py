@@ -79,7 +79,7 @@ class DataSpec(AmountSpec):
         return self.amount_in_words
 
 
-class DataEfficiency(TrainedQuestion[DataSpec, LossesByAmount, Any]):
+class DataEfficiency(TrainedQuestion[DataSpec, LossesByAmount]):
     name = "data-efficiency"
     asks = "How much training text does each encoding need?"
     Spec = DataSpec

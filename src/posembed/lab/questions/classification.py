@@ -92,7 +92,7 @@ def require_room(train_length: int, others: int) -> None:
         )
 
 
-class Text(TrainedQuestion[TextSpec, Classified, Any]):
+class Text(TrainedQuestion[TextSpec, Classified]):
     name = "text"
     metrics = (ACCURACY, MACRO_F1, LOSS)
     loss_unit = "per example"
@@ -187,7 +187,7 @@ class ImageSpec(TrainingSpec):
         return size // self.patch, size // self.patch
 
 
-class Images(TrainedQuestion[ImageSpec, Recognised, Any]):
+class Images(TrainedQuestion[ImageSpec, Recognised]):
     name = "images"
     metrics = (ACCURACY, LOSS)
     items = "images"

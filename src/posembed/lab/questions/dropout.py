@@ -41,7 +41,7 @@ class DropoutSpec(AmountSpec):
         return f"dropout {super().name}"
 
 
-class Dropout(TrainedQuestion[DropoutSpec, Losses, Any]):
+class Dropout(TrainedQuestion[DropoutSpec, Losses]):
     name = "dropout"
     asks = "How much dropout should follow the sum of tokens and positions?"
     Spec = DropoutSpec

@@ -49,7 +49,7 @@ class InitReading(Compared):
     )
 
 
-class Inits(TrainedQuestion[InitSpec, InitMeasurements, Any]):
+class Inits(TrainedQuestion[InitSpec, InitMeasurements]):
     name = page = "inits"
     metrics = (LOSS, PERPLEXITY, STEPS, *GRADIENTS, *CHANGES)
     of_each = "table"

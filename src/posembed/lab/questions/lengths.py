@@ -26,7 +26,7 @@ from posembed.lab.tasks.text_specs import (
 from posembed.measure.metrics import Metric
 
 
-class Lengths(TrainedQuestion[LengthSpec, Measurements, Any]):
+class Lengths(TrainedQuestion[LengthSpec, Measurements]):
     name = page = "lengths"
     metrics = (SAME_TOKENS, WHOLE_WINDOWS, BITS, CHUNKED_SAME, CHUNKED_WHOLE, REPEAT_GAIN)
     asks = "How far does each encoding carry a language model past its training length?"

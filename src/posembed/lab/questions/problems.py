@@ -66,7 +66,7 @@ class ProblemSpec(TrainingSpec):
         return dataclasses.replace(self, train_size=size, train_length=tokens_read(self.problem, size))
 
 
-class Problem(TrainedQuestion[ProblemSpec, Solved, Any]):
+class Problem(TrainedQuestion[ProblemSpec, Solved]):
     """The question about one problem of PROBLEMS."""
 
     group = "tasks"

@@ -86,7 +86,7 @@ def lengths_of(problem: str, size: int) -> dict[str, Any]:
     return {"source_length": source, "target_length": target, "train_length": source + target}
 
 
-class Sharing(TrainedQuestion[SharingSpec, Rewritten, Any]):
+class Sharing(TrainedQuestion[SharingSpec, Rewritten]):
     name = "sharing"
     metrics = (WITHIN, LOSS_WITHIN, PAST, EXACT, TOKENS, LOSS)
     loss_unit = "per token of the targets"

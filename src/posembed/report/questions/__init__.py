@@ -1,21 +1,19 @@
-"""Pages about run folders: one module per question, and the code that they share.
+"""Pages about run folders: one template for all questions, and a module for what is special about some of them.
 
-The question names its page (``Question.page``). A page turns a summary into an answer, tables and figures; the sections
-below them are the same for every question.
+The question names that module (``Question.page``).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.found import Found, Row
-from posembed.lab.question import Compared, Question, SummaryT, TrainedQuestion
+from posembed.lab.question import Compared, Question
 from posembed.lab.questions import question_of
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.measure.frame import Run
@@ -31,111 +29,20 @@ if TYPE_CHECKING:
     from posembed.report.questions.cost import CostPage
 
 NO_POSITION = "no position"
+MOST_COLUMNS = 12
+"""The largest number of columns of a table of all values."""
 FAILED = Cell("failed", kind="failed")
-OUTCOMES = {
-    "better": Cell("better", kind="holds"),
-    "worse": Cell("worse", kind="worse"),
-    "not significant": Cell("not significant", kind="words"),
-    "unknown": Cell("unknown", kind="words"),
-}
 
 
-class QuestionPage(ABC, Generic[SummaryT]):
-    """The base class for the pages of questions that train models."""
+class QuestionPage:
+    """The page of a question that trains models. Subclasses add what the metrics do not give, and must not claim more
+    than the intervals allow."""
 
-    of_each = "encoding"
-    """The word after "per" in a number of runs: "3 runs per encoding"."""
-    loss_unit = "per token"
-    """The unit of a training loss, for the axis of the figure."""
     how_combined = PAIRED
     """How values of several runs are combined."""
-    tables_note = ""
-    """A sentence below the heading of the learned tables."""
-
-    @abstractmethod
-    def about(self, spec: Any, summary: SummaryT) -> str:
-        """Describes in a sentence or two what was trained and measured."""
-
-    @abstractmethod
-    def paragraphs(self, summary: SummaryT) -> list[str]:
-        """Returns the answer, which must not claim more than the intervals allow. Empty paragraphs are left out."""
-
-    @abstractmethod
-    def main_table(self, summary: SummaryT) -> Table:
-        """Returns the table that the terminal also shows, with the best rows first."""
-
-    @abstractmethod
-    def tables(self, summary: SummaryT) -> list[Table]:
-        """Returns the other tables."""
-
-    @abstractmethod
-    def figures(self, summary: SummaryT) -> Iterable[Picture]: ...
-
-    @abstractmethod
-    def values(self, summary: Any) -> list[Table]:
-        """Returns every measured value of every run."""
-
-    def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
-        return table_pictures(folder, results)
-
-    def main_tables(self, summary: SummaryT) -> list[Table]:
-        return [self.main_table(summary)]
-
-    def notes(self, summary: SummaryT) -> list[str]:
-        """Returns notes that explain the main table on a terminal."""
-        return []
-
-    def answer(self, summary: SummaryT) -> list[str]:
-        """Returns the answer in paragraphs; the last gives the number of runs and the kind of intervals."""
-        paragraphs = [*self.paragraphs(summary), certainty(summary.rows, self.of_each, self.how_combined)]
-        return [paragraph.strip() for paragraph in paragraphs if paragraph.strip()]
-
-    def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
-        """Returns the page about a folder as text. Equal results give equal text."""
-        runs = RunFolder(folder, question.Spec)
-        reference = reference and question.canonical(reference)
-        if reference is None:
-            reading = runs.reading(question.ReadingType)
-        elif question.ReadingType is Compared:
-            reading = Compared(reference=reference)  # the only field; the folder's own reading may be damaged
-        elif issubclass(question.ReadingType, Compared):
-            reading = dataclasses.replace(runs.reading(question.ReadingType), reference=reference)
-        else:
-            raise no_reference(folder, question)
-        results = runs.results()
-        kept = getattr(reading, "reference", None)
-        if results and kept not in (None, reference, *(result.spec.compared for result in results)):
-            raise RunFolderError(
-                f"{runs.reading_file} names the reference {kept!r}, which was not run; use --reference"
-            )
-        summary = question.summarise(results, reading, runs)
-        tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
-        shown = question.shown(results)
-        return render_page(
-            title=question.asks,
-            about=self.about(results[0].spec, summary),
-            answer=[*self.answer(summary), *earlier_draws(results)],
-            sections=[
-                Section("", tuple(self.figures(summary))),
-                Section("The numbers", tuple(tables)),
-                Section("What the tables learned", tuple(self.learned(runs, shown)), says=self.tables_note),
-                Section("Where the heads look", tuple(attention_pictures(runs, shown)), says=HOW_HEADS_READ),
-                training_section(results, unit=self.loss_unit),
-                run_evidence(results, self.values(summary if isinstance(summary, Found) else results)),
-            ],
-            styles=styles([row.name for row in summary.rows]),
-        )
-
-
-class MeasuredPage(QuestionPage[Found]):
-    """The page of a question whose metrics are declared."""
 
     def __init__(self, question: Any) -> None:
         self.question = question
-        self.of_each, self.loss_unit, self.tables_note = question.of_each, question.loss_unit, question.tables_note
-
-    def about(self, spec: Any, summary: Found) -> str:
-        return summary.question.about(summary)
 
     def columns(self, found: Found) -> Iterable[Column]:
         """Returns columns of the main table that the metrics do not give."""
@@ -152,6 +59,22 @@ class MeasuredPage(QuestionPage[Found]):
     def extra_tables(self, found: Found) -> Iterable[Table]:
         """Returns tables that the metrics do not give."""
         return ()
+
+    def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
+        return table_pictures(folder, results)
+
+    def main_tables(self, summary: Found) -> list[Table]:
+        """Returns the tables that the terminal also shows."""
+        return [self.main_table(summary)]
+
+    def notes(self, summary: Found) -> list[str]:
+        """Returns notes that explain the main table on a terminal."""
+        return []
+
+    def answer(self, summary: Found) -> list[str]:
+        """Returns the answer in paragraphs; the last gives the number of runs and the kind of intervals."""
+        paragraphs = [*self.paragraphs(summary), certainty(summary.rows, summary.of_each, self.how_combined)]
+        return [paragraph.strip() for paragraph in paragraphs if paragraph.strip()]
 
     def paragraphs(self, summary: Found) -> list[str]:
         return answers.paragraphs(summary, self.remarks(summary))
@@ -196,17 +119,76 @@ class MeasuredPage(QuestionPage[Found]):
         }
         for metric in single:
             titles.setdefault(group.get(metric) or "Values", []).append((metric, None))
-        return [
+        whole = [
             table_of(runs, title, "", *(column(*key) for key in keys), first="run", name=lambda run: run[0])
             for title, keys in titles.items()
+            if len(keys) <= MOST_COLUMNS
         ]
+        return [*whole, *self.long_values(summary)]
+
+    def long_values(self, summary: Found) -> Iterator[Table]:
+        """Yields tables of the metrics with many x, such as positions: one table per name, with one row per x."""
+        frame = summary.frame
+        known = dict.fromkeys(metric for run in frame.runs for metric, _ in run.found)
+        metrics = [metric for metric in known if len(frame.xs(metric)) > MOST_COLUMNS]
+
+        def column(metric: str, run: Run) -> Column:
+            def cell(x: int) -> str:
+                value = run.value(metric, x)
+                return "" if value is None else f"{value:,.0f}" if value.is_integer() else f"{value:.5f}"
+
+            return f"{metric.partition(',')[0]}, seed {run.seed}", cell
+
+        for name in summary.names:
+            columns = [column(metric, run) for run in summary.runs(name).values() for metric in metrics]
+            xs = sorted({x for metric in metrics for x in frame.xs(metric)}) if columns else []
+            for first in range(0, len(columns), MOST_COLUMNS):
+                yield table_of(
+                    xs, f"Values, {name}", "", *columns[first : first + MOST_COLUMNS], first="position", name=str
+                )
+
+    def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
+        """Returns the page about a folder as text. Equal results give equal text."""
+        runs = RunFolder(folder, question.Spec)
+        reference = reference and question.canonical(reference)
+        if reference is None:
+            reading = runs.reading(question.ReadingType)
+        elif question.ReadingType is Compared:
+            reading = Compared(reference=reference)  # the only field; the folder's own reading may be damaged
+        elif issubclass(question.ReadingType, Compared):
+            reading = dataclasses.replace(runs.reading(question.ReadingType), reference=reference)
+        else:
+            raise no_reference(folder, question)
+        results = runs.results()
+        kept = getattr(reading, "reference", None)
+        if results and kept not in (None, reference, *(result.spec.compared for result in results)):
+            raise RunFolderError(
+                f"{runs.reading_file} names the reference {kept!r}, which was not run; use --reference"
+            )
+        summary = question.summarise(results, reading, runs)
+        tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
+        shown = question.shown(results)
+        return render_page(
+            title=question.asks,
+            about=question.about(summary),
+            answer=[*self.answer(summary), *earlier_draws(results)],
+            sections=[
+                Section("", tuple(self.figures(summary))),
+                Section("The numbers", tuple(tables)),
+                Section("What the tables learned", tuple(self.learned(runs, shown)), says=question.tables_note),
+                Section("Where the heads look", tuple(attention_pictures(runs, shown)), says=HOW_HEADS_READ),
+                training_section(results, unit=question.loss_unit),
+                run_evidence(results, self.values(summary)),
+            ],
+            styles=styles([row.name for row in summary.rows]),
+        )
 
 
-def page_of(question: Question) -> QuestionPage[Any] | CostPage:
+def page_of(question: Question) -> QuestionPage | CostPage:
     if question.page is None:
-        return MeasuredPage(question)
+        return QuestionPage(question)
     module: Any = importlib.import_module(f"posembed.report.questions.{question.page}")
-    return module.Page(question) if isinstance(question, TrainedQuestion) and question.metrics else module.PAGE
+    return module.Page(question)
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
@@ -242,31 +224,6 @@ def estimate_cell(
     return Cell(write(estimate.value), note=interval(estimate, write))
 
 
-def by_size(
-    sizes: Sequence[int],
-    values: Callable[[Any], Mapping[int, Estimate | None]],
-    write: Callable[[float], str] = number,
-    *,
-    trained: int | None = None,
-    rank: Callable[[int], int] = lambda size: 0,
-    note: Callable[[int], str] = lambda size: "",
-    missing: str = NO_POSITION,
-    failed: Cell | None = None,
-) -> Iterator[Column]:
-    """Yields one column per size, with the estimates that ``values`` returns for each row, or ``missing`` for None.
-
-    trained: the training size, marked in the head. note: the text below a size in the head. failed: the cell for rows
-    whose runs all failed.
-    """
-    for size in sizes:
-        below = ", ".join(text for text in (note(size), "trained" if size == trained else "") if text)
-
-        def cell(row: Any, size: int = size) -> Cell:
-            return estimate_cell(values(row)[size], write, missing=missing) if row.seeds else failed or Cell("")
-
-        yield Cell(f"{size:,}", note=below, rank=rank(size)), cell
-
-
 def trained_table(rows: Sequence[Row]) -> Table:
     """Returns a table of each name's parameters and number of runs."""
 
@@ -283,24 +240,3 @@ def trained_table(rows: Sequence[Row]) -> Table:
         ("runs", runs),
         *[window] * any(row.window is not None for row in rows),
     )
-
-
-def values_table(
-    title: str,
-    says: str,
-    results: Sequence[RunResult[Any, Any]],
-    read: Callable[[Any], Mapping[Any, Any]],
-    write: Callable[[Any], str] = "{:.5f}".format,
-) -> Table:
-    """Returns a table of the measured values of every run. ``read`` returns a run's values by column."""
-    measured = [(result.spec.name, read(result.measurements)) for result in results if result.measurements is not None]
-
-    def column(key: Any) -> Column:
-        def cell(run: tuple[str, Mapping[Any, Any]]) -> Cell:
-            value = run[1].get(key)
-            return Cell(NO_POSITION, kind="muted") if value is None else Cell(write(value))
-
-        return f"{key:,}" if isinstance(key, int) else key, cell
-
-    keys = measured[0][1] if measured else ()
-    return table_of(measured, title, says, *map(column, keys), first="run", name=lambda run: run[0])

@@ -13,7 +13,7 @@ from posembed.measure.metrics import Metric
 from posembed.report.answers import comparison_cell
 from posembed.report.learned import measures_picture, starts_figure, tables_of
 from posembed.report.page import Cell, Picture, Table, picture, table_of
-from posembed.report.questions import MeasuredPage
+from posembed.report.questions import QuestionPage
 from posembed.report.words import listed, signed
 
 
@@ -36,7 +36,7 @@ REFERENCE = "normal-0.02"
 BASE = PUBLISHED[REFERENCE]
 
 
-class Page(MeasuredPage):
+class Page(QuestionPage):
     def remarks(self, found: Found) -> Iterator[str]:
         yield from super().remarks(found)
         names = [name for name in comparable(found) if found.versus(LOSS, name) is not None]

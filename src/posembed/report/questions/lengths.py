@@ -10,7 +10,7 @@ from posembed.lab.found import Found, Row
 from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS
 from posembed.plots.charts import ended_at
 from posembed.report.page import Cell, Column
-from posembed.report.questions import MeasuredPage
+from posembed.report.questions import QuestionPage
 from posembed.report.words import called, listed, names_of, number, up_to
 
 HOLDS = 1.02
@@ -21,7 +21,7 @@ REACHES = 0.05
 perplexity). Models that cannot reach the passage show gains of up to 0.02 by chance."""
 
 
-class Page(MeasuredPage):
+class Page(QuestionPage):
     def columns(self, found: Found) -> Iterator[Column]:
         yield Cell(f"past {found.spec.train_length:,}", kind="words", rank=2), lambda row: verdict(found, row)
         if found.xs(REPEAT_GAIN):
