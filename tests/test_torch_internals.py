@@ -53,6 +53,14 @@ def test_forward_mode_is_active() -> None:
     assert not torch_internals.forward_mode_is_active()
 
 
+def test_without_draws() -> None:
+    with torch_internals.WithoutDraws():
+        filled = [torch.zeros(3).normal_(), torch.zeros(3).uniform_(1, 2)]
+        assert nn.Linear(2, 3)(torch.ones(1, 2)).shape == (1, 3)
+    assert not torch.cat(filled[:2]).any()
+    assert torch.zeros(3).uniform_(1, 2).all()
+
+
 def test_is_being_recorded() -> None:
     seen = []
 
