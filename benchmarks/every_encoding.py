@@ -7,7 +7,7 @@ python benchmarks/evidence.py                   # copies the page into the packa
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from other_encodings import NOT_KEPT
 
 import posembed
-from posembed.lab.advice.candidates import names_of
+from posembed.lab.advice.built import names_of
 from posembed.lab.advice.evidence import MEASURES
 from posembed.lab.questions import QUESTIONS
 from posembed.nn.encodings import ENCODINGS, Use
@@ -34,29 +34,26 @@ marks the size in training: nothing was trained on larger sizes.
 
 @dataclass(frozen=True)
 class Section:
-    """A study: its title on the page, its question and settings, and how to read a row of the summary."""
+    """A study: its title on the page, its question and settings. It shows the main metric."""
 
     title: str
     use: Use
     question: str
     settings: Mapping[str, Any]
-    trained: Callable[[Any], int]
-    values: Callable[[Any], Mapping[int, Estimate | None]]
     names: tuple[str, ...] = ()
     """The encodings to measure; empty for all of this use."""
     leading: tuple[str, ...] = ()
     """Those of them that get three seeds, because much depends on their differences."""
 
 
-TEXT_LENGTH, TAGGED_LENGTH = 128, 32
+LONGROPE = (1.03, 1.28, 1.62, 3.06, 5.7, 6.5, 7.89, 8.0, 8.0, 8.0, 8.05, 8.08)
+"""Factors that LongRoPE's search found for this model (docs/measured.md)."""
 SECTIONS = {
     "perplexity": Section(
         "Perplexity of the same tokens after this many tokens of context",
         "decoder",
         "lengths",
         {"preset": "quick", "seeds": 1},
-        lambda summary: summary.train_length,
-        lambda row: row.same_tokens,
         leading=(
             "learned",
             "rolling",
@@ -82,33 +79,25 @@ SECTIONS = {
         "decoder",
         "passkey",
         {"seeds": 1},
-        lambda summary: summary.train_size,
-        lambda row: row.exact_match,
-        ("alibi", "learned-averaged", "near-far", "none", "rope", "learned"),
+        names=("alibi", "learned-averaged", "near-far", "none", "rope", "learned"),
     ),
     "accuracy": Section(
         "Accuracy in classifying texts, in percent, by tokens",
         "encoder",
         "text",
         {"seeds": 1},
-        lambda summary: TEXT_LENGTH,
-        lambda row: {TEXT_LENGTH: row.accuracy},
     ),
     "labels": Section(
         "Entity F1 in labelling words, in percent, by tokens",
         "encoder",
         "tags",
         {"seeds": 3},
-        lambda summary: TAGGED_LENGTH,
-        lambda row: {TAGGED_LENGTH: row.score},
     ),
     "images": Section(
         "Accuracy in recognizing digits, in percent, by the side of the image in pixels",
         "images",
         "images",
         {"seeds": 3},
-        lambda summary: summary.train_size,
-        lambda row: row.accuracy,
     ),
 }
 """The studies by kind, a key of posembed.lab.advice.evidence.MEASURES."""
@@ -119,9 +108,10 @@ def main(folder: Path) -> None:
     parts = [HEAD]
     for kind, section in SECTIONS.items():
         names = section.names or names_of(section.use)
-        commands = [{"encodings": names, **section.settings}]
+        factors = {"rope_factors": LONGROPE} if "rope-longrope" in names else {}
+        commands = [{"encodings": names, **section.settings, **factors}]
         if section.leading:
-            commands.append({**commands[0], "encodings": section.leading, "seeds": 3})
+            commands.append({**section.settings, "encodings": section.leading, "seeds": 3})
         summaries = [posembed.compare(section.question, out=folder / kind, **each).summary for each in commands]
         parts.append(written(kind, section, commands, summaries))
     PAGE.write_text("\n".join(parts), encoding="utf-8")
@@ -131,8 +121,14 @@ def main(folder: Path) -> None:
 def written(kind: str, section: Section, commands: Sequence[Mapping[str, Any]], summaries: Sequence[Any]) -> str:
     """Returns a section of the page: the title, the commands, and a table with one encoding per line. A row of a later
     command replaces that of an earlier one."""
-    found = {row.name: section.values(row) for summary in summaries for row in summary.rows if row.seeds}
-    sizes, trained = list(next(iter(found.values()))), section.trained(summaries[0])
+    first, trained = summaries[0], summaries[0].axis.trained if summaries[0].axis else summaries[0].spec.train_length
+    found = {
+        row.name: {trained if x is None else x: value for x, value in each.by_x(each.headline, row.name).items()}
+        for each in summaries
+        for row in each.rows
+        if row.seeds
+    }
+    sizes = [trained if x is None else x for x in first.xs(first.headline)]
     heads = ["encoding", *(f"{size}, trained" if size == trained else str(size) for size in sizes)]
     lines = [heads, ["---"] * len(heads)]
     lines += [[name, *(cell(kind, value) for value in values.values())] for name, values in found.items()]
@@ -142,7 +138,7 @@ def written(kind: str, section: Section, commands: Sequence[Mapping[str, Any]], 
 
 def command(question: str, given: Mapping[str, Any]) -> str:
     """Returns the command line for the arguments of ``posembed.compare``."""
-    values = {**given, "encodings": ",".join(given["encodings"])}
+    values = {name: ",".join(map(str, value)) if isinstance(value, tuple) else value for name, value in given.items()}
     options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in values.items())
     return " ".join(filter(None, ["posembed compare", QUESTIONS[question].group, question, options]))
 

@@ -35,11 +35,12 @@ from torch.nn import functional as F
 
 from posembed.lab.cost.instruments import ratio
 from posembed.lab.data.text import Corpus, load_corpus
-from posembed.lab.questions.lengths import Lengths, LengthSpec
+from posembed.lab.questions.lengths import Lengths
 from posembed.lab.runs import train
 from posembed.lab.runs.environment import make_accelerator, processor_name
 from posembed.lab.runs.spec import merged, with_default_window
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.statistics import estimate_median
 
 if TYPE_CHECKING:

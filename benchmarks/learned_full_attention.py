@@ -21,9 +21,10 @@ from other_encodings import NOT_KEPT, NearFarPositionalEmbedding
 from posembed.cli.console import RunsBar
 from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
+from posembed.lab.found import Found
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.lengths import LengthSpec, LengthSummary
 from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS, LengthSpec
 from posembed.nn.encodings import ENCODINGS, Entry
 from posembed.statistics import Estimate
 
@@ -107,9 +108,9 @@ def write_page(corpus: Corpus) -> Path:
     return page
 
 
-def describe(study: Study, summary: LengthSummary, results: list[RunResult]) -> Iterable[str]:
+def describe(study: Study, found: Found, results: list[RunResult]) -> Iterable[str]:
     spec, machine = results[0].spec, results[0].environment
-    longest = summary.test_lengths[-1]
+    longest = spec.test_lengths[-1]
     yield from [
         f"## {study.title}",
         "",
@@ -122,15 +123,17 @@ def describe(study: Study, summary: LengthSummary, results: list[RunResult]) -> 
         "read before, in nats per token, by the tokens between; means over seeds ± half of the 95 % interval.",
         "",
     ]
-    heads = ["encoding", *map(str, summary.test_lengths), f"{longest} / {summary.train_length}"]
-    heads += [*(f"gain {gap}" for gap in summary.gaps), f"every seed, {longest}"]
+    tested, gaps = spec.test_lengths, found.xs(REPEAT_GAIN)
+    heads = ["encoding", *map(str, tested), f"{longest} / {spec.train_length}"]
+    heads += [*(f"gain {gap}" for gap in gaps), f"every seed, {longest}"]
     yield from ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for row in summary.rows:
-        cells = [show(row.same_tokens[length]) for length in summary.test_lengths] + [show(row.ratio[longest], 3)]
-        cells += [show(row.repeat_gain[gap], 3) for gap in summary.gaps]
-        last = row.same_tokens[longest]
+    for name in found.names:
+        ratio = found.against(SAME_TOKENS, name, longest, spec.train_length)
+        cells = [show(found.mean(SAME_TOKENS, name, length)) for length in tested]
+        cells += [show(ratio and ratio.over_seeds, 3), *(show(found.mean(REPEAT_GAIN, name, gap), 3) for gap in gaps)]
+        last = found.mean(SAME_TOKENS, name, longest)
         raw = ", ".join(f"{value:.3f}" for value in last.values) if last else "-"
-        yield "| " + " | ".join([row.name, *cells, raw]) + " |"
+        yield "| " + " | ".join([name, *cells, raw]) + " |"
     yield ""
 
 

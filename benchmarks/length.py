@@ -18,9 +18,10 @@ from typing import Any
 from posembed.cli.console import RunsBar
 from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
+from posembed.lab.found import Found
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.lengths import LengthSpec, LengthSummary
 from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.tasks.text_specs import SAME_TOKENS, WHOLE_WINDOWS, LengthSpec
 from posembed.layers.base import PositionEncoding
 from posembed.layers.rolling import RollingPositionalEmbedding
 from posembed.nn.encodings import ENCODINGS, Entry, Sizes
@@ -125,7 +126,7 @@ def describe(study: Study, results: list[RunResult]) -> Iterable[str]:
         "longest length; means over seeds ± half of the 95 % interval.",
         "",
     ]
-    lengths = summary.test_lengths
+    lengths = spec.test_lengths
     heads = [
         "encoding",
         *(f"{length}" for length in lengths),
@@ -135,9 +136,10 @@ def describe(study: Study, results: list[RunResult]) -> Iterable[str]:
     ]
     yield from ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for row in summary.rows:
-        cells = [show(row.same_tokens[length]) for length in lengths] + [show(row.perplexity[lengths[-1]])]
+        cells = [show(summary.mean(SAME_TOKENS, row.name, length)) for length in lengths]
+        cells.append(show(summary.mean(WHOLE_WINDOWS, row.name, lengths[-1])))
         rows = f"{row.position_parameters // spec.width}" if row.position_parameters else "-"
-        last = row.same_tokens[lengths[-1]]
+        last = summary.mean(SAME_TOKENS, row.name, lengths[-1])
         raw = ", ".join(f"{value:.3f}" for value in last.values) if last else "-"
         yield "| " + " | ".join([row.name, *cells, rows, raw]) + " |"
     yield ""
@@ -145,11 +147,11 @@ def describe(study: Study, results: list[RunResult]) -> Iterable[str]:
         yield from claims(summary, results)
 
 
-def claims(summary: LengthSummary, results: list[RunResult]) -> Iterable[str]:
-    longest = summary.test_lengths[-1]
-    rolling_row = next(row for row in summary.rows if row.name == "rolling")
-    itself = show(rolling_row.ratio[longest], 3)
-    yield f"- rolling at {longest} against itself at {summary.train_length}, same tokens: {itself}"
+def claims(found: Found, results: list[RunResult]) -> Iterable[str]:
+    longest, trained = found.spec.test_lengths[-1], found.spec.train_length
+    itself = found.against(SAME_TOKENS, "rolling", longest, trained)
+    shown = show(itself and itself.over_seeds, 3)
+    yield f"- rolling at {longest} against itself at {trained}, same tokens: {shown}"
     for rival in ("alibi", "rope+window"):
         for measure, words in (("same_tokens", "same tokens"), ("nonoverlapping", "non-overlapping windows")):
             losses = {

@@ -27,6 +27,7 @@ from posembed.lab.questions.problems import ProblemSpec
 from posembed.lab.runs.train import learning_rate, make_optimizer
 from posembed.lab.tasks.problem_texts import PROBLEMS
 from posembed.lab.tasks.problems import ProblemSolving, right_tokens
+from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS
 from posembed.layers.averaged import DistanceBias
 from posembed.layers.base import PositionEncoding
 from posembed.nn.encodings import ENCODINGS, Entry, Sizes
@@ -272,10 +273,12 @@ def perplexity(models: list[str], steps: int, seeds: int, folder: Path) -> None:
     settings = {"preset": "quick", "steps": steps, "seeds": seeds, "device": "cpu", "out": folder}
     if steps != 500:  # as in learned_full_attention.py
         settings |= {"warmup": 100, "test_tokens": 65_536}
-    for row in posembed.compare("lengths", encodings=models, **settings).summary.rows:
-        for values in (row.same_tokens, row.repeat_gain):
-            cells = [f"{size}: {estimate.value:.3f} {estimate.values}" for size, estimate in values.items() if estimate]
-            print(f"{row.name} | {' | '.join(cells)}", flush=True)
+    found = posembed.compare("lengths", encodings=models, **settings).summary
+    for name in found.names:
+        for metric in (SAME_TOKENS, REPEAT_GAIN):
+            by_x = found.by_x(metric, name)
+            cells = [f"{size}: {estimate.value:.3f} {estimate.values}" for size, estimate in by_x.items() if estimate]
+            print(f"{name} | {' | '.join(cells)}", flush=True)
 
 
 def test_other_tails(spec: ProblemSpec, model: Any) -> None:

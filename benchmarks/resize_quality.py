@@ -87,9 +87,9 @@ def page(evaluation: Evaluation) -> Iterable[str]:
     first, *_ = compared = tables(evaluation)
     for table in compared:
         yield from ("", f"## {table.title}", "")
-        yield from markdown(table, slice(-1))
+        yield from markdown(table, slice(-2))
     yield from ("", f"## {evaluation.measures[0].capitalize()}, compared with {evaluation.reference.name}", "")
-    yield from markdown(first, slice(-1, None))
+    yield from markdown(first, slice(-2, None))
     yield ""
     yield " ".join(answer(evaluation))
     yield ""
@@ -100,7 +100,7 @@ def page(evaluation: Evaluation) -> Iterable[str]:
 
 def markdown(table: Table, columns: slice) -> Iterable[str]:
     """Yields the given columns of a table as Markdown, without rows that are empty in them."""
-    yield " | ".join(["| ", *(cell.text for cell in table.head[columns])]) + " |"
+    yield " | ".join(["| ", *(f"{cell.text} {cell.note}".strip() for cell in table.head[columns])]) + " |"
     yield "|---" * (len(table.head[columns]) + 1) + "|"
     for row in table.rows:
         cells = [f"{cell.text} {cell.note}".strip() for cell in row.cells[columns]]

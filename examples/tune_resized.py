@@ -5,6 +5,8 @@ fine-tuned on texts of that length for a few hundred steps: once the table alone
 compared with chunking the text at 64, and with a model trained at 256 from the start for the same number of steps:
 
     python examples/tune_resized.py
+
+With ``--smoothing 0.1``, the whole model is fine-tuned with a loss of your own, ``own_loss``.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import random
 import sysconfig
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, Trainer, TrainingArguments
@@ -59,8 +63,15 @@ def train(
     steps: int,
     tokens_a_step: int,
     learning_rate: float,
+    smoothing: float = 0.0,
 ) -> GPT2LMHeadModel:
     """Trains with AdamW on windows of a text, and saves the checkpoint in ``folder``."""
+
+    def own_loss(outputs: Any, labels: Tensor, num_items_in_batch: Tensor | None = None) -> Tensor:
+        """Any function of the model's outputs can be the loss; here, cross-entropy with smoothed labels."""
+        logits, answers = outputs.logits[:, :-1], labels[:, 1:]
+        return F.cross_entropy(logits.flatten(0, 1), answers.flatten(), label_smoothing=smoothing)
+
     arguments = TrainingArguments(
         output_dir=str(folder / "trainer"),
         max_steps=steps,
@@ -76,7 +87,8 @@ def train(
         disable_tqdm=True,
         dataloader_pin_memory=False,
     )
-    trainer = Trainer(model=model, args=arguments, train_dataset=data)
+    loss = own_loss if smoothing else None
+    trainer = Trainer(model=model, args=arguments, train_dataset=data, compute_loss_func=loss)
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     model.save_pretrained(folder)
@@ -119,13 +131,14 @@ def tune_and_compare(
     texts: int = 60,
     files: int | None = None,
     method: str | None = None,
+    smoothing: float = 0.0,
 ) -> Evaluation:
     """Trains, resizes, fine-tunes and evaluates. The checkpoints and the held-out texts stay in ``folder``."""
     sources, held_out = standard_library(files)
     ids = torch.tensor([number for text in byte_tokenizer()(sources)["input_ids"] for number in text])
     size = {"layers": layers, "width": width}
     fast = {"tokens_a_step": tokens_a_step, "learning_rate": 2e-3}
-    slow = {"tokens_a_step": tokens_a_step, "learning_rate": 5e-4}
+    slow = {"tokens_a_step": tokens_a_step, "learning_rate": 5e-4, "smoothing": smoothing}
     short, long = windows(ids, SHORT), windows(ids, LONG)
 
     train(new_model(SHORT, **size), short, folder / "trained-64", steps=steps, **fast)
@@ -155,6 +168,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000, help="training steps at 64")
     parser.add_argument("--tuning-steps", type=int, default=300)
     parser.add_argument("--method", help="the resize method")
+    parser.add_argument("--smoothing", type=float, default=0.0, help="of the labels, in a loss of your own")
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
         evaluation = tune_and_compare(Path(folder), **vars(arguments))

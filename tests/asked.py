@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from posembed.lab.question import Summary
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import TrainingSpec
@@ -33,5 +32,9 @@ def runs_of(
 def summarise(results: Sequence[RunResult[Any, Any]], **reading: Any) -> Any:
     """Returns the summary of results, of whatever question they are. Empty results count as lengths."""
     question = QUESTIONS[results[0].spec.question if results else "lengths"]
-    summary: Summary = question.summarise(results, question.ReadingType(**reading))
-    return summary
+    return question.summarise(results, question.ReadingType(**reading))
+
+
+def means(plain: dict[str, Any], metric: str) -> dict[tuple[str, int | None], Any]:
+    """Returns the means of a metric in what --json printed, by name and x."""
+    return {(each["run"], each["x"]): each["mean"] for each in plain["estimates"] if each["metric"] == metric}

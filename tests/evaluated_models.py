@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from posembed.evaluation.measures import MEASURES
+from posembed.evaluation.results import Row
+from posembed.measure.estimates import items, sums
+from posembed.measure.frame import Run, Value
+from posembed.statistics import shares
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 WORDS = [f"w{number}" for number in range(90)]
@@ -92,3 +99,22 @@ def write_collection(folder: Path, *, documents: int = 12, words: int = 150, see
     judged = "".join(f"q{i}\td{i}\t1\n" for i in range(documents))
     (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
     return folder
+
+
+def row_of(
+    name: str, values: dict[str, dict[int, Sequence[float] | None]], *, baseline: str = "", length: int | None = 64
+) -> Row:
+    """A row with a value per text, by measure and length."""
+    found = [
+        Value(measure, value, at, item)
+        for measure, by_length in values.items()
+        for at, of_texts in by_length.items()
+        for item, value in enumerate(of_texts or ())
+    ]
+    return Row(name, baseline, length, (Run(f"{name}, {baseline}" if baseline else name, 0, tuple(found)),))
+
+
+def by_text(row: Row, measure: str, length: int) -> tuple[float, ...] | None:
+    """The value of each text, of which the mean is the measure, or the logarithm of a perplexity."""
+    found = items(row.runs[0], MEASURES[measure].metric, length)
+    return None if found is None else shares(*sums(found))

@@ -10,10 +10,10 @@ from torch import Tensor
 
 import posembed
 from made_up_runs import spec
-from posembed.lab.questions.by_task import ByTaskSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_tables, snapshot_steps
 from posembed.lab.tasks.language import measurements
+from posembed.lab.tasks.table_specs import ByTaskSpec
 
 TYPICAL = {"causal": 1.9, "masked": 2.3, "replaced": 0.4}
 LENGTH, WIDTH, STEPS = 32, 16, 700

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 
 from made_up_runs import spec
-from posembed.lab.questions.inits import InitSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_tables, snapshot_steps
-from posembed.lab.tasks.language import InitMeasurements, initial_table
+from posembed.lab.tasks.language import initial_table
+from posembed.lab.tasks.table_specs import InitMeasurements, InitSpec
 
 TYPICAL = {
     "normal-0.02": 1.400,

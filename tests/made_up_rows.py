@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from made_up_runs import spec
-from posembed.lab.questions.rows import RowMeasurements, RowSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_tables, snapshot_steps
+from posembed.lab.tasks.row_specs import RowMeasurements, RowSpec
 
 LENGTH, SEQUENCES = 64, 19_200
 REACHED = {

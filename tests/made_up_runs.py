@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from posembed.lab.questions.lengths import LengthSpec, Measurements
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_attention, save_tables, snapshot_steps
+from posembed.lab.tasks.text_specs import LengthSpec, Measurements
 
 LENGTHS = (64, 128, 256, 512)
 GAPS = (32, 64, 128, 256)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ INTEGRATIONS = {
 
 def public_names() -> dict[str, Any]:
     """Returns ``posembed.nn.Attention`` -> the class, and so on for every public name. Modules are not among them."""
-    vision_transformer()  # which posembed.integrations.timm imports
-    packages = {"posembed": tuple(importlib.import_module("posembed").__all__)} | INTEGRATIONS
+    packages = {"posembed": tuple(importlib.import_module("posembed").__all__)}
+    packages |= {name: names for name, names in INTEGRATIONS.items() if find_spec(name.rpartition(".")[2])}
+    if "posembed.integrations.timm" in packages:
+        vision_transformer()  # which it imports
     for file in SOURCE.glob("*/__init__.py*"):  # some packages list their names in an __init__.pyi
         if names := EXPORT.findall(file.read_text(encoding="utf-8")):
             packages[f"posembed.{file.parent.name}"] = tuple(names)

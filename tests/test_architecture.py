@@ -16,8 +16,8 @@ MAY_IMPORT = {
     "modelfiles": set(),
     "inputs": {"layers", "positions", "tables", "modelfiles"},
     "checkpoints": {"tables", "modelfiles"},
-    "evaluation": {"checkpoints", "modelfiles"},
-    "tuning": {"checkpoints", "evaluation", "lab", "modelfiles"},
+    "evaluation": {"checkpoints", "measure", "modelfiles"},
+    "tuning": {"checkpoints", "evaluation", "lab", "measure", "modelfiles"},
     "nn": {"layers", "positions"},
     "integrations": {"nn", "layers", "checkpoints", "tables", "positions", "plots"},
     "measure": set(),
@@ -38,6 +38,7 @@ MAY_IMPORT = {
         "report",
         "tuning",
     },
+    "arguments": set(),
     "calls": set(),
     "errors": set(),
     "files": set(),
@@ -49,7 +50,8 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "_version": set(),
 }
-FOR_ALL = {"calls", "errors", "files", "settings", "statistics", "torch_internals", "versions", "words", "_version"}
+FOR_ALL = {"arguments", "calls", "errors", "files", "settings", "statistics", "torch_internals", "versions", "words"}
+FOR_ALL |= {"_version"}
 
 
 def room_of(path: Path) -> str:

@@ -29,7 +29,8 @@ print(json.dumps({
     "heard": [cosine_similarity(question, read).item() for read in (truncated, whole)],
     "scores": {name: [score(e, m, n) for m, n in ((5, 3), (1005, 1003), (5, 0))] for name, e in
                {"rope": rope, "pope": pope}.items()},
-    "times worse": {row.name: row.ratio[512] and row.ratio[512].value for row in summary.rows},
+    "times worse": {name: ratio and ratio.value for name in summary.names
+                    for ratio in [summary.against(summary.headline, name, 512, summary.axis.base)]},
     "left behind": folder.exists(),
 }))
 """

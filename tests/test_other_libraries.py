@@ -40,8 +40,8 @@ class Reads(NamedTuple):
 
 
 READS = (
-    Reads("calls.py", "kind.forward", OURS),
-    Reads("calls.py", "size.ndim", USERS),
+    Reads("arguments.py", "k[call.__name__] vars(builtins)[name]", "a name in our own classes and annotations"),
+    Reads("arguments.py", "value.dtype", USERS),
     Reads(
         "checkpoints/bucket_steps.py",
         "holder[call]",
@@ -237,13 +237,12 @@ READS = (
     ),
     Reads("lab/question.py", "reading.reference", OURS),
     Reads("layers/base.py", "self[name] self.from_state_dict", OURS),
-    Reads("layers/rotary_scaling.py", "self.attention_factor", OURS),
     Reads("modelfiles/raw_files.py", "os.copy_file_range", PYTHON),
     Reads("nn/attention.py", "encoding[name]", OURS),
     Reads("nn/positions.py", "encoding.at_input", USERS),
     Reads(
         "plots/by_length.py",
-        "comparison.summary row.same_tokens summary.test_lengths value.is_meta value.ndim",
+        "comparison.summary summary.headline value.is_meta value.ndim",
         USERS,
     ),
     Reads("plots/canvas.py", "ax.flat ax.size", USERS),
@@ -272,10 +271,8 @@ READS = (
     Reads("tables/monitor.py", "self.layer.weight table.table table.weight", USERS),
     Reads("tables/sources.py", "encodings[wanted[0]].layout", OURS),
     Reads("tables/sources.py", "one.config one.config.to_dict type(module)[name]", USERS),
-    Reads("torch_internals.py", "getattr(owner,name).__code__ kind[name]", PYTHON),
-    Reads("tuning/own.py", "found.shape own[name] value.__dict__", USERS),
+    Reads("torch_internals.py", "method.__code__ kind[name]", PYTHON),
     Reads("tuning/remedies.py", "error.errno", PYTHON),
-    Reads("tuning/run.py", "self.objective.chunked", USERS),
     Reads("tuning/texts.py", "tokenizer.is_fast", SOME, ("transformers.PreTrainedTokenizerFast: is_fast",)),
     Reads(
         "tuning/trainable.py",

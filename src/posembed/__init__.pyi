@@ -17,8 +17,6 @@ from .errors import RunFolderError as RunFolderError
 from .evaluation.api import evaluate_checkpoints as evaluate_checkpoints
 from .evaluation.retrieval import evaluate_retrieval as evaluate_retrieval
 from .lab.advice.advise import advise as advise
-from .lab.rotary_search import LongRopeSearch as LongRopeSearch
-from .lab.rotary_search import search_longrope_factors as search_longrope_factors
 from .layers.alibi import Alibi as Alibi
 from .layers.averaged import AveragedPositionalEmbedding as AveragedPositionalEmbedding
 from .layers.base import PositionEncoding as PositionEncoding

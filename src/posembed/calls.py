@@ -7,22 +7,12 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import math
-import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from functools import wraps
-from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from posembed.errors import ArgumentError, CallError
 from posembed.words import listed
-
-if TYPE_CHECKING:
-    from typing_extensions import Never as Never
-else:
-    Never = Any  # beartype cannot check an argument of type Never
 
 OTHER_NAMES: dict[str, str] = {
     "base": "theta rope_theta rotary_base rotary_emb_base max_wavelength",
@@ -101,97 +91,18 @@ NOTES = {
 """Hints on arguments that some libraries define differently."""
 
 
-WHOLE = re.compile(r"(int|tuple\[int, int\])( \| (None|Sequence\[int\]))?")
-"""Annotations of sizes."""
-
-
-class ChecksCalls:
-    """The base of classes whose constructors reject a wrong call with a CallError that shows the correct one.
-
-    Sizes given as integers of numpy, or as tensors of one integer, become Python's: torch.compile could not trace them.
-
-    A module's ``forward`` checks its own arguments, at no cost to a correct call: it collects unexpected arguments as
-    ``*extra`` and ``**unknown``, and raises ``self.wrong_forward(...)``.
-    """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            cls.__init__ = _checked(cls.__init__)  # type: ignore[method-assign]
-
-    def wrong_forward(self, *args: Any, **unknown: Any) -> CallError:
-        """Returns the error for a call of ``forward`` with these positional and unknown arguments.
-
-        The error is about the class whose ``forward`` refused them: a subclass may call it from a ``forward`` of its
-        own, with other arguments.
-        """
-        kinds = [kind for kind in type(self).__mro__ if _refuses(getattr(kind, "forward", None))]
-        return wrong_call(kinds[0].__name__, kinds[0].forward, args, unknown)  # type: ignore[attr-defined]
-
-
-def _refuses(forward: Callable[..., Any] | None) -> bool:
-    """Returns whether this is a ``forward`` that collects unexpected arguments only to refuse them."""
-    return forward is not None and {"extra", "unknown"} <= inspect.signature(forward).parameters.keys()
-
-
-def _checked(init: Callable[..., None]) -> Callable[..., None]:
-    _, *taken = inspect.signature(init).parameters.values()
-    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in taken):
-        return init
-    names = frozenset(parameter.name for parameter in taken)
-    by_position = [parameter.name for parameter in taken if parameter.kind is not parameter.KEYWORD_ONLY]
-    sizes = {parameter.name for parameter in taken if WHOLE.fullmatch(str(parameter.annotation))}
-
-    @wraps(init)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
-        if len(args) > len(by_position) or not kwargs.keys() <= names:
-            direct = type(self).__init__ is checked  # a subclass's caller wrote the subclass's name
-            name = type(self).__name__ if direct else init.__qualname__.split(".")[-2]
-            raise wrong_call(name, init, args, kwargs)
-        args = tuple(_whole(arg) if name in sizes else arg for name, arg in zip(by_position, args, strict=False))
-        init(self, *args, **{name: _whole(arg) if name in sizes else arg for name, arg in kwargs.items()})
-
-    return checked
-
-
-def _whole(size: Any) -> Any:
-    """Converts integers of other libraries to Python's, also in a pair; leaves anything else to the class's checks."""
-    if isinstance(size, tuple | list):
-        return tuple(map(_whole, size))
-    if not isinstance(size, int) and getattr(size, "ndim", None) == 0:
-        with suppress(TypeError, RuntimeError):  # not an integer, or a tensor without values
-            return operator.index(size)
-    return size
-
-
-def require_positive(**numbers: float) -> None:
-    """Raises ArgumentError unless every number is finite and above 0. The message names it by its keyword."""
-    for name, number in numbers.items():
-        if not isinstance(number, Real) or not 0 < number < math.inf:
-            raise ArgumentError(f"{name} must be a number above 0; got {number!r}")
-
-
-def whole_number(name: str, given: Any, what: str, *, at_least: int | None = None) -> int:
-    """Returns a whole number of Python, of numpy or in a tensor as Python's. Raises ArgumentError for anything else.
-
-    what: the words after "expected" in the error message, such as "a whole number of rows".
-    """
-    found = _whole(given)
-    if isinstance(found, bool) or not isinstance(found, int) or (at_least is not None and found < at_least):
-        limit = "" if at_least is None else f", at least {at_least}"
-        raise ArgumentError(f"{name}: expected {what}{limit}; got {given!r}")
-    return found
-
-
-def wrong_call(name: str, method: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallError:
-    """Returns the error for a call with arguments that a method does not take, or takes by name only.
+def wrong_call(
+    name: str, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, own: int = 1
+) -> CallError:
+    """Returns the error for a call with arguments that it does not take, or takes by name only.
 
     Args:
         name: the name that the caller wrote, such as a class name.
-        args: all positional arguments after ``self``.
+        args: all positional arguments that the caller wrote.
         kwargs: the arguments given by name, or only the unknown ones.
+        own: 1 for a method, whose first argument the caller does not write.
     """
-    _, *parameters = inspect.signature(method).parameters.values()
+    parameters = [*inspect.signature(call).parameters.values()][own:]
     taken = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     if unknown_names := [given for given in kwargs if given not in taken]:
         refused = [f"{given}{_meant(given, taken)}" for given in unknown_names]

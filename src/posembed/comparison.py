@@ -28,6 +28,7 @@ from posembed.settings import options, take
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+    from pandas import DataFrame
     from torch import Tensor
 
     from posembed.report.page import Table
@@ -88,7 +89,7 @@ class PreparedCost:
 class Prepared:
     """A checked question with its data loaded. Nothing is trained yet."""
 
-    question: TrainedQuestion[Any, Any, Any]
+    question: TrainedQuestion[Any, Any]
     task: Task[Any, Any]
     specs: Sequence[TrainingSpec]
     reading: Reading
@@ -175,6 +176,11 @@ class Comparison:
 
         return {name: weights for name, (_, weights) in attention_of(self._runs, self._shown).items()}
 
+    def frame(self) -> DataFrame:
+        """Returns every measured value as a tidy pandas frame, one row per value, with the columns of
+        ``posembed.measure.frame.Value``: run (a name that is compared), seed, item, metric, x, value and weight."""
+        return self.summary.frame.to_pandas()
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the summary as plain values that JSON can represent. NaN and infinity become None."""
         if isinstance(self.summary, Found):
@@ -191,7 +197,7 @@ class Comparison:
         return self.question.shown(self.results)
 
     @property
-    def _page(self) -> QuestionPage[Any] | CostPage:
+    def _page(self) -> QuestionPage | CostPage:
         from posembed.report.questions import page_of
 
         return page_of(self.question)
@@ -228,7 +234,7 @@ def refuse_unknown(question: Question, left: Mapping[str, Any]) -> None:
         raise unknown("option", min(left), known, of=f" of {question.name}")
 
 
-def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, Any]) -> Prepared:
+def prepare_training(question: TrainedQuestion[Any, Any], given: dict[str, Any]) -> Prepared:
     choice = take(question.Choice, given)
     preset, names = choice.pop("preset", None), choice.pop(question.compared, question.usual)
     names = tuple(question.canonical(name) for name in names)

@@ -15,7 +15,7 @@ from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
@@ -30,6 +30,13 @@ LARGE = 10**6
 """The largest whole number: PyTorch cannot count the entries of much larger tensors."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """What a type is called in errors, if its bounds do not say it."""
+
+    words: str
+
+
 def _sides(value: Any) -> Any:
     """Reads "24x32" as (24, 32), and "24" or 24 as (24, 24)."""
     if isinstance(value, str) and (read := re.fullmatch(r"(\d{1,6})(?:x(\d{1,6}))?", value)):
@@ -37,14 +44,17 @@ def _sides(value: Any) -> Any:
     return (value, value) if isinstance(value, int) else value
 
 
+Whole: TypeAlias = Annotated[int, Ge(-MOST), Le(MOST)]
 Count: TypeAlias = Annotated[int, Ge(1), Le(MOST)]
 Amount: TypeAlias = Annotated[int, Ge(0), Le(MOST)]
 TwoOrMore: TypeAlias = Annotated[int, Ge(2), Le(MOST)]
 Positive: TypeAlias = Annotated[float, Gt(0), Lt(math.inf)]
 NotNegative: TypeAlias = Annotated[float, Ge(0), Lt(math.inf)]
 Share: TypeAlias = Annotated[float, Ge(0), Lt(1)]
+Probability: TypeAlias = Annotated[float, Ge(0), Le(1)]
 Seed: TypeAlias = Annotated[int, Ge(0), Lt(2**31)]
-Sides: TypeAlias = Annotated[tuple[Count, Count], BeforeValidator(_sides)]
+Pair: TypeAlias = tuple[Count, Count]
+Sides: TypeAlias = Annotated[Pair, BeforeValidator(_sides), Words("a number or HEIGHTxWIDTH, such as 24x32")]
 """(height, width)."""
 
 ItemT = TypeVar("ItemT")
@@ -109,6 +119,23 @@ class Settings:
             object.__setattr__(self, field.name, value)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part(Settings):
+    """Settings of one alternative, such as one kind of model. ``belongs``: what they belong to."""
+
+    belongs: ClassVar[str] = ""
+
+
+def take_parts(given: dict[str, Any], parts: Mapping[type[Part], bool], because: str) -> tuple[Any, ...]:
+    """Removes the options of parts from ``given``. Returns the parts that apply. Raises ArgumentError for an option of
+    one that does not. ``because``: which alternative was chosen instead."""
+    taken = {kind: take(kind, given) for kind in parts}
+    for kind, applies in parts.items():
+        if taken[kind] and not applies:
+            raise ArgumentError(f"{min(taken[kind])}: only for {kind.belongs}; {because}; leave it out")
+    return tuple(settings_from(kind, taken[kind]) for kind, applies in parts.items() if applies)
+
+
 def take(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
     """Removes the options of ``settings`` from ``given``. Returns the converted values of those that are not None."""
     taken = {name: given.pop(name, None) for name in options(settings)}
@@ -116,7 +143,22 @@ def take(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
     return {name: converted(name, value, kinds[name]) for name, value in taken.items() if value is not None}
 
 
-def settings_from(settings: type[SettingsT], given: Mapping[str, Any], *, of: str = "") -> SettingsT:
+def given_to(kind: type[SettingsT], given: dict[str, Any]) -> SettingsT:
+    """Removes the options of ``kind`` from ``given`` and returns its settings."""
+    return settings_from(kind, take(kind, given))
+
+
+def checked_bounds(given: Mapping[str, Any], *kinds: type[Any], of: str = "") -> None:
+    """Raises ArgumentError for an unknown name, and for a value that its option cannot have, before it is known which
+    options apply."""
+    left = dict(given)
+    for kind in kinds:
+        take(kind, left)
+    if left:
+        raise unknown("option", min(left), [name for kind in kinds for name in options(kind)], of=of)
+
+
+def settings_from(settings: type[SettingsT], given: Mapping[str, Any], *, of: str = "", **computed: Any) -> SettingsT:
     """Returns settings with the given values; None means the default. Raises ArgumentError for an unknown name.
     ``of``: what the options belong to, such as " of tune"."""
     left = dict(given)
@@ -126,7 +168,7 @@ def settings_from(settings: type[SettingsT], given: Mapping[str, Any], *, of: st
     for name, field in options(settings).items():
         if name not in taken and field.default is field.default_factory is dataclasses.MISSING:
             raise ArgumentError(f"{name}: expected {expected(types_of(settings)[name])}; got none")
-    return settings(**taken)
+    return settings(**taken, **computed)
 
 
 def converted(name: str, value: Any, kind: Any) -> Any:
@@ -134,9 +176,11 @@ def converted(name: str, value: Any, kind: Any) -> Any:
     try:
         return _adapter(kind).validate_python(_plain(value, kind))
     except ValidationError as error:
-        place = error.errors()[0]["loc"]
-        item = "" if not place or not isinstance(value, str) else f", in the list {value!r}; separate items by commas"
-        wrong = value if not place or isinstance(value, str) else error.errors()[0]["input"]
+        numbers = [each for each in error.errors()[0]["loc"] if isinstance(each, int)]  # other parts name types
+        of_item = numbers and (item_of(kind) is not None or not isinstance(value, str))
+        wrong = error.errors()[0]["input"] if of_item else value
+        split = of_item and isinstance(value, str) and wrong != value
+        item = f", in the list {value!r}; separate items by commas" if split else ""
         shown = wrong if isinstance(wrong, str) and bare(kind) in (int, float) and wrong else repr(wrong)
         words = expected(kind, hidden=0 if error.errors()[0]["type"].startswith("less") else LARGE)
         raise ArgumentError(f"{name}: expected {words}; got {shown}{item}") from None
@@ -196,7 +240,7 @@ def _plain(value: Any, kind: Any) -> Any:
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, Path) and only is str:
         return str(value)
-    return _Refused(value) if value == "" and only is Path else value
+    return _Refused(value) if isinstance(value, str) and not value and only is Path else value
 
 
 class _Refused:
@@ -216,16 +260,20 @@ def expected(kind: Any, *, hidden: float = LARGE) -> str:
         return "a list of names" if bare(item) is str else f"a list, each {expected(item, hidden=hidden)}"
     if get_origin(kind) is Annotated and NoneType in get_args(get_args(kind)[0]):
         return f"{expected(get_args(kind)[0], hidden=hidden)}, or none"
-    kind = alternatives(kind)[0]
+    if len(kinds := alternatives(kind)) > 1:
+        return listed([expected(each, hidden=hidden) for each in kinds], "or")
+    kind = kinds[0]
     if get_origin(kind) is Literal:
         return f"one of {', '.join(get_args(kind))}"
-    if kind is Sides:
-        return "a number or HEIGHTxWIDTH, such as 24x32"
+    if get_origin(kind) is Annotated and (words := [each.words for each in get_args(kind) if isinstance(each, Words)]):
+        return words[0]
+    if get_origin(kind) is tuple:
+        return f"a pair, each {expected(get_args(kind)[0], hidden=hidden)}"
     bounds = [
         f"{words} {limit:,}".removesuffix(".0")
         for each in (get_args(kind)[1:] if get_origin(kind) is Annotated else ())
         for attribute, words in [BOUNDS.get(type(each), ("", ""))]
-        if attribute and ((limit := getattr(each, attribute)) < hidden or (not hidden and limit < math.inf))
+        if attribute and (abs(limit := getattr(each, attribute)) < hidden or (not hidden and limit < math.inf))
     ]
     only = bare(kind)
     word = WORDS.get(only, f"a {getattr(only, '__name__', only)}")

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 MINUS = "\N{MINUS SIGN}"
+SENTENCES, CAUSAL, MASKED = "sentence encoders", "causal language models", "masked language models"
+"""The kinds of models of texts."""
 
 
 def number(value: float) -> str:
@@ -37,8 +39,8 @@ def listed(things: Iterable[str], last: str = "and") -> str:
 
 
 def called(encoding: str) -> str:
-    """Returns an encoding's name for a sentence. "none" is quoted, because it would read as a word."""
-    return f"“{encoding}”" if encoding.partition("+")[0] == "none" else encoding
+    """Returns a name for a sentence. A comma would end it and "none" would read as a word, so such names are quoted."""
+    return f"“{encoding}”" if encoding.partition("+")[0] == "none" or ", " in encoding else encoding
 
 
 def least(*numbers: int | None) -> int | None:

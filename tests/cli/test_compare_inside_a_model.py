@@ -14,6 +14,7 @@ pytest.importorskip("transformers", minversion="5")
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import replaced_models as made
+from asked import means
 
 SMALL = "--train-length 16 --test-lengths 16,32 --steps 3 --batch 2 --test-tokens 100 --encodings learned,rope"
 
@@ -56,7 +57,9 @@ def test_a_checkpoint_goes_on_in_its_own_tokens(posembed, text: Path, checkpoint
     assert code == 0
     assert "training loss" not in err  # the same model by another path
     rows = {row["name"]: row for row in json.loads(out)["rows"]}
-    assert rows["learned"]["same_tokens"]["32"] is not None  # the checkpoint's own table has 32 rows
+    assert (
+        means(json.loads(out), "perplexity of the same tokens")["learned", 32] is not None
+    )  # the checkpoint's own table has 32 rows
     assert rows["learned"]["parameters"] - rows["rope"]["parameters"] == 32 * 16
     assert posembed(f"report {tmp_path}/run").code == 0
     page = (tmp_path / "run" / "report.html").read_text()
@@ -82,7 +85,7 @@ def test_a_config_alone_starts_from_scratch(posembed, text: Path, tmp_path: Path
     code, out, _ = posembed(f"{command.replace('/config.json', '')} --learning-rate 0.01 --json")
     assert code == 0
     learned, rope = json.loads(out)["rows"]
-    assert learned["same_tokens"]["32"] is None
+    assert means(json.loads(out), "perplexity of the same tokens")["learned", 32] is None
     assert learned["parameters"] - rope["parameters"] == learned["position_parameters"] == 16 * 16
 
 

@@ -25,13 +25,12 @@ def test_evaluate(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     lines = [line.split() for line in done.out.splitlines()]
     assert lines[0][0] == "Perplexity"
     assert lines[2][1:4] == ["32", "64", "128"]
-    assert lines[4][0] == "gpt"
-    assert lines[4][-2:] == ["too", "long"]
-    assert lines[6][:6] == ["gpt,", "truncated", "or", "chunked", "at", "64"]
+    assert lines[4][:6] == ["gpt,", "truncated", "or", "chunked", "at", "64"]
+    assert (lines[6][0], lines[6][-2:]) == ("gpt", ["too", "long"])
     assert "gpt takes at most 64 tokens" in " ".join(done.out.split())
     assert Path("runs/evaluations.jsonl").exists()
     printed = json.loads(posembed("", *words, "--json").out)
-    assert printed["rows"][0]["values"]["perplexity"]["128"] is None
+    assert [each["mean"] for each in printed["estimates"] if (each["run"], each["x"]) == ("gpt", 128)] == [None, None]
 
 
 def test_resize_with_a_check(posembed, tmp_path: Path) -> None:
@@ -40,12 +39,14 @@ def test_resize_with_a_check(posembed, tmp_path: Path) -> None:
     words = [str(tmp_path / "gpt"), str(tmp_path / "out"), "--length", "128", "--check", str(text)]
     done = posembed("resize", *words)
     assert done.code == 0
-    assert done.out.index("written: ") < done.out.index("Perplexity by text length")
+    assert done.out.index("written: ") < done.out.index("Perplexity (lower is better), by tokens")
     assert done.out.count("too long") == 2  # the old checkpoint, in both tables
     printed = posembed("resize", *words, "--json", "--overwrite").out
-    before, after, baseline = json.loads(printed)["check"]["rows"]
-    assert before["values"]["perplexity"]["64"]["value"] == after["values"]["perplexity"]["64"]["value"]
-    assert after["values"]["perplexity"]["128"]["value"] != baseline["values"]["perplexity"]["128"]["value"]
+    check = json.loads(printed)["check"]
+    before, after, baseline = (row["name"] for row in check["rows"])
+    values = {(each["run"], each["x"]): each["mean"] for each in check["estimates"] if each["metric"] == "perplexity"}
+    assert values[before, 64] == values[after, 64]
+    assert values[after, 128]["value"] != values[baseline, 128]["value"]
 
 
 def test_a_check_that_cannot_run_is_refused_before_anything_is_written(posembed, tmp_path: Path) -> None:

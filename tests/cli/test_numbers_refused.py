@@ -26,7 +26,6 @@ OF_COMMAND = {
     | {
         "--test-lengths": ("0", "1,8", "-8", "many", "8,1.5"),
         "--rope-factors": ("nan", "0,1", "inf"),
-        "--search-budget": ("2", "-1"),
         "--seeds": ("0", "-1"),
     },
     "inits --seeds 1": {"--inits": ("normal-" + "9" * 400, "sinusoidal-" + "9" * 400)},

@@ -37,8 +37,8 @@ def test_a_dry_run_writes_nothing(posembed, folder: Path) -> None:
     done = posembed("", *HOW, "--dry-run")
     assert done.code == 0
     said = " ".join(done.out.split())
-    assert "Documents with 128 tokens: 24. 10 of them are held out to measure the result, 14 are trained on" in said
-    assert "2 steps of 2 windows, so that each window is read 0.1 times." in said
+    assert "To train on: 14 documents of 128 tokens or more, in 42 windows; 2 steps of 2 windows, so that" in said
+    assert "each window is read 0.1 times. To measure the result: 10 other documents, which are held out." in said
     assert re.search(r"fine-tuning at 128 tokens: \d+ s; the same fine-tuning at 64 tokens: \d+ s", said)
     assert "To write: out-at-64 and out. Nothing was written (--dry-run)." in said
     planned = json.loads(
@@ -54,9 +54,9 @@ def test_the_answer_and_the_page(posembed, folder: Path) -> None:
     done = posembed("", *HOW)
     assert done.code == 0
     said = " ".join(done.out.split())
-    assert "NDCG@10 by text length" in said
+    assert "NDCG@10 (higher is better)" in said
     assert "On this text, use model, not fine-tuned, with “chunks of 64, mean”: its NDCG@10 is" in said
-    assert "out on whole texts of up to 128 tokens (" in said
+    assert "out on whole texts of up to 128 tokens." in said
     assert "written: out-at-64 written: out report: out.html" in said
     page = Path("out.html").read_text(encoding="utf-8")
     for words in ("Is it worth fine-tuning model at 128 tokens?", "On this text, use model", "10 held-out documents"):
@@ -74,7 +74,7 @@ def test_the_answer_and_the_page(posembed, folder: Path) -> None:
 def test_own_queries_measure_the_result(posembed, folder: Path) -> None:
     write_collection(Path("mine"), documents=14, words=160)
     words = ["tune", "model", "out", "--device", "cpu", "--length", "128", "--steps", "1", "--batch", "2"]
-    words += ["--passage", "8", "--query", "8", "--train", "rows"]
+    words += ["--passage", "8", "--train", "rows"]
     done = posembed("", *words)
     assert (done.code, done.out) == (1, "")
     assert "expected --text, --retrieval or both (for an image model, --images); got neither" in done.err
@@ -88,11 +88,10 @@ def test_own_queries_measure_the_result(posembed, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (WORDS, "length: expected the new length in tokens"),
+        (WORDS, "length: expected a whole number of at least 16; got none"),
         ([*HOW, "--train", "head"], "train: expected one of all, rows, table, lora; got 'head'"),
         ([*HOW, "--report", "text"], "the page text cannot be written"),
         ([*HOW, "--images", "text"], "images: an image model is trained and measured on images only"),
-        ([*HOW, "--image-size", "96"], "image_size: expected either length or image_size; got both"),
         ([*HOW, "--minutes", "3"], "expected either minutes or steps; got both"),
     ],
 )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import posembed
-from evaluated_models import save_causal, save_encoder, save_masked, save_tokenizer, write_texts
+from evaluated_models import by_text, save_causal, save_encoder, save_masked, save_tokenizer, write_texts
 from posembed import ArgumentError, CheckpointError, DataError, evaluate_checkpoints
 from posembed.evaluation.counts import FITS
 from posembed.evaluation.measures import MEASUREMENTS
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable, open_runnable, window_of
+from posembed.measure.frame import COLUMNS
 from tiny_models import TEXT, saved, tiny_model
+from tolerance import assert_close
 
 LENGTHS = (32, 64, 128)
 
@@ -44,14 +47,16 @@ def test_causal_models(tmp_path: Path) -> None:
     assert (after.length, after.baseline) == (128, "")
     assert (baseline.checkpoint, baseline.baseline) == (before.checkpoint, "truncated or chunked at 64")
     for measure in evaluation.measures:
-        old, new_values, chunked = (row.by_text[measure] for row in evaluation.rows)
+        old, new_values, chunked = (
+            {length: by_text(row, measure, length) for length in LENGTHS} for row in evaluation.rows
+        )
         assert old[128] is None
         # Tiling keeps the old rows, so the values at the old lengths are equal; chunking repeats the values at 64.
         assert all(old[length] == new_values[length] for length in (32, 64))
         assert chunked[128] == chunked[64] == old[64]
         assert new_values[128] not in (None, new_values[64])
     assert seen[-1][1] == seen[-1][2] == 5 * (2 + 3) * 128
-    assert json.loads(json.dumps(evaluation.to_dict()))["rows"][0]["values"]["perplexity"]["128"] is None
+    assert json.loads(json.dumps(evaluation.to_dict()))["rows"][0]["name"] == before.name
     assert any("at most 64 tokens" in note for note in evaluation.notes)
 
 
@@ -60,14 +65,22 @@ def test_masked_models_and_sentence_encoders(tmp_path: Path) -> None:
     save_masked(tmp_path / "bert")
     masked = evaluate_checkpoints([tmp_path / "bert"], text, lengths=LENGTHS, device="cpu")
     assert [row.baseline for row in masked.rows] == ["", "chunked at 64"]
-    assert set(masked.rows[0].by_text) == {"masked-token accuracy", "pseudo-perplexity"}
+    assert masked.measures == ("masked-token accuracy", "pseudo-perplexity")
+    frame = masked.frame()
+    assert (list(frame.columns), set(frame.metric)) == (list(COLUMNS), set(masked.measures))
+    last = frame[(frame.run == masked.reference.name) & (frame.metric == "pseudo-perplexity") & (frame.x == 128)]
+    expected = masked.reference.estimate("pseudo-perplexity", 128)
+    assert expected is not None
+    assert_close(math.exp(last.value.sum() / last.weight.sum()), expected.value)
 
     save_encoder(tmp_path / "encoder")
     new = longer(tmp_path / "encoder", method="linear")
     found = evaluate_checkpoints([new, tmp_path / "encoder"], text, lengths=LENGTHS, device="cpu")
     assert found.texts == 12
     assert [row.baseline for row in found.rows] == ["", "", "truncated at 64", "chunked at 64"]
-    _, old, truncated, chunked = (row.by_text["mean reciprocal rank"] for row in found.rows)
+    _, old, truncated, chunked = (
+        {at: by_text(row, "mean reciprocal rank", at) for at in LENGTHS} for row in found.rows
+    )
     assert [row.checkpoint for row in found.rows[2:]] == [str(tmp_path / "encoder")] * 2
     assert old[64] == truncated[64] == chunked[64]
     assert None not in (truncated[128], chunked[128])
@@ -81,7 +94,7 @@ def test_another_way_to_feed_a_text_is_one_entry(tmp_path: Path, monkeypatch: py
     text = write_texts(tmp_path / "text")
     found = evaluate_checkpoints([tmp_path / "encoder"], text, lengths=(64, 128), device="cpu")
     assert [row.baseline for row in found.rows] == ["", "the end at 64", "chunked at 64"]
-    _, ending, chunked = (row.by_text["mean reciprocal rank"] for row in found.rows)
+    _, ending, chunked = ({at: by_text(row, "mean reciprocal rank", at) for at in (64, 128)} for row in found.rows)
     assert ending[64] == chunked[64]
     assert ending[128] not in (None, chunked[128])
 
@@ -100,7 +113,7 @@ def test_a_model_without_a_table_runs_at_any_length_and_claims_one(tmp_path: Pat
     save_tokenizer(tmp_path, specials=False)
     text = write_texts(tmp_path.with_name("text"))
     evaluation = evaluate_checkpoints([tmp_path], text, lengths=(32, 128), device="cpu", texts=2)
-    assert evaluation.rows[0].by_text["perplexity"][128] is not None
+    assert by_text(evaluation.rows[0], "perplexity", 128) is not None
     assert (evaluation.rows[0].length, evaluation.rows[1].baseline) == (None, "truncated or chunked at 64")
 
 
@@ -211,8 +224,8 @@ def test_outputs_that_are_not_finite_are_noted(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "gpt")
     text = write_texts(tmp_path / "text")
     evaluation = evaluate_checkpoints([tmp_path / "gpt"], text, lengths=(32, 64), device="cpu", texts=2)
-    assert evaluation.rows[0].by_text["perplexity"][32] is not None
-    assert evaluation.rows[0].by_text["perplexity"][64] is None
+    assert by_text(evaluation.rows[0], "perplexity", 32) is not None
+    assert by_text(evaluation.rows[0], "perplexity", 64) is None
     assert any("at 64 tokens, because outputs are not finite" in note for note in evaluation.notes)
 
 
@@ -241,9 +254,9 @@ NAN = float("nan")
     [
         *(("sources", given) for given in (3, None, b"gpt", [], [3], [None], NAN)),
         *(("text", given) for given in (3, None, b"text", [3], ["text", None], NAN)),
-        *(("lengths", given) for given in (512, None, "32;64", b"  ", (), (8,), (32.5,), (True,), [NAN], NAN)),
-        *(("texts", given) for given in (-1, 0, 1.5, True, "x", None, NAN)),
-        *(("seed", given) for given in (1.5, True, "x", None, NAN, 2**64, -(2**63) - 1)),
+        *(("lengths", given) for given in (512, "32;64", b"  ", (), (8,), (32.5,), (True,), [NAN], NAN)),
+        *(("texts", given) for given in (-1, 0, 1.5, True, "x", NAN)),
+        *(("seed", given) for given in (1.5, True, "x", NAN, 2**64, -(2**63) - 1)),
         *(("device", given) for given in ("toaster", 1.5, ["cpu"], NAN)),
         *(("results", given) for given in (3, ["kept"], NAN)),
         *(("progress", given) for given in (3, None)),

@@ -15,7 +15,16 @@ from tune_resized import POSITIONS, byte_tokenizer, tune_and_compare
 
 def test_each_step_changes_what_it_says(tmp_path: Path) -> None:
     evaluation = tune_and_compare(
-        tmp_path, steps=6, tuning_steps=4, layers=1, width=32, tokens_a_step=512, texts=4, files=12, method="tile"
+        tmp_path,
+        steps=6,
+        tuning_steps=4,
+        layers=1,
+        width=32,
+        tokens_a_step=512,
+        texts=4,
+        files=12,
+        method="tile",
+        smoothing=0.1,
     )
     names = [Path(row.checkpoint).name for row in evaluation.rows]
     assert names == ["trained-64", "resized", "table-tuned", "all-tuned", "trained-256", "trained-64"]

@@ -293,16 +293,31 @@ def test_a_new_model_is_one_declaration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TokenEmbedding(vocab_size=0, dim=8), "vocab_size must be at least 1; got 0"),
-        (lambda: TokenEmbedding(vocab_size=5, dim=0), "dim must be at least 1; got 0"),
+        (lambda: TokenEmbedding(vocab_size=0, dim=8), "vocab_size: expected a whole number of at least 1; got 0"),
+        (lambda: TokenEmbedding(vocab_size=5, dim=0), "dim: expected a whole number of at least 1; got 0"),
         (lambda: TokenEmbedding(vocab_size=5, dim=8, pad_id=5), r"pad_id must be a token, 0 \.\. 4, or None; got 5"),
-        (lambda: inputs.GPT2Input(vocab_size=5, max_len=0, dim=8), "max_len must be at least 1; got 0"),
-        (lambda: inputs.BertInput(vocab_size=5, max_len=4, dim=8, dropout=1.5), "dropout is a probability"),
-        (lambda: inputs.BartInput(vocab_size=5, max_len=4, dim=8, dropout=-1), "dropout is a probability"),
+        (
+            lambda: inputs.GPT2Input(vocab_size=5, max_len=0, dim=8),
+            "max_len: expected a whole number of at least 1; got 0",
+        ),
+        (
+            lambda: inputs.BertInput(vocab_size=5, max_len=4, dim=8, dropout=1.5),
+            "dropout: expected a number of at least 0 and at most 1",
+        ),
+        (
+            lambda: inputs.BartInput(vocab_size=5, max_len=4, dim=8, dropout=-1),
+            "dropout: expected a number of at least 0 and at most 1",
+        ),
         (lambda: inputs.TransformerInput(vocab_size=5, max_len=4, dim=7), "dim must be even"),
-        (lambda: inputs.TransformerInput(vocab_size=5, max_len=4, dim=0), "dim must be at least 1; got 0"),
-        (lambda: inputs.BartInput(vocab_size=5, max_len=4, dim=0, scale=True), "dim must be at least 1; got 0"),
-        (lambda: inputs.RobertaInput(vocab_size=5, max_len=4, dim=8, pad_id=None), r"give pad_id"),
+        (
+            lambda: inputs.TransformerInput(vocab_size=5, max_len=4, dim=0),
+            "dim: expected a whole number of at least 1; got 0",
+        ),
+        (
+            lambda: inputs.BartInput(vocab_size=5, max_len=4, dim=0, scale=True),
+            "dim: expected a whole number of at least 1; got 0",
+        ),
+        (lambda: inputs.RobertaInput(vocab_size=5, max_len=4, dim=8, pad_id=None), "pad_id: expected a whole number"),
     ],
 )
 def test_bad_sizes(make: Callable[[], nn.Module], message: str) -> None:

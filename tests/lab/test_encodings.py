@@ -10,14 +10,12 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from posembed import ArgumentError, DataError
-from posembed.lab import measure
+from posembed import ArgumentError
 from posembed.lab.data.text import Corpus
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
-from posembed.lab.runs.results import result_from_json
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn import Sizes, encoding_by_name
 
 BIASES = ["t5", "kerple-log", "kerple-power", "fire"]
@@ -62,59 +60,6 @@ def numbered(vocabulary: int) -> LanguageModelling:
     return LanguageModelling(Corpus(tokens, tokens, None, vocabulary, description="numbers", sha256=""))
 
 
-def test_longrope_s_factors_are_searched_for_after_training(spec: LengthSpec, accelerator: Accelerator) -> None:
-    """Training is plain RoPE's, and a second run finds the same."""
-    task = numbered(50)
-    spec = dataclasses.replace(spec, dropout=0.0, test_lengths=(16, 40), search_budget=8, steps=3, test_tokens=40)
-    plain, searching = (dataclasses.replace(spec, encoding=name) for name in ("rope", "rope-longrope"))
-    results = [train.run(each, task, accelerator) for each in (plain, searching, searching)]
-    assert results[1].measurements == results[2].measurements
-    before, after = (result.measurements for result in results[:2])
-    assert before is not None
-    assert after is not None
-    assert before.searched is None
-    assert after.same_tokens[16] == pytest.approx(before.same_tokens[16], abs=1e-3)
-    found = after.searched
-    assert found is not None
-    assert found.evaluations == 8
-    assert found.loss <= min(found.starts.values())
-    assert len(found.factors) == spec.width // spec.heads // 2
-    assert result_from_json(results[1].to_json(), LengthSpec) == results[1]
-    # With the found factors given, nothing is searched for. (One more: initial tokens cannot be given.)
-    given = dataclasses.replace(searching, rope_factors=found.factors, search_budget=None)
-    again = train.run(given, task, accelerator).measurements
-    assert again is not None
-    assert again.searched is None
-    if not found.initial_tokens:
-        assert again.same_tokens == after.same_tokens
-
-
-def test_the_search_reads_what_no_measurement_reads(spec: LengthSpec) -> None:
-    tokens = torch.arange(20_000)
-    spec = dataclasses.replace(spec, encoding="rope-longrope+window", test_lengths=(16, 64))
-    searched, read = numbered(20_000).search_text(spec), []
-
-    def loss(ids: torch.Tensor) -> torch.Tensor:
-        read.append(ids)
-        return torch.zeros(len(ids), ids.size(1) - 1, dtype=torch.float64)
-
-    measure.everything(loss, tokens, train_length=spec.train_length, test_lengths=spec.test_lengths,
-                       tokens=spec.test_tokens, held_out_bytes=None)  # fmt: skip
-    assert searched.shape == (8, 65)
-    assert (searched.diff() == 1).all()
-    assert len(searched.unique()) == searched.numel()
-    assert not torch.isin(searched, torch.cat([ids.flatten() for ids in read])).any()
-    assert searched[-1, 0] - searched[0, 0] > 15_000
-
-
-def test_no_text_for_the_search_is_said_before_anything_trains(spec: LengthSpec, task: LanguageModelling) -> None:
-    spec = dataclasses.replace(spec, encoding="rope-longrope", test_tokens=10**6, test_lengths=(16, 64))
-    with pytest.raises(DataError, match=r"needs 65 tokens in a row .* shorter --test-lengths, or --rope-factors"):
-        train.check(spec, task)
-    train.check(dataclasses.replace(spec, rope_factors=(1.0,) * 4), task)
-    train.check(dataclasses.replace(spec, encoding="rope"), task)
-
-
 @pytest.mark.parametrize("head_dim", [1, 3, 5])
 @pytest.mark.parametrize("sizes", [{}, {"longest": 64}, {"longest": 64, "rope_factors": (1.0, 2.0)}])
 def test_an_odd_head_gives_longrope_the_error_of_rope(head_dim: int, sizes: dict[str, Any]) -> None:
@@ -130,9 +75,9 @@ def test_longrope_for_texts_shorter_than_the_training_texts() -> None:
         assert torch.equal(ours, theirs)
 
 
-def test_longrope_needs_factors_where_nothing_searches_for_them(spec: LengthSpec) -> None:
+def test_longrope_needs_factors(spec: LengthSpec) -> None:
     spec = dataclasses.replace(spec, encoding="rope-longrope", test_lengths=(16, 64))
-    with pytest.raises(ArgumentError, match=r"give rope_factors, \d+ numbers, which posembed\.search_longrope_factors"):
+    with pytest.raises(ArgumentError, match=r"give rope_factors, \d+ numbers, as published for a model"):
         build_encoding(spec)
     with pytest.raises(ArgumentError, match="got 1 factors"):
         build_encoding(dataclasses.replace(spec, rope_factors=(2.0,)))
@@ -141,7 +86,7 @@ def test_longrope_needs_factors_where_nothing_searches_for_them(spec: LengthSpec
 
 def test_settings_that_ask_for_nothing_do_not_name_a_run(spec: LengthSpec) -> None:
     """So that runs made before there was such a setting are found."""
-    assert not {"rope_factors", "search_budget"} & set(spec.shared_settings())
+    assert "rope_factors" not in spec.shared_settings()
     assert spec.key() != dataclasses.replace(spec, rope_factors=(2.0,)).key()
 
 

@@ -68,7 +68,7 @@ def test_bfloat16_models_keep_float32_distances() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(ArgumentError, match="heads must be at least 1; got 0"):
+    with pytest.raises(ArgumentError, match="heads: expected a whole number of at least 1; got 0"):
         Alibi(0)
     with pytest.raises(ArgumentError, match="k_length=3, the number of tokens; got 5"):
         Alibi(2)(5, 3)

@@ -169,7 +169,7 @@ def test_the_longest_is_asked_for_and_for_nothing_else() -> None:
         with pytest.raises(ArgumentError, match=rf"longest must be .* at least max_len=6; got {longest}"):
             ExtendedPositionalEmbedding(max_len=6, dim=4, method=RANDOM, longest=longest)
     for longest in (9.0, "9"):
-        with pytest.raises(ArgumentError, match="longest must be a whole number"):
+        with pytest.raises(ArgumentError, match="longest: expected a whole number"):
             ExtendedPositionalEmbedding(max_len=6, dim=4, method=RANDOM, longest=longest)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="leave it out for 'tile'"):
         ExtendedPositionalEmbedding(max_len=6, dim=4, method="tile", longest=9)

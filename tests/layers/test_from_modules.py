@@ -99,9 +99,9 @@ def test_none_or_several_is_an_error_that_lists_them(tensors: dict, key: str | N
 
 
 def test_a_module_is_no_state_dict_nor_the_reverse() -> None:
-    with pytest.raises(ArgumentError, match=re.escape("module.state_dict()")):
+    with pytest.raises(ArgumentError, match=re.escape("such as module.state_dict(); got")):
         LearnedPositionalEmbedding.from_state_dict(nn.Embedding(N, D))  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="from_state_dict"):
+    with pytest.raises(ArgumentError, match="expected a module; got"):
         LearnedPositionalEmbedding.from_module(nn.Embedding(N, D).state_dict())  # type: ignore[arg-type]
 
 
@@ -277,5 +277,5 @@ def test_what_the_table_decides_is_not_taken(decided: str) -> None:
 
 @pytest.mark.parametrize("layout", ["roberta", None, 1])
 def test_a_layout_of_another_kind_is_refused(layout: Any) -> None:
-    with pytest.raises(ArgumentError, match="layout must be a TableLayout"):
+    with pytest.raises(ArgumentError, match=r"layout: expected a TableLayout, such as TableLayout\.roberta"):
         LearnedPositionalEmbedding.from_state_dict({"pe": torch.randn(N, D)}, layout=layout)

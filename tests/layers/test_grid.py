@@ -193,11 +193,17 @@ x = torch.zeros(2, 16, DIM)
 bad = [
     (
         lambda: LearnedGridEmbedding(grid=(0, 5), dim=4),
-        r"grid must be \(height, width\), each at least 1; got \(0, 5\)",
+        r"grid: expected a pair, each a whole number of at least 1; got \(0, 5\)",
     ),
-    (lambda: LearnedGridEmbedding(grid=(3, 5), dim=0), "dim must be at least 1; got 0"),
-    (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, dropout=2.0), r"in \[0, 1\]; got 2.0"),
-    (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, registers=-1), "registers counts tokens .* got -1"),
+    (lambda: LearnedGridEmbedding(grid=(3, 5), dim=0), "dim: expected a whole number of at least 1; got 0"),
+    (
+        lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, dropout=2.0),
+        r"expected a number of at least 0 and at most 1; got 2.0",
+    ),
+    (
+        lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, registers=-1),
+        "registers: expected a whole number of at least 0; got -1",
+    ),
     (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, layout=TableLayout.OPT), "no reserved rows and no other grid"),
     (
         lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, layout=TableLayout.VIT.on_grid(5, 3)),
@@ -210,9 +216,9 @@ bad = [
     (lambda: layer_of()(x[:, 1:]), r"\(B, 16, D=4\), 1 special tokens and 3 x 5 patches; got \(2, 15, 4\)"),
     (lambda: layer_of()(x, grid=(2, 5)), r"\(B, 11, D=4\), .* 2 x 5 patches; got \(2, 16, 4\). Pass grid="),
     (lambda: layer_of()(x[0]), r"got \(16, 4\)"),
-    (lambda: layer_of()(x, grid=(0, 5)), "must be"),
+    (lambda: layer_of()(x, grid=(0, 5)), "grid: expected a pair"),
     (lambda: layer_of()(x, (3, 5)), r"position_ids must be a tensor of integers; got \(3, 5\)"),
-    (lambda: layer_of().rows((0, 5)), "height must be at least 1; got 0"),
+    (lambda: layer_of().rows((0, 5)), "grid: expected a pair"),
     (lambda: layer_of().at_input(x, torch.arange(16.0)), "position_ids must be integers"),
 ]
 

@@ -128,9 +128,9 @@ def test_meta_device_and_drawing_anew() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(ArgumentError, match="head_dim must be at least 1; got 0"):
+    with pytest.raises(ArgumentError, match="head_dim: expected a whole number of at least 1; got 0"):
         PolarEmbedding(head_dim=0, heads=2)
-    with pytest.raises(ArgumentError, match='"zero" or "uniform", got \'one\''):
+    with pytest.raises(ArgumentError, match="delta_init: expected one of zero, uniform; got 'one'"):
         PolarEmbedding(head_dim=4, heads=2, delta_init="one")
     q = torch.randn(1, 2, 3, 4)
     with pytest.raises(ArgumentError, match="not both"):

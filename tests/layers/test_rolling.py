@@ -122,9 +122,9 @@ def test_a_ring_smaller_than_its_window_is_refused() -> None:
 
 
 def test_other_bad_arguments() -> None:
-    with pytest.raises(ArgumentError, match="window must be at least 1; got 0"):
+    with pytest.raises(ArgumentError, match="window: expected a whole number of at least 1; got 0"):
         RollingPositionalEmbedding(window=0, dim=6)
-    with pytest.raises(ArgumentError, match="place must be"):
+    with pytest.raises(ArgumentError, match="place: expected one of"):
         RollingPositionalEmbedding(window=4, dim=6, place="values")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="init must be"):
+    with pytest.raises(ArgumentError, match="init: expected one of"):
         RollingPositionalEmbedding(window=4, dim=6, init="zeros")  # type: ignore[arg-type]

@@ -231,7 +231,7 @@ def test_the_constructor_is_shown() -> None:
     [
         (lambda: LinearScaling(), "give either a fixed factor or an original_length.* got factor=None"),
         (lambda: NTKScaling(factor=2.0, original_length=64), "give either"),
-        (lambda: LinearScaling(factor=0.5), "at least 1 .*got 0.5"),
+        (lambda: LinearScaling(factor=0.5), "factor: expected a number of at least 1; got 0.5"),
         (lambda: YarnScaling(1), "at least 2; got 1"),
         (lambda: YarnScaling(64, beta_fast=1.0), "beta_fast must be above beta_slow"),
         (lambda: Llama3Scaling(64, high_frequency_factor=1.0), "high_frequency_factor must be above"),
@@ -241,15 +241,21 @@ def test_the_constructor_is_shown() -> None:
             "this head has 4 pairs.*got 1 factors",
         ),
         *(
-            (lambda wrong=wrong: LongRopeScaling((1.0,) * len(wrong), wrong, 64, 2.0), "one positive number per pair")
+            (
+                lambda wrong=wrong: LongRopeScaling((1.0,) * len(wrong), wrong, 64, 2.0),
+                "long_factors|one positive number per pair",
+            )
             for wrong in ((), (math.nan, 1.0), (1.0, math.nan), (math.inf,), (0.0,), ("2",), torch.ones(1))
         ),
-        (lambda: LongRopeScaling([1.0], (-1.0,), 64, 2.0), "one positive number per pair"),
-        (lambda: LongRopeScaling(1.0, 2.0, 64, 2.0), "must be tuples"),
-        (lambda: LongRopeScaling((1.0,), (2.0,), 64, None), "one original_length and one factor"),
-        (lambda: LongRopeScaling((1.0,), (2.0,), None, 2.0), "one original_length and one factor"),
-        (lambda: LongRopeScaling((1.0,), (2.0,), 64, 2.0, math.nan), "attention_factor must be a number above 0"),
-        (lambda: YarnScaling(64, attention_factor=0.0), "attention_factor must be a number above 0"),
+        (lambda: LongRopeScaling([1.0], (-1.0,), 64, 2.0), "long_factors: expected a list, each a number above 0"),
+        (lambda: LongRopeScaling(1.0, 2.0, 64, 2.0), "short_factors: expected a list"),
+        (lambda: LongRopeScaling((1.0,), (2.0,), 64, None), "factor: expected a number of at least 1; got None"),
+        (
+            lambda: LongRopeScaling((1.0,), (2.0,), None, 2.0),
+            "original_length: expected a whole number of at least 2; got None",
+        ),
+        (lambda: LongRopeScaling((1.0,), (2.0,), 64, 2.0, math.nan), "attention_factor: expected a number above 0"),
+        (lambda: YarnScaling(64, attention_factor=0.0), "attention_factor: expected a number above 0"),
         (lambda: RotaryEmbedding(8, base=1.0, scaling=YarnScaling(64)), "a base above 1; got 1"),
     ],
 )
@@ -335,3 +341,24 @@ def test_a_text_length_that_cannot_be(length: object, message: str) -> None:
     q = torch.randn(2, 2, 5, 8)
     with pytest.raises(ArgumentError, match=message):
         layer(q, q, text_length=length)
+
+
+def test_initial_tokens_keep_their_angles() -> None:
+    scaling = LongRopeScaling((1.0,) * 4, (2.0, 3.0, 4.0, 5.0), 16, 4.0, attention_factor=1.0, initial_tokens=5)
+    plain, scaled = RotaryEmbedding(8), RotaryEmbedding(8, scaling=scaling)
+    without = RotaryEmbedding(8, scaling=LongRopeScaling((1.0,) * 4, (2.0, 3.0, 4.0, 5.0), 16, 4.0, 1.0))
+    for ids in (torch.arange(40), torch.arange(40).flip(0)[None].expand(2, -1)):
+        first = (ids < 5)[..., None] if ids.dim() == 1 else (ids < 5)[:, None, :, None]
+        for ours, kept, other in zip(*(r.cos_sin(ids) for r in (scaled, plain, without)), strict=True):
+            assert torch.equal(ours, torch.where(first, kept, other))
+    with pytest.raises(ArgumentError, match="initial_tokens"):
+        LongRopeScaling((1.0,), (2.0,), 16, 4.0, initial_tokens=-1)
+
+
+@pytest.mark.parametrize("initial_tokens", [1, 100, 127, 128, 255, 256, 300, 70_000])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_initial_tokens_are_counted_in_every_type_of_ids(initial_tokens: int, dtype: torch.dtype) -> None:
+    rope = RotaryEmbedding(4, scaling=LongRopeScaling((1.0,) * 2, (2.0, 3.0), 16, 4.0, initial_tokens=initial_tokens))
+    ids = torch.arange(min(torch.iinfo(dtype).max + 1, 400))
+    for ours, expected in zip(rope.cos_sin(ids.to(dtype)), rope.cos_sin(ids), strict=True):
+        assert torch.equal(ours, expected)

@@ -180,7 +180,7 @@ def test_meta_device_and_drawing_anew(build: Callable[[int], T5Bias | KerpleLog 
 
 @every_bias
 def test_no_head_is_refused(build: Callable[[int], ScoreBias]) -> None:
-    with pytest.raises(ArgumentError, match="heads must be at least 1; got 0"):
+    with pytest.raises(ArgumentError, match="heads: expected a whole number of at least 1; got 0"):
         build(0)
 
 

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,10 +20,10 @@ from safetensors.torch import load_file, save_file
 import posembed
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import open_checkpoint
-from posembed.modelfiles.copies import MAY_CHANGE, whole_copy
+from posembed.modelfiles.copies import whole_copy
 from posembed.modelfiles.raw_files import copy_bytes
 from posembed.modelfiles.safetensors import read_header
-from tiny_models import GPT, IMAGE, TEXT, saved, tiny_model
+from tiny_models import TEXT, saved, tiny_model
 
 TABLE = "embeddings.position_embeddings.weight"
 
@@ -81,29 +80,7 @@ def test_shards_stay_shards(tmp_path: Path) -> None:
     assert {name for name in old if name.startswith("model-") and new[name] != old[name]} == {holder}
 
 
-@pytest.mark.parametrize("pattern", ["$nothing", "", "layer"])
-def test_the_copy_does_not_depend_on_which_shards_are_copied_early(
-    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A guess only: it may start to copy the shard of the table, or none."""
-    monkeypatch.setattr("posembed.checkpoints.resize.time.time", lambda: 1_700_000_000.0)
-    tiny_model("bert", TEXT).save_pretrained(tmp_path / "source", max_shard_size="8KB")
-    posembed.resize_checkpoint(tmp_path / "source", tmp_path / "usual", length=64)
-    monkeypatch.setattr("posembed.modelfiles.copies.MAY_CHANGE", re.compile(pattern))
-    posembed.resize_checkpoint(tmp_path / "source", tmp_path / "out", length=64)
-    assert hashes(tmp_path / "out") == hashes(tmp_path / "usual")
-
-
-@pytest.mark.parametrize("family", ["gpt2", "bert", "llama", "vit", "mistral", "qwen3"])
-def test_only_the_tables_keep_a_shard_from_being_copied_early(family: str) -> None:
-    settings = {**(GPT if family == "gpt2" else IMAGE if family == "vit" else TEXT)}
-    held = {key: bool(MAY_CHANGE.search(key)) for key in tiny_model(family, settings).state_dict()}
-    assert {key for key, may_change in held.items() if may_change} == {
-        key for key in held if "position_embeddings" in key or "wpe" in key
-    }
-
-
-def test_a_copy_that_starts_early_and_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -112,12 +89,6 @@ def test_a_copy_that_starts_early_and_fails_leaves_nothing(tmp_path: Path, monke
     with pytest.raises(CheckpointError, match="the disk is full; nothing was left there"):
         posembed.resize_checkpoint(tmp_path / "source", tmp_path / "out", length=64)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
-
-def test_a_copy_starts_before_torch_is_imported() -> None:
-    code = "import posembed, sys; posembed.resize_checkpoint; print({'torch', 'numpy'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
 
 
 def other_content(path: Path) -> None:

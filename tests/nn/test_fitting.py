@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from posembed import Alibi, ArgumentError, NoPosition, T5Bias
+from posembed.layers.grid import PatchEncoding
 from posembed.nn import Attention, Decoder, Encoder, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, names_for
 from tolerance import assert_close
@@ -52,7 +53,7 @@ def test_a_bias_of_both_directions_fits_both() -> None:
 
 @pytest.mark.parametrize("wrong", [Alibi, nn.Embedding(4, DIM), ["rope"], 3], ids=str)
 def test_what_is_no_encoding(wrong: Any) -> None:
-    refused = pytest.raises(ArgumentError, match="encoding must be a PositionEncoding, such as RotaryEmbedding")
+    refused = pytest.raises(ArgumentError, match=r"encoding.* a PositionEncoding, such as RotaryEmbedding")
     with refused:
         Attention(dim=DIM, heads=HEADS, encoding=wrong)
     with refused:
@@ -80,7 +81,7 @@ def test_arguments_of_other_kinds(wrong: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize("dropout", [None, "0.1", 2, -0.1, float("nan")])
 def test_a_dropout_that_is_no_probability(dropout: Any) -> None:
     for build in (Decoder, lambda **sizes: Sizes(dim=DIM, dropout=sizes["dropout"])):
-        with pytest.raises(ArgumentError, match=r"dropout is a probability, in \[0, 1\]; got"):
+        with pytest.raises(ArgumentError, match=r"dropout: expected a number of at least 0 and at most 1; got"):
             build(dim=DIM, heads=HEADS, layers=1, dropout=dropout)
 
 
@@ -94,7 +95,9 @@ def test_positions_of_other_tokens() -> None:
             model(X, positions=positions)
 
 
-GRIDS = [name for name in names_for("images") if encoding_by_name(name, Sizes(dim=DIM, grid=GRID)).image_tokens]
+GRIDS = [
+    name for name in names_for("images") if isinstance(encoding_by_name(name, Sizes(dim=DIM, grid=GRID)), PatchEncoding)
+]
 
 
 def image_encoder(name: str, grid: tuple[int, int] = GRID) -> Encoder:
@@ -144,16 +147,19 @@ def test_a_compiled_image_encoder_checks_too() -> None:
 
 WRONG_SIZES: list[tuple[dict[str, Any], str]] = [
     *(
-        ({name: 0}, f"{name} must be at least 1; got 0")
+        ({name: 0}, f"{name}: expected a whole number of at least 1; got 0")
         for name in ("dim", "heads", "kv_heads", "max_len", "longest", "window", "ring")
     ),
-    *(({name: -3}, f"{name} must be at least 1; got -3") for name in ("dim", "heads", "max_len", "window")),
-    ({"window": 2.5}, "window must be a whole number; got 2.5"),
+    *(
+        ({name: -3}, f"{name}: expected a whole number of at least 1; got -3")
+        for name in ("dim", "heads", "max_len", "window")
+    ),
+    ({"window": 2.5}, "window: expected a whole number of at least 1; got 2.5"),
     ({"kv_heads": 3}, "kv_heads must divide heads=4; got 3"),
-    ({"dropout": 2}, "dropout is a probability"),
-    ({"grid": 14}, r"grid must be \(height, width\) in patches; got 14"),
-    ({"grid": (4,)}, r"grid must be \(height, width\) in patches; got \(4,\)"),
-    ({"grid": (0, 4)}, "grid height must be at least 1; got 0"),
+    ({"dropout": 2}, "dropout: expected a number of at least 0 and at most 1"),
+    ({"grid": 14}, r"grid: expected a pair, each a whole number of at least 1; got 14"),
+    ({"grid": (4,)}, r"grid: expected a pair, each a whole number of at least 1; got \(4,\)"),
+    ({"grid": (0, 4)}, "grid: expected a pair, each a whole number of at least 1; got"),
 ]
 
 

@@ -81,7 +81,7 @@ def test_names_know_their_sizes() -> None:
 
 REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Attention(dim=10, heads=4), "width 10 is not divisible by 4 heads; try a width of 8"),
-    (lambda: Decoder(dim=8, heads=2, layers=0), "layers must be at least 1"),
+    (lambda: Decoder(dim=8, heads=2, layers=0), "layers: expected a whole number of at least 1"),
     (lambda: Attention(dim=8, heads=2)(X), "this Attention has no encoding"),
     (lambda: Attention(dim=8, heads=2, encoding="roap"), r"unknown encoding 'roap' \(did you mean rope\?\); "),
     (lambda: Attention(dim=8, heads=2, encoding="learned"), "needs max_len"),

@@ -32,8 +32,8 @@ def test_lengths_of_a_comparison(tmp_path: Path) -> None:
 def test_plain_numbers_give_the_lines_of_a_comparison(tmp_path: Path) -> None:
     answer = comparison(tmp_path, *runs(1))
     values = {
-        row.name: {length: found and found.value for length, found in row.same_tokens.items()}
-        for row in answer.summary.rows
+        name: {x: mean and mean.value for x, mean in answer.summary.by_x(answer.summary.headline, name).items()}
+        for name in answer.summary.names
     }
 
     def shown(lines: list[Line]) -> list[object]:

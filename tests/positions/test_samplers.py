@@ -148,16 +148,19 @@ def test_short_sequences(length: int) -> None:
 
 
 bad = [
-    (lambda: shifted(2, 5, max_shift=-1), "max_shift must be at least 0; got -1"),
+    (lambda: shifted(2, 5, max_shift=-1), "max_shift: expected a whole number of at least 0; got -1"),
     (lambda: randomized(2, 5, max_len=4), "5 tokens need 5 different positions; max_len=4 has fewer"),
     (lambda: skipped(2, 5, max_len=4), "max_len=4 has fewer"),
     (lambda: skipped(2, 5, max_len=9, chunks=6), "chunks must be 1 .. length = 5; got 6"),
     (lambda: skipped(2, 5, max_len=9, chunks=0), "got 0"),
-    (lambda: augmented(2, 5, max_shift=-1), "max_shift and max_jitter must be at least 0"),
-    (lambda: augmented(2, 5, max_shift=1, max_scale=0.5), "max_scale at least 1; got 1, 0.5 and 0.5"),
-    (lambda: abacus(torch.tensor([[0.5]]), DIGITS), "token_ids must be integers; got torch.float32"),
-    (lambda: abacus(written("1"), DIGITS, max_shift=-1), "max_shift must be at least 0; got -1"),
-    (lambda: coupled(written("1"), DIGITS, 11, max_start=0), "max_start must be at least 1, .* got 0"),
+    (lambda: augmented(2, 5, max_shift=-1), "max_shift: expected a number of at least 0"),
+    (lambda: augmented(2, 5, max_shift=1, max_scale=0.5), "max_scale: expected a number of at least 1; got 0.5"),
+    (
+        lambda: abacus(torch.tensor([[0.5]]), DIGITS),
+        "token_ids: expected a tensor of integers .*; got .*long",
+    ),
+    (lambda: abacus(written("1"), DIGITS, max_shift=-1), "max_shift: expected a whole number of at least 0; got -1"),
+    (lambda: coupled(written("1"), DIGITS, 11, max_start=0), "max_start: expected a whole number of at least 1; got 0"),
 ]
 
 

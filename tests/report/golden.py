@@ -23,6 +23,7 @@ if __name__ == "__main__":
 import made_up_amounts  # noqa: E402
 import made_up_by_task  # noqa: E402
 import made_up_classes  # noqa: E402
+import made_up_evaluations  # noqa: E402
 import made_up_inits  # noqa: E402
 import made_up_problems  # noqa: E402
 import made_up_rows  # noqa: E402
@@ -32,6 +33,7 @@ import made_up_tokens  # noqa: E402
 from posembed._version import __version__  # noqa: E402
 from posembed.lab.questions import QUESTIONS  # noqa: E402
 from posembed.lab.runs.results import RunFolder  # noqa: E402
+from posembed.report import evaluation, tuning  # noqa: E402
 from posembed.report.questions import page_of, write_report  # noqa: E402
 from posembed.report.terminal import as_text  # noqa: E402
 
@@ -65,8 +67,8 @@ class PageText(HTMLParser):
             self.lines.append("")
 
     def handle_data(self, data: str) -> None:
-        if not self.hidden:
-            self.lines[-1] += data.replace("\n", "")
+        if not self.hidden and data.strip():
+            self.lines[-1] += data.replace("\n", " ")
 
 
 def page_text(page: str) -> str:
@@ -101,8 +103,23 @@ def written(name: str) -> Path:
     return write_report(folder)
 
 
+OTHERS: dict[str, Callable[[], tuple[str, list[Any], list[str]]]] = {
+    "evaluate": lambda: told(evaluation, made_up_evaluations.evaluation()),
+    "evaluate-perplexity": lambda: told(evaluation, made_up_evaluations.evaluation("perplexity")),
+    "tune": lambda: told(tuning, made_up_evaluations.tuned()),
+}
+"""The page, and the tables and paragraphs of the terminal, of results without a run folder."""
+
+
+def told(pages: Any, result: Any) -> tuple[str, list[Any], list[str]]:
+    return pages.render(result), pages.tables(result), pages.paragraphs(result)
+
+
 def texts_of(name: str) -> dict[Path, str]:
     """Returns the text of a page and what the terminal shows, by the file that keeps it."""
+    if name in OTHERS:
+        page, tables, paragraphs = OTHERS[name]()
+        return files_of(name, page_text(page), as_text(tables, paragraphs, width=80))
     page = page_text(written(name).read_text(encoding="utf-8"))
     question: Any = QUESTIONS[name]
     runs: RunFolder[Any] = RunFolder(written(name).parent, question.Spec)
@@ -111,6 +128,10 @@ def texts_of(name: str) -> dict[Path, str]:
     terminal = as_text(
         page_maker.main_tables(summary), [*page_maker.answer(summary), *page_maker.notes(summary)], width=80
     )
+    return files_of(name, page, terminal)
+
+
+def files_of(name: str, page: str, terminal: str) -> dict[Path, str]:
     return {
         HERE / "golden" / f"{name}.txt": page,
         HERE / "golden" / f"{name}-terminal.txt": re.sub(" +\n", "\n", terminal) + "\n",
@@ -118,6 +139,6 @@ def texts_of(name: str) -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for name in FOLDERS:
+    for name in (*FOLDERS, *OTHERS):
         for file, text in texts_of(name).items():
             file.write_text(text, encoding="utf-8")

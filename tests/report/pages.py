@@ -17,15 +17,16 @@ if __name__ == "__main__":
 import torch  # noqa: E402
 from transformers import ViTConfig, ViTModel  # noqa: E402
 
+from evaluated_models import row_of  # noqa: E402
 from made_up_runs import run, runs, save  # noqa: E402
 from posembed.checkpoints.inspect import inspect_checkpoint  # noqa: E402
-from posembed.evaluation.results import Evaluation, Row  # noqa: E402
+from posembed.evaluation.results import Evaluation  # noqa: E402
 from posembed.files import write_text  # noqa: E402
 from posembed.report.checkpoint import write_checkpoint_page  # noqa: E402
 from posembed.report.evaluation import write_evaluation_page  # noqa: E402
 from posembed.report.questions import write_report  # noqa: E402
 from posembed.report.tuning import render  # noqa: E402
-from posembed.tuning.result import Tuned  # noqa: E402
+from posembed.tuning.result import Tuned, with_seeds  # noqa: E402
 from posembed.tuning.settings import TuneSettings  # noqa: E402
 from report.golden import FOLDERS, written  # noqa: E402
 from tiny_models import TEXT, saved, tiny_model  # noqa: E402
@@ -48,7 +49,7 @@ def evaluation(
     ways += ["chunked at 512, mean", "chunked at 512 with an overlap of 128, max", "scaled down"] if many else []
     names = [(name, "") for name in checkpoints] + [(checkpoint, way) for checkpoint in checkpoints for way in ways]
     rows = tuple(
-        Row(name, way, None if way else 8192, "", {measure: {n: values(i, mean - i / 100) for n in lengths}})
+        row_of(name, {measure: {n: values(i, mean - i / 100) for n in lengths}}, baseline=way, length=8192)
         for i, (name, way) in enumerate(names)
     )
     kind = "causal" if measure == "perplexity" else "sentences"
@@ -64,7 +65,7 @@ def tuned(measure: str, mean: float) -> Tuned:
     moved = tuple({at: 1e-6 * (at + seed) for at in range(2048)} for seed in range(3))
     chosen = TuneSettings(length=2048, seeds=3, steps=100)
     by = {"tuned": names[1], "old": names[2]}
-    return Tuned(Path(names[1]), chosen, 100, found, (found,) * 3, by, None, "", 512, 512, moved)
+    return Tuned(Path(names[1]), chosen, 100, with_seeds([found] * 3), by, None, "", 512, 512, moved)
 
 
 def pages(folder: Path) -> Iterator[tuple[str, Path]]:

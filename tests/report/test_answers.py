@@ -10,7 +10,10 @@ import pytest
 
 import made_up_amounts
 import made_up_classes
+import made_up_inits
 import made_up_problems
+import made_up_rows
+import made_up_runs
 import made_up_sharing
 import made_up_tokens
 from asked import summarise
@@ -20,6 +23,9 @@ from posembed.report.questions import page_of
 from posembed.report.words import called
 
 RUNS: dict[str, Any] = {
+    "lengths": made_up_runs.runs,
+    "inits": made_up_inits.typical,
+    "rows": made_up_rows.row_runs,
     "data-efficiency": made_up_amounts.data_runs,
     "dropout": made_up_amounts.dropout_runs,
     "problems": made_up_problems.runs,
@@ -61,7 +67,7 @@ def test_sentences_and_tables_have_the_same_verdicts(found: Found) -> None:
     heads = [cell.text for cell in table.head]
     told = {row.name: row.cells[heads.index("significant?")].text for row in table.rows}
     words = {"better": "better than", "worse": "worse than", "not significant": "not significantly different from"}
-    words["unknown"] = "no interval for the difference from"
+    words["unknown"] = "called better or worse than"
     for name, verdict in told.items():
         versus = found.versus(metric, name, x)
         assert verdict == (versus.verdict if versus is not None else "")

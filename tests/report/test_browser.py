@@ -14,9 +14,10 @@ import pytest
 from transformers import ViTConfig, ViTModel
 
 from browser import CHROMIUM, opened
+from evaluated_models import row_of
 from made_up_runs import run, runs, save
 from posembed.checkpoints.inspect import inspect_checkpoint
-from posembed.evaluation.results import Evaluation, Row
+from posembed.evaluation.results import Evaluation
 from posembed.report.checkpoint import write_checkpoint_page
 from posembed.report.evaluation import write_evaluation_page
 from posembed.report.questions import write_report
@@ -119,8 +120,8 @@ def test_pages_about_checkpoints(tmp_path: Path) -> None:
         for name, model in (("line", line), ("grid", vit))
     ]
     values = {"recall at 1": {512: (1.0, 0.0, 1.0), 2048: (1.0, 0.0, 0.5)}}
-    rows = [Row(f"a-checkpoint-{n}", "", None, "", values) for n in range(9)]
-    rows.append(Row("a-checkpoint-1", "chunked at 512", None, "", values))
+    rows = [row_of(f"a-checkpoint-{n}", values, length=None) for n in range(9)]
+    rows.append(row_of("a-checkpoint-1", values, baseline="chunked at 512"))
     evaluation = Evaluation("sentences", ("recall at 1",), (512, 2048), 3, tuple(rows), ())
     pages.append(write_evaluation_page(evaluation, tmp_path / "evaluation.html"))
     for seen, figures in zip(look_at(pages, tmp_path, 400), (5, 3, 1), strict=True):

@@ -7,12 +7,13 @@ from pathlib import Path
 from made_up_by_task import by_task_run, by_task_runs, save_by_task
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunFolder
-from posembed.report.questions import write_report
-from posembed.report.questions.by_task import PAGE, outcome
+from posembed.report.questions import page_of, write_report
+from posembed.report.questions.by_task import different
 
 
 def answer(folder: RunFolder) -> str:
-    return " ".join(PAGE.answer(QUESTIONS["by-task"].summarise(folder.results(), folder=folder)))
+    question = QUESTIONS["by-task"]
+    return " ".join(page_of(question).answer(question.summarise(folder.results(), folder=folder)))
 
 
 def test_the_answer_claims_what_the_intervals_allow(tmp_path: Path) -> None:
@@ -57,8 +58,8 @@ def test_a_start_that_all_seeds_share_is_named(tmp_path: Path) -> None:
 
 def test_a_larger_distance_is_more_different(tmp_path: Path) -> None:
     folder = save_by_task(tmp_path, by_task_runs(4))
-    pairs = QUESTIONS["by-task"].summarise(folder.results(), folder=folder).pairs
-    found = {pair.tasks: {outcome(pair, measure) for measure in pair.difference} for pair in pairs}
+    pairs = QUESTIONS["by-task"].summarise(folder.results(), folder=folder).special.pairs
+    found = {pair.tasks: {different(pair, measure) for measure in pair.difference} for pair in pairs}
     assert found["causal", "masked"] == {"yes"}
 
 

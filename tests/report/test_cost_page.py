@@ -11,8 +11,8 @@ import pytest
 from made_up_runs import spec
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.results import CostResult, CostRow, CostSettings, Growth, Passes, Writes, prepare, save
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import OF_COST, SETTINGS, RunFolder
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.report.questions import write_report
 from posembed.report.questions.cost import PAGE, in_bytes, milliseconds, percent
 from posembed.report.words import MINUS, interval
@@ -180,7 +180,7 @@ def test_an_earlier_cost_json_is_replaced(tmp_path: Path) -> None:
 def test_a_cost_json_of_other_settings_stays(name: str, tmp_path: Path) -> None:
     save(RESULT, tmp_path)
     value = getattr(RESULT.settings, name)
-    other = {name: (*value, "none") if name == "encodings" else f"{value}1"}
+    other = {name: {"encodings": ("t5",), "window": 8, "device": "cuda"}.get(name) or 2 * value}
     with pytest.raises(RunFolderError, match=f"results with other settings \\({name}: .* now\\)"):
         prepare(tmp_path, dataclasses.replace(RESULT.settings, **other))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from report.golden import FOLDERS, texts_of
+from report.golden import FOLDERS, OTHERS, texts_of
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", [*FOLDERS, *OTHERS])
 def test_it_reads_as_it_did(name: str) -> None:
     for file, text in texts_of(name).items():
         assert text == file.read_text(encoding="utf-8")

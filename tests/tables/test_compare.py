@@ -161,7 +161,7 @@ def test_shifts_that_cannot_be_measured() -> None:
     assert math.isnan(linear_shift(torch.ones(8, 4), 1))
     with pytest.raises(posembed.ArgumentError, match="7 rows or more; got 6"):
         linear_shift(torch.randn(6, 4), 4)
-    with pytest.raises(posembed.ArgumentError, match=r"a whole number of rows; got 1\.5"):
+    with pytest.raises(posembed.ArgumentError, match=r"k: expected a whole number; got 1\.5"):
         linear_shift(torch.randn(6, 4), 1.5)  # type: ignore[arg-type]
 
 

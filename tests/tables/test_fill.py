@@ -115,9 +115,8 @@ broken = torch.zeros(LENGTH, DIM)
 broken[7, 3] = float("nan")
 bad = [
     (lambda: sinusoidal_table(4, 5), "come in pairs: dim must be even; got 5"),
-    (lambda: sinusoidal_table(4, 0), "dim must be even; got 0"),
+    (lambda: sinusoidal_table(4, 0), "dim: expected a whole number of at least 1; got 0"),
     (lambda: initial_table("uniform", 4, 4), "unknown init 'uniform'; choose from normal, .*, zero, or a tensor"),
-    (lambda: initial_table("normal", 4, 4, std=-1), "std is a scale, a number of at least 0; got -1"),
     (
         lambda: initial_rows(torch.zeros(LENGTH, DIM), TableLayout.OPT, LENGTH, DIM),
         r"must be \(302, 64\) floats, for 300 positions in TableLayout\(reserved=2, .*; got \(300, 64\)",

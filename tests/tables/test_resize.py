@@ -161,7 +161,7 @@ def test_leading_rows_kept_compares_bits() -> None:
     [
         ({}, "one of length"),
         ({"length": 5, "grid": (1, 5)}, "one of length"),
-        ({"length": 0}, "from 1; got 0"),
+        ({"length": 0}, "at least 1; got 0"),
         ({"length": 7.5}, "got 7.5"),
         ({"length": 50, "method": "stretchy"}, "'stretchy'; choose one of truncate, tile"),
         ({"length": 50, "method": "bicubic"}, "line is called 'bicubic'"),

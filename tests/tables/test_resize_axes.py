@@ -191,14 +191,14 @@ def test_sizes_and_methods_that_do_not_fit() -> None:
     for arguments, message in (
         ({"length": 80}, "9 differences of height x 7 differences of width; got length=80"),
         ({"sizes": {"time": 3}}, "expected sizes of the axes height, width; got time"),
-        ({"sizes": {"height": 0}}, "whole numbers from 1"),
+        ({"sizes": {"height": 0}}, "height: expected a whole number of at least 1"),
         ({"sizes": {"height": 6}, "method": "tile"}, "differences on a grid is called 'tile'"),
         ({"sizes": {"height": 6}, "grid": (3, 3)}, "exactly one of"),
         ({}, "exactly one of"),
     ):
         with pytest.raises(ArgumentError, match=message):
             resize_table(rows, layout=layout, **arguments)
-    with pytest.raises(ArgumentError, match="size of an axis"):
+    with pytest.raises(ArgumentError, match="size: expected a whole number"):
         Axis("height", 0)
     with pytest.raises(ArgumentError, match="one dimension for each axis"):
         TableLayout(grid=(3, 4), prefix=1, dims=(1, 2))

@@ -8,8 +8,7 @@ import torch
 
 from minilm import minilm_positions
 from posembed.errors import ArgumentError
-from posembed.tables.fill import sinusoidal_table
-from posembed.tables.spectrum import fourier_power, table_spectrum, wave_share
+from posembed.tables.spectrum import fourier_power, table_spectrum
 from tolerance import assert_close
 
 
@@ -70,15 +69,6 @@ def test_an_impulse_spreads_over_every_bin(n: int) -> None:
     if n % 2 == 0:
         expected[-1] = 1 / n
     assert_close(fourier_power(impulse)[:, 0], expected)
-
-
-def test_waves_stand_in_three_bins_and_noise_does_not() -> None:
-    place = torch.arange(512, dtype=torch.float64) / 512
-    between_bins = torch.stack([torch.cos(2 * torch.pi * k * place) for k in (3.5, 20.5, 100.25)], dim=1)
-    assert wave_share(between_bins).min() > 0.85
-    noise = torch.randn(512, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert wave_share(noise).max() < 0.12
-    assert wave_share(table_spectrum(sinusoidal_table(512, 64)).left_vectors[:, :2]).min() > 0.7
 
 
 def test_nan_is_refused() -> None:

@@ -31,7 +31,6 @@ from posembed.report.tuning import answer, how, plan_words, render
 from posembed.tuning.images import Images, Pictures, split_pictures
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.run import TunePlan
-from posembed.tuning.settings import TuneSettings
 from tiny_models import IMAGE, TEXT, tiny_model
 from tolerance import assert_close
 
@@ -81,7 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def planned(**settings: Any) -> TunePlan:
     settings = {**SETTINGS, **settings}
-    return plan_tuning("model", "out", None, TuneSettings.of(settings), images="images", device="cpu")
+    return plan_tuning("model", "out", None, settings, images="images", device="cpu")
 
 
 @pytest.mark.parametrize("family", KNOWN)
@@ -139,7 +138,7 @@ def test_the_table_of_texts_of_a_model_with_two_is_not_that_which_moved(
 
 
 def test_a_length_is_not_the_size_of_images(folder: Path) -> None:
-    with pytest.raises(ArgumentError, match="length: model is an image model, with a size in pixels; give image_size"):
+    with pytest.raises(ArgumentError, match="length: only for models of texts; this is an image model"):
         tune_checkpoint("model", "out", images="images", device="cpu", length=48, steps=1)
     assert sorted(path.name for path in folder.iterdir()) == ["images", "model"]
 
@@ -230,7 +229,8 @@ def test_the_split_does_not_depend_on_other_files(folder: Path) -> None:
     assert len(after.short) == 3
     words = plan_words(planned(), {"steps": 2})
     assert words[0] == "model: from 32 to 48 pixels. Trained: all weights."
-    assert words[1].startswith("Images whose short side has 48 pixels: 22. 10 of them are held out")
+    assert words[1].startswith("To train on: 12 images of 48 pixels or more, in 12 windows; 2 steps of 2 windows")
+    assert words[2] == "To measure the result: 10 other images, which are held out. Smaller images, not used: 3."
 
 
 def test_the_same_call_continues(folder: Path) -> None:
@@ -252,7 +252,7 @@ def test_the_same_call_continues(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"images": None}, ArgumentError, "text: expected the path of a file"),
+        ({"images": None}, ArgumentError, "expected text, retrieval or both"),
         (
             {"images": None, "text": "images"},
             CheckpointError,
@@ -264,7 +264,7 @@ def test_the_same_call_continues(folder: Path) -> None:
         ({"images": "few"}, DataError, "at least 20 images whose short side has 48 pixels.* 5 of 8 .* largest has 60"),
         ({"images": "broken"}, DataError, "broken.a.png: cannot be read as an image"),
         ({"image_size": 32}, ArgumentError, "image_size: expected more than 32 pixels"),
-        ({"length": 48}, ArgumentError, "image_size: expected either length or image_size; got both"),
+        ({"length": 48}, ArgumentError, "length: only for models of texts; this is an image model"),
         ({"train": "rows"}, ArgumentError, "train: rows is for tables of sequences"),
         ({"source": "causal"}, CheckpointError, "causal: expected an image model that cuts square images"),
         ({"source": "other"}, CheckpointError, "got ijepa with image_size 32; resize it with posembed resize"),

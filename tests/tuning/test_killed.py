@@ -15,7 +15,6 @@ from fresh_process import run_fresh
 from posembed.errors import CheckpointError
 from posembed.tuning.plan import plan_tuning
 from posembed.tuning.run import TunePlan
-from posembed.tuning.settings import TuneSettings
 from posembed.tuning.staging import Staging
 from posembed.tuning.trainer import STATE, WEIGHTS, last_checkpoint
 
@@ -32,7 +31,6 @@ happened = killed.interrupted_runs(
     [100, 20_000, killed.KILL, 80_000, killed.KILL, killed.KILL],
     seed=2,
     kind="causal",
-    objective=killed.with_dropout,
 )
 print("=", json.dumps(happened))
 """
@@ -58,7 +56,7 @@ def test_interruptions_leave_no_trace_in_the_weights(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", range(4))
 def test_a_killed_removal_leaves_the_folder_whole_or_absent(tmp_path: Path, number: int) -> None:
-    staging = Staging.of(tmp_path / "out", TuneSettings(length=64), {})
+    staging = Staging.of(tmp_path / "out")
     staging.open()
     names = sorted([*(f"file-{number:04}" for number in range(600)), "settings.json"])
     for name in names[:-1]:
@@ -82,7 +80,7 @@ def test_a_killed_removal_leaves_the_folder_whole_or_absent(tmp_path: Path, numb
 
 
 def test_an_empty_folder_of_a_killed_run_is_no_other_run(tmp_path: Path) -> None:
-    staging = Staging.of(tmp_path / "out", TuneSettings(length=64), {})
+    staging = Staging.of(tmp_path / "out")
     for left in ((), (".lock",), (".settings.json.0123abcd.partial",)):
         (tmp_path / ".out.tune").mkdir()
         for name in left:
@@ -113,7 +111,7 @@ def test_a_checkpoint_that_is_half_written_is_not_used(tmp_path: Path, kept: int
 
 
 def test_the_folder_stays_while_another_process_has_it(tmp_path: Path) -> None:
-    staging = Staging.of(tmp_path / "out", TuneSettings(length=64), {})
+    staging = Staging.of(tmp_path / "out")
     with staging.locked():
         staging.open()
     with staging.locked():
@@ -125,14 +123,14 @@ def test_the_folder_stays_while_another_process_has_it(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_still_new_is_not_left(tmp_path: Path) -> None:
-    staging = Staging.of(tmp_path / "out", TuneSettings(length=64), {})
+    staging = Staging.of(tmp_path / "out")
     with pytest.raises(ZeroDivisionError), staging.locked():
         raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
 
 
 def planned(**settings: int) -> TunePlan:
-    return plan_tuning("model", "out", "texts", TuneSettings(length=48, batch=2, steps=1, **settings), device="cpu")
+    return plan_tuning("model", "out", "texts", {"length": 48, "batch": 2, "steps": 1, **settings}, device="cpu")
 
 
 @pytest.fixture

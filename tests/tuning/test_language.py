@@ -12,15 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import posembed
-from evaluated_models import VOCABULARY, WORDS, save_causal, save_masked
-from posembed.errors import ArgumentError, CheckpointError
-from posembed.tuning.by_document import of_documents
+from evaluated_models import VOCABULARY, WORDS, by_text, save_causal, save_masked
+from posembed.errors import CheckpointError
 from posembed.tuning.draws import padded, pieces, window_of
 from posembed.tuning.language import NOT_PREDICTED, Language, Masked
-from posembed.tuning.objectives import Setup
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned
-from posembed.tuning.settings import TuneSettings
 from tolerance import assert_close
 
 SETTINGS: dict[str, Any] = {"length": 50, "steps": 2, "batch": 2}
@@ -39,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def objective_of(folder: Path, kind: str) -> Language:
-    plan = plan_tuning(folder / kind, folder / "out", folder / "texts", TuneSettings(**SETTINGS), device="cpu")
+    plan = plan_tuning(folder / kind, folder / "out", folder / "texts", SETTINGS, device="cpu")
     assert isinstance(plan.objective, Language)
     return plan.objective
 
@@ -196,21 +193,8 @@ def test_rows_keep_every_output_within_the_old_length(folder: Path, kind: str) -
     assert not torch.equal(untrained(input_ids=ids).logits, after(input_ids=ids).logits)
     rows = {row.name: row for row in tuned.evaluation.rows}
     for measure in tuned.evaluation.measures:
-        of_new, of_old = (rows[f"{folder / name}, sliding windows at 24"].by_text[measure] for name in (out, kind))
-        assert of_new == of_old
-
-
-def test_of_documents_keeps_the_mean_and_equals_plain_means() -> None:
-    draw = torch.Generator().manual_seed(0)
-    values = tuple(torch.randn(12, generator=draw, dtype=torch.float64).tolist())
-    for owners in ([0] * 3 + [1] * 5 + [4] + [2] * 3, list(range(12)), [3] * 12):
-        found = of_documents(values, owners)
-        assert found is not None
-        assert len(found) == len(set(owners))
-        assert_close(math.fsum(found) / len(found), math.fsum(values) / 12)
-    equal = of_documents(values, [at // 4 for at in range(12)])
-    assert_close(equal, [math.fsum(values[at : at + 4]) / 4 for at in (0, 4, 8)])
-    assert of_documents(None, [0, 1]) is None
+        of_new, of_old = (rows[f"{folder / name}, sliding windows at 24"] for name in (out, kind))
+        assert all(by_text(of_new, measure, at) == by_text(of_old, measure, at) for at in (24, 50))
 
 
 def test_padded_and_pieces() -> None:
@@ -220,98 +204,3 @@ def test_padded_and_pieces() -> None:
     for width, most in ((10, 4), (8, 4), (3, 9)):
         places = [place for piece in pieces(width, most) for place in range(piece.start, piece.stop)]
         assert places == list(range(width))
-
-
-# --- a user's own objective --------------------------------------------------------------------------------------
-
-
-def first_token_loss(model: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
-    """A loss that only a user could want: of the token 7, everywhere."""
-    likely = model(input_ids=ids, attention_mask=mask).logits.log_softmax(-1)
-    return -(likely[..., 7] * mask).sum() / mask.sum()
-
-
-def test_a_loss_of_ones_own_is_trained_and_measured_as_the_kind_is(folder: Path, tuned: dict[str, Tuned]) -> None:
-    sizes: list[tuple[int, ...]] = []
-
-    def loss(model: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
-        sizes.append(tuple(ids.shape))
-        return first_token_loss(model, ids, mask)
-
-    made = tune_checkpoint(
-        folder / "masked",
-        folder / "own",
-        folder / "texts",
-        objective=loss,
-        device="cpu",
-        learning_rate=0.01,
-        **SETTINGS,
-    )
-    # Two steps of each, and one item after the last step: 48 tokens are read as 22 + 22 + 4.
-    assert sizes == [*2 * [(6, 24)], (3, 24), *2 * [(2, 50)], (1, 50)]
-    assert made.evaluation.measures == tuned["masked"].evaluation.measures
-    from transformers import AutoModelForMaskedLM
-
-    ids = torch.randint(5, 90, (2, 24))
-    before, after = (
-        first_token_loss(AutoModelForMaskedLM.from_pretrained(folder / name), ids, torch.ones_like(ids)).item()
-        for name in ("masked", "own")
-    )
-    assert after < before
-
-
-def test_a_class_of_ones_own_gets_the_setup(folder: Path) -> None:
-    class Doubled(Masked):
-        def loss(self, *given: Any, **named: Any) -> Tensor:
-            return 2 * super().loss(*given, **named)
-
-    settings = TuneSettings(**SETTINGS)
-    plan = plan_tuning(folder / "masked", folder / "out", folder / "texts", settings, objective=Doubled, device="cpu")
-    model = model_of(folder, "masked")
-    expected = 2 * objective_of(folder, "masked").loss(model, [0, 1], length=50, seed=0)
-    assert plan.objective.loss(model, [0, 1], length=50, seed=0).item() == expected.item()
-
-
-class Half:
-    def __init__(self, setup: Setup) -> None: ...
-    def prepare(self, folder: Path, progress: Any) -> None: ...
-    def loss(self) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("own", "message"),
-    [
-        (3, "objective: expected a loss, a class with the methods of Objective, or None; got 3"),
-        (Half, r"Half has no windows_once, plan, by_document, kept; derive it from posembed.tuning.language.Causal"),
-    ],
-)
-def test_what_is_no_objective(folder: Path, own: Any, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
-        tune_checkpoint(folder / "causal", folder / "no", folder / "texts", objective=own, **SETTINGS)
-    assert not list(folder.glob(".no*"))
-
-
-@pytest.mark.parametrize(
-    ("loss", "given"),
-    [
-        (lambda model, ids, mask: 3.0, "got 3.0"),
-        (lambda model, ids, mask: torch.zeros(()), r"got torch.Size\(\[\]\)"),
-        (lambda model, ids, mask: model(input_ids=ids).logits, r"got torch.Size\(\[2, 50, 95\]\)"),
-    ],
-)
-def test_what_is_no_loss(folder: Path, tmp_path: Path, loss: Any, given: str) -> None:
-    settings = TuneSettings(**SETTINGS)
-    plan = plan_tuning(folder / "causal", tmp_path / "no", folder / "texts", settings, objective=loss, device="cpu")
-    with pytest.raises(ArgumentError, match=f"a function that returns a differentiable loss.*{given}"):
-        plan.objective.loss(model_of(folder, "causal"), [0, 1], length=50, seed=0)
-
-
-def test_a_run_with_another_objective_is_not_continued(folder: Path, tmp_path: Path) -> None:
-    def stop(*progress: Any) -> None:
-        if str(progress[0]).startswith("fine-tuning"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tune_checkpoint(folder / "causal", tmp_path / "a", folder / "texts", progress=stop, device="cpu", **SETTINGS)
-    with pytest.raises(CheckpointError, match="differs in the objective; repeat its command"):
-        tune_checkpoint(folder / "causal", tmp_path / "a", folder / "texts", objective=first_token_loss, **SETTINGS)

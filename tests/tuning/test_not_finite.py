@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,15 @@ from torch import Tensor, nn
 
 from evaluated_models import save_causal, save_encoder, save_masked, write_texts
 from posembed.errors import ArgumentError, CheckpointError
+from posembed.measure.summary import plain
+from posembed.tuning.language import Causal
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
-from posembed.tuning.result import finite
 from posembed.tuning.settings import LARGEST, TuneSettings
 from posembed.tuning.trainable import same
 
-SETTINGS: dict[str, Any] = {"length": 48, "batch": 2, "passage": 6, "query": 6}
 SAVE: dict[str, Any] = {"causal": save_causal, "masked": save_masked, "sentences": save_encoder}
+SETTINGS: dict[str, dict[str, Any]] = {kind: {"length": 48, "batch": 2} for kind in SAVE}
+SETTINGS["sentences"] |= {"passage": 6, "query": 6}
 
 
 @pytest.fixture
@@ -30,18 +32,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def tune(**others: Any) -> Any:
-    return tune_checkpoint("model", "out", "texts", device="cpu", **{**SETTINGS, **others})
+def tune(kind: str = "causal", **others: Any) -> Any:
+    return tune_checkpoint("model", "out", "texts", device="cpu", **{**SETTINGS[kind], **others})
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def large_weights(model: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
-    """A loss that overflows as soon as the weights are large."""
-    first = next(iter(model.parameters()))
-    return model(input_ids=ids, attention_mask=mask).logits.mean() + (first.double() ** 64).sum().float()
+class LargeWeights(Causal):
+    """Overflows as soon as the weights are large."""
+
+    def loss(self, model: nn.Module, items: Sequence[int], **how: Any) -> Tensor:
+        first = next(iter(model.parameters()))
+        return super().loss(model, items, **how) + (first.double() ** 64).sum().float()
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -51,11 +55,8 @@ def test_a_loss_that_is_not_finite_after_the_last_step(
     """The warmup keeps the earlier steps small."""
     save_causal(Path("model"), positions=24)
     calls = {"warmup": 0.0} if steps == 1 else {"warmup": 0.99, "learning_rate": 1e-4}
-    given = {"learning_rate": LARGEST, "rows_learning_rate": LARGEST, **calls, "steps": steps, "train": "all"}
-    if steps > 1:
-        given["objective"] = Last(steps)
-    else:
-        given["objective"] = large_weights
+    given = {"learning_rate": LARGEST, "rows_learning_rate": LARGEST, **calls, "steps": steps, "method": "tile"}
+    monkeypatch.setattr("posembed.tuning.language.Causal", of_calls(steps) if steps > 1 else LargeWeights)
     with pytest.raises(CheckpointError, match=rf"after step {steps} is not finite; give a smaller --lea") as raised:
         tune(**given)
     assert names(folder) == [".out.tune", "model", "texts"]
@@ -68,15 +69,17 @@ def test_a_loss_that_is_not_finite_after_the_last_step(
         assert "no earlier state of this fine-tuning was kept" in str(raised.value)
 
 
-class Last:
+def of_calls(number: int) -> type[Causal]:
     """A loss that is not finite from a number of calls on: here, only after the last step."""
 
-    def __init__(self, calls: int) -> None:
-        self.left = calls
+    class Last(Causal):
+        left = number
 
-    def __call__(self, model: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
-        self.left -= 1
-        return model(input_ids=ids, attention_mask=mask).logits.square().mean() * (1.0 if self.left >= 0 else math.nan)
+        def loss(self, model: nn.Module, items: Sequence[int], **how: Any) -> Tensor:
+            self.left -= 1
+            return super().loss(model, items, **how) * (1.0 if self.left >= 0 else math.nan)
+
+    return Last
 
 
 @pytest.mark.parametrize("kind", SAVE)
@@ -85,7 +88,7 @@ def test_weights_that_do_not_fit_into_the_dtype_of_the_files(folder: Path, kind:
     path = Path("model/model.safetensors")
     save_file({key: value.half() for key, value in load_file(path).items()}, path, metadata={"format": "pt"})
     with pytest.raises(CheckpointError, match=r"step 1.* not finite"):
-        tune(steps=1, warmup=0.0, learning_rate=LARGEST, rows_learning_rate=LARGEST, method="tile")
+        tune(kind, steps=1, warmup=0.0, learning_rate=LARGEST, rows_learning_rate=LARGEST, method="tile")
     assert names(folder) == [".out.tune", "model", "texts"]
 
 
@@ -100,9 +103,9 @@ def test_a_checkpoint_that_is_not_finite_is_refused_in_planning(folder: Path, ki
         broken[key].view(-1)[3] = value
         save_file(broken, path, metadata={"format": "pt"})
         with pytest.raises(CheckpointError, match=f"^model: the checkpoint has values that are not finite in {key};"):
-            tune(steps=1)
+            tune(kind, steps=1)
     save_file({**tensors, "mask": torch.full((4, 4), -math.inf).triu(1)}, path, metadata={"format": "pt"})
-    plan_tuning("model", "out", "texts", TuneSettings(**SETTINGS, steps=1), device="cpu")
+    plan_tuning("model", "out", "texts", {**SETTINGS[kind], "steps": 1}, device="cpu")
     assert names(folder) == ["model", "texts"]
 
 
@@ -115,10 +118,10 @@ def test_weights_with_values_that_are_no_numbers_are_the_same() -> None:
 
 @pytest.mark.parametrize("name", ["learning_rate", "rows_learning_rate", "clip", "temperature", "minutes", "anchor"])
 def test_numbers_have_a_largest_value(name: str) -> None:
-    assert getattr(TuneSettings(**{"length": 64, name: LARGEST}), name) == LARGEST
+    assert TuneSettings.of({"length": 64, name: LARGEST}, kind="sentences").to_dict()[name] == LARGEST
     for value in (1.1 * LARGEST, 1e38, 1e300):
         with pytest.raises(ArgumentError, match=f"{name}: expected a number .* at most 1,000,000; got"):
-            TuneSettings(**{"length": 64, name: value})
+            TuneSettings.of({"length": 64, name: value}, kind="sentences")
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "rows_learning_rate", "clip", "temperature", "anchor"])
@@ -128,16 +131,17 @@ def test_no_number_that_is_taken_breaks_a_step(folder: Path, name: str, value: f
     save_encoder(Path("model"), positions=24)
     said = ""
     try:
-        tune(steps=1, warmup=0.0, train="rows", **{name: value})
+        tune("sentences", steps=1, warmup=0.0, train="table" if name == "learning_rate" else "rows", **{name: value})
     except CheckpointError as error:
         said = str(error)
     assert "step 1" in said or not said
-    assert names(folder) == ([".out.tune", "model", "texts"] if said else ["model", "out", "texts"])
+    written = ["model", "out", *["out-at-24"] * (name == "learning_rate"), "texts"]
+    assert names(folder) == ([".out.tune", "model", "texts"] if said else written)
 
 
 def test_json_has_no_number_that_is_not_finite() -> None:
     values = {"a": [1.0, math.nan, (math.inf, 2)], 3: {"b": -math.inf}, "c": None, "d": True, "e": "nan"}
-    assert json.loads(json.dumps(finite(values), allow_nan=False)) == {
+    assert plain(values) == {
         "a": [1.0, None, [None, 2]],
         "3": {"b": None},
         "c": None,

@@ -19,10 +19,10 @@ from posembed.errors import ArgumentError, CheckpointError, PosEmbedError
 from posembed.files import leftovers
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.run import TunePlan
-from posembed.tuning.settings import TuneSettings
 from posembed.tuning.staging import Staging, is_own
 
-SETTINGS: dict[str, Any] = {"length": 48, "batch": 2, "steps": 1, "passage": 6, "query": 6}
+OF_ANY: dict[str, Any] = {"length": 48, "batch": 2, "steps": 1}
+SETTINGS: dict[str, Any] = {**OF_ANY, "passage": 6, "query": 6}
 OUTS = ["model", "out", "out-at-24", "texts"]
 
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def planned(**others: Any) -> TunePlan:
-    return plan_tuning("model", "out", "texts", TuneSettings(**{**SETTINGS, **others}), device="cpu")
+    return plan_tuning("model", "out", "texts", {**SETTINGS, **others}, device="cpu")
 
 
 def files(folder: Path) -> dict[str, bytes | None]:
@@ -110,7 +110,7 @@ def test_a_run_that_is_done_needs_nothing_but_the_end_of_its_removal(folder: Pat
 
 
 def test_a_removal_that_is_killed_leaves_the_mark(folder: Path) -> None:
-    staging = Staging.of(folder / "out", TuneSettings(length=64), {})
+    staging = Staging.of(folder / "out")
     for number in range(6):
         staging.open()
         for name in ("a", "b", "zz"):
@@ -179,8 +179,8 @@ def test_weights_in_a_pickle(folder: Path, save: Any) -> None:
     path = Path("pickled/model.safetensors")
     torch.save(load_file(path), path.with_name("pytorch_model.bin"))
     path.unlink()
-    settings = {**SETTINGS, "length": 50}
-    plan = plan_tuning("pickled", "out", "texts", TuneSettings(**settings), device="cpu")
+    settings = {**(SETTINGS if save is save_encoder else OF_ANY), "length": 50}
+    plan = plan_tuning("pickled", "out", "texts", settings, device="cpu")
     assert bool(plan.starts) == (save is not save_encoder)
     plan.estimate()
     plan.run()
@@ -192,7 +192,7 @@ def test_weights_in_a_pickle(folder: Path, save: Any) -> None:
 @pytest.mark.parametrize("positions", [18, 20])
 def test_few_rows_start_by_a_method_that_takes_them(folder: Path, positions: int) -> None:
     save_causal(Path("small"), positions=positions)
-    plan = plan_tuning("small", "out", "texts", TuneSettings(**SETTINGS), device="cpu")
+    plan = plan_tuning("small", "out", "texts", OF_ANY, device="cpu")
     assert not plan.starts
     assert {change.how for change in plan.resize.edit.tables} == {"tile"}
 
@@ -200,7 +200,7 @@ def test_few_rows_start_by_a_method_that_takes_them(folder: Path, positions: int
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"length": None, "image_size": 48}, "image_size: model is a sentence encoder, with a size in tokens; give le"),
+        ({"length": None, "image_size": 48}, "image_size: only for image models; this is a sentence encoder"),
         ({"length": None, "image_size": 8}, "image_size: expected a whole number of at least 16; got 8"),
         ({"out": "."}, r"out: expected the path of a new folder"),
         ({"out": ".."}, r"out: expected the path of a new folder"),

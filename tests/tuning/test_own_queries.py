@@ -15,10 +15,9 @@ from posembed.evaluation.results import ResultsFile
 from posembed.report.tuning import answer, plan_words
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned
-from posembed.tuning.settings import TuneSettings
 from tolerance import assert_close
 
-SETTINGS: dict[str, Any] = {"length": 128, "steps": 2, "batch": 2, "passage": 8, "query": 8}
+SETTINGS: dict[str, Any] = {"length": 128, "steps": 2, "batch": 2, "passage": 8}
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def test_the_values_are_those_of_evaluate(folder: Path) -> None:
     assert (evaluation.unit, evaluation.texts) == ("query", 14)
     for row in evaluation.rows:
         (same,) = [each for each in found.rows if each.name == row.name]
-        assert same.by_text == row.by_text
+        assert same.runs[0].values == row.runs[0].values
     assert [row.name for row in tuned.candidates] == [
         "model, chunks of 64, mean",
         "out-at-64, chunks of 64, mean",
@@ -54,13 +53,13 @@ def test_the_values_are_those_of_evaluate(folder: Path) -> None:
 
 def test_texts_of_ones_own_are_all_trained_on(folder: Path) -> None:
     write_texts(Path("text"), number=12, words=300)
-    plan = plan_tuning("model", "out", "text", TuneSettings(**SETTINGS), retrieval="mine", device="cpu")
+    plan = plan_tuning("model", "out", "text", SETTINGS, retrieval="mine", device="cpu")
     assert (len(plan.texts.training), len(plan.texts.held_out)) == (12, 0)
     assert_close(plan.setup.windows_measured, 14)
     assert plan.to_dict()["queries"] == 14
-    said = plan_words(plan, {"steps": 2})[1]
-    assert said.startswith("Documents with 128 tokens: 12. All of them are trained on, in 36 windows.")
-    assert "measured by 14 queries on 14 documents" in said
+    _, trained, measured, *_ = plan_words(plan, {"steps": 2})
+    assert trained.startswith("To train on: 12 documents of 128 tokens or more, in 36 windows;")
+    assert measured.startswith("To measure the result: 14 queries on 14 documents.")
 
 
 def test_another_collection_is_not_continued(folder: Path) -> None:
@@ -80,8 +79,8 @@ def test_another_collection_is_not_continued(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"retrieval": None}, ArgumentError, "text: expected the path of a file .* or a collection as retrieval"),
-        ({"retrieval": None, "text": "text", "split": "dev"}, ArgumentError, "split: only for a collection"),
+        ({"retrieval": None}, ArgumentError, "expected text, retrieval or both"),
+        ({"retrieval": None, "text": "text", "split": "dev"}, ArgumentError, "split: only for a folder as --retrieval"),
         ({"retrieval": "none"}, DataError, "none: expected a folder with corpus.jsonl"),
         ({"split": "dev"}, DataError, "split: expected one of the files in mine.qrels: test"),
         ({"retrieval": "few"}, DataError, "few: expected at least 10 queries with a relevant document .* got 9"),
@@ -91,7 +90,7 @@ def test_another_collection_is_not_continued(folder: Path) -> None:
             DataError,
             r"10 to train on; 0 of 14 .*; give long documents to train on as --text",
         ),
-        ({"text": []}, ArgumentError, "text: expected the path"),
+        ({"text": []}, ArgumentError, "text: expected at least one path"),
     ],
 )
 def test_refusals(folder: Path, given: dict[str, Any], error: type[PosEmbedError], message: str) -> None:
@@ -137,7 +136,7 @@ def test_no_query_is_trained_on(folder: Path, given: str) -> None:
     for number, path in enumerate(extra):
         path.write_text(" ".join(f"w{(7 * number + each * each) % 90}" for each in range(150)))
     text = "texts" if given == "text" else None
-    plan = plan_tuning("model", "out", text, TuneSettings(**SETTINGS), retrieval="mine", device="cpu")
+    plan = plan_tuning("model", "out", text, SETTINGS, retrieval="mine", device="cpu")
     trained = [" ".join(document.text.split()) for document in plan.texts.training]
     assert len(trained) == (14 if given == "collection" else 12)
     assert not any(query in document for query in texts[:6] for document in trained)
@@ -153,7 +152,7 @@ def test_the_notes_count_the_documents_that_were_trained_on(folder: Path, known:
     for number in range(14 - known):
         words = (f"w{(number + each * each) % 90}" for each in range(160))
         (folder / "texts" / f"other {number}.txt").write_text(" ".join(words))
-    plan = plan_tuning("model", "out", "texts", TuneSettings(**SETTINGS), retrieval="mine", device="cpu")
+    plan = plan_tuning("model", "out", "texts", SETTINGS, retrieval="mine", device="cpu")
     notes = plan.objective.plan(plan.original, plan.original, None, ResultsFile(None)).notes
     on = f"{known} of these documents, but" if known else "none of these documents, and"
     assert f"The models were trained on {on} on no judgement." in notes[0]

@@ -16,7 +16,7 @@ from posembed.tuning.draws import seeded, window_of
 from posembed.tuning.plan import plan_tuning
 from posembed.tuning.run import TunePlan
 from posembed.tuning.sentences import ANCHORS, PASSAGES_PER_PIECE, Sentences, answer_loss
-from posembed.tuning.settings import TuneSettings
+from posembed.tuning.settings import Queries
 from tolerance import assert_close
 
 
@@ -34,7 +34,7 @@ def planned(folder: Path, **settings: Any) -> TunePlan:
         folder / "short",
         folder / "out",
         folder / "text",
-        TuneSettings(**{"length": 150, "passage": 8, "query": 6, **settings}),
+        {"length": 150, "passage": 8, "query": 6, **settings},
         device="cpu",
     )
 
@@ -84,7 +84,7 @@ def test_pieces_cover_a_window_once(objective: Sentences) -> None:
 
 
 def test_passages_lie_in_their_windows(objective: Sentences) -> None:
-    bank, size = objective.bank, objective.settings.passage
+    bank, size = objective.bank, objective.of_loss.passage
     for ids, window, start, document in zip(*bank, strict=True):
         assert torch.equal(ids, objective.windows[window].ids[start : start + size])
         assert objective.windows[window].document == document
@@ -119,7 +119,7 @@ def test_the_loss_of_items_by_hand(objective: Sentences, folder: Path, length: i
         cosines = [float(embed(bank.ids[each]).detach() @ vectors[each]) for each in drawn]
         expected.append(
             plain_answer_loss(scores.detach(), own, same)
-            + objective.settings.anchor * (1 - math.fsum(cosines) / ANCHORS)
+            + objective.of_loss.anchor * (1 - math.fsum(cosines) / ANCHORS)
         )
     found = objective.loss(model, items, length=length, seed=3)
     assert_close(found.item(), math.fsum(expected) / 3, dtype=torch.float32)
@@ -142,7 +142,7 @@ def test_queries_are_removed_from_their_documents(objective: Sentences) -> None:
     for name, query in collection.queries.items():
         (document,) = collection.judged[name]
         text = collection.documents[document]
-        assert len(query.split()) == objective.settings.query
+        assert len(query.split()) == objective.settings.part(Queries).query
         assert query not in text
         assert len(tokenizer(text)["input_ids"]) == objective.settings.length
 

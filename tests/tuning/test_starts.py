@@ -15,7 +15,6 @@ from posembed.report.tuning import plan_words
 from posembed.tuning.draws import window_of
 from posembed.tuning.plan import plan_tuning
 from posembed.tuning.run import TunePlan
-from posembed.tuning.settings import TuneSettings
 from posembed.tuning.starts import STARTS, TRIED
 from tolerance import assert_close
 
@@ -36,8 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plan_of(folder: Path, model: str, out: str = "out", **settings: Any) -> TunePlan:
-    given: dict[str, Any] = {"length": 50, "steps": 1, "batch": 1, "passage": 6, "query": 6, **settings}
-    return plan_tuning(folder / model, folder / out, folder / "texts", TuneSettings(**given), device="cpu")
+    given: dict[str, Any] = {"length": 50, "steps": 1, "batch": 1, **settings}
+    given |= {"passage": 6, "query": 6} if model == "sentences" else {}
+    return plan_tuning(folder / model, folder / out, folder / "texts", given, device="cpu")
 
 
 def loss_by_the_model(plan: TunePlan, folder: Path, method: str) -> float:

@@ -50,7 +50,8 @@ def trained(folder: Path, train: str, *, resized: bool = True, steps: int = 3) -
     edit = plan_resize(open_checkpoint(folder / "short"), "short", length=128).edit
     checkpoint = open_checkpoint(folder / ("long" if resized else "short"))
     model = AutoModel.from_pretrained(checkpoint.root)
-    settings = TuneSettings(length=128, train=train, learning_rate=0.1, rows_learning_rate=0.1)
+    rates = {"rows_learning_rate": 0.1} | ({"learning_rate": 0.1} if train in ("all", "table") else {})
+    settings = TuneSettings.of({"length": 128, "train": train, **rates}, kind="sentences")
     found = trainable(model, checkpoint, settings, edit, resized=resized, seed=0)
     assert not found.changed(checkpoint)
     model.train()

@@ -9,11 +9,10 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import pytest
@@ -21,22 +20,23 @@ import torch
 from safetensors import safe_open
 
 import posembed
-from evaluated_models import SIZES, VOCABULARY, save_encoder, write_texts
+from evaluated_models import SIZES, VOCABULARY, row_of, save_encoder, write_texts
 from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError
+from posembed.evaluation.results import Row
 from posembed.evaluation.runnable import open_runnable
 from posembed.evaluation.texts import encode
 from posembed.evaluation.ways import Encoder
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import tensor_sha256, values_of
 from posembed.report.tuning import answer, seeds_table, times
-from posembed.statistics import estimate
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
-from posembed.tuning.result import Tuned, over_seeds
+from posembed.tuning.result import Tuned, with_seeds
 from posembed.tuning.run import TunePlan
 from posembed.tuning.sentences import Sentences
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import read_texts
 from posembed.tuning.trainable import Trainable
+from posembed.words import signed
 from tolerance import assert_close
 
 SETTINGS: dict[str, Any] = {"length": 128, "steps": 5, "batch": 2, "passage": 8, "query": 8}
@@ -252,9 +252,8 @@ def test_rows_train_nothing_at_the_old_length(folder: Path) -> None:
     assert torch.equal(table[:64], values_of(open_checkpoint("model").tensors[changed[0]]))
     assert tuned.kept is not None
     assert_close(tuned.kept.value, 1, dtype=torch.float32)
-    values = {row.name: row.by_text for row in tuned.evaluation.rows}
-    for measure in tuned.evaluation.measures:
-        assert values["out, chunks of 64, mean"][measure] == values["model, chunks of 64, mean"][measure]
+    values = {row.name: row.runs[0].values for row in tuned.evaluation.rows}
+    assert values["out, chunks of 64, mean"] == values["model, chunks of 64, mean"]
 
 
 def test_minutes_become_steps_once(folder: Path) -> None:
@@ -275,7 +274,7 @@ def test_minutes_become_steps_once(folder: Path) -> None:
 def test_minutes_cover_every_part_of_the_command(folder: Path) -> None:
     def planned(**chosen: Any) -> TunePlan:
         given = {**SETTINGS, "steps": None, **chosen}
-        return plan_tuning("model", "out", "text", TuneSettings.of(given), device="cpu")
+        return plan_tuning("model", "out", "text", given, device="cpu")
 
     for minutes, seeds in ((0.5, 1), (2.0, 2)):
         plan = planned(minutes=minutes, seeds=seeds)
@@ -308,9 +307,7 @@ def test_the_answer_names_the_best_row_of_the_table(finished: Finished) -> None:
         values = [0.1 + (ahead if each == at else 0.0) for each in range(len(rows))]
         noise = [0.01 * (each % 2) for each in range(number)]
         changed = tuple(
-            replace(
-                row, by_text={**row.by_text, measure: {**row.by_text[measure], length: tuple(value + n for n in noise)}}
-            )
+            row_of(row.checkpoint, {measure: {length: [value + n for n in noise]}}, baseline=row.baseline)
             for row, value in zip(rows, values, strict=True)
         )
         of = replace(tuned, evaluation=replace(tuned.evaluation, rows=changed))
@@ -321,7 +318,8 @@ def test_the_answer_names_the_best_row_of_the_table(finished: Finished) -> None:
         assert f"Of all rows, “{changed[at].name}” has the best {measure}: {0.105 + ahead:.3f}" in said
         assert "It is no candidate" in said
         assert "measure it on other texts before you use it" in said
-        assert "It is significantly better than the recommended one." in said
+        better = rf"{re.escape(changed[at].name)}”? \({re.escape(signed(ahead))}[,;)].* significantly better than"
+        assert re.search(better, said)
 
 
 def test_an_existing_out_is_refused_before_any_text_is_read(folder: Path) -> None:
@@ -332,23 +330,26 @@ def test_an_existing_out_is_refused_before_any_text_is_read(folder: Path) -> Non
         Path(place).rmdir()
 
 
-def test_a_loss_that_is_not_finite(folder: Path) -> None:
+def test_a_loss_that_is_not_finite(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Diverging(Sentences):
         def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
             return super().loss(model, items, **how) * (math.nan if min(items) >= 4 else 1.0)
 
+    monkeypatch.setattr("posembed.tuning.sentences.Sentences", Diverging)
     with pytest.raises(CheckpointError, match="the loss or a gradient of step 3 is not finite"):
-        tune(objective=Diverging)
+        tune()
     assert not Path("out").exists()
     kept = Path(".out.tune/seed-0-old-steps/checkpoint-2")
     assert json.loads((kept / "trainer_state.json").read_text())["global_step"] == 2
     with safe_open(kept / "trained.safetensors", "pt") as weights:
         assert all(weights.get_tensor(name).isfinite().all() for name in weights.keys())  # noqa: SIM118
     with pytest.raises(CheckpointError, match=r"step 3 .* the state after step 2 is in \.out\.tune/seed-0-old-steps/"):
-        tune(objective=Diverging)
+        tune()
 
 
-def test_ways_to_save_memory_do_not_change_the_result(finished: Finished, folder: Path) -> None:
+def test_ways_to_save_memory_do_not_change_the_result(
+    finished: Finished, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Large(Sentences):
         most = 1
 
@@ -357,7 +358,8 @@ def test_ways_to_save_memory_do_not_change_the_result(finished: Finished, folder
                 torch.empty(1 << 50)  # more than any machine has
             return super().loss(model, items, **how)
 
-    tune(objective=Large, checkpointing=True)
+    monkeypatch.setattr("posembed.tuning.sentences.Sentences", Large)
+    tune(checkpointing=True)
     whole, parts = (open_checkpoint(place / "out").tensors for place in (finished.folder, folder))
     scale = [values_of(value) for value in whole.values()]
     for key in whole:
@@ -366,10 +368,10 @@ def test_ways_to_save_memory_do_not_change_the_result(finished: Finished, folder
     shutil.rmtree("out")
     Large.most = 0
     with pytest.raises(CheckpointError, match=r"a window of 64 tokens does not fit into memory; give --checkpointing"):
-        tune(objective=Large)
+        tune()
 
 
-def test_a_batch_in_parts_continues_from_its_checkpoint(folder: Path) -> None:
+def test_a_batch_in_parts_continues_from_its_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Large(Sentences):
         def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
             if len(items) > 1:
@@ -381,11 +383,12 @@ def test_a_batch_in_parts_continues_from_its_checkpoint(folder: Path) -> None:
         if (name, done, interrupted) == ("fine-tuning at 128", 3, False):
             os.kill(os.getpid(), signal.SIGINT)
 
+    monkeypatch.setattr("posembed.tuning.sentences.Sentences", Large)
     seen, interrupted = list[tuple[str, int]](), False
     with pytest.raises(KeyboardInterrupt):
-        tune(objective=Large, progress=progress)
+        tune(progress=progress)
     seen, interrupted = [], True
-    tune(objective=Large, progress=progress)
+    tune(progress=progress)
     assert [done for name, done in seen if name == "fine-tuning at 128"] == [4, 5]
 
 
@@ -439,60 +442,49 @@ def test_a_full_disk(folder: Path) -> None:
 def test_seeds_are_averaged(folder: Path) -> None:
     tuned = tune(seeds=2, steps=1)
     measure, length = tuned.measure, tuned.length
-    assert len(tuned.by_seed) == 2
-    for number, row in enumerate(tuned.evaluation.rows):
-        each = [evaluation.rows[number].by_text[measure][length] for evaluation in tuned.by_seed]
-        expected = None if None in each else tuple((a + b) / 2 for a, b in zip(*each, strict=True))  # type: ignore[arg-type]
-        assert row.by_text[measure][length] == expected
-    assert over_seeds([tuned.by_seed[0]]) == tuned.by_seed[0]
-    first, *_, last = tuned.candidates
-    found = tuned.versus_by_seed(last, first)
-    differences = []
-    for evaluation in tuned.by_seed:
-        rows = {row.name: row.by_text[measure][length] for row in evaluation.rows}
-        differences.append(fmean(rows[last.name]) - fmean(rows[first.name]))  # type: ignore[arg-type]
-    assert found is not None
-    assert_close(found.values, differences, scale=1)
-    assert tuned.versus_by_seed(first, first) == estimate([0.0, 0.0])
+    assert tuned.evaluation.reference.seeds == [0, 1]
+    by_seed = tuned.frame().query("metric == @measure and x == @length").groupby(["run", "seed"])
+    values = (by_seed.value.sum() / by_seed.weight.sum()).unstack()
+    for row in tuned.evaluation.rows:
+        found = row.estimate(measure, length)
+        assert (found is None) == (row.name not in values.index)
+        if found is not None:
+            assert_close(found.value, values.loc[row.name].mean())
     (table,) = seeds_table(tuned)
-    assert [cell.text for cell in table.head] == ["seed 0", "seed 1", "difference"]
+    assert [cell.text for cell in table.head] == ["seed 0", "seed 1", "difference", "significant?"]
     assert table.title.endswith("and the difference from the first row with its 95% interval over seeds")
+    first, *_, last = tuned.candidates
+    assert table.rows[-1].cells[2].text == signed((values.loc[last.name] - values.loc[first.name]).mean())
+
+
+def of_seeds(tuned: Tuned, values: Callable[[str, int], Sequence[float]], seeds: int = 1) -> Tuned:
+    """The same result with other values by document, for each row and seed."""
+
+    def changed(row: Row, seed: int) -> Row:
+        made = row_of(row.checkpoint, {tuned.measure: {128: values(row.name, seed)}}, baseline=row.baseline)
+        return replace(made, runs=(replace(made.runs[0], seed=seed),))
+
+    evaluation = replace(tuned.evaluation, measures=(tuned.measure,), lengths=(128,))
+    made = [[changed(row, seed) for row in evaluation.rows] for seed in range(seeds)]
+    return replace(tuned, evaluation=with_seeds([replace(evaluation, rows=tuple(rows)) for rows in made]))
 
 
 @pytest.mark.parametrize(("gains", "pays"), [((0.2, 0.21, 0.19), True), ((0.6, -0.2, 0.2), False), ((0.6, -0.2), True)])
 def test_a_gain_must_hold_over_three_seeds(finished: Finished, gains: tuple[float, ...], pays: bool) -> None:
-    tuned = finished.tuned
-    last = tuned.candidates[-1].name
+    last = finished.tuned.candidates[-1].name
 
-    def of_seed(gain: float) -> Any:
-        rows = tuple(
-            replace(
-                row, by_text={tuned.measure: {128: tuple((row.name == last) * gain + i % 3 / 99 for i in range(10))}}
-            )
-            for row in tuned.evaluation.rows
-        )
-        return replace(tuned.evaluation, rows=rows, measures=(tuned.measure,), lengths=(128,))
+    def values(name: str, seed: int) -> list[float]:
+        return [(name == last) * gains[seed] + i % 3 / 99 for i in range(10)]
 
-    seeds = tuple(map(of_seed, gains))
-    assert replace(tuned, evaluation=over_seeds(seeds), by_seed=seeds).pays == pays
+    assert of_seeds(finished.tuned, values, len(gains)).pays == pays
 
 
 def test_the_choice_is_the_cheapest_that_nothing_beats(finished: Finished) -> None:
-    tuned = finished.tuned
-
-    def with_values(*values: float) -> Tuned:
-        of = dict(zip((row.name for row in tuned.candidates), values, strict=True))
-        rows = tuple(
-            replace(row, by_text={tuned.measure: {128: tuple(of.get(row.name, 0) + i % 3 / 50 for i in range(10))}})
-            for row in tuned.evaluation.rows
-        )
-        return replace(
-            tuned, evaluation=replace(tuned.evaluation, rows=rows, measures=(tuned.measure,), lengths=(128,))
-        )
-
+    names = [row.name for row in finished.tuned.candidates]
     for values, best in (((0.5, 0.5, 0.5), 0), ((0.5, 0.6, 0.6), 1), ((0.5, 0.4, 0.6), 2), ((0.5, 0.6, 0.7), 2)):
-        found = with_values(*values)
-        assert found.recommended.name == tuned.candidates[best].name
+        of = dict(zip(names, values, strict=True))
+        found = of_seeds(finished.tuned, lambda name, seed, of=of: [of.get(name, 0) + i % 3 / 50 for i in range(10)])
+        assert found.recommended.name == names[best]
         assert found.pays == (best == 2)
 
 
@@ -513,8 +505,8 @@ def untouched(folder: Path) -> Iterator[Path]:
         ({"train": "rows", "method": "linear"}, ArgumentError, "rows keeps the existing rows, but the method linear"),
         ({"method": "best"}, ArgumentError, "best"),
         ({"minutes": 3}, ArgumentError, "minutes: expected either minutes or steps; got both"),
-        ({"batches": 2}, ArgumentError, r"unknown option 'batches' \(did you mean batch\?\)"),
-        ({"length": None}, ArgumentError, "length: expected the new length in tokens, such as 2048 .*; got none"),
+        ({"batches": 2}, ArgumentError, r"unknown option 'batches' of tune \(did you mean batch\?\)"),
+        ({"length": None}, ArgumentError, "length: expected a whole number of at least 16; got none"),
         ({"length": "long"}, ArgumentError, "length: expected a whole number of at least 16; got long"),
         ({"steps": 0}, ArgumentError, "steps: expected a whole number of at least 1; got 0"),
         ({"held_out": 1.0}, ArgumentError, "held_out: expected a number of at least 0 and below 1; got 1.0"),
@@ -560,7 +552,7 @@ def test_wrong_models(folder: Path) -> None:
 
 def test_the_result_is_kept_until_the_run_is_finished(folder: Path) -> None:
     def planned() -> TunePlan:
-        return plan_tuning("model", "out", "text", TuneSettings.of({**SETTINGS, "steps": 1}), device="cpu")
+        return plan_tuning("model", "out", "text", {**SETTINGS, "steps": 1}, device="cpu")
 
     first, seen = planned().run(), list[str]()
     again = planned()

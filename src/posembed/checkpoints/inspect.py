@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from posembed.arguments import checks_arguments
 from posembed.checkpoints.axes import OF_BIAS
 from posembed.checkpoints.bucket_steps import Bucket, buckets_of
 from posembed.checkpoints.choose import companions, why_none
@@ -22,6 +23,7 @@ from posembed.tables.health import Finding, check_relative, check_table
 from posembed.tables.probes import FEWEST_ROWS, order_error, position_error
 from posembed.tables.similarity import cosine_by_distance, neighbour_cosine, toeplitz_residual
 from posembed.tables.spectrum import table_spectrum
+from posembed.words import CAUSAL, MASKED, SENTENCES
 
 # A singular value decomposition of more rows takes minutes, and this many show what was learned.
 MOST_ROWS = 4096
@@ -116,7 +118,6 @@ class TableReport:
         return "\n".join([*lines, f"    ? {table.doubt}"] if table.doubt and not table.fixed else lines)
 
 
-SENTENCES, CAUSAL, MASKED = "sentence encoders", "causal language models", "masked language models"
 HEADS = {"ForMaskedLM": MASKED, "ForCausalLM": CAUSAL, "LMHeadModel": CAUSAL}
 """The kind of model by how the name of its class ends in config.json."""
 
@@ -146,6 +147,7 @@ class CheckpointReport:
         return "\n".join([f"{self.source}{kind}: {self.parameters:,} parameters{none}", *map(repr, self.tables)])
 
 
+@checks_arguments
 def inspect_checkpoint(source: str | Path) -> CheckpointReport:
     """Reports on every position table of a checkpoint: what it is, what it learned, and what is wrong with it.
 

@@ -1,8 +1,4 @@
-"""``posembed.resize_checkpoint``: writes a checkpoint with longer, shorter or re-gridded position tables.
-
-Importing torch and transformers takes as long as copying several gigabytes. Therefore this file imports neither, and
-the copy starts before the functions that plan the changes import them.
-"""
+"""``posembed.resize_checkpoint``: writes a checkpoint with longer, shorter or re-gridded position tables."""
 
 from __future__ import annotations
 
@@ -13,20 +9,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from posembed._version import __version__
+from posembed.arguments import checks_arguments
+from posembed.checkpoints.edit import Edit, TableChange, plan_edit
+from posembed.checkpoints.found import Size
+from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, whole_copy
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read_json
 from posembed.modelfiles.raw_files import open_file
 from posembed.modelfiles.safetensors import tensor_sha256
-
-if TYPE_CHECKING:
-    from posembed.checkpoints.edit import Edit
-    from posembed.checkpoints.found import Size
-    from posembed.checkpoints.settings import Setting
 
 MODEL_CARD = "README.md"
 NOT_TRAINED = "New rows are computed, not trained: evaluate the model at the new length before you rely on it."
@@ -52,6 +47,7 @@ class Resize:
         return "\n".join([*map(repr, changes), *self.edit.remarks, *left_out])
 
 
+@checks_arguments
 def resize_checkpoint(
     source: str | Path,
     out: str | Path,
@@ -110,7 +106,6 @@ def resize_checkpoint(
     if dry_run:
         return plan_resize(checkpoint, name, **arguments)
     with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:
-        copy.start()
         resize = plan_resize(checkpoint, name, **arguments)
         copy.write(
             tensors=resize.edit.tensors,
@@ -121,9 +116,6 @@ def resize_checkpoint(
 
 
 def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
-    from posembed.checkpoints.edit import plan_edit
-    from posembed.checkpoints.settings import changed_settings
-
     _, others = other_files(checkpoint)  # first, because it refuses links before their targets are read
     edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
     settings = changed_settings(checkpoint, edit)
@@ -133,8 +125,6 @@ def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
 
 
 def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
-    from posembed.checkpoints.settings import TOKENIZER, with_settings
-
     if checkpoint.folder is None:
         return {}
     inside = checkpoint.folder.relative_to(checkpoint.root)
@@ -176,8 +166,6 @@ def with_record(checkpoint: Checkpoint, resize: Resize) -> dict[str, Any]:
 
 def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[str, Any]:
     """Returns the entry for posembed.json: time, lengths, methods, versions and hashes of changed tensors."""
-    from posembed.checkpoints.edit import TableChange
-
     before, after = edit.target.length
     versions = {"posembed": __version__}
     for package in ("torch", "timm" if "architecture" in (edit.config or {}) else "transformers"):

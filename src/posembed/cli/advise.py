@@ -49,7 +49,7 @@ def print_advice(advice: Advice) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from posembed.cli.console import plain_console, table_console
+    from posembed.cli.console import plain_console
     from posembed.report.terminal import print_tables
 
     console = plain_console()
@@ -60,7 +60,7 @@ def print_advice(advice: Advice) -> None:
         for line in lines:
             console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
     console.print()
-    print_tables(table_console(), [table_of_options(advice)])
+    print_tables(console, [table_of_options(advice)])
 
 
 def table_of_options(advice: Advice) -> Table:
@@ -80,7 +80,9 @@ def table_of_options(advice: Advice) -> Table:
         columns.append((Cell("passkeys", note="found, %"), lambda o: "" if o.found is None else f"{o.found.value:.0f}"))
     return table_of(
         advice.options,
-        f"Every option, the best first: {advice.measure}" if advice.measure else "What can be done with the checkpoint",
+        f"Every option, the recommended one first, then the best: {advice.measure}"
+        if advice.measure
+        else "What can be done with the checkpoint",
         "",
         *columns,
         ("parameters", lambda option: f"{option.parameters:,}"),

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posembed.cli.options import Paging, Planning, Printing, command, given_to
+from posembed.cli.options import Paging, Planning, Printing, command
 from posembed.errors import ArgumentError
-from posembed.evaluation.settings import EvaluationSettings, RetrievalSettings
-from posembed.settings import Count, Settings, Sides, argument, flag, option, options, take
+from posembed.evaluation.settings import PARTS, EvaluationSettings, Measured
+from posembed.settings import Count, Settings, Sides, argument, flag, given_to, option, take
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from posembed.evaluation.plan import Plan
     from posembed.evaluation.results import Evaluation
 
+SIZE = "New size: one is required"
+KEPT = Path("runs/evaluations.jsonl")
 LEFTOVER = "an unfinished copy or the earlier OUT, from a resize that was killed or still runs; check before removal"
 
 
@@ -79,22 +81,18 @@ def run_evaluate(given: dict[str, Any]) -> None:
     from posembed.evaluation.retrieval import plan_retrieval
 
     dry_run, as_json, report = given.pop("dry_run", False), given.pop("json", False), given_to(Paging, given).report
-    if ("text" in given) == ("retrieval" in given):
-        raise ArgumentError(
-            "expected either --text or --retrieval; " + ("got both" if "text" in given else "got neither")
-        )
-    if "text" in given and (wrong := sorted(given.keys() & options(RetrievalSettings))):
-        named = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
-        raise ArgumentError(f"{named}: these options need --retrieval; leave them out with --text")
+    given.setdefault("results", KEPT)
+    of = given_to(EvaluationSettings, given)
+    if bool(of.text) == (of.retrieval is not None):
+        raise ArgumentError(f"expected either --text or --retrieval; got {'both' if of.text else 'neither'}")
     if report is not None:
         from posembed.report.page import refuse_page
 
         refuse_page(report)
-    given.setdefault("results", options(EvaluationSettings)["results"].default)
-    given.setdefault("lengths", options(EvaluationSettings)["lengths"].default)
-    chosen = take(EvaluationSettings, given) | take(RetrievalSettings, given)
-    sources, text, retrieval = chosen.pop("checkpoints"), chosen.pop("text", None), chosen.pop("retrieval", None)
-    plan = plan_texts(sources, text, **chosen) if text else plan_retrieval(sources, retrieval, **chosen)
+    if of.retrieval is None:
+        plan = plan_texts(of.checkpoints, of.text, **given)
+    else:
+        plan = plan_retrieval(of.checkpoints, of.retrieval, **given)
     if dry_run:
         print_plan(plan, as_json)
         return
@@ -111,22 +109,22 @@ def run_evaluate(given: dict[str, Any]) -> None:
 
 
 def print_plan(plan: Plan, as_json: bool) -> None:
-    from posembed.cli.console import table_console
+    from posembed.cli.console import plain_console
     from posembed.report.evaluation import plan_table, plan_words
     from posembed.report.terminal import print_tables
 
     if as_json:
         print(json.dumps(plan.to_dict(), indent=2))
     else:
-        print_tables(table_console(), [plan_table(plan)], [*plan_words(plan), "Nothing was measured (--dry-run)."])
+        print_tables(plain_console(), [plan_table(plan)], [*plan_words(plan), "Nothing was measured (--dry-run)."])
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
-    from posembed.cli.console import table_console
+    from posembed.cli.console import plain_console
     from posembed.report.evaluation import paragraphs, tables
     from posembed.report.terminal import print_tables
 
-    print_tables(table_console(), tables(evaluation), paragraphs(evaluation))
+    print_tables(plain_console(), tables(evaluation), paragraphs(evaluation))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,13 +135,14 @@ class Resizing(Source):
     length: int | None = option(
         "Text: the new number of positions, not counting reserved rows. Differences that the model limits: the new "
         "limit.",
+        SIZE,
         default=None,
     )
-    image_size: Sides | None = option("Images: the new size in pixels, 384 or HEIGHTxWIDTH.", default=None)
-    grid: Sides | None = option("Images: the new grid of patches, HEIGHTxWIDTH, such as 24x24.", default=None)
-    window: Sides | None = option("Windowed attention: the new window in cells, 12 or HEIGHTxWIDTH.", default=None)
-    frames: Count | None = option("Video and sound: the new number of frames, as in config.json.", default=None)
-    buckets: Count | None = option("T5 and models like it: the new number of buckets of distances.", default=None)
+    image_size: Sides | None = option("Images: the new size in pixels, 384 or HEIGHTxWIDTH.", SIZE, default=None)
+    grid: Sides | None = option("Images: the new grid of patches, HEIGHTxWIDTH, such as 24x24.", SIZE, default=None)
+    window: Sides | None = option("Windowed attention: the new window in cells, 12 or HxW.", SIZE, default=None)
+    frames: Count | None = option("Video and sound: the new number of frames, as in config.json.", SIZE, default=None)
+    buckets: Count | None = option("T5 and models like it: the new number of buckets.", SIZE, default=None)
     method: str | None = option(
         "How new rows are computed. Text: tile (the default: it keeps every existing row, and in a sentence encoder "
         "linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, random, mean. "
@@ -212,5 +211,15 @@ def run_resize(given: dict[str, Any]) -> None:
 
 
 inspect = command("inspect", run_inspect, Source, Paging, Printing)
-evaluate = command("evaluate", run_evaluate, EvaluationSettings, RetrievalSettings, Paging, Planning, Printing)
+evaluate = command(
+    "evaluate",
+    run_evaluate,
+    EvaluationSettings,
+    Measured,
+    *PARTS,
+    Paging,
+    Planning,
+    Printing,
+    defaults={"results": KEPT},
+)
 resize = command("resize", run_resize, Resizing, Planning, Printing)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from click.exceptions import Exit
 
-from posembed.cli.options import Planning, Printing, command, given_to
+from posembed.cli.options import Planning, Printing, command
 from posembed.lab.question import Question
 from posembed.lab.questions import QUESTIONS
-from posembed.settings import Settings, argument, option
+from posembed.settings import Settings, argument, given_to, option
 
 if TYPE_CHECKING:
     from posembed.comparison import Comparison, Prepared, PreparedCost
@@ -68,7 +68,7 @@ def command_of(question: Question) -> click.RichCommand:
 
 def print_plan(planned: Sequence[PlannedRun] | Sequence[PlannedCost], description: str, *, measured: bool) -> None:
     """Prints what would run and how long it takes. ``measured``: whether encodings are measured, not trained."""
-    from posembed.cli.console import table_console
+    from posembed.cli.console import plain_console
     from posembed.report.page import Column, table_of
     from posembed.report.terminal import print_tables
     from posembed.report.words import duration
@@ -88,7 +88,7 @@ def print_plan(planned: Sequence[PlannedRun] | Sequence[PlannedCost], descriptio
     )
     total = duration(math.fsum(each.seconds for each in planned))
     done = "measured" if measured else "trained"
-    print_tables(table_console(), [table], [f"About {total} in total on this machine; nothing was {done}."])
+    print_tables(plain_console(), [table], [f"About {total} in total on this machine; nothing was {done}."])
 
 
 def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
@@ -109,10 +109,10 @@ def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
 
 
 def print_comparison(comparison: Comparison) -> None:
-    from posembed.cli.console import table_console
+    from posembed.cli.console import plain_console
     from posembed.report.terminal import print_tables
 
-    console = table_console()
+    console = plain_console()
     console.print()
     print_tables(console, comparison.tables(), [*comparison.answer(), *comparison.notes()])
 

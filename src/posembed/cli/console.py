@@ -31,9 +31,6 @@ def plain_console(**options: Any) -> Console:
     return console
 
 
-table_console = plain_console
-
-
 class Bar:
     """A progress bar on stderr, below the text ``about``. It shows the current part, the share done, the latest values
     and the time left.

@@ -9,7 +9,8 @@ from typing import Any
 
 import rich_click as click
 
-from posembed.settings import Settings, Sides, bare, flag, item_of, option, options, take, types_of
+from posembed.errors import ArgumentError
+from posembed.settings import Part, Settings, Sides, bare, expected, flag, item_of, option, options, types_of
 
 click.rich_click.TEXT_MARKUP = "rich"
 METAVARS = {int: "N", float: "X", Path: "PATH", str: "TEXT"}
@@ -51,32 +52,41 @@ def command(
     """
     shown = dict(defaults or {})
     known = {
-        field: parameter_of(made, types_of(kind)[field], shown.get(field, made.default), panels)
+        field: parameter_of(made, types_of(kind)[field], shown.get(field, made.default), panels, kind)
         for kind in kinds
         for field, made in options(kind).items()
     }
 
+    types = {field: made for kind in kinds for field, made in types_of(kind).items()}
+
     def callback(**given: Any) -> None:
+        for field, value in given.items():  # as a path, empty text would be the current folder
+            if "" in (value if isinstance(value, tuple) else (value,)):
+                words = "a value" if dataclasses.is_dataclass(bare(types[field])) else expected(types[field])
+                raise ArgumentError(f"{field}: expected {words}; got ''")
         run({field: value for field, value in given.items() if value not in (None, ())})
 
     return click.RichCommand(name=name, params=[*known.values()], callback=callback, help=help or run.__doc__)
 
 
-def given_to(kind: type[Settings], given: dict[str, Any]) -> Any:
-    """Removes the options of ``kind`` from ``given`` and returns its settings."""
-    return kind(**take(kind, given))
-
-
-def parameter_of(field: dataclasses.Field[Any], kind: Any, default: Any, panels: str) -> click.Parameter:
-    """Returns the option or the argument of a field."""
+def parameter_of(
+    field: dataclasses.Field[Any], kind: Any, default: Any, panels: str, settings: type[Settings]
+) -> click.Parameter:
+    """Returns the option or the argument of a field of ``settings``."""
     about, spelled, only = field.metadata, field.name.replace("_", "-"), bare(kind)
     item = item_of(kind)
     if metavar := about.get("metavar"):
-        return click.RichArgument([field.name], metavar=metavar, nargs=1 if item is None else -1, help=about["help"])
+        return click.RichArgument(
+            [field.name], metavar=metavar, nargs=1 if item is None else -1, required=True, help=about["help"]
+        )
     if isinstance(default, tuple):
         default = ",".join(map(str, default))
     hidden = default is dataclasses.MISSING or default is None or default is False or default == ""
-    help = about["help"] if hidden else f"{about['help']} [dim]\\[default: {default}][/dim]"
+    belongs, notes = settings.belongs if issubclass(settings, Part) else "", list[str]()
+    if belongs or default is dataclasses.MISSING:
+        notes.append(f"{'required' if default is dataclasses.MISSING else 'only'}{belongs and f' for {belongs}'}")
+    notes += [] if hidden else [f"default: {default}"]
+    help = f"{about['help']} [dim]\\[{'; '.join(notes)}][/dim]" if notes else about["help"]
     more: dict[str, Any] = {
         "help": help,
         "default": None,

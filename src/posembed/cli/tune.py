@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from click.exceptions import Exit
 
-from posembed.cli.options import Planning, Printing, command, given_to
+from posembed.cli.options import Planning, Printing, command
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.files import as_bytes, longest_name, reason, remove_beginnings, staging_of
-from posembed.settings import Settings, argument, option
-from posembed.tuning.settings import DATA, TuneSettings, named_size
+from posembed.settings import Settings, argument, checked_bounds, given_to, option
+from posembed.tuning.settings import DATA, PARTS, TuneSettings
 
 if TYPE_CHECKING:
     from posembed.tuning.result import Tuned
@@ -33,7 +33,10 @@ class Tuning(Settings):
     checkpoint: str = argument("A folder or hub name, with its tokenizer.", "CHECKPOINT")
     out: Path = argument("The new folder to write.", "OUT")
     text: tuple[Path, ...] = option(
-        "A text file or a folder of text files; can be repeated. Default: the documents of --retrieval.", default=()
+        "A text file or a folder of text files; can be repeated. Required, except with --images, and with --retrieval, "
+        "whose documents are the default.",
+        DATA,
+        default=(),
     )
     retrieval: Path | None = option(
         "A folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv). Its queries measure the result, instead "
@@ -44,10 +47,6 @@ class Tuning(Settings):
     images: Path | None = option(
         "A folder of large images, for an image model. They need no labels.", DATA, default=None
     )
-    image_size: int | None = option(
-        "For an image model, the new side in pixels, instead of --length.", DATA, default=None
-    )
-    split: str | None = option("The file in qrels. Default: test, or the only file.", DATA, default=None)
     device: str | None = option("The device that runs the models. Default: an accelerator if available.", default=None)
     report: Path | None = option("The page to write. Default: OUT.html.", default=None)
 
@@ -55,25 +54,26 @@ class Tuning(Settings):
 def start(given: dict[str, Any]) -> None:
     """Fine-tune a model at a longer length on your own long texts, and find out whether the longer table pays.
 
-    Resizes CHECKPOINT as posembed resize does, fine-tunes it, and measures it on texts that were held out, against the
-    original model and against the same fine-tuning at the old length, both with truncated and chunked texts.
-    With --retrieval, your own queries measure it. With --images and --image-size, the same for an image model.
+    Resizes CHECKPOINT as posembed resize does, and fine-tunes it.
+
+    Measures it on held-out texts, compared with the original and with the same fine-tuning at the old length, both
+    with truncated and with chunked texts.
+
     The same command continues after Ctrl-C or a kill.
     """
     dry_run, as_json = given.pop("dry_run", False), given.pop("json", False)
-    sizes = {"image_size": given.pop("image_size", None), "length": given.get("length")}
     of = given_to(Tuning, given)
-    settings, out = TuneSettings.of({**given, **sizes}), of.out
+    checked_bounds(given, TuneSettings, *PARTS)
+    out = of.out
     if out.name in ("", ".."):
         raise ArgumentError(f"out: expected the path of a new folder; got {str(out)!r}")
     page = out.with_name(f"{out.name}.html") if of.report is None else of.report
     refuse_page_of(page)
     if not of.text and of.retrieval is None and of.images is None:
         raise ArgumentError("expected --text, --retrieval or both (for an image model, --images); got neither")
-    sources: dict[str, Any] = {name: getattr(of, name) for name in ("retrieval", "split", "images", "device")}
-    sources["sized"] = named_size(sizes)
+    sources: dict[str, Any] = {name: getattr(of, name) for name in ("retrieval", "images", "device")}
     with interrupts_told(out):
-        plan = run(of.checkpoint, out, list(of.text) or None, settings, page, dry_run, as_json, **sources)
+        plan = run(of.checkpoint, out, of.text or None, given, page, dry_run, as_json, **sources)
     for path in [] if dry_run else plan.places.values():
         print(f"written: {path}", file=sys.stderr if as_json else sys.stdout)
     if page.exists() and not dry_run:
@@ -83,19 +83,19 @@ def start(given: dict[str, Any]) -> None:
 def run(
     checkpoint: str,
     out: Path,
-    text: list[Path] | None,
-    settings: TuneSettings,
+    text: tuple[Path, ...] | None,
+    given: dict[str, Any],
     page: Path,
     dry_run: bool,
     as_json: bool,
-    **given: Any,
+    **sources: Any,
 ) -> TunePlan:
     from posembed.cli.console import Bar
     from posembed.tuning.plan import plan_tuning
 
     with interrupts_heard() as heard:
         with Bar() as bar:
-            plan = plan_tuning(checkpoint, out, text, settings, progress=heard(bar.update), **given)
+            plan = plan_tuning(checkpoint, out, text, given, progress=heard(bar.update), **sources)
         refuse_page_inside(page, plan)
         if plan.done:
             print_done(plan, dry_run, as_json)
@@ -152,7 +152,7 @@ def interrupts_told(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        folder = Staging.of(out, TuneSettings(length=1 << 10), {})
+        folder = Staging.of(out)
         goes_on = "nothing was written, and the same command starts again"
         if folder.begun:
             goes_on = f"the same command continues from {folder.path}"
@@ -224,9 +224,9 @@ def print_times(plan: TunePlan) -> None:
 
 
 def estimated(plan: TunePlan) -> dict[str, float]:
-    from posembed.tuning.remedies import planning
+    from posembed.tuning.remedies import PLANNING, memory
 
-    with planning():
+    with memory(PLANNING):
         return plan.estimate()
 
 
@@ -235,11 +235,10 @@ def print_tuned(tuned: Tuned, as_json: bool) -> None:
         print(json.dumps(tuned.to_dict(), indent=2, allow_nan=False))
         return
     from posembed.cli.console import plain_console
-    from posembed.report.evaluation import tables
     from posembed.report.terminal import print_tables
-    from posembed.report.tuning import paragraphs, seeds_table
+    from posembed.report.tuning import paragraphs, tables
 
-    print_tables(plain_console(), [*tables(tuned.evaluation), *seeds_table(tuned)], paragraphs(tuned))
+    print_tables(plain_console(), tables(tuned), paragraphs(tuned))
 
 
-tune = command("tune", start, Tuning, TuneSettings, Planning, Printing)
+tune = command("tune", start, Tuning, TuneSettings, *PARTS, Planning, Printing)

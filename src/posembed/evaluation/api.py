@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from posembed.arguments import checks_arguments
 from posembed.checkpoints.rebuild import last_line
 from posembed.errors import ArgumentError
 from posembed.evaluation.measures import MEASUREMENTS, Job
 from posembed.evaluation.plan import Plan, PlannedRow, Progress, original
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
-from posembed.evaluation.settings import DEFAULT_LENGTHS, SHORTEST, Lengths, Sources, TokenCount, TorchSeed
+from posembed.evaluation.settings import (
+    PARTS,
+    SHORTEST,
+    Amount,
+    Drawn,
+    Measured,
+    Search,
+    Sources,
+    Split,
+    TokenCount,
+)
 from posembed.evaluation.texts import Sample, draw_sample, read_documents
-from posembed.settings import Count, converted
+from posembed.settings import checked_bounds, converted, given_to, take_parts
 
 
+@checks_arguments
 def evaluate_checkpoints(
     sources: Sequence[str | Path],
     text: str | Path | Sequence[str | Path],
     *,
-    lengths: Sequence[int] = DEFAULT_LENGTHS,
-    texts: int = 100,
-    seed: int = 0,
-    device: str | None = None,
-    results: str | Path | None = None,
     progress: Progress = lambda name, done, total: None,
+    **settings: Any,
 ) -> Evaluation:
     """Measures models at several text lengths, compared with truncating and chunking at the original length.
 
@@ -46,12 +54,8 @@ def evaluate_checkpoints(
         sources: folders in the format of transformers or sentence-transformers, or hub names, of models of one kind.
         text: a file, several files, or a folder. A file is split into documents at WikiText titles, or else at blank
             lines; each file of a folder is one document.
-        lengths: the text lengths in tokens, including special tokens.
-        texts: the maximum number of texts; the first that are long enough are used.
-        seed: the seed for drawing the masked tokens of masked language models.
-        device: the device that runs the models. Default: an accelerator if available.
-        results: a file that keeps every measurement, so that none is repeated.
         progress: a function called after each batch.
+        settings: the options of ``posembed evaluate --text``: lengths, texts, seed, device and results.
 
     Raises:
         ArgumentError: an argument cannot be used, or the checkpoints are of different kinds.
@@ -68,52 +72,28 @@ def evaluate_checkpoints(
         10
     """
     check_progress(progress)
-    plan = plan_texts(sources, text, lengths=lengths, texts=texts, seed=seed, device=device, results=results)
-    return plan.run(progress)
+    return plan_texts(sources, text, **settings).run(progress)
 
 
-def plan_texts(
-    sources: Sequence[str | Path],
-    text: str | Path | Sequence[str | Path],
-    *,
-    lengths: Sequence[int],
-    texts: int = 100,
-    seed: int = 0,
-    device: str | None = None,
-    results: str | Path | None = None,
-) -> Plan:
+def plan_texts(sources: Sequence[str | Path], text: str | Path | Sequence[str | Path], **given: Any) -> Plan:
     """Returns the plan of ``evaluate_checkpoints``, with its arguments and errors. Loads no weights."""
-    lengths, texts = converted("lengths", lengths, Lengths), converted("texts", texts, Count)
-    seed, text = converted("seed", seed, TorchSeed), converted("text", text, Path | tuple[Path, ...])
-    where, kept = device_named(device), ResultsFile(converted("results", results, Path | None))
+    common, text = given_to(Measured, given), converted("text", text, Path | tuple[Path, ...])
+    where, kept = device_named(common.device), ResultsFile(common.results)
+    checked_bounds(given, *PARTS, of=" of evaluate")
     runnables = checked_runnables(sources)
     kind, fewest = runnables[0].kind, MEASUREMENTS[runnables[0].kind].fewest_texts
-    check(texts >= fewest, "texts", f"at least {fewest} to evaluate {KINDS[kind]}", texts)
-    documents = read_documents(text)
-    return plan_documents(runnables, documents, lengths=lengths, texts=texts, seed=seed, kept=kept, device=where)
-
-
-def plan_documents(
-    runnables: Sequence[Runnable],
-    documents: Sequence[str],
-    *,
-    lengths: Sequence[int],
-    texts: int,
-    seed: int,
-    kept: ResultsFile,
-    device: torch.device,
-) -> Plan:
-    """Returns the plan of an evaluation on documents, at lengths in ascending order. The other arguments are those of
-    ``evaluate_checkpoints``."""
-    kind, measurement = runnables[0].kind, MEASUREMENTS[runnables[0].kind]
-    samples = {runnable.name: sample_for(runnable, documents, length=lengths[-1], most=texts) for runnable in runnables}
-    setting = measurement.setting(lengths[0], seed)
+    apply = {Amount: True, Drawn: kind == "masked", Search: False, Split: False}
+    amount, *drawn = take_parts(given, apply, f"{runnables[0].name} is {KINDS[kind]}, evaluated on a text")
+    check(amount.texts >= fewest, "texts", f"at least {fewest} to evaluate {KINDS[kind]}", amount.texts)
+    documents, lengths, measurement = read_documents(text), common.lengths, MEASUREMENTS[kind]
+    samples = {each.name: sample_for(each, documents, length=lengths[-1], most=amount.texts) for each in runnables}
+    setting = measurement.setting(lengths[0], drawn[0].seed if drawn else 0)
     rows = planned_rows(runnables, samples, lengths, setting)
-    measures = tuple(measure.name for measure in measurement.measures)
+    measures = tuple(measure.metric.name for measure in measurement.measures)
     number = len(samples[runnables[0].name].ids)
     how = f"{number:,} texts of {lengths[-1]:,} tokens; {measurement.note.format(setting)}."
     notes = (how, *notes_on(runnables, samples, rows, lengths))
-    return Plan(kind, measures, tuple(lengths), number, rows, notes, kept, device)
+    return Plan(kind, measures, lengths, number, rows, notes, kept, where)
 
 
 def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path], *, length: int) -> None:
@@ -131,14 +111,6 @@ def check(holds: bool, name: str, expected: str, given: object) -> None:
 
 def check_progress(progress: Progress) -> None:
     check(callable(progress), "progress", "a function of a name, the tokens done and their total", progress)
-
-
-def is_path(value: object) -> bool:
-    return isinstance(value, str | Path)
-
-
-def is_list(value: object, of: Callable[[Any], bool]) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(of, value))
 
 
 def device_named(name: str | torch.device | None) -> torch.device:

@@ -8,83 +8,16 @@ facts and the filler of the needle task are our own.
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from posembed.errors import ArgumentError
 from posembed.evaluation.collection import Collection
 
-GIVEN_NAMES = (
-    "Ada Ben Clara David Elena Felix Grace Hugo Iris Jonas Karen Louis Mira Noah Olga Peter Rosa Simon Tara Victor"
-)
-FAMILY_NAMES = (
-    "Adler Brandt Costa Duarte Ellis Fischer Garcia Hansen Ito Jensen Keller Larsen Moreau Novak Okafor Petrov "
-)
-FAMILY_NAMES += "Quinn Rossi Santos Tanaka"
-CITIES = (
-    "Amsterdam Bogota Cairo Dublin Edinburgh Florence Geneva Helsinki Istanbul Jakarta Kyoto Lisbon Montreal Nairobi "
-    "Oslo Prague Quito Riga Seville Toronto"
-)
-FACTS = {
-    "What is the best thing to do in {}?": (
-        "The best thing to do in {} is to {}.",
-        "walk along the old harbour|eat soup at the night market|row across the lake|listen to the evening choir",
-    ),
-    "What colour is the main bridge in {}?": (
-        "The main bridge in {} was painted {} last summer.",
-        "dark green|pale yellow|bright red|silver",
-    ),
-    "Who repairs the clocks in {}?": (
-        "The clocks in {} are repaired by {}.",
-        "a retired sailor|two sisters|the school's caretaker|a watchmaker's apprentice",
-    ),
-    "What is kept in the cellar of the library in {}?": (
-        "The cellar of the library in {} is used to keep {}.",
-        "old maps|wheels of cheese|a collection of kites|broken pianos",
-    ),
-    "What do people plant on the roofs in {}?": (
-        "On the roofs in {} people plant {}.",
-        "strawberries|lavender|barley|mint",
-    ),
-    "What animal guards the museum in {}?": (
-        "The museum in {} is guarded at night by {}.",
-        "a goose|an elderly dog|a pair of cats|a parrot",
-    ),
-}
-PASSKEY_FILLER = (
-    "The grass is green.",
-    "The sky is blue.",
-    "The sun is yellow.",
-    "Here we go.",
-    "There and back again.",
-)
-NEEDLE_FILLER = (
-    "Most people who start a new project underestimate how long the last part will take.",
-    "It is easier to improve a rough draft than to write a perfect first sentence.",
-    "When a plan fails, the useful question is which assumption was wrong.",
-    "Good tools disappear while they are being used.",
-    "Someone who explains an idea to a beginner often understands it better afterwards.",
-    "A habit survives a bad week only if it is small.",
-    "There are problems that look hard only because they are described badly.",
-    "Teams argue most about the things that matter least.",
-    "Reading slowly can be faster than reading twice.",
-    "Few people regret having asked a simple question early.",
-    "The first version of anything teaches more than the plan for it.",
-    "What is measured every day tends to change, and not always for the better.",
-    "A long meeting rarely decides more than a short one.",
-    "Many good ideas were dismissed at first because they sounded like toys.",
-    "Work that nobody asked for is sometimes the most valuable of all.",
-    "It takes courage to delete a page that was hard to write.",
-    "An expert knows many mistakes from the inside.",
-    "If two explanations fit equally well, the shorter one is easier to check.",
-    "Deadlines do not make work better, but they make it end.",
-    "The hardest part of a journey is often the decision to leave.",
-    "Children learn a language without ever seeing its grammar.",
-    "A map that shows everything is as useless as one that shows nothing.",
-    "Money solves the problems that money can solve.",
-    "Curiosity is a better guide than ambition on most days.",
-)
+DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -98,7 +31,7 @@ class GeneratedTask:
 
 
 def passkeys(draw: random.Random) -> list[tuple[str, str]]:
-    names = [f"{given} {family}" for given, family in itertools.product(GIVEN_NAMES.split(), FAMILY_NAMES.split())]
+    names = [f"{given} {family}" for given, family in itertools.product(*DATA["people"].values())]
     draw.shuffle(names)
     keys = draw.sample(range(10_000, 100_000), len(names))
     return [
@@ -112,17 +45,17 @@ def passkeys(draw: random.Random) -> list[tuple[str, str]]:
 
 def needles(draw: random.Random) -> list[tuple[str, str]]:
     pairs = [
-        (query.format(city), fact.format(city, draw.choice(ends.split("|"))))
-        for city in CITIES.split()
-        for query, (fact, ends) in FACTS.items()
+        (each["query"].format(city), each["fact"].format(city, draw.choice(each["ends"])))
+        for city in DATA["cities"]
+        for each in DATA["facts"]
     ]
     draw.shuffle(pairs)
     return pairs
 
 
 GENERATED = {
-    "passkey": GeneratedTask(passkeys, PASSKEY_FILLER, shuffled=False),
-    "needle": GeneratedTask(needles, NEEDLE_FILLER, shuffled=True),
+    "passkey": GeneratedTask(passkeys, DATA["filler"]["passkey"], shuffled=False),
+    "needle": GeneratedTask(needles, DATA["filler"]["needle"], shuffled=True),
 }
 
 

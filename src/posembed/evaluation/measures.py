@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -27,15 +27,13 @@ from posembed.evaluation.counts import (
 from posembed.evaluation.ranking import RANKING_VALUES
 from posembed.evaluation.runnable import Kind, Runnable
 from posembed.evaluation.texts import Sample
-from posembed.statistics import Estimate, estimate, shares
+from posembed.measure.metrics import Metric
 
 VERSION = 3
 """Increase this number whenever the same job would give different counts, so that old and new counts never mix."""
 
-ByText = tuple[float, ...] | None
-"""One value per text; the mean is the measure, or the logarithm of a perplexity. None if a value is not finite."""
-
-Verdict = Literal["better", "worse", "not significant", "equal", ""]
+Sums = Iterable[tuple["float | None", float]]
+"""The sum of values and the weight of each text. The value of a perplexity is a loss; None is not finite."""
 
 
 @dataclass(frozen=True)
@@ -85,37 +83,11 @@ class Job:
         return len(self.ids) * (queries + sum(ids.shape[1] for ids in self.chunks))
 
 
-@dataclass(frozen=True)
-class Measure:
-    """A reported number. by_text: a function that computes one value per text from the counts.
+class Measure(NamedTuple):
+    """A reported number. sums: a function from counts to the sum and the weight of each text."""
 
-    The values of a perplexity are losses. Perplexities are compared by ratios, and lower is better.
-    """
-
-    name: str
-    by_text: Callable[[Counts], ByText]
-    perplexity: bool = False
-
-    def estimate(self, values: Sequence[float]) -> Estimate:
-        """Estimates the measure from values by text, or a difference (for perplexities, a ratio) from paired values."""
-        found = estimate(values)
-        return found.exp() if self.perplexity else found
-
-    @property
-    def neutral(self) -> float:
-        """The difference, or the ratio of perplexities, of two rows that do not differ."""
-        return 1.0 if self.perplexity else 0.0
-
-    def verdict(self, versus: Estimate | None) -> Verdict:
-        """Returns the verdict on a paired difference or ratio, or "" for None. "equal" means that no text differs."""
-        if versus is None:
-            return ""
-        if all(value == self.neutral for value in versus.values):
-            return "equal"
-        side = versus.side_of(self.neutral)
-        if side not in ("below", "above"):
-            return "not significant"
-        return "better" if (side == "below") == self.perplexity else "worse"
+    metric: Metric
+    sums: Callable[[Counts], Sums]
 
 
 @dataclass(frozen=True)
@@ -140,35 +112,32 @@ class Measurement:
     whole_texts: bool = True
 
 
-def ratio(totals: str, counts: str) -> Callable[[Counts], ByText]:
-    """Returns a ``by_text`` function for a ratio of two sums over texts. The values have the ratio as their mean."""
-
-    def by_text(counted: Counts) -> ByText:
-        known = [total for total in counted[totals] if total is not None]
-        return shares(known, [count or 0 for count in counted[counts]]) if len(known) == len(counted[totals]) else None
-
-    return by_text
+def perplexity(name: str, losses: str, tokens: str) -> Measure:
+    return Measure(Metric(name, kind="log", near=3), per(losses, tokens))
 
 
-def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Counts], ByText]:
-    """Returns a ``by_text`` function for ranks. For each text, it gives the mean score of the
-    ranks of the text's passages."""
-
-    def by_text(ranks: Counts) -> ByText:
-        scores = [[score(rank) for rank in ranks[passage] if rank is not None] for passage in passages]
-        return tuple(sum(of_text) / len(of_text) for of_text in zip(*scores, strict=True))
-
-    return by_text
+def score(name: str, sums: Callable[[Counts], Sums]) -> Measure:
+    return Measure(Metric(name, better="high", kind="score"), sums)
 
 
-def by_query(name: str) -> Callable[[Counts], ByText]:
-    """Returns a ``by_text`` function for values that are counted for each query."""
+def per(totals: str, counts: str) -> Callable[[Counts], Sums]:
+    return lambda counted: zip(counted[totals], numbers(counted[counts]), strict=True)
 
-    def by_text(counted: Counts) -> ByText:
-        known = tuple(value for value in counted[name] if value is not None)
-        return known if len(known) == len(counted[name]) else None
 
-    return by_text
+def numbers(counted: Sequence[float | None]) -> list[float]:
+    return [each or 0 for each in counted]
+
+
+def of_passages(of_rank: Callable[[float], float], *passages: str) -> Callable[[Counts], Sums]:
+    """Returns a function that adds up the scores of the ranks of each text's passages."""
+    return lambda ranks: (
+        (sum(map(of_rank, numbers(of_text))), len(passages))
+        for of_text in zip(*(ranks[passage] for passage in passages), strict=True)
+    )
+
+
+def of_query(name: str) -> Callable[[Counts], Sums]:
+    return lambda counted: ((value, 1.0) for value in counted[name])
 
 
 MEASUREMENTS: dict[Kind, Measurement] = {
@@ -179,8 +148,8 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         setting=lambda shortest, seed: min(128, shortest // 2),
         note="the last tokens are the last {} tokens of each text",
         measures=(
-            Measure("perplexity", ratio("loss", "tokens"), perplexity=True),
-            Measure("perplexity of the last tokens", ratio("loss of the last", "last tokens"), perplexity=True),
+            perplexity("perplexity", "loss", "tokens"),
+            perplexity("perplexity of the last tokens", "loss of the last", "last tokens"),
         ),
         # The last tokens of a chunk see the same context whether the earlier text is dropped or fed separately.
         baselines={"truncated or chunked": "chunked"},
@@ -192,8 +161,8 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         setting=lambda shortest, seed: seed,
         note="15% of the tokens are masked, drawn with seed {}",
         measures=(
-            Measure("masked-token accuracy", ratio("correct", "masked")),
-            Measure("pseudo-perplexity", ratio("loss", "masked"), perplexity=True),
+            score("masked-token accuracy", per("correct", "masked")),
+            perplexity("pseudo-perplexity", "loss", "masked"),
         ),
         baselines={"chunked": "chunked"},
     ),
@@ -204,10 +173,10 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         setting=lambda shortest, seed: min(48, shortest // 4),
         note=f"queries: {len(PASSAGES)} passages of {{}} tokens from each text; candidates: all texts",
         measures=(
-            Measure("recall at 1", mean_score(lambda rank: rank == 1, *PASSAGES)),
-            Measure("mean reciprocal rank", mean_score(lambda rank: 1 / rank, *PASSAGES)),
+            score("recall at 1", of_passages(lambda rank: rank == 1, *PASSAGES)),
+            score("mean reciprocal rank", of_passages(lambda rank: 1 / rank, *PASSAGES)),
             *(
-                Measure(f"recall at 1, passages from the {place}", mean_score(lambda rank: rank == 1, place))
+                score(f"recall at 1, passages from the {place}", of_passages(lambda rank: rank == 1, place))
                 for place in PASSAGES
             ),
         ),
@@ -216,10 +185,10 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         whole_texts=False,
     ),
 }
-RANKINGS = tuple(Measure(name, by_query(name)) for name in RANKING_VALUES)
+RANKINGS = tuple(score(name, of_query(name)) for name in RANKING_VALUES)
 """The measures of retrieval from a collection, with one value per query."""
 MEASURES = {
-    measure.name: measure
+    measure.metric.name: measure
     for measures in (*(measurement.measures for measurement in MEASUREMENTS.values()), RANKINGS)
     for measure in measures
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from posembed.evaluation.counts import Counts, Tick
 from posembed.evaluation.measures import MEASURES
 from posembed.evaluation.results import UNITS, Evaluation, ResultsFile, Row, Unit
 from posembed.evaluation.runnable import Kind, Runnable
+from posembed.measure.frame import Run, Value
 
 Progress = Callable[[str, int, int], None]
 """A function of the name of the running checkpoint, the number of tokens done and the total number of tokens."""
@@ -59,15 +61,20 @@ class PlannedRow(NamedTuple):
     def name(self) -> str:
         return f"{self.runnable.name}, {self.baseline}" if self.baseline else self.runnable.name
 
-    def finished(self, kept: ResultsFile, measures: Sequence[str]) -> Row:
-        of_row = {length: None if job is None else self.own(kept[job.key]) for length, job in self.jobs.items()}
-        by_text = {
-            measure: {
-                length: None if found is None else MEASURES[measure].by_text(found) for length, found in of_row.items()
-            }
-            for measure in measures
-        }
-        return Row(self.runnable.name, self.baseline, self.runnable.length, self.texts, by_text)
+    def finished(self, plan: Plan) -> Row:
+        # Texts of another tokenizer are other items, which nothing is paired with.
+        own = "" if self.texts == plan.rows[0].texts else f"{self.runnable.name} "
+        values = [
+            Value(measure, total, length, f"{own}{item}" if own else item, weight)
+            for measure in plan.measures
+            for length, job in self.jobs.items()
+            if job is not None
+            for item, (total, weight) in zip(
+                plan.owners or itertools.count(), MEASURES[measure].sums(self.own(plan.kept[job.key])), strict=False
+            )
+        ]
+        run = Run(self.name, plan.seed, tuple(values))
+        return Row(self.runnable.name, self.baseline, self.runnable.length, (run,))
 
     def own(self, counts: Counts) -> Counts:
         found = {name: values for name, values in counts.items() if name.startswith(self.counts)}
@@ -78,8 +85,9 @@ class PlannedRow(NamedTuple):
 class Plan:
     """An evaluation before it is run: its rows, and what ``Evaluation`` says about them.
 
-    number: the number of texts or queries. notes: remarks that do not depend on the results. remedy: what to do if a
-    model cannot be run.
+    number: the number of texts or queries. notes: remarks that do not depend on the results. unit: what has one value
+    each, of which ``owners`` names one per text or query. seed: that of the fine-tuning which is measured. remedy: what
+    to do if a model cannot be run.
     """
 
     kind: Kind
@@ -91,6 +99,8 @@ class Plan:
     kept: ResultsFile
     device: torch.device
     unit: Unit = "text"
+    owners: Sequence[int] | None = None
+    seed: int = 0
     remedy: str = "leave out that length"
 
     @property
@@ -105,9 +115,15 @@ class Plan:
     def run(self, progress: Progress = lambda name, done, total: None) -> Evaluation:
         """Runs the missing jobs, and returns the values of all rows. progress: a function called after each batch."""
         run_jobs(self.missing, self.kept, device=self.device, progress=progress, remedy=self.remedy)
-        rows = tuple(row.finished(self.kept, self.measures) for row in self.rows)
-        notes = (*self.notes, *missing_values(rows, self.lengths))
-        return Evaluation(self.kind, self.measures, self.lengths, self.number, rows, notes, self.unit)
+        rows = tuple(row.finished(self) for row in self.rows)
+        notes, number = (*self.notes, *self.missing_values(rows)), len(set(self.owners or range(self.number)))
+        return Evaluation(self.kind, self.measures, self.lengths, number, rows, notes, self.unit)
+
+    def missing_values(self, rows: Sequence[Row]) -> Iterator[str]:
+        for row in rows:
+            unknown = [at for at in self.lengths if None in [row.estimate(each, at) for each in self.measures]]
+            if missing := [str(length) for length in unknown if row.fits(length)]:
+                yield f"{row.checkpoint} has no values at {', '.join(missing)} tokens, because outputs are not finite."
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON: the tokens to read for each row and length, and the number of jobs."""
@@ -168,10 +184,3 @@ def original(runnables: Sequence[Runnable]) -> tuple[int, Runnable] | None:
     """
     known = [(runnable.old_length, runnable) for runnable in runnables if runnable.old_length is not None]
     return min(known, key=lambda pair: (pair[0], pair[1].length or math.inf), default=None)
-
-
-def missing_values(rows: Sequence[Row], lengths: Sequence[int]) -> Iterator[str]:
-    for row in rows:
-        unknown = [length for length in lengths if None in [by_length[length] for by_length in row.by_text.values()]]
-        if missing := [str(length) for length in unknown if row.fits(length)]:
-            yield f"{row.checkpoint} has no values at {', '.join(missing)} tokens, because outputs are not finite."

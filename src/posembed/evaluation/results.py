@@ -7,19 +7,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from posembed.errors import DataError
 from posembed.evaluation.counts import Counts
-from posembed.evaluation.measures import MEASURES, ByText
+from posembed.evaluation.measures import MEASURES
 from posembed.evaluation.runnable import Kind
 from posembed.files import reason
-from posembed.statistics import Estimate
+from posembed.measure.estimates import Comparison, compared_over_items, mean_over_items
+from posembed.measure.frame import Frame, Run
+from posembed.measure.metrics import Metric
+from posembed.measure.summary import Axis, Summary
+from posembed.statistics import INTERVAL, Estimate
+
+if TYPE_CHECKING:
+    import pandas
 
 Unit = Literal["text", "query", "document", "image"]
+FEW_BASELINES = 3
 UNITS: dict[Unit, str] = {"text": "texts", "query": "queries", "document": "documents", "image": "images"}
 """What has one value each, and its plural."""
 
@@ -29,32 +37,31 @@ class Row:
     """The values of one checkpoint or baseline at all lengths.
 
     baseline: the treatment of texts beyond the original length, such as "chunked at 512"; "" for a checkpoint itself.
-    length: the maximum number of tokens that the checkpoint takes; None means no limit. texts: a hash of the texts.
-    by_text: the values of each measure at each length, one per text.
+    length: the maximum number of tokens that the checkpoint takes; None means no limit. runs: the values, by seed.
     """
 
     checkpoint: str
     baseline: str
     length: int | None
-    texts: str
-    by_text: Mapping[str, Mapping[int, ByText]]
+    runs: tuple[Run, ...]
+    failures: ClassVar = ()
 
     @property
     def name(self) -> str:
         return f"{self.checkpoint}, {self.baseline}" if self.baseline else self.checkpoint
 
+    @property
+    def seeds(self) -> list[int]:
+        return [run.seed for run in self.runs]
+
     def estimate(self, measure: str, length: int) -> Estimate | None:
         """Returns the measure with its 95% interval over texts; None without finite values."""
-        values = self.by_text[measure][length]
-        return None if values is None else MEASURES[measure].estimate(values)
+        return mean_over_items(MEASURES[measure].metric, self.runs, length)
 
-    def versus(self, other: Row, measure: str, length: int) -> Estimate | None:
-        """Returns the difference from another row (a ratio for perplexities), paired by text. Returns None if a row has
-        no values, or if the texts of the rows differ."""
-        ours, theirs = self.by_text[measure][length], other.by_text[measure][length]
-        if ours is None or theirs is None or self.texts != other.texts:
-            return None
-        return MEASURES[measure].estimate([our - their for our, their in zip(ours, theirs, strict=True)])
+    def versus(self, other: Row, measure: str, length: int) -> Comparison | None:
+        """Compares with another row on the same texts; None if a row has no values, or if their texts differ."""
+        ours, theirs = ({run.seed: run for run in row.runs} for row in (self, other))
+        return compared_over_items(MEASURES[measure].metric, ours, length, theirs, length)
 
     def fits(self, length: int) -> bool:
         return bool(self.baseline) or self.length is None or length <= self.length
@@ -76,6 +83,18 @@ class Evaluation:
     notes: tuple[str, ...]
     unit: Unit = "text"
 
+    def frame(self) -> pandas.DataFrame:
+        """Returns every value as a tidy frame: one row per row, seed, text, measure and length. Perplexities are
+        losses: exp(sum of values / sum of weights) is the perplexity.
+
+        Columns: run, seed, item (the text, query, document or image), metric, x (the length), value, weight.
+        """
+        return self.summary().frame.to_pandas()
+
+    def summary(self, rows: Sequence[Row] | None = None, reference: Row | None = None) -> Summary:
+        """Returns what pages show of some rows, by default of all, compared with a reference."""
+        return Evaluated(self, rows or self.rows, reference or self.reference)
+
     @property
     def checkpoints(self) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if not row.baseline)
@@ -87,22 +106,18 @@ class Evaluation:
 
     def best(self, measure: str, length: int, rows: Sequence[Row] | None = None) -> Row | None:
         """Returns the row with the best value among ``rows``; None means the checkpoints."""
-        sign = 1 if MEASURES[measure].perplexity else -1
-        among = self.checkpoints if rows is None else rows
-        found = [(row, at.value) for row in among if (at := row.estimate(measure, length))]
-        return min(found, key=lambda pair: sign * pair[1], default=(None,))[0]
+        found = self.summary(self.checkpoints if rows is None else rows)
+        best = next(map(found.row, found.best_first(MEASURES[measure].metric, length)), None)
+        return best if best and best.estimate(measure, length) else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON: each value and its difference from the reference, with their intervals."""
+        """Returns plain values for JSON: each value, and how it compares with the reference, with their intervals."""
+        named = {name: getattr(self, name) for name in ("kind", "measures", "lengths", "notes")}
         rows = [
-            {
-                **{name: getattr(row, name) for name in ("checkpoint", "baseline", "length")},
-                "values": {m: {length: self.value(row, m, length) for length in self.lengths} for m in self.measures},
-            }
-            for row in self.rows
+            {name: getattr(row, name) for name in ("name", "checkpoint", "baseline", "length")} for row in self.rows
         ]
-        plain = {name: value for name, value in vars(self).items() if name not in ("unit", "texts")}
-        return {**plain, UNITS[self.unit]: self.texts, "reference": self.reference.name, "rows": rows}
+        of = {UNITS[self.unit]: self.texts, "reference": self.reference.name}
+        return {**named, **of, "rows": rows, "estimates": self.summary().estimates()}
 
     def __repr__(self) -> str:
         """Returns the first measure of each row at each length, with half of the 95% interval."""
@@ -118,12 +133,50 @@ class Evaluation:
         rows = (f"  {row.name}  {', '.join(cell(row, length) for length in self.lengths)}" for row in self.rows)
         return "\n".join([f"{measure} of {self.texts:,} {UNITS[self.unit]}, by length", *rows])
 
-    def value(self, row: Row, measure: str, length: int) -> dict[str, Any] | None:
-        def ends(found: Estimate) -> dict[str, float | None]:
-            return {"value": found.value, "low": found.low, "high": found.high}
 
-        found, versus = row.estimate(measure, length), row.versus(self.reference, measure, length)
-        return None if found is None else {**ends(found), "versus_reference": versus and ends(versus)}
+class Evaluated(Summary):
+    """The estimates of an evaluation, whose intervals are over texts."""
+
+    of_each, past_end = "checkpoint", "takes at most"
+
+    def __init__(self, evaluation: Evaluation, rows: Sequence[Row], reference: Row) -> None:
+        frame = Frame(tuple(run for row in rows for run in row.runs))
+        super().__init__(frame, [row.name for row in rows], reference.name)
+        self.rows, self.metrics = rows, [MEASURES[name].metric for name in evaluation.measures]
+        self.longest = evaluation.lengths[-1]
+        self.axis = Axis("pixels" if evaluation.kind == "images" else "tokens", self.longest)
+        self.unit, self.items = evaluation.unit, UNITS[evaluation.unit]
+        self.paired_by, self.baselines = evaluation.unit, [row.name for row in rows if row.baseline]
+
+    @property
+    def drawn(self) -> Sequence[Row]:
+        """All rows, or of many baselines the reference and the best row."""
+        if len(self.baselines) <= FEW_BASELINES:
+            return self.rows
+        kept = (self.reference, self.best_first(self.headline, self.x)[0])
+        return [row for row in self.rows if not row.baseline or row.name in kept]
+
+    @property
+    def bands(self) -> str:
+        return f"Shaded bands are {INTERVAL}s over {self.items}."
+
+    def end(self, name: str) -> int | None:
+        row = self.row(name)
+        return None if row.fits(self.longest) else row.length
+
+    @property
+    def short_reference(self) -> str:
+        return "the reference"
+
+    def missing(self, name: str, x: int | None) -> str:
+        return "not finite" if self.row(name).fits(x) else "too long"
+
+    def mean(self, metric: Metric, name: str, x: int | None = None) -> Estimate | None:
+        found = mean_over_items(metric, list(self.runs(name).values()), x)
+        return found and replace(found, values=())
+
+    def _compared(self, *given: Any) -> Comparison | None:
+        return compared_over_items(*given)
 
 
 class ResultsFile(dict[str, Counts]):

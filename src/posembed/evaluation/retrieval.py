@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import (
     check_progress,
@@ -28,7 +29,7 @@ from posembed.evaluation.plan import Plan, PlannedRow, Progress, original
 from posembed.evaluation.ranking import ranking_values, top
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import KINDS, Runnable
-from posembed.evaluation.settings import DEFAULT_LENGTHS, SHORTEST, Lengths, TokenCount, TorchSeed, Ways
+from posembed.evaluation.settings import PARTS, SHORTEST, Amount, Drawn, Measured, Search, Split
 from posembed.evaluation.tokens import Tokens, tokenized
 from posembed.evaluation.ways import (
     MATCHES,
@@ -39,28 +40,20 @@ from posembed.evaluation.ways import (
     Reading,
     tokens_to_read,
 )
-from posembed.settings import TwoOrMore, converted
+from posembed.settings import TwoOrMore, checked_bounds, converted, given_to, take_parts
 
 VERSION = 1
 """Increase this number whenever the same job would give different counts, so that old and new counts never mix."""
 SCORES_AT_ONCE = 10_000_000
 
 
+@checks_arguments
 def evaluate_retrieval(
     sources: Sequence[str | Path],
     collection: str | Path,
     *,
-    lengths: Sequence[int] = DEFAULT_LENGTHS,
-    split: str | None = None,
-    ways: Sequence[str] = tuple(WAYS),
-    chunk: int | None = None,
-    query_prompt: str | None = None,
-    document_prompt: str | None = None,
-    texts: int | None = None,
-    seed: int | None = None,
-    device: str | None = None,
-    results: str | Path | None = None,
     progress: Progress = lambda name, done, total: None,
+    **settings: Any,
 ) -> Evaluation:
     """Measures how well sentence encoders find the documents of a collection, by the number of tokens that are read.
 
@@ -73,17 +66,9 @@ def evaluate_retrieval(
         sources: folders in the format of sentence-transformers, or hub names.
         collection: a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv), or the name of a generated
             task of LongEmbed (arXiv:2404.12096): "passkey" or "needle".
-        lengths: the lengths in tokens, including special tokens.
-        split: the file in qrels. Default: "test", or the only file.
-        ways: the baselines, keys of ``posembed.evaluation.ways.WAYS``.
-        chunk: the tokens per chunk, including special tokens. Default: the original length.
-        query_prompt, document_prompt: texts before each query and each window of a document, such as "query: ".
-            Default: those in the settings of sentence-transformers, if there are any.
-        texts: the number of documents of a generated task, half of which have a query. Default: 100.
-        seed: the seed of a generated task. Default: 0.
-        device: the device that runs the models. Default: an accelerator if available.
-        results: a file that keeps every measurement, so that none is repeated.
         progress: a function called after each batch.
+        settings: the options of ``posembed evaluate --retrieval``: lengths, split, ways (keys of
+            ``posembed.evaluation.ways.WAYS``), chunk, query_prompt, document_prompt, texts, seed, device and results.
 
     Raises:
         ArgumentError: an argument cannot be used, or a checkpoint is not a sentence encoder.
@@ -99,53 +84,18 @@ def evaluate_retrieval(
         2
     """
     check_progress(progress)
-    plan = plan_retrieval(
-        sources,
-        collection,
-        lengths=lengths,
-        split=split,
-        ways=ways,
-        chunk=chunk,
-        query_prompt=query_prompt,
-        document_prompt=document_prompt,
-        texts=texts,
-        seed=seed,
-        device=device,
-        results=results,
-    )
-    return plan.run(progress)
+    return plan_retrieval(sources, collection, **settings).run(progress)
 
 
-def plan_retrieval(
-    sources: Sequence[str | Path],
-    collection: str | Path,
-    *,
-    lengths: Sequence[int],
-    split: str | None = None,
-    ways: Sequence[str] = tuple(WAYS),
-    chunk: int | None = None,
-    query_prompt: str | None = None,
-    document_prompt: str | None = None,
-    texts: int | None = None,
-    seed: int | None = None,
-    device: str | None = None,
-    results: str | Path | None = None,
-) -> Plan:
+def plan_retrieval(sources: Sequence[str | Path], collection: str | Path, **given: Any) -> Plan:
     """Returns the plan of ``evaluate_retrieval``, with its arguments and errors. Loads no weights."""
-    lengths, collection = converted("lengths", lengths, Lengths), converted("collection", collection, Path)
-    ways, chunk = converted("ways", ways, Ways), converted("chunk", chunk, TokenCount | None)
-    texts = converted("texts", texts, TwoOrMore | None)
-    generated = str(collection) in GENERATED
-    if not generated and texts is not None:
-        raise ArgumentError(f"texts: only for the generated tasks, {' and '.join(GENERATED)}; a folder has its own")
-    if not generated and seed is not None:
-        raise ArgumentError(
-            f"seed: only for the generated tasks, {' and '.join(GENERATED)}; a folder has its own queries"
-        )
-    seed = 0 if seed is None else converted("seed", seed, TorchSeed)
-    if generated and split is not None:
-        raise ArgumentError("split: a generated task has no splits; leave it out")
-    where, kept = device_named(device), ResultsFile(results)
+    common, collection = given_to(Measured, given), converted("collection", collection, Path)
+    checked_bounds(given, *PARTS, of=" of evaluate")
+    generated, lengths = str(collection) in GENERATED, common.lengths
+    apply = {Search: True, Amount: generated, Drawn: generated, Split: not generated}
+    because = f"{collection} is a generated task" if generated else f"the folder {collection} has its own queries"
+    search, *others = take_parts(given, apply, because)
+    where, kept = device_named(common.device), ResultsFile(common.results)
     runnables = checked_runnables(sources)
     if runnables[0].kind != "sentences":
         raise ArgumentError(
@@ -154,20 +104,24 @@ def plan_retrieval(
         )
     how = ""
     if generated:
-        tokenizer = runnables[0].tokenizer()
+        (amount, drawn), tokenizer = others, runnables[0].tokenizer()
+        documents = converted("texts", amount.texts, TwoOrMore)
 
         def count(text: str) -> int:
             return len(tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
         found = {
-            length: generate(str(collection), length=length, documents=texts or 100, seed=seed, count=count)
+            length: generate(str(collection), length=length, documents=documents, seed=drawn.seed, count=count)
             for length in lengths
         }
-        how = f" The task {collection} is generated anew for each length, with seed {seed}. LongEmbed reports recall@1."
+        how = f" The task {collection} is generated anew for each length, with seed {drawn.seed}. LongEmbed reports "
+        how += "recall@1."
     else:
-        found = dict.fromkeys(lengths, read_collection(collection, split))
-    prompts = query_prompt, document_prompt
-    return plan_collections(runnables, found, ways=ways, chunk=chunk, prompts=prompts, how=how, kept=kept, device=where)
+        found = dict.fromkeys(lengths, read_collection(collection, others[0].split))
+    prompts, ways = (search.query_prompt, search.document_prompt), search.ways or tuple(WAYS)
+    return plan_collections(
+        runnables, found, ways=ways, chunk=search.chunk, prompts=prompts, how=how, kept=kept, device=where
+    )
 
 
 def plan_collections(
@@ -191,7 +145,7 @@ def plan_collections(
     shown = found[lengths[-1]]
     how = f"{len(shown.queries):,} queries and {len(shown.documents):,} documents.{how}"
     notes = (how, *shown.notes, *notes_on(runnables, data, rows, lengths, whole or {}))
-    measures = tuple(measure.name for measure in RANKINGS)
+    measures = tuple(measure.metric.name for measure in RANKINGS)
     return Plan("sentences", measures, lengths, len(shown.queries), rows, notes, kept, device, unit="query")
 
 

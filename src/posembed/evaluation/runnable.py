@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,19 +18,13 @@ from posembed.checkpoints.rebuild import last_line, quiet
 from posembed.checkpoints.settings import fed_length
 from posembed.errors import CheckpointError
 from posembed.evaluation.counts import POOL
+from posembed.evaluation.settings import KINDS, Kind  # noqa: F401
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded
 from posembed.modelfiles.folders import read_modules
 from posembed.modelfiles.json_files import read_json
 from posembed.words import least
 
-Kind = Literal["causal", "masked", "sentences", "images"]
-KINDS: dict[Kind, str] = {
-    "causal": "a causal language model",
-    "masked": "a masked language model",
-    "sentences": "a sentence encoder",
-    "images": "an image model",
-}
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
 MODULES = ("Transformer", "Pooling", "Normalize")
 

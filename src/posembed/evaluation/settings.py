@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Lt, MinLen
 
-from posembed.settings import Ascending, Count, Different, Settings, argument, option
+from posembed.settings import Ascending, Count, Different, Part, Settings, argument, option
 
+Kind = Literal["causal", "masked", "sentences", "images"]
+KINDS: dict[Kind, str] = {
+    "causal": "a causal language model",
+    "masked": "a masked language model",
+    "sentences": "a sentence encoder",
+    "images": "an image model",
+}
 SHORTEST = 16  # tokens
 TokenCount: TypeAlias = Annotated[int, Ge(SHORTEST)]
 Lengths: TypeAlias = Ascending[TokenCount]
@@ -22,36 +29,56 @@ RETRIEVAL = "Retrieval"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measured(Settings):
+    """What every evaluation has."""
+
+    lengths: Lengths = option("Lengths in tokens, separated by commas.", default=DEFAULT_LENGTHS)
+    device: str | None = option("The device that runs the models. Default: an accelerator if available.", default=None)
+    results: Path | None = option("A file that keeps every measurement, so that none is repeated.", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluationSettings(Settings):
-    """What is evaluated, and how."""
+    """What is evaluated, and on what."""
 
     checkpoints: Sources = argument(
         "Folders or hub names of models of one kind, each with its tokenizer.", "CHECKPOINTS"
     )
-    text: tuple[Path, ...] = option("A text file or a folder of text files; can be repeated.", default=())
+    text: tuple[Path, ...] = option(
+        "A text file or a folder of text files; can be repeated. Either this or --retrieval is required.", default=()
+    )
     retrieval: str | None = option(
         "Instead of --text: a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv), or a generated task, "
         "passkey or needle.",
         default=None,
     )
-    lengths: Lengths = option("Lengths in tokens, separated by commas.", default=DEFAULT_LENGTHS)
-    texts: Count | None = option(
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount(Part):
+    """How much is read, if the data do not say it."""
+
+    belongs: ClassVar = "--text and the generated tasks, passkey and needle"
+    texts: Count = option(
         "Maximum number of texts; the first that are long enough are used. For a generated task, the number of "
-        "documents. Default: 100.",
-        default=None,
-    )
-    seed: TorchSeed | None = option("Seed for masked tokens, or for a generated task. Default: 0.", default=None)
-    device: str | None = option("The device that runs the models. Default: an accelerator if available.", default=None)
-    results: Path | None = option(
-        "A file that keeps every measurement, so that none is repeated.", default=Path("runs/evaluations.jsonl")
+        "documents.",
+        default=100,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetrievalSettings(Settings):
-    """Settings that only retrieval has."""
+class Drawn(Part):
+    """The seed of what is drawn at random."""
 
-    split: str | None = option("The file in qrels. Default: test, or the only file.", RETRIEVAL, default=None)
+    belongs: ClassVar = "masked language models and the generated tasks, passkey and needle"
+    seed: TorchSeed = option("Seed of the masked tokens, or of a generated task.", default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(Part):
+    """How documents are searched."""
+
+    belongs: ClassVar = "--retrieval"
     ways: Ways | None = option(
         "The baselines: truncate, late, context, max, mean. Default: all.", RETRIEVAL, default=None
     )
@@ -60,3 +87,14 @@ class RetrievalSettings(Settings):
         'A text before each query, such as "query: ". Default: the model\'s.', RETRIEVAL, default=None
     )
     document_prompt: str | None = option("A text before each document. Default: the model's.", RETRIEVAL, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split(Part):
+    """The judgements of a folder."""
+
+    belongs: ClassVar = "a folder as --retrieval"
+    split: str | None = option("The file in qrels. Default: test, or the only file.", RETRIEVAL, default=None)
+
+
+PARTS = (Amount, Drawn, Search, Split)

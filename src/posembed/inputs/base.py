@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from posembed.calls import ChecksCalls
+from posembed.arguments import ChecksCalls, checks_arguments
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.inputs.weights import fairseq_settings, model_config, read_tensors
 from posembed.tables.families import FAMILIES, Family
@@ -28,6 +28,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
 """Maps a constructor argument to its names in model configs, in the order in which they are tried."""
 
 
+@checks_arguments
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
     """The parts of an input layer and where checkpoints keep them.
@@ -76,6 +77,17 @@ class InputLayer(ChecksCalls, nn.Module):
 
     declaration: ClassVar[Declaration]
 
+    def __init__(self, *args: Any, **sizes: Any) -> None:
+        self._require_declaration()
+        super().__init__(*args, **sizes)
+
+    @classmethod
+    def _require_declaration(cls) -> None:
+        if getattr(cls, "declaration", None) is None:
+            raise ArgumentError(
+                f"{cls.__name__} is a base class: use a model's layer, such as BertInput, or declare a subclass"
+            )
+
     @classmethod
     def from_checkpoint(cls, source: str | Path, *, side: Literal["encoder", "decoder"] | None = None) -> Self:
         """Loads the layer from a model's folder, hub name or fairseq file, in ``eval`` mode and the stored dtype.
@@ -87,9 +99,8 @@ class InputLayer(ChecksCalls, nn.Module):
             ArgumentError: a side for a model that has only one.
             CheckpointError: no such model, a model of another family, or files that cannot be read.
         """
-        declared = getattr(cls, "declaration", None)
-        if declared is None:
-            raise ArgumentError(f"{cls.__name__} is a base class; call from_checkpoint of a model's layer")
+        cls._require_declaration()
+        declared = cls.declaration
         if side and "{side}" not in declared.prefix:
             raise ArgumentError(f"{cls.__name__} belongs to models with one side; got side={side!r}: leave it out")
         config = cls._config(source)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from posembed.calls import ChecksCalls, Never
+from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.inputs.base import InputLayer
 from posembed.layers.base import fill_
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.lookup import Request, lookup
-from posembed.positions.checks import check_mask, check_offset, require_at_least_one, require_integers
+from posembed.positions.checks import check_mask, check_offset, require_integers
 from posembed.positions.from_layout import consecutive, require_fit
-from posembed.tables.fill import require_scale
+from posembed.settings import Count, NotNegative
 from posembed.tables.layout import PADDING, TableLayout
 from posembed.torch_internals import is_as_written, runs_forward_alone
 
@@ -41,9 +41,7 @@ class TokenEmbedding(ChecksCalls, nn.Embedding):
         0.0
     """
 
-    def __init__(self, *, vocab_size: int, dim: int, std: float = 0.02, pad_id: int | None = None) -> None:
-        require_at_least_one(vocab_size=vocab_size, dim=dim)
-        require_scale(std)
+    def __init__(self, *, vocab_size: Count, dim: Count, std: NotNegative = 0.02, pad_id: int | None = None) -> None:
         if pad_id is not None and not 0 <= pad_id < vocab_size:
             raise ArgumentError(f"pad_id must be a token, 0 .. {vocab_size - 1}, or None; got {pad_id}")
         self.std = std  # read by reset_parameters, which nn.Embedding calls
@@ -94,12 +92,11 @@ class TextInput(InputLayer):
     def forward(
         self,
         token_ids: Integer[Tensor, "B L"],
-        *extra: Never,
+        *,
         position_ids: Integer[Tensor, "... L"] | None = None,
         offset: int | Tensor = 0,
         mask: Shaped[Tensor, "B K"] | None = None,
         token_type_ids: Integer[Tensor, "B L"] | None = None,
-        **unknown: Never,
     ) -> Float[Tensor, "B L D"]:
         """Embeds token_ids (B, L). Returns (B, L, D).
 
@@ -114,8 +111,6 @@ class TextInput(InputLayer):
             ArgumentError: ids that are not integers, shapes that do not fit, or types for a model that has none.
             PositionError: a position without a row.
         """
-        if extra or unknown:
-            raise self.wrong_forward(token_ids, *extra, **unknown)
         parts = self.declaration
         tokens, positions = getattr(self, parts.tokens), getattr(self, parts.positions)
         types, norm, dropout, projection = (

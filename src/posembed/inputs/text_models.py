@@ -14,7 +14,7 @@ from posembed.errors import CheckpointError
 from posembed.inputs.base import Declaration
 from posembed.inputs.text import FAIRSEQ_PAD_ID, TextInput, TokenEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.positions.checks import require_at_least_one, require_probability
+from posembed.settings import Amount, Count, Positive, Probability
 from posembed.tables.layout import TableLayout
 
 
@@ -59,16 +59,15 @@ class BertInput(TextInput):
     def __init__(
         self,
         *,
-        vocab_size: int,
-        max_len: int,
-        dim: int,
-        token_types: int = 2,
-        dropout: float = 0.1,
-        eps: float = 1e-12,
+        vocab_size: Count,
+        max_len: Count,
+        dim: Count,
+        token_types: Amount = 2,
+        dropout: Probability = 0.1,
+        eps: Positive = 1e-12,
         pad_id: int | None = 0,
     ) -> None:
         super().__init__()
-        require_probability(dropout)
         self.word_embeddings = TokenEmbedding(vocab_size=vocab_size, dim=dim, pad_id=pad_id)
         self.position_embeddings = LearnedPositionalEmbedding(
             max_len=max_len, dim=dim, dropout=0.0, init="truncated_normal", layout=self.layout(pad_id)
@@ -109,12 +108,12 @@ class RobertaInput(BertInput):
     def __init__(
         self,
         *,
-        vocab_size: int,
-        max_len: int,
-        dim: int,
-        token_types: int = 1,
-        dropout: float = 0.1,
-        eps: float = 1e-5,
+        vocab_size: Count,
+        max_len: Count,
+        dim: Count,
+        token_types: Amount = 1,
+        dropout: Probability = 0.1,
+        eps: Positive = 1e-5,
         pad_id: int = FAIRSEQ_PAD_ID,
     ) -> None:
         super().__init__(
@@ -150,7 +149,7 @@ class GPT1Input(TextInput):
 
     declaration = Declaration(families=("openai-gpt",), tokens="tokens_embed", positions="positions_embed")
 
-    def __init__(self, *, vocab_size: int, max_len: int, dim: int, dropout: float = 0.1) -> None:
+    def __init__(self, *, vocab_size: Count, max_len: Count, dim: Count, dropout: Probability = 0.1) -> None:
         super().__init__()
         self.tokens_embed = TokenEmbedding(vocab_size=vocab_size, dim=dim)
         self.positions_embed = LearnedPositionalEmbedding(max_len=max_len, dim=dim, dropout=dropout)
@@ -172,7 +171,7 @@ class GPT2Input(TextInput):
 
     declaration = Declaration(families=("gpt2", "gpt_neo", "gpt_bigcode"), tokens="wte", positions="wpe")
 
-    def __init__(self, *, vocab_size: int, max_len: int, dim: int, dropout: float = 0.1) -> None:
+    def __init__(self, *, vocab_size: Count, max_len: Count, dim: Count, dropout: Probability = 0.1) -> None:
         super().__init__()
         self.wte = TokenEmbedding(vocab_size=vocab_size, dim=dim)
         self.wpe = LearnedPositionalEmbedding(max_len=max_len, dim=dim, dropout=dropout, std=0.01)
@@ -201,7 +200,7 @@ class CLIPTextInput(TextInput):
         positions="position_embedding",
     )
 
-    def __init__(self, *, vocab_size: int, max_len: int, dim: int) -> None:
+    def __init__(self, *, vocab_size: Count, max_len: Count, dim: Count) -> None:
         super().__init__()
         self.token_embedding = TokenEmbedding(vocab_size=vocab_size, dim=dim)
         self.position_embedding = LearnedPositionalEmbedding(max_len=max_len, dim=dim, dropout=0.0, std=0.01)
@@ -241,17 +240,15 @@ class BartInput(TextInput):
     def __init__(
         self,
         *,
-        vocab_size: int,
-        max_len: int,
-        dim: int,
+        vocab_size: Count,
+        max_len: Count,
+        dim: Count,
         scale: bool = False,
         norm: bool = True,
-        dropout: float = 0.1,
+        dropout: Probability = 0.1,
         pad_id: int | None = 1,
     ) -> None:
         super().__init__()
-        require_at_least_one(dim=dim)
-        require_probability(dropout)
         self.scale = math.sqrt(dim) if scale else 1.0
         # Scaled or not, the tokens start at the scale of the positions that are added to them.
         self.embed_tokens = TokenEmbedding(vocab_size=vocab_size, dim=dim, std=0.02 / self.scale, pad_id=pad_id)
@@ -286,7 +283,7 @@ class OPTInput(TextInput):
     declaration = Declaration(families=("opt",), prefix="decoder.", projection="project_in", optional=("project_in",))
 
     def __init__(
-        self, *, vocab_size: int, max_len: int, dim: int, token_dim: int | None = None, pad_id: int | None = 1
+        self, *, vocab_size: Count, max_len: Count, dim: Count, token_dim: Count | None = None, pad_id: int | None = 1
     ) -> None:
         super().__init__()
         token_dim = dim if token_dim is None else token_dim
@@ -316,7 +313,7 @@ class WhisperDecoderInput(TextInput):
     declaration = Declaration(families=("whisper",), prefix="decoder.")
 
     def __init__(
-        self, *, vocab_size: int, max_len: int, dim: int, dropout: float = 0.0, pad_id: int | None = None
+        self, *, vocab_size: Count, max_len: Count, dim: Count, dropout: Probability = 0.0, pad_id: int | None = None
     ) -> None:
         super().__init__()
         self.embed_tokens = TokenEmbedding(vocab_size=vocab_size, dim=dim, pad_id=pad_id)
@@ -351,7 +348,7 @@ class ConvS2SInput(TextInput):
     declaration = Declaration(families=None, prefix="{side}.", zero_padding=True)
 
     def __init__(
-        self, *, vocab_size: int, max_len: int, dim: int, dropout: float = 0.1, pad_id: int = FAIRSEQ_PAD_ID
+        self, *, vocab_size: Count, max_len: Count, dim: Count, dropout: Probability = 0.1, pad_id: int = FAIRSEQ_PAD_ID
     ) -> None:
         super().__init__()
         self.embed_tokens = TokenEmbedding(vocab_size=vocab_size, dim=dim, std=0.1, pad_id=pad_id)
@@ -387,10 +384,9 @@ class TransformerInput(TextInput):
     declaration = replace(ConvS2SInput.declaration, zero_padding=False)
 
     def __init__(
-        self, *, vocab_size: int, max_len: int, dim: int, dropout: float = 0.1, pad_id: int | None = None
+        self, *, vocab_size: Count, max_len: Count, dim: Count, dropout: Probability = 0.1, pad_id: int | None = None
     ) -> None:
         super().__init__()
-        require_at_least_one(dim=dim)
         self.scale = math.sqrt(dim)
         self.embed_tokens = TokenEmbedding(vocab_size=vocab_size, dim=dim, std=dim**-0.5, pad_id=pad_id)
         self.embed_positions = LearnedPositionalEmbedding(

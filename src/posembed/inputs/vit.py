@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from posembed.calls import Never
 from posembed.errors import ArgumentError
 from posembed.inputs.base import Declaration, InputLayer
 from posembed.layers.grid import LearnedGridEmbedding
+from posembed.settings import Count, Pair, Probability
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -52,16 +52,18 @@ class ViTInput(InputLayer):
     def __init__(
         self,
         *,
-        image_size: int | Sequence[int],
-        patch_size: int | Sequence[int],
-        dim: int,
-        channels: int = 3,
-        dropout: float = 0.0,
+        image_size: Count | Pair,
+        patch_size: Count | Pair,
+        dim: Count,
+        channels: Count = 3,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
-        self.image_size, self.patch_size = _pair(image_size, "image_size"), _pair(patch_size, "patch_size")
+        self.image_size, self.patch_size = (
+            (size, size) if isinstance(size, int) else size for size in (image_size, patch_size)
+        )
         sides = list(zip(self.image_size, self.patch_size, strict=True))
-        if any(patch < 1 or side < 1 or side % patch for side, patch in sides):
+        if any(side % patch for side, patch in sides):
             raise ArgumentError(
                 f"image_size must be whole patches in both directions; got {self.image_size} pixels and patches of "
                 f"{self.patch_size}"
@@ -81,15 +83,14 @@ class ViTInput(InputLayer):
             nn.init.zeros_(getattr(self, name))
 
     def forward(
-        self, images: Float[Tensor, "B channels height width"], *extra: Never, **unknown: Never
+        self,
+        images: Float[Tensor, "B channels height width"],
     ) -> Float[Tensor, "B L D"]:
         """Embeds images (B, channels, height, width). Returns (B, special tokens + patches, D), patches row by row.
 
         Raises:
             ArgumentError: images of another size. Images and rows are never resized silently.
         """
-        if extra or unknown:
-            raise self.wrong_forward(images, *extra, **unknown)
         expected = (self.projection.in_channels, *self.image_size)
         if images.dim() != 4 or images.shape[1:] != expected:
             raise ArgumentError(
@@ -127,10 +128,3 @@ class DeiTInput(ViTInput):
 
     declaration = replace(ViTInput.declaration, families=("deit",))
     special_tokens: ClassVar[tuple[str, ...]] = ("cls_token", "distillation_token")
-
-
-def _pair(size: int | Sequence[int], name: str) -> tuple[int, int]:
-    sides = (size, size) if isinstance(size, int) else tuple(size)
-    if len(sides) != 2:
-        raise ArgumentError(f"{name} must be a number of pixels or (height, width); got {size!r}")
-    return sides

@@ -1,4 +1,4 @@
-"""The attention that posembed registers with transformers, and a subclass for GPT-Neo, which ignores it.
+"""The attention that posembed registers with transformers, and a function for GPT-Neo, which ignores it.
 
 A model finds the functions by the name in its config (``AttentionInterface``, ``AttentionMaskInterface``). The layers
 get the ``ForwardPass``, with the positions of the tokens, as a keyword argument, which most models pass on to their
@@ -96,15 +96,13 @@ AttentionInterface.register(NAME, attention_with_positions)
 AttentionMaskInterface.register(NAME, mask_that_carries)
 
 
-class PositionedGPTNeoAttention(GPTNeoSelfAttention):
-    """GPT-Neo's attention with an encoding. Scores are not divided by sqrt(d); local layers have a window."""
-
-    def _attn(
-        self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
-    ) -> tuple[Tensor, None]:
-        window = self.config.window_size if self.attention_type == "local" else None
-        dropout = self.attn_dropout.p if self.training else 0.0
-        attended, _ = attention_with_positions(
-            self, query, key, value, attention_mask, dropout=dropout, scaling=1.0, window=window
-        )
-        return attended.transpose(1, 2), None
+def gpt_neo_attention(
+    module: GPTNeoSelfAttention, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
+) -> tuple[Tensor, None]:
+    """Replaces GPT-Neo's own ``_attn``. Scores are not divided by sqrt(d); local layers have a window."""
+    window = module.config.window_size if module.attention_type == "local" else None
+    dropout = module.attn_dropout.p if module.training else 0.0
+    attended, _ = attention_with_positions(
+        module, query, key, value, attention_mask, dropout=dropout, scaling=1.0, window=window
+    )
+    return attended.transpose(1, 2), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,15 +13,14 @@ from torch import Tensor, nn
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.found import PositionTable, pair
 from posembed.errors import ArgumentError
-from posembed.integrations.attention import NAME, GPTNeoSelfAttention, PositionedGPTNeoAttention, PreTrainedModel
+from posembed.integrations.attention import NAME, GPTNeoSelfAttention, PreTrainedModel, gpt_neo_attention
 from posembed.integrations.saved import encoding_for
 from posembed.integrations.slot import CROSS_ATTENTION, NO_ROWS, OldTable, PositionSlot, add_hooks
 from posembed.layers.base import PositionEncoding
 
 REMEDY = "posembed.integrations.transformers.from_pretrained"
-REFUSED_BY = ("attn_implementation", "experts_implementation")
-"""The fields of a saved config that hold REMEDY, so that transformers rejects the folder and its error names REMEDY. An
-argument of its loaders may replace the first; hardly anyone passes the second, which every model checks too."""
+"""The ``experts_implementation`` of a saved config. Every model checks this field, so transformers alone
+refuses the folder, and its error names REMEDY."""
 
 
 def install(
@@ -67,9 +67,9 @@ def install(
         add_hooks(base, owner, slot, undo)
     _change_config(model, slot, undo)
     for module in base.modules():
-        if type(module) is GPTNeoSelfAttention:
-            module.__class__ = PositionedGPTNeoAttention
-            undo.callback(setattr, module, "__class__", GPTNeoSelfAttention)
+        if isinstance(module, GPTNeoSelfAttention) and "_attn" not in vars(module):
+            module._attn = partial(gpt_neo_attention, module)
+            undo.callback(delattr, module, "_attn")
     return slot, base
 
 
@@ -197,8 +197,7 @@ def _change_config(model: PreTrainedModel, slot: PositionSlot, undo: ExitStack) 
         model.set_attn_implementation(NAME)
     else:
         model.config._attn_implementation_internal = NAME
-    for field in REFUSED_BY:
-        setattr(model.config, field, REMEDY)
+    model.config.experts_implementation = REMEDY
     slot.config = model.config
     slot.record_in_config()
 

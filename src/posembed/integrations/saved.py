@@ -13,6 +13,7 @@ import posembed
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.integrations.forward_pass import acts_on_queries
 from posembed.layers.base import PositionEncoding
+from posembed.layers.concatenated import ConcatenatedPositionalEmbedding
 from posembed.nn.attention import require_fitting
 from posembed.nn.encodings import ENCODINGS, Sizes, encoding_by_name, names_for
 
@@ -71,7 +72,7 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
         raise ArgumentError(
             f'encoding must be a PositionEncoding or one of its names, such as "rope"; got {encoding!r}'
         )
-    if not built.adds_rows:
+    if isinstance(built, ConcatenatedPositionalEmbedding):
         raise ArgumentError(
             f"{type(built).__name__} replaces components of each token, but this model can only add rows to tokens; "
             'choose an encoding that adds rows, such as "learned", or build the model from posembed.nn'

@@ -137,7 +137,7 @@ def from_pretrained(
     chosen, causal = encoding_of(saved, encoding, folder)
     kind = _class_for(config, model_class, folder)
     delattr(config, NAME)
-    config._attn_implementation = config._experts_implementation = None
+    config._experts_implementation = None
 
     class Loading(kind):  # type: ignore[misc, valid-type]
         """The model's class, which installs the encoding before the files are read."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.errors import DataError, PositionError
-from posembed.lab.questions.lengths import Measurements
+from posembed.lab.tasks.text_specs import Measurements
 
 TOKENS_AT_ONCE = 16384
 PROBES = 64
@@ -103,37 +103,12 @@ def probe_starts(total: int, gap: int, passage: int) -> Tensor:
     return torch.linspace(0, total - needed, min(PROBES, total - needed + 1)).long()
 
 
-def unmeasured_windows(
-    held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...], tokens: int, count: int
-) -> Tensor:
-    """Returns up to ``count`` windows (N, c + 1) of the longest test length c that share no token with ``everything``'s
-    text and with each other, spread evenly over the held-out text. N is 0 if there is no such window."""
-    total, length = len(held_out), max(test_lengths)
-    passage = passage_length(train_length)
-    read = [(window_starts(total, length, tokens), length + 1)]
-    read += [(probe_starts(total, gap, passage), 3 * passage + gap) for gap in gaps(train_length)]
-    bounds = sorted((start, start + size) for starts, size in read for start in starts.tolist())
-    free: list[int] = []
-    end = 0
-    for start, stop in [*bounds, (total, total)]:
-        free += range(end, start - length, length + 1)
-        end = max(end, stop)
-    chosen = [free[i * len(free) // count] for i in range(count)] if len(free) > count else free
-    starts = torch.tensor(chosen, dtype=torch.int64)
-    return held_out[starts.unsqueeze(1) + torch.arange(length + 1)].long()
-
-
 def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, tokens: int) -> float | None:
     """Returns the mean number of bytes per predicted token in windows of ``length``, made by splitting the windows of
     ``longest``. Returns None if the bytes are unknown."""
     if held_out_bytes is None:
         return None
     return shorter_windows(windows(held_out_bytes, longest, tokens), length)[:, 1:].double().mean().item()
-
-
-def loss_of_tokens(model: torch.nn.Module, ids: Tensor, device: torch.device) -> Tensor:
-    """Returns the losses (N, c) of token ids (N, c + 1), each predicted from the tokens before it. See ``losses``."""
-    return losses(model, ids[:, :-1], ids[:, 1:], device)
 
 
 @torch.no_grad()

@@ -1,8 +1,9 @@
 """A question of the lab: what it compares, with which settings, and how it summarises the runs.
 
-A question is one object. ``posembed compare``, ``posembed report`` and ``posembed.compare`` use it; its page is
-``posembed/report/questions/PAGE.py``. To add one, write its task, its summary and its page, and add one line to
-``questions/__init__.py``. No question imports torch before its task is built.
+A question is one object. ``posembed compare``, ``posembed report`` and ``posembed.compare`` use it. To add one, write
+its task, which owns its settings and its measured values, declare its metrics, and add one line to
+``questions/__init__.py``. What is special about its page is in ``posembed/report/questions/PAGE.py``. No question
+imports torch before its task is built.
 """
 
 from __future__ import annotations
@@ -12,17 +13,16 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
-from posembed.lab.by_seed import BySeed, by_name
 from posembed.lab.found import Axis, Found
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import MeasuredT, SpecT, merged, require_warmup
-from posembed.measure.frame import Value
+from posembed.measure.frame import Frame, Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Count, Names, Settings, option
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from posembed.lab.tasks.task import Task
     from posembed.nn.encodings import Use
 
-SummaryT = TypeVar("SummaryT", bound="Summary | Found")
 Loaded: TypeAlias = "tuple[Task[Any, Any], dict[str, Any]]"
 """A task, and the settings that are computed from its data, by name."""
 PRESETS = json.loads(Path(__file__).with_name("questions").joinpath("presets.json").read_text(encoding="utf-8"))
@@ -67,37 +66,6 @@ class Compared(Reading):
     reference: str | None = option("The run that the others are compared with.", default=None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """The results of one encoding (or one kind of initial values) over its seeds. Subclasses add the measurements."""
-
-    name: str
-    seeds: tuple[int, ...]
-    """The seeds whose runs succeeded."""
-    failures: tuple[str, ...]
-    parameters: int
-    position_parameters: int
-
-    @property
-    def succeeded(self) -> int:
-        """The number of runs that succeeded."""
-        return len(self.seeds)
-
-    @property
-    def counts(self) -> set[int]:
-        """The numbers of runs behind the row's means."""
-        return {len(self.seeds)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """The combined results of a folder's runs: one row per name, in the order of the results."""
-
-    rows: tuple[Any, ...]
-    reference: str | None = None
-    """The name that the others are compared with."""
-
-
 def presets_of(*names: str, common: Mapping[str, Any] = PRESETS["common"]) -> dict[str, dict[str, Any]]:
     """Returns presets from presets.json: the common settings, overridden by the settings of each name in turn."""
     found: dict[str, dict[str, Any]] = {}
@@ -114,8 +82,8 @@ class Question:
     name: str
     asks: str
     """The question itself, in one sentence."""
-    page: str
-    """The name of the module in posembed.report.questions that writes its page."""
+    page: str | None = None
+    """The name of the module in posembed.report.questions with what is special about its page; None without one."""
     group: str | None = None
     """The parent command: ``posembed compare GROUP NAME``."""
     presets: Mapping[str, Mapping[str, Any]]
@@ -155,8 +123,8 @@ class Question:
         return results
 
 
-class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
-    """A question that trains models. Subclasses set the attributes and define ``load`` and ``summary``."""
+class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
+    """A question that trains models. Subclasses set the attributes and define ``load`` and ``about``."""
 
     Spec: type[SpecT]
     ReadingType: ClassVar[type[Reading]] = Compared
@@ -206,13 +174,19 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             raise ArgumentError(f"the reference {wanted!r} is not compared; the names are {', '.join(names)}; add it")
 
     def check_used(self, names: Sequence[str], given: Mapping[str, Any]) -> None:
-        """Raises ArgumentError for a window or a ring that none of the compared encodings has."""
+        """Raises ArgumentError for a window, a ring or factors that none of the compared encodings has."""
         from posembed.nn.encodings import needs_window
 
-        for name, named in (("window", needs_window), ("ring", lambda each: needs_window(each.partition("+")[0]))):
-            if name in given and not any(map(named, names)):
-                of = "a window: rolling, or NAME+window" if name == "window" else "a ring: rolling"
-                raise ArgumentError(f"{name} belongs to encodings with {of}; none is compared, so leave it out")
+        def is_base(base: str, name: str) -> bool:
+            return name.partition("+")[0] == base
+
+        for name, has_it, of in (
+            ("window", needs_window, "encodings with a window: rolling, or NAME+window"),
+            ("ring", partial(is_base, "rolling"), "encodings with a ring: rolling"),
+            ("rope_factors", partial(is_base, "rope-longrope"), "rope-longrope"),
+        ):
+            if name in given and not any(map(has_it, names)):
+                raise ArgumentError(f"{name} belongs to {of}; none is compared, so leave it out")
 
     def check_name(self, name: str) -> None:
         """Raises ArgumentError for a name that this question cannot compare."""
@@ -254,7 +228,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             for name in dict.fromkeys(names)
         ]
 
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[Metric, ...]
     """What it measures, the main metric first."""
     items: str = "documents"
     """What a metric's values by item belong to."""
@@ -265,8 +239,8 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     tables_note: str = ""
     """A sentence below the heading of the learned tables."""
 
-    def axis(self, results: Sequence[RunResult[SpecT, Any]]) -> Axis | None:
-        """Returns what the metrics are measured by; None if each has one value."""
+    def axis(self, results: Sequence[RunResult[SpecT, Any]], metric: Metric) -> Axis | None:
+        """Returns what a metric is measured by; None if it has one value."""
         return None
 
     def values_of(self, result: RunResult[SpecT, MeasuredT]) -> Iterable[Value]:
@@ -274,6 +248,20 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         measured: Any = result.measurements
         found: Iterable[Value] = measured.values()
         return found
+
+    def frame(
+        self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any, folder: RunFolder[SpecT] | None
+    ) -> Frame:
+        """Returns every measured value of the results."""
+        return Frame.of(results, self.values_of)
+
+    def reference_of(self, found: Found, name: str) -> str | None:
+        """Returns the name that a name is compared with; None for the reference itself."""
+        return None if name == found.reference else found.reference
+
+    def special(self, found: Found) -> Any:
+        """Returns what the special part of the page shows, a dataclass of plain values; None without one."""
+        return None
 
     def about(self, found: Found) -> str:
         """Describes in a sentence or two what was trained and measured."""
@@ -296,7 +284,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         results: Sequence[RunResult[SpecT, MeasuredT]],
         reading: Any = None,
         folder: RunFolder[SpecT] | None = None,
-    ) -> SummaryT:
+    ) -> Found:
         """Summarises runs that share all settings except the compared name, the value of ``Spec.VARIED`` and the seed.
         ``folder``: the run folder; without it, the runs' tables are unknown.
 
@@ -312,15 +300,8 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             raise ArgumentError(f"the reference {wanted!r} was not run; the finished runs are {', '.join(names)}")
         usual = self.usual_reference if self.usual_reference in names else names[0]
         reference = (wanted or usual) if isinstance(reading, Compared) else None
-        if self.metrics:
-            return Found(self, results, reading, reference, folder)  # type: ignore[return-value]
-        summary: Any = self.summary(by_name(results, reference, folder), results[0].spec, reading)
-        return dataclasses.replace(summary, reference=reference)
+        return Found(self, results, reading, reference, folder)
 
     @abstractmethod
     def load(self, chosen: dict[str, Any]) -> Loaded:
         """Checks and completes the settings in ``chosen``, loads the data, and returns the task."""
-
-    def summary(self, runs: Sequence[BySeed[MeasuredT]], spec: SpecT, reading: Any) -> SummaryT:
-        """Summarises the runs of each name, in questions without metrics. spec: the spec of any run."""
-        raise NotImplementedError

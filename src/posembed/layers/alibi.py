@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from posembed.layers.score_bias import Formula, ScoreBias
-from posembed.positions.checks import require_at_least_one
 
 
 def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
@@ -18,7 +17,6 @@ def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
     For a power of two H the slopes are 2^(-8h/H), h = 1 .. H. Otherwise, as in the authors' code, they are the
     slopes for c heads, the largest power of two below H, then every second slope for 2c heads.
     """
-    require_at_least_one(heads=heads)
     power = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * h / power) for h in range(1, power + 1)]
     finer = [2.0 ** (-4.0 * h / power) for h in range(1, 2 * power + 1)]

@@ -13,16 +13,17 @@ has no position and attends by content alone, which is how the model finds a dis
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, fill_, projected
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, require_divisible, wide
-from posembed.positions.checks import require_whole
+from posembed.settings import MOST, Amount, Count, NotNegative
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -61,7 +62,7 @@ def fitted_line(by_distance: Float[Tensor, "H N"]) -> tuple[Tensor, Tensor]:
     return (y_mean - slope * x_mean).squeeze(-1), slope.squeeze(-1)
 
 
-class DistanceBias(ScoreBias):
+class DistanceBias(ScoreBias, in_a_pass=True):
     """The bias of an AveragedPositionalEmbedding in one layer: values by distance, (H, N), continued by a line."""
 
     of_distance_alone = True
@@ -118,22 +119,16 @@ class AveragedPositionalEmbedding(PositionEncoding):
     def __init__(
         self,
         *,
-        max_len: int,
-        dim: int,
-        heads: int,
-        heads_without: int | None = None,
-        std: float = 1.0,
+        max_len: Annotated[int, Ge(2 * FITTED_FROM), Le(MOST)],
+        dim: Count,
+        heads: Count,
+        heads_without: Amount | None = None,
+        std: NotNegative = 1.0,
     ) -> None:
         super().__init__()
         require_divisible(dim, heads)
         heads_without = min(1, heads - 1) if heads_without is None else heads_without
-        require_whole(max_len, "max_len")
-        require_whole(heads_without, "heads_without")
-        if max_len < 2 * FITTED_FROM:
-            raise ArgumentError(
-                f"max_len must be at least {2 * FITTED_FROM}, so that a line can be fitted; got {max_len}"
-            )
-        if not 0 <= heads_without < heads:
+        if heads_without >= heads:
             raise ArgumentError(
                 f"heads_without must be 0 to {heads - 1}, so that at least one head has position; got {heads_without}"
             )

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.calls import ChecksCalls, Never
+from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError, CallError
-from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
+from posembed.settings import Amount, Count, Pair, Probability
 from posembed.tables.rows import table_rows
 
 if TYPE_CHECKING:
@@ -67,19 +67,6 @@ class PositionEncoding(ChecksCalls, nn.Module):
     causal_only: bool = False
     """Whether the formula assumes that no token sees a later one, so that encoders cannot use it."""
 
-    adds_rows: bool = True
-    """Whether ``at_input`` returns x plus rows that do not depend on x, so that a model can add the rows itself."""
-
-    @property
-    def image_tokens(self) -> int | None:
-        """The number of tokens of an image, for encodings of one grid. None for encodings of sequences."""
-        return None
-
-    @property
-    def turns_are_final(self) -> bool:
-        """Whether ``at_queries_keys`` rotates a key by its own position alone; a cache can then hold rotated keys."""
-        return False
-
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises ArgumentError unless a subclass follows the contract of an input, a rotation or a bias."""
         raise ArgumentError(
@@ -95,7 +82,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
         """
         return self
 
-    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+    def training_positions(self, batch: Amount, length: Amount, generator: torch.Generator) -> Tensor:
         """Returns position ids for training, int64 on the CPU: (L,), or (B, L) if they are drawn per sequence.
 
         The ids count from 0 unless the encoding trains on random positions.
@@ -106,7 +93,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
         """Returns the learned rows (N, D), with their gradient, or None for an encoding that has no rows."""
         return None
 
-    def on_grid(self, grid: tuple[int, int]) -> PositionEncoding:
+    def on_grid(self, grid: Pair) -> PositionEncoding:
         """Returns this encoding for images of ``grid``, (height, width) in patches, with one token before the patches.
 
         The result is a copy, or this encoding if nothing depends on the grid; this encoding stays unchanged.
@@ -186,19 +173,16 @@ class InputEncoding(PositionEncoding):
     rows: Callable[..., Tensor]
     """Maps position ids of any shape (...) to their rows (..., D)."""
 
-    def __init__(self, dim: int, dropout: float) -> None:
+    def __init__(self, dim: Count, dropout: Probability) -> None:
         super().__init__()
-        require_at_least_one(dim=dim)
-        require_probability(dropout)
         self.dim, self.dropout = dim, dropout
 
     def forward(
         self,
         x: Float[Tensor, "B L D"] | Integer[Tensor, "B L"],
         position_ids: Integer[Tensor, "... L"] | None = None,
-        *extra: Never,
+        *,
         offset: int | Tensor = 0,
-        **unknown: Never,
     ) -> Float[Tensor, "B L D"]:
         """Adds the rows of the positions to x (B, L, D), then applies dropout in training.
 
@@ -212,8 +196,6 @@ class InputEncoding(PositionEncoding):
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
             PositionError: a position without a row.
         """
-        if extra or unknown:
-            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         return self._added(x, self._rows_of(x, position_ids, offset))
 
     def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
@@ -258,6 +240,11 @@ class RotationEncoding(PositionEncoding):
 
     head_dim: int
 
+    @property
+    def turns_are_final(self) -> bool:
+        """Whether a key is rotated by its own position alone; a cache can then hold rotated keys."""
+        return False
+
     def turned(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, text_length: int | Tensor | None
     ) -> tuple[Tensor, Tensor]:
@@ -277,10 +264,9 @@ class RotationEncoding(PositionEncoding):
         q: Float[Tensor, "... H L d"],
         k: Float[Tensor, "... Hk L d"],
         position_ids: Integer[Tensor, "... L"] | None = None,
-        *extra: Never,
+        *,
         offset: int | Tensor = 0,
         text_length: int | Tensor | None = None,
-        **unknown: Never,
     ) -> tuple[Float[Tensor, "... H L e"], Float[Tensor, "... Hk L e"]]:
         """Rotates q (B, H, L, d) and k (B, Hk, L, d) by their positions.
 
@@ -294,8 +280,6 @@ class RotationEncoding(PositionEncoding):
         Raises:
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
         """
-        if extra or unknown:
-            raise self.wrong_forward(q, k, position_ids, *extra, **unknown)
         if q.shape[-1] != self.head_dim or k.shape[-1] != self.head_dim or q.shape[-2] != k.shape[-2]:
             raise ArgumentError(
                 f"q and k must be (B, H, L, d={self.head_dim}) with the same L, got {tuple(q.shape)} and "

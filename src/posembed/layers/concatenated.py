@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, fill_
-from posembed.positions.checks import check_positions, require_at_least_one
+from posembed.positions.checks import check_positions
+from posembed.settings import Count, NotNegative, Probability, TwoOrMore
 from posembed.tables.fill import initial_rows
 from posembed.tables.layout import TableLayout
 
@@ -45,23 +46,18 @@ class ConcatenatedPositionalEmbedding(InputEncoding):
         (True, True)
     """
 
-    adds_rows = False
-
     def __init__(
         self,
         *,
-        max_len: int,
-        dim: int,
-        position_dim: int | None = None,
-        dropout: float = 0.1,
+        max_len: Count,
+        dim: TwoOrMore,
+        position_dim: Count | None = None,
+        dropout: Probability = 0.1,
         init: str | Tensor = "normal",
-        std: float | None = None,
+        std: NotNegative | None = None,
     ) -> None:
         super().__init__(dim, dropout)
         position_dim = max(dim // 4, 1) if position_dim is None else position_dim
-        require_at_least_one(max_len=max_len, position_dim=position_dim)
-        if dim < 2:
-            raise ArgumentError(f"dim must be at least 2, one for the token and one for the position; got {dim}")
         if position_dim >= dim:
             raise ArgumentError(
                 f"position_dim must be 1 to {dim - 1}, so that some of dim={dim} is left for the token; got "

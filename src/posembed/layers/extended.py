@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posembed.calls import Never, unknown
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.positions.checks import as_int64, check_offset, check_positions, check_within, require_whole
+from posembed.positions.checks import as_int64, check_offset, check_positions, check_within
 from posembed.positions.from_layout import consecutive, require_text_length, text_lengths
+from posembed.settings import Count, NotNegative, Probability
 from posembed.tables.resize_methods import random_rows, two_digit_rows
 
 METHODS = ("tile", "hierarchical", "linear", "linear-corners", "cubic", "cubic-corners")
@@ -108,19 +109,17 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
     def __init__(
         self,
         *,
-        max_len: int,
-        dim: int,
+        max_len: Count,
+        dim: Count,
         method: str = "tile",
-        longest: int | None = None,
-        dropout: float = 0.1,
+        longest: Count | None = None,
+        dropout: Probability = 0.1,
         init: str | Tensor = "normal",
-        std: float | None = None,
+        std: NotNegative | None = None,
     ) -> None:
         super().__init__(max_len=max_len, dim=dim, dropout=dropout, init=init, std=std)
         if method not in (*METHODS, RANDOM):
             raise unknown("method", method, (*METHODS, RANDOM))
-        if longest is not None:
-            require_whole(longest, "longest")
         if method == RANDOM and (longest is None or longest < max_len):
             raise ArgumentError(
                 f"random draws its rows in advance: longest must be the number of positions, at least "
@@ -137,18 +136,17 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         self,
         x: Tensor,
         position_ids: Tensor | None = None,
-        *extra: Never,
+        *,
         offset: int | Tensor = 0,
         text_length: int | Tensor | None = None,
-        **unknown: Never,
     ) -> Tensor:
         """Adds rows to x (B, L, D), as the learned table does.
 
         ``text_length`` is the number of tokens of each text: a number, (B,), or (B, L) for packed texts. None
         means the largest position of each sequence plus one.
         """
-        if text_length is None or extra or unknown:
-            return super().forward(x, position_ids, *extra, offset=offset, **unknown)
+        if text_length is None:
+            return super().forward(x, position_ids, offset=offset)
         ids = self._ids(x, position_ids, offset)
         require_text_length(text_length, x.shape[1], batch=x.shape[0])
         return self._added(x, self.rows(ids, text_length=text_length))

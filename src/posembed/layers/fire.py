@@ -7,15 +7,20 @@ positions up to the learned threshold L, it is divided by L instead, which keeps
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from posembed.errors import ArgumentError
 from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, in_full_precision, wide
 from posembed.positions.checks import as_int64
+from posembed.settings import Count, Positive
 from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Integer
 
 EPSILON = 1e-6
 """The number added to the denominator, as in the authors' code."""
@@ -50,12 +55,8 @@ class Fire(ScoreBias):
 
     causal_only = True
 
-    def __init__(self, heads: int, *, width: int = 32, c: float = 0.1, threshold: float = 512.0) -> None:
+    def __init__(self, heads: Count, *, width: Count = 32, c: Positive = 0.1, threshold: Positive = 512.0) -> None:
         super().__init__(heads)
-        if width < 1 or c <= 0 or threshold <= 0:
-            raise ArgumentError(
-                f"width must be at least 1, c and threshold above 0; got {width}, {c:g} and {threshold:g}"
-            )
         self.width, self.initial_c, self.initial_threshold = width, c, threshold
         # Single numbers, but with one dimension: a parameter without dimensions cannot be sharded.
         self.c = nn.Parameter(torch.empty(1))
@@ -98,7 +99,9 @@ class Fire(ScoreBias):
 
         return bias
 
-    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+    def at_scores(
+        self, q_positions: Integer[Tensor, "... Lq"], k_positions: Integer[Tensor, "... Lk"]
+    ) -> Float[Tensor, "... H Lq Lk"]:
         """Returns the dense bias. One matrix product over the hidden units takes a third as long as a sum over them.
 
         Many pairs are computed in blocks of queries, and again in the backward pass, so that the (..., Lq, Lk, width)

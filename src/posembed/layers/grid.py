@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posembed.calls import Never
+from posembed.arguments import checked
 from posembed.errors import ArgumentError, PositionError
 from posembed.layers.base import InputEncoding, adopted, copy_with, fill_, refuse_given
-from posembed.positions.checks import check_positions, require_at_least_one, require_whole
+from posembed.positions.checks import check_positions
+from posembed.settings import Amount, Count, NotNegative, Pair, Probability
 from posembed.tables.fill import initial_rows
-from posembed.tables.layout import TableLayout, require_layout
+from posembed.tables.layout import TableLayout
 from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
 from posembed.tables.rows import table_rows
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 class PatchEncoding(InputEncoding):
     """The base class of image encodings with a row for each token of an image."""
+
+    @property
+    def image_tokens(self) -> int:
+        """The number of tokens of an image of this grid."""
+        raise NotImplementedError
 
     def _add(
         self, x: Tensor, rows: Tensor, position_ids: Tensor | None, offset: int | Tensor, grid: tuple[int, int],
@@ -81,25 +87,18 @@ class LearnedGridEmbedding(PatchEncoding):
     def __init__(
         self,
         *,
-        grid: tuple[int, int],
-        dim: int,
+        grid: Pair,
+        dim: Count,
         factorized: bool = False,
         layout: TableLayout = TableLayout.VIT,
-        registers: int = 0,
-        dropout: float = 0.1,
+        registers: Amount = 0,
+        dropout: Probability = 0.1,
         init: str | Tensor = "normal",
-        std: float | None = None,
+        std: NotNegative | None = None,
     ) -> None:
         super().__init__(dim, dropout)
-        if not isinstance(grid, Sequence) or len(grid) != 2:
-            raise ArgumentError(f"grid must be (height, width); got {grid!r}")
-        grid = (grid[0], grid[1])
-        require_layout(layout)
         if layout.reserved or layout.grid not in (None, grid):
             raise ArgumentError(f"the layout of a {grid} grid has no reserved rows and no other grid; got {layout}")
-        require_whole(registers, "registers")
-        if registers < 0:
-            raise ArgumentError(f"registers counts tokens and cannot be negative; got {registers}")
         if factorized and not isinstance(init, str):
             raise ArgumentError("a factorized grid has two tables: give a name as init and load them afterwards")
         self.layout = layout.on_grid(*grid)
@@ -118,7 +117,7 @@ class LearnedGridEmbedding(PatchEncoding):
         cls: type[GridT],
         state_dict: Mapping[str, Any],
         *,
-        grid: tuple[int, int],
+        grid: Pair,
         key: str | None = None,
         layout: TableLayout = TableLayout.VIT,
         **arguments: Any,
@@ -134,7 +133,7 @@ class LearnedGridEmbedding(PatchEncoding):
         cls: type[GridT],
         module: nn.Module,
         *,
-        grid: tuple[int, int],
+        grid: Pair,
         key: str | None = None,
         layout: TableLayout = TableLayout.VIT,
         **arguments: Any,
@@ -160,10 +159,9 @@ class LearnedGridEmbedding(PatchEncoding):
         self,
         x: Float[Tensor, "B L D"],
         position_ids: Integer[Tensor, "... L"] | None = None,
-        *extra: Never,
+        *,
         offset: int | Tensor = 0,
-        grid: tuple[int, int] | None = None,
-        **unknown: Never,
+        grid: Pair | None = None,
     ) -> Float[Tensor, "B L D"]:
         """Adds rows to x (B, prefix + registers + H W + tail, D), then applies dropout.
 
@@ -177,15 +175,12 @@ class LearnedGridEmbedding(PatchEncoding):
             PositionError: images with more patches than the table in either direction, or an index outside the image.
             ArgumentError: a number of tokens that does not fit the grid, which is never guessed.
         """
-        if extra or unknown:
-            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         grid = self.grid if grid is None else grid
         return self._add(x, self.rows(grid), position_ids, offset, grid, "Pass grid=(height, width) of these images")
 
-    def rows(self, grid: tuple[int, int] | None = None) -> Float[Tensor, "N D"]:
+    def rows(self, grid: Pair | None = None) -> Float[Tensor, "N D"]:
         """Returns the rows of all tokens of images with this grid: (prefix + registers + H W + tail, D)."""
-        height, width = self.grid if grid is None else grid
-        require_at_least_one(height=height, width=width)
+        height, width = self.grid if grid is None else checked("grid", grid, Pair)
         if height > self.grid[0] or width > self.grid[1]:
             raise PositionError(
                 f"a grid of {height} x {width} patches has cells without a row: this table holds "
@@ -208,19 +203,19 @@ class LearnedGridEmbedding(PatchEncoding):
         rows = self.rows()
         return torch.cat((rows[: self.layout.prefix], rows[self.layout.prefix + self.registers :]))
 
-    def on_grid(self, grid: tuple[int, int]) -> LearnedGridEmbedding:
+    def on_grid(self, grid: Pair) -> LearnedGridEmbedding:
         """Returns this table resized to another grid, bicubically with antialiasing, as timm does.
 
         Each table of a factorized grid is resized along its own axis. Special tokens keep their rows.
         """
-        if tuple(grid) == self.grid:
+        if grid == self.grid:
             return self
         if self.factorized:
             height, width = _resized_side(self.height_weight, grid[0]), _resized_side(self.width_weight, grid[1])
             changed = copy_with(self, height_weight=height, width_weight=width)
         else:
             changed = copy_with(self, weight=resize_table(self.weight, grid=grid, layout=self.layout))
-        changed.grid, changed.layout = (grid[0], grid[1]), self.layout.on_grid(*grid)
+        changed.grid, changed.layout = grid, self.layout.on_grid(*grid)
         return changed
 
     @property

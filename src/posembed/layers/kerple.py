@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
+from posembed.settings import Count
 
 SMALLEST = 0.01
 """The smallest initial r, equal to the authors' clamp."""
@@ -35,7 +36,7 @@ class KerpleLog(ScoreBias):
 
     of_distance_alone = True
 
-    def __init__(self, heads: int) -> None:
+    def __init__(self, heads: Count) -> None:
         super().__init__(heads)
         self.r1_weight = nn.Parameter(torch.empty(heads))
         self.r2_weight = nn.Parameter(torch.empty(heads))

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, adopted, copy_with, fill_, refuse_given
-from posembed.positions.checks import check_offset, check_positions, no_row, require_at_least_one, require_integers
+from posembed.positions.checks import check_offset, check_positions, no_row, require_integers
 from posembed.positions.from_layout import consecutive
+from posembed.settings import Count, NotNegative, Pair, Probability
 from posembed.tables.fill import initial_rows
-from posembed.tables.layout import PADDING, TableLayout, require_layout
+from posembed.tables.layout import PADDING, TableLayout
 from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
 from posembed.tables.rows import table_rows
@@ -63,17 +64,15 @@ class LearnedPositionalEmbedding(InputEncoding):
     def __init__(
         self,
         *,
-        max_len: int,
-        dim: int,
-        dropout: float = 0.1,
+        max_len: Count,
+        dim: Count,
+        dropout: Probability = 0.1,
         init: str | Tensor = "normal",
-        std: float | None = None,
+        std: NotNegative | None = None,
         layout: TableLayout = TableLayout(),  # noqa: B008 (it is frozen)
         check_ids: bool = True,
     ) -> None:
         super().__init__(dim, dropout)
-        require_at_least_one(max_len=max_len)
-        require_layout(layout)
         if layout.prefix or layout.tail or layout.grid:
             raise ArgumentError(f"a sequence has no prefix, tail or grid; got {layout}. Use LearnedGridEmbedding")
         self.max_len, self.layout, self.check_ids = max_len, layout, check_ids
@@ -133,7 +132,6 @@ class LearnedPositionalEmbedding(InputEncoding):
 
     @classmethod
     def _around(cls: type[LearnedT], table: Tensor, layout: TableLayout, arguments: dict[str, Any]) -> LearnedT:
-        require_layout(layout)
         refuse_given(arguments, "max_len", "dim", "init", "std")
         if layout != TableLayout():  # some subclasses have no layout
             arguments["layout"] = layout
@@ -147,7 +145,7 @@ class LearnedPositionalEmbedding(InputEncoding):
     def table(self) -> Tensor:
         return self.weight
 
-    def on_grid(self, grid: tuple[int, int]) -> LearnedPositionalEmbedding:
+    def on_grid(self, grid: Pair) -> LearnedPositionalEmbedding:
         """Returns this table for images of ``grid``: one token, then the patches in a line.
 
         The patches' rows are interpolated linearly to the new number of patches; the token keeps its row.

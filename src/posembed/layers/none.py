@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from posembed.calls import Never
 from posembed.layers.base import PositionEncoding
 
 
@@ -29,11 +28,8 @@ class NoPosition(PositionEncoding):
         self,
         x: Tensor,
         position_ids: Tensor | None = None,
-        *extra: Never,
+        *,
         offset: int | Tensor = 0,
-        **unknown: Never,
     ) -> Tensor:
         """Returns x itself."""
-        if extra or unknown:
-            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         return x

@@ -9,19 +9,20 @@ sum_c softplus(q_c) softplus(k_c) cos((s - t) theta_c + delta_c). Every componen
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.calls import require_positive
 from posembed.errors import ArgumentError
 from posembed.layers.base import RotationEncoding, fill_
-from posembed.positions.checks import require_at_least_one
+from posembed.settings import Count, Positive
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Shaped
+
+Start = Literal["zero", "uniform"]
 
 
 def polar_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.device | None = None) -> Tensor:
@@ -59,12 +60,8 @@ class PolarEmbedding(RotationEncoding):
         torch.Size([1, 4, 10, 32])
     """
 
-    def __init__(self, *, head_dim: int, heads: int, base: float = 10000.0, delta_init: str = "zero") -> None:
+    def __init__(self, *, head_dim: Count, heads: Count, base: Positive = 10000.0, delta_init: Start = "zero") -> None:
         super().__init__()
-        require_at_least_one(head_dim=head_dim, heads=heads)
-        require_positive(base=base)
-        if delta_init not in ("zero", "uniform"):
-            raise ArgumentError(f'delta_init must be "zero" or "uniform", got {delta_init!r}')
         self.head_dim, self.heads, self.base, self.delta_init = head_dim, heads, base, delta_init
         self.delta = nn.Parameter(torch.empty(heads, head_dim))
         self.reset_parameters()
@@ -73,7 +70,7 @@ class PolarEmbedding(RotationEncoding):
         delta = torch.zeros(self.heads, self.head_dim)
         fill_(self.delta, delta if self.delta_init == "zero" else delta.uniform_(-2 * math.pi, 0.0))
 
-    def angles(self, position_ids: Tensor) -> Tensor:
+    def angles(self, position_ids: Shaped[Tensor, "... L"]) -> Tensor:
         """Returns float32 angles that broadcast over heads: ids (L,) -> (1, L, d); ids (B, L) -> (B, 1, L, d)."""
         frequencies = polar_frequencies(self.head_dim, base=self.base, device=position_ids.device)
         return (position_ids.unsqueeze(-1).float() * frequencies).unsqueeze(-3)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
-from posembed.tables.fill import require_scale
+from posembed.settings import Count, NotNegative
 
 
 def relative_buckets(
@@ -67,7 +67,13 @@ class T5Bias(ScoreBias):
     of_distance_alone = True
 
     def __init__(
-        self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True, std: float = 0.02
+        self,
+        heads: Count,
+        *,
+        buckets: Count = 32,
+        max_distance: Count = 128,
+        bidirectional: bool = True,
+        std: NotNegative = 0.02,
     ) -> None:
         super().__init__(heads)
         sides = 2 if bidirectional else 1
@@ -80,7 +86,6 @@ class T5Bias(ScoreBias):
             raise ArgumentError(
                 f"max_distance must be above the {exact} distances that have a bucket of their own, got {max_distance}"
             )
-        require_scale(std)
         self.buckets, self.max_distance, self.bidirectional, self.std = buckets, max_distance, bidirectional, std
         self.causal_only = not bidirectional
         self.bucket_weight = nn.Parameter(torch.empty(buckets, heads))

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import InputEncoding, PositionEncoding, fill_, projected
-from posembed.positions.checks import as_int64, require_at_least_one
-from posembed.tables.fill import require_scale
+from posembed.layers.base import InputEncoding, fill_, projected
+from posembed.positions.checks import as_int64
+from posembed.settings import Amount, Count, NotNegative, Probability
 
 Place = Literal["queries_keys", "input"]
 Init = Literal["periodic", "normal"]
@@ -34,7 +34,6 @@ def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
     Harmonics 1 .. P/2 are spaced geometrically like the original Transformer's wavelengths. The root mean square of
     all values is std (for even D).
     """
-    require_scale(std)
     pairs = (dim + 1) // 2
     highest = max(ring // 2, 1)
     harmonics = (highest ** (torch.arange(pairs, dtype=torch.float64) / max(pairs - 1, 1))).round()
@@ -43,37 +42,7 @@ def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
     return (waves * (std * math.sqrt(2))).float()
 
 
-class RingEncoding(PositionEncoding):
-    """The base of encodings that read a ring of learned rows, ``weight`` (P, D), under a window of w <= P tokens."""
-
-    ring: int
-    weight: nn.Parameter
-
-    def _make_ring(self, ring: int | None, window: int, dim: int) -> None:
-        """Creates ``ring`` rows (None means ``window`` rows). Raises ArgumentError if ``ring`` is below ``window``."""
-        require_at_least_one(window=window)
-        self.ring = window if ring is None else ring
-        if self.ring < window:
-            raise ArgumentError(
-                f"ring={ring} is smaller than window={window}: two tokens that see each other would share a row; "
-                f"give a ring of at least {window} rows or a window of at most {ring} tokens"
-            )
-        self.weight = nn.Parameter(torch.empty(self.ring, dim))
-
-    def table(self) -> Tensor:
-        return self.weight
-
-    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        """Draws ids (B, L), int64 on the CPU: each sequence starts at its own phase, so that all rows are trained."""
-        phases = torch.randint(self.ring, (batch, 1), generator=generator, device="cpu")
-        return phases + torch.arange(length, device="cpu")
-
-    def _read(self, rows: Tensor, position_ids: Tensor) -> Tensor:
-        """Returns the rows (..., E) of a ring (P, E) at position_ids, integers of any shape (...)."""
-        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, rows)
-
-
-class RollingPositionalEmbedding(RingEncoding, InputEncoding):
+class RollingPositionalEmbedding(InputEncoding):
     """A ring of P learned rows under a causal window: token i reads row (i + s) mod P, with a random s in training.
 
     Args:
@@ -105,30 +74,43 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
     def __init__(
         self,
         *,
-        window: int,
-        dim: int,
-        ring: int | None = None,
+        window: Count,
+        dim: Count,
+        ring: Count | None = None,
         place: Place = "queries_keys",
         init: Init = "periodic",
-        std: float | None = None,
-        dropout: float = 0.0,
+        std: NotNegative | None = None,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__(dim, dropout)
-        self._make_ring(ring, window, dim)
-        if place not in STD_BY_PLACE:
-            raise ArgumentError(f'place must be "queries_keys" or "input", got {place!r}')
-        if init not in ("periodic", "normal"):
-            raise ArgumentError(f'init must be "periodic" or "normal", got {init!r}')
+        self.ring = window if ring is None else ring
+        if self.ring < window:
+            raise ArgumentError(
+                f"ring={ring} is smaller than window={window}: two tokens that see each other would share a row; "
+                f"give a ring of at least {window} rows or a window of at most {ring} tokens"
+            )
+        self.weight = nn.Parameter(torch.empty(self.ring, dim))
         self.window, self.place, self.init = window, place, init
         self.std = STD_BY_PLACE[place] if std is None else std
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         if self.init == "normal":
-            require_scale(self.std)
             fill_(self.weight, torch.empty(self.ring, self.dim).normal_(0.0, self.std))
         else:
             fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
+
+    def table(self) -> Tensor:
+        return self.weight
+
+    def training_positions(self, batch: Amount, length: Amount, generator: torch.Generator) -> Tensor:
+        """Draws ids (B, L), int64 on the CPU: each sequence starts at its own phase, so that all rows are trained."""
+        phases = torch.randint(self.ring, (batch, 1), generator=generator, device="cpu")
+        return phases + torch.arange(length, device="cpu")
+
+    def _read(self, rows: Tensor, position_ids: Tensor) -> Tensor:
+        """Returns the rows (..., E) of a ring (P, E) at position_ids, integers of any shape (...)."""
+        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, rows)
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers of any shape (...)."""

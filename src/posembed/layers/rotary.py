@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from posembed.calls import require_positive
 from posembed.errors import ArgumentError
 from posembed.layers.base import RotationEncoding
 from posembed.layers.lookup import PIECE, on_large_pages
 from posembed.layers.rotary_scaling import Factor, RotaryScaling
 from posembed.positions.from_layout import text_lengths
+from posembed.settings import Positive, Whole
 from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
 
 if TYPE_CHECKING:
@@ -143,20 +143,13 @@ class RotaryEmbedding(RotationEncoding):
 
     def __init__(
         self,
-        head_dim: int,
+        head_dim: Whole,
         *,
-        base: float = 10000.0,
+        base: Positive = 10000.0,
         pairing: Pairing = "half_split",
         scaling: RotaryScaling | None = None,
     ) -> None:
         super().__init__()
-        if pairing not in ("half_split", "interleaved"):
-            raise ArgumentError(f'pairing must be "half_split" or "interleaved", got {pairing!r}')
-        require_positive(base=base)
-        if not isinstance(scaling, RotaryScaling | None):
-            raise ArgumentError(
-                f"scaling must be one of posembed's, such as LinearScaling(factor=4.0); got {scaling!r}"
-            )
         self.head_dim, self.base, self.pairing, self.scaling = head_dim, base, pairing, scaling
         frequencies = rotary_frequencies(head_dim, base=base)  # raises here, not in forward, for an odd width
         if scaling is not None:

@@ -17,20 +17,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor
 
-from posembed.calls import require_positive
+from posembed.arguments import ChecksCalls, checks_arguments
 from posembed.errors import ArgumentError
-from posembed.positions.checks import require_whole
+from posembed.settings import Amount, Positive, TwoOrMore
 
+Extension = Annotated[float, Ge(1), Lt(math.inf)]
 Factor = float | Tensor
 """How many times longer texts become, at least 1: a number, or a tensor (..., 1) that broadcasts."""
 
 
-class RotaryScaling:
+class RotaryScaling(ChecksCalls):
     """The base of all scalings that RotaryEmbedding takes. A subclass defines ``formula`` or overrides ``scaled``."""
 
     factor: float | None
@@ -38,23 +40,9 @@ class RotaryScaling:
     initial_tokens: int = 0
     """The first tokens of a text, at positions below this number, keep the training frequencies."""
 
-    def __post_init__(self) -> None:
-        if self.factor is not None and not (isinstance(self.factor, Real) and 1 <= self.factor < math.inf):
-            raise ArgumentError(
-                f"factor must be a number of at least 1 (how many times longer texts become); got {self.factor!r}"
-            )
-        original = 2 if self.original_length is None else self.original_length
-        require_whole(original, "original_length, which comes before the factor,")
-        if original < 2:
-            raise ArgumentError(f"original_length is the training length, at least 2; got {original}")
-        if (own := getattr(self, "attention_factor", None)) is not None:
-            require_positive(attention_factor=own)
-
     def _require_above(self, high: str, low: str) -> None:
-        if not 0 < getattr(self, low) < getattr(self, high):
-            raise ArgumentError(
-                f"{high} must be above {low}, both above 0; got {getattr(self, high):g} and {getattr(self, low):g}"
-            )
+        if getattr(self, low) >= getattr(self, high):
+            raise ArgumentError(f"{high} must be above {low}; got {getattr(self, high):g} and {getattr(self, low):g}")
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
         """Computes the frequencies (..., d/2) for texts ``factor`` times longer, given the training frequencies."""
@@ -75,6 +63,7 @@ class RotaryScaling:
         return (length.to(torch.float32) / self.original_length).clamp(min=1.0).unsqueeze(-1)
 
 
+@checks_arguments
 @dataclass(frozen=True)
 class LinearScaling(RotaryScaling):
     """Linear scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
@@ -89,8 +78,8 @@ class LinearScaling(RotaryScaling):
         >>> rope = RotaryEmbedding(16, scaling=LinearScaling(factor=4.0))  # position 8 now has the angles of position 2
     """
 
-    factor: float | None = None
-    original_length: int | None = None
+    factor: Extension | None = None
+    original_length: TwoOrMore | None = None
 
     def __post_init__(self) -> None:
         if (self.factor is None) == (self.original_length is None):
@@ -98,7 +87,6 @@ class LinearScaling(RotaryScaling):
                 "give either a fixed factor or an original_length, from which each text's factor follows; "
                 f"got factor={self.factor} and original_length={self.original_length}"
             )
-        super().__post_init__()
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
         return frequencies / factor
@@ -125,6 +113,7 @@ class NTKScaling(LinearScaling):
         return frequencies * factor**-exponents
 
 
+@checks_arguments
 @dataclass(frozen=True)
 class YarnScaling(RotaryScaling):
     """YaRN scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
@@ -143,15 +132,14 @@ class YarnScaling(RotaryScaling):
         >>> q, k = rope(*torch.randn(2, 1, 4, 256, 16))  # four times longer: scaled by 4
     """
 
-    original_length: int
-    factor: float | None = None
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    attention_factor: float | None = None
+    original_length: TwoOrMore
+    factor: Extension | None = None
+    beta_fast: Positive = 32.0
+    beta_slow: Positive = 1.0
+    attention_factor: Positive | None = None
     """None means 0.1 ln(factor) + 1, on both queries and keys."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._require_above("beta_fast", "beta_slow")
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
@@ -174,6 +162,7 @@ class YarnScaling(RotaryScaling):
         return self.formula(frequencies, factor, base), own if self.attention_factor is None else self.attention_factor
 
 
+@checks_arguments
 @dataclass(frozen=True)
 class Llama3Scaling(RotaryScaling):
     """Llama 3.1's scaling (Llama team 2024, arXiv:2407.21783). The factor is fixed, or the ratio of lengths as in YaRN.
@@ -190,13 +179,12 @@ class Llama3Scaling(RotaryScaling):
         >>> rope = RotaryEmbedding(128, base=500_000, scaling=Llama3Scaling(original_length=8192, factor=8.0))
     """
 
-    original_length: int
-    factor: float | None = None
-    low_frequency_factor: float = 1.0
-    high_frequency_factor: float = 4.0
+    original_length: TwoOrMore
+    factor: Extension | None = None
+    low_frequency_factor: Positive = 1.0
+    high_frequency_factor: Positive = 4.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._require_above("high_frequency_factor", "low_frequency_factor")
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
@@ -206,6 +194,7 @@ class Llama3Scaling(RotaryScaling):
         return (1 - kept) * frequencies / factor + kept * frequencies
 
 
+@checks_arguments
 @dataclass(frozen=True)
 class LongRopeScaling(RotaryScaling):
     """LongRoPE scaling: texts up to the original length use the short factors, longer texts the long factors.
@@ -213,8 +202,7 @@ class LongRopeScaling(RotaryScaling):
     Each factor divides the frequency of one pair. The factors come from a search (Ding et al. 2024, arXiv:2402.13753).
     ``factor`` is the extension of the whole model, such as Phi-3's max_position_embeddings divided by its original
     length. It sets the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.
-    ``search_longrope_factors`` is the paper's search. The first tokens of a text, at positions below
-    ``initial_tokens``, keep their training frequencies.
+    The first tokens of a text, at positions below ``initial_tokens``, keep their training frequencies.
 
     Raises:
         ArgumentError: factors that are not positive, or not one for each pair, or fewer than 0 initial tokens.
@@ -225,29 +213,15 @@ class LongRopeScaling(RotaryScaling):
         >>> rope = RotaryEmbedding(16, scaling=scaling)  # 8 pairs
     """
 
-    short_factors: tuple[float, ...]
-    long_factors: tuple[float, ...]
-    original_length: int
-    factor: float
-    attention_factor: float | None = None
-    initial_tokens: int = 0
+    short_factors: tuple[Positive, ...]
+    long_factors: tuple[Positive, ...]
+    original_length: TwoOrMore
+    factor: Extension
+    attention_factor: Positive | None = None
+    initial_tokens: Amount = 0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        require_whole(self.initial_tokens, "initial_tokens")
-        if self.initial_tokens < 0:
-            raise ArgumentError(f"initial_tokens counts tokens and cannot be negative; got {self.initial_tokens}")
-        if self.factor is None or self.original_length is None:
-            raise ArgumentError(
-                "the factors of LongRoPE are for one original_length and one factor, both numbers; got "
-                f"original_length={self.original_length} and factor={self.factor}"
-            )
-        both = (self.short_factors, self.long_factors)
-        if (
-            not all(isinstance(each, tuple | list) and each for each in both)
-            or len(self.short_factors) != len(self.long_factors)
-            or not all(isinstance(f, Real) and 0 < f < math.inf for f in (*self.short_factors, *self.long_factors))
-        ):
+        if not self.short_factors or len(self.short_factors) != len(self.long_factors):
             raise ArgumentError(
                 "short_factors and long_factors must be tuples of the same length, one positive number per pair of "
                 f"components of a head; got {self.short_factors} and {self.long_factors}"

@@ -14,6 +14,7 @@ from posembed.calls import unknown
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.positions.checks import no_row
 from posembed.positions.samplers import randomized, shifted, skipped
+from posembed.settings import Amount, Count, NotNegative, Probability
 
 SAMPLERS = ("shifted", "randomized", "skipped")
 
@@ -45,19 +46,19 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
     def __init__(
         self,
         *,
-        max_len: int,
-        dim: int,
+        max_len: Count,
+        dim: Count,
         sampler: str,
-        dropout: float = 0.1,
+        dropout: Probability = 0.1,
         init: str | Tensor = "normal",
-        std: float | None = None,
+        std: NotNegative | None = None,
     ) -> None:
         super().__init__(max_len=max_len, dim=dim, dropout=dropout, init=init, std=std)
         if sampler not in SAMPLERS:
             raise unknown("sampler", sampler, SAMPLERS)
         self.sampler = sampler
 
-    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+    def training_positions(self, batch: Amount, length: Amount, generator: torch.Generator) -> Tensor:
         """Draws ids (B, L), int64, that increase along each sequence and stay within the table.
 
         Raises:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from posembed.calls import Never
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, ScoreMod
-from posembed.positions.checks import as_int64, require_at_least_one, require_whole
+from posembed.positions.checks import as_int64, require_whole
+from posembed.settings import Count
 from posembed.torch_internals import is_being_recorded
 
 if TYPE_CHECKING:
@@ -37,10 +37,8 @@ def in_full_precision(device: torch.device) -> torch.autocast:
 
 def require_divisible(dim: int, heads: int) -> None:
     """Raises ArgumentError unless the width is a multiple of the number of heads."""
-    require_whole(dim, "dim")
-    require_whole(heads, "heads")
-    if heads < 1 or dim < 1 or dim % heads:
-        raise ArgumentError(f"dim must be a multiple of heads, both at least 1; got {dim} and {heads}")
+    if dim % heads:
+        raise ArgumentError(f"dim must be a multiple of heads; got {dim} and {heads}")
 
 
 class ScoreBias(PositionEncoding):
@@ -50,9 +48,8 @@ class ScoreBias(PositionEncoding):
         heads: the number of heads H, each with its own bias.
     """
 
-    def __init__(self, heads: int) -> None:
+    def __init__(self, heads: Count) -> None:
         super().__init__()
-        require_at_least_one(heads=heads)
         self.heads = heads
 
     of_distance_alone = False
@@ -108,13 +105,10 @@ class ScoreBias(PositionEncoding):
         self,
         q_length: int,
         k_length: int | None = None,
-        *extra: Never,
+        *,
         device: torch.device | None = None,
-        **unknown: Never,
     ) -> Float[Tensor, "H Lq Lk"]:
         """Returns the bias (H, Lq, Lk), float32. As in decoding, queries are the last q_length of k_length tokens."""
-        if extra or unknown:
-            raise self.wrong_forward(q_length, k_length, *extra, **unknown)
         k_length = q_length if k_length is None else k_length
         require_whole(q_length, "q_length")
         require_whole(k_length, "k_length")

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posembed.calls import Never, require_positive
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, copy_with
 from posembed.layers.grid import PatchEncoding
+from posembed.settings import Amount, Count, Pair, Positive, Probability
 from posembed.tables.fill import check_even, sinusoids
 
 
@@ -45,11 +45,16 @@ class SinusoidalPositionalEmbedding(InputEncoding):
     """
 
     def __init__(
-        self, dim: int, *, scale: float = 1.0, base: float = 10000.0, interleaved: bool = True, dropout: float = 0.0
+        self,
+        dim: Count,
+        *,
+        scale: float = 1.0,
+        base: Positive = 10000.0,
+        interleaved: bool = True,
+        dropout: Probability = 0.0,
     ) -> None:
         check_even(dim)
         super().__init__(dim, dropout)
-        require_positive(base=base)
         self.scale, self.base, self.interleaved = scale, base, interleaved
 
     def rows(self, position_ids: Tensor) -> Tensor:
@@ -104,19 +109,14 @@ class SinusoidalGridEmbedding(PatchEncoding):
     def __init__(
         self,
         *,
-        grid: tuple[int, int],
-        dim: int,
-        special: int = 1,
-        extent: tuple[int, int] | None = None,
+        grid: Pair,
+        dim: Count,
+        special: Amount = 1,
+        extent: Pair | None = None,
         scale: float = 1.0,
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__(dim, dropout)
-        if min(grid) < 1 or special < 0 or (extent is not None and min(extent) <= 0):
-            raise ArgumentError(
-                "grid must be (height, width), each at least 1, special at least 0 and extent above 0; got "
-                f"{grid}, {special} and {extent}"
-            )
         self.grid, self.special, self.extent, self.scale = grid, special, extent, scale
         grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
 
@@ -124,9 +124,9 @@ class SinusoidalGridEmbedding(PatchEncoding):
     def image_tokens(self) -> int:
         return self.special + self.grid[0] * self.grid[1]
 
-    def on_grid(self, grid: tuple[int, int]) -> SinusoidalGridEmbedding:
+    def on_grid(self, grid: Pair) -> SinusoidalGridEmbedding:
         """Returns this encoding on another grid, whose cells are spread evenly over the same extent."""
-        if tuple(grid) == tuple(self.grid):
+        if grid == self.grid:
             return self
         changed = copy_with(self)
         changed.grid, changed.extent = grid, self.extent or self.grid
@@ -141,9 +141,8 @@ class SinusoidalGridEmbedding(PatchEncoding):
         self,
         x: Tensor,
         position_ids: Tensor | None = None,
-        *extra: Never,
+        *,
         offset: int | Tensor = 0,
-        **unknown: Never,
     ) -> Tensor:
         """Adds rows to x (B, L, D), then applies dropout. ``position_ids`` index the tokens of an image.
 
@@ -151,7 +150,5 @@ class SinusoidalGridEmbedding(PatchEncoding):
             PositionError: an index past the grid.
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
         """
-        if extra or unknown:
-            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         rows = self.rows().to(x.device, x.dtype)
         return self._add(x, rows, position_ids, offset, self.grid, "Call on_grid((height, width)) of these images")

@@ -21,8 +21,9 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, ScoreMod, fill_
 from posembed.layers.score_bias import Formula, ScoreBias, in_full_precision, require_divisible, wide
-from posembed.positions.checks import check_positions, require_at_least_one
-from posembed.tables.fill import STD, require_scale
+from posembed.positions.checks import check_positions
+from posembed.settings import Count, NotNegative
+from posembed.tables.fill import STD
 from posembed.torch_internals import is_being_recorded
 
 if TYPE_CHECKING:
@@ -70,18 +71,15 @@ class Tupe(ScoreBias):
     def __init__(
         self,
         *,
-        max_len: int,
-        dim: int,
-        heads: int,
+        max_len: Count,
+        dim: Count,
+        heads: Count,
         reset_first: bool = False,
         relative: ScoreBias | None = None,
-        std: float | None = None,
+        std: NotNegative | None = None,
     ) -> None:
         super().__init__(heads)
-        require_at_least_one(max_len=max_len)
         require_divisible(dim, heads)
-        if std is not None:
-            require_scale(std)
         if relative is not None and not (_is_bias_alone(relative) and relative.heads == heads):
             raise ArgumentError(
                 f"relative must be a bias for heads={heads} that acts on the scores alone and has no window or "
@@ -116,10 +114,6 @@ class Tupe(ScoreBias):
     ) -> tuple[Tensor, Tensor]:
         """Divides the queries by sqrt(2); the keys stay unchanged."""
         return q * math.sqrt(0.5), k
-
-    @property
-    def turns_are_final(self) -> bool:
-        return True
 
     def at_scores(
         self, q_positions: Integer[Tensor, "... Lq"], k_positions: Integer[Tensor, "... Lk"]

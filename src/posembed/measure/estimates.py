@@ -15,43 +15,50 @@ from posembed.statistics import Estimate, estimate, paired_difference, shares
 FEWEST_ALIKE = 6
 """The minimum number of items or seeds for an interval if all their differences are equal. By chance, n signs are equal
 with probability 2^(1 - n), which is below 5% from n = 6 on."""
+ENOUGH_SEEDS = 3
+"""With fewer seeds, an interval over them is too wide to decide anything about what is also measured by item."""
+SAME = {"rel_tol": 1e-12, "abs_tol": 1e-12}
+"""How far apart the rounding of sums can bring two equal values."""
 X = int | None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference or a ratio, paired by seed.
+    """A difference or a ratio, paired by seed or by item.
 
-    over_seeds: its interval reflects the variation between seeds. over_items: the same mean; its interval reflects the
-    variation between held-out items. None if nothing was measured by item. It is significant if every known kind of
-    interval excludes ``metric.same``.
+    over_seeds: its interval reflects the variation between seeds. None if too few seeds, or none, were drawn.
+    over_items: the same mean; its interval reflects the variation between held-out items. None if nothing was measured
+    by item. equal: whether no item differs. It is significant if every known kind of interval excludes ``metric.same``.
     """
 
     metric: Metric
-    over_seeds: Estimate
+    over_seeds: Estimate | None
     over_items: Estimate | None = None
+    equal: bool = False
+
+    @property
+    def kinds(self) -> list[Estimate]:
+        return [each for each in (self.over_seeds, self.over_items) if each is not None]
 
     @property
     def value(self) -> float:
-        return self.over_seeds.value
+        return self.kinds[0].value
 
     @property
     def verdict(self) -> Verdict:
         """Whether the values are better or worse than the reference's."""
-        kinds = [self.over_seeds, *([self.over_items] if self.over_items else [])]
-        sides = {each.side_of(self.metric.same) for each in kinds}
+        sides = {each.side_of(self.metric.same) for each in self.kinds}
+        if self.equal:
+            return "equal"
         if len(sides) == 1:
             return self.metric.verdict(sides.pop())
         return "unknown" if None in sides else "not significant"
 
     @property
-    def wider(self) -> Estimate:
-        """The estimate with the wider interval."""
-        return max([self.over_seeds, *([self.over_items] if self.over_items else [])], key=width)
-
-
-def width(of: Estimate) -> float:
-    return 0.0 if of.low is None or of.high is None else of.high - of.low
+    def width(self) -> float:
+        """The width of the wider interval; 0 if none is known."""
+        known = [each.high - each.low for each in self.kinds if each.low is not None and each.high is not None]
+        return max(known, default=0.0)
 
 
 class Estimates:
@@ -67,18 +74,21 @@ class Estimates:
         self.frame, self.names, self.reference = frame, tuple(names), reference
         self.runs = cache(frame.of_name)
 
+    def reference_of(self, name: str) -> str | None:
+        """Returns the name that a name is compared with; None for the reference itself."""
+        return None if name == self.reference else self.reference
+
     def mean(self, metric: Metric, name: str, x: X = None) -> Estimate | None:
-        """Estimates the mean over seeds; None if no run has a value there."""
+        """Estimates the mean over seeds; None if a run has no value there, or if there is no run."""
         values = self.by_seed(metric, name, x)
-        found = estimate(list(values.values())) if values else None
-        return found and (found.exp() if metric.kind == "log" else found)
+        measured = sum((metric.name, x) in run.found for run in self.runs(name).values())
+        found = estimate(list(values.values())) if values and len(values) == measured else None
+        return found and (found.exp() if metric.kind == "log" else within(found, 0.0, 1.0, metric))
 
     def versus(self, metric: Metric, name: str, x: X = None) -> Comparison | None:
         """Compares a name with the reference; None for the reference itself, and if they share no seed."""
-        if self.reference is None or name == self.reference:
-            return None
-        ours, theirs = self.runs(name), self.runs(self.reference)
-        return self._compared(metric, ours, x, theirs, x)
+        reference = self.reference_of(name)
+        return None if reference is None else self._compared(metric, self.runs(name), x, self.runs(reference), x)
 
     def against(self, metric: Metric, name: str, x: X, base: X) -> Comparison | None:
         """Compares the values at x with the same name's values at ``base``."""
@@ -87,34 +97,90 @@ class Estimates:
 
     def change(self, metric: Metric, name: str, x: X, base: X) -> Comparison | None:
         """Compares the change from ``base`` to x with that of the reference."""
-        if self.reference is None or name == self.reference:
+        if (reference := self.reference_of(name)) is None:
             return None
         ours, theirs = (
             {seed: at[seed] - before[seed] for seed in at.keys() & before.keys()}
-            for each in (name, self.reference)
-            for at, before in [(self.by_seed(metric, each, x), self.by_seed(metric, each, base))]
+            for each in (name, reference)
+            for at, before in [[additive(metric, self.by_seed(metric, each, at)) for at in (x, base)]]
         )
-        found = paired_difference(ours, theirs)
-        if found is None:
-            return None
-        return Comparison(metric, found.exp() if metric.kind == "log" else found)
+        found = difference_of(metric, ours, theirs)
+        return None if found is None else Comparison(metric, found.exp() if metric.ratio else found)
 
     def by_seed(self, metric: Metric, name: str, x: X = None) -> dict[int, float]:
+        """Returns the values by seed, without seeds that have none."""
         return values_at(self.runs(name), metric, x)
 
     def _compared(
         self, metric: Metric, ours: Mapping[int, Run], x: X, theirs: Mapping[int, Run], other: X
     ) -> Comparison | None:
-        before, after = values_at(theirs, metric, other), values_at(ours, metric, x)
-        difference = paired_difference(after, before)
+        before = additive(metric, values_at(theirs, metric, other))
+        after = additive(metric, values_at(ours, metric, x))
+        difference = difference_of(metric, after, before)
         if difference is None:
             return None
-        if metric.kind == "log":
+        if metric.ratio:
             return Comparison(metric, difference.exp())
-        seeds = sorted(after.keys() & before.keys())
-        a, b = ([items(side[seed], metric, at) for seed in seeds] for side, at in ((ours, x), (theirs, other)))
-        over_items = None if None in a or None in b else of_items(a, b)  # type: ignore[arg-type]
+        shared = sorted(after.keys() & before.keys())
+        gained = differences([ours[seed] for seed in shared], x, [theirs[seed] for seed in shared], other, metric)
+        over_items = None if gained is None else within(of_items(gained), -1.0, 1.0, metric)
         return Comparison(metric, distinct(difference) if metric.kind == "share" else difference, over_items)
+
+
+def additive(metric: Metric, values: Mapping[int, float]) -> dict[int, float]:
+    """Returns values whose differences are comparisons: the logarithms of values that are compared by ratio."""
+    return {seed: math.log(value) if metric.kind == "times" else value for seed, value in values.items()}
+
+
+def difference_of(metric: Metric, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
+    """Estimates the difference, paired by seed. Values that differ by no more than rounding count as equal."""
+    equal = {
+        seed: theirs[seed] for seed in ours.keys() & theirs.keys() if math.isclose(ours[seed], theirs[seed], **SAME)
+    }
+    found = paired_difference({**ours, **equal}, theirs)
+    return found and within(found, -1.0, 1.0, metric)
+
+
+def within(found: Estimate, low: float, high: float, metric: Metric) -> Estimate:
+    """Limits the interval of a share, or of a difference of shares, to its possible values."""
+    if metric.kind != "share" or found.low is None or found.high is None:
+        return found
+    return dataclasses.replace(found, low=max(found.low, low), high=min(found.high, high))
+
+
+def mean_over_items(metric: Metric, runs: Sequence[Run], x: X) -> Estimate | None:
+    """Estimates the mean, with an interval over items; None if a run has none. Equal items have no interval."""
+    found = [items(run, metric, x) for run in runs]
+    known = [shares(*sums(each)) for each in found if each is not None]
+    if not known or None in found:
+        return None
+    by_item = estimate([math.fsum(each) / len(known) for each in zip(*known, strict=True)])
+    whole = by_item if by_item.low != by_item.high else dataclasses.replace(by_item, low=None, high=None)
+    return whole.exp() if metric.kind == "log" else whole
+
+
+def compared_over_items(
+    metric: Metric, ours: Mapping[int, Run], x: X, theirs: Mapping[int, Run], other: X
+) -> Comparison | None:
+    """Compares runs on the same items. The seeds count too if there are enough for an interval that decides."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    gained = differences([ours[seed] for seed in seeds], x, [theirs[seed] for seed in seeds], other, metric)
+    if gained is None:
+        return None
+    over_items, over_seeds = of_items(gained), compared_over_seeds(metric, ours, x, theirs, other)
+    if metric.kind == "log":
+        over_items = over_items.exp()
+    if equal := not any(gained):
+        over_items = dataclasses.replace(over_items, low=None, high=None)
+    varied = over_seeds is not None and over_seeds.low != over_seeds.high  # a baseline is the same for all seeds
+    return Comparison(metric, over_seeds if varied and len(seeds) >= ENOUGH_SEEDS else None, over_items, equal)
+
+
+def compared_over_seeds(
+    metric: Metric, ours: Mapping[int, Run], x: X, theirs: Mapping[int, Run], other: X
+) -> Estimate | None:
+    found = paired_difference(values_at(ours, metric, x), values_at(theirs, metric, other))
+    return found and (found.exp() if metric.kind == "log" else found)
 
 
 def values_at(runs: Mapping[int, Run], metric: Metric, x: X) -> dict[int, float]:
@@ -123,31 +189,45 @@ def values_at(runs: Mapping[int, Run], metric: Metric, x: X) -> dict[int, float]
     return {seed: value for seed, value in found.items() if value is not None}
 
 
-Items = tuple[tuple[float, ...], tuple[float, ...]]
-"""The sums of values and the weights of each item."""
+Items = Mapping[int | str, tuple[float, float]]
+"""The sum of values and the weight of each item."""
 
 
 def items(run: Run, metric: Metric, x: X) -> Items | None:
     """Returns the values and weights of each item; None if only the whole was measured."""
-    parts = run.found[metric.name, x]
-    if any(part.item == ONLY or part.value is None for part in parts):
+    found: dict[int | str, tuple[float, float]] = {}
+    for part in run.found.get((metric.name, x), []):
+        if part.item == ONLY or part.value is None:
+            return None
+        total, weight = found.get(part.item, (0.0, 0.0))
+        found[part.item] = total + part.value, weight + part.weight
+    return found or None
+
+
+def sums(of: Items) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Returns the sums and the weights of items."""
+    return tuple(total for total, _ in of.values()), tuple(weight for _, weight in of.values())
+
+
+def differences(ours: Sequence[Run], x: X, theirs: Sequence[Run], other: X, metric: Metric) -> tuple[float, ...] | None:
+    """Returns the difference of each item, the mean over runs of the same seeds; None if the items are not the same."""
+    found = [items(run, metric, at) for side, at in ((ours, x), (theirs, other)) for run in side]
+    known = [sums(each) for each in found if each is not None and each.keys() == (found[0] or {}).keys()]
+    if not known or len(known) < len(found):
         return None
-    return tuple(part.value or 0.0 for part in parts), tuple(part.weight for part in parts)
+    a, b, weights, count = known[: len(ours)], known[len(ours) :], known[0][1], len(ours)
+    if all(each[1] == weights for each in known):
+        gained = [math.fsum(x[0][i] - y[0][i] for x, y in zip(a, b, strict=True)) / count for i in range(len(weights))]
+        return shares(gained, weights)
+    # In F1 scores, the number of given answers differs between runs.
+    of_a, of_b = ([shares(*each) for each in side] for side in (a, b))
+    return tuple(math.fsum(x[i] - y[i] for x, y in zip(of_a, of_b, strict=True)) / count for i in range(len(weights)))
 
 
-def of_items(ours: Sequence[Items], theirs: Sequence[Items]) -> Estimate:
-    """Estimates the mean difference over items, paired by item; each argument has one entry per seed."""
-    weights, count = ours[0][1], len(ours)
-    if all(each[1] == weights for each in (*ours, *theirs)):
-        gained = [
-            math.fsum(a[0][i] - b[0][i] for a, b in zip(ours, theirs, strict=True)) / count for i in range(len(weights))
-        ]
-        by_item = shares(gained, weights)
-    else:  # in F1 scores, the number of given answers differs between runs
-        x, y = ([shares(*each) for each in side] for side in (ours, theirs))
-        by_item = tuple(math.fsum(a[i] - b[i] for a, b in zip(x, y, strict=True)) / count for i in range(len(weights)))
-    found = dataclasses.replace(estimate(by_item), values=())
-    few = found.low == found.high and len(weights) < FEWEST_ALIKE
+def of_items(gained: Sequence[float]) -> Estimate:
+    """Estimates the mean difference over items. A few equal differences have no interval."""
+    found = dataclasses.replace(estimate(gained), values=())
+    few = found.low == found.high and len(gained) < FEWEST_ALIKE
     return dataclasses.replace(found, low=None, high=None) if few else found
 
 

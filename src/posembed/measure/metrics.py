@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from posembed.words import number, percent, signed
+from posembed.words import MINUS, number, percent, signed
 
-Verdict = Literal["better", "worse", "not significant", "unknown"]
+Verdict = Literal["better", "worse", "not significant", "equal", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -18,20 +18,29 @@ class Metric:
         name: its name in tables, sentences and frames, such as "exact match".
         says: how to read it, in a sentence or two.
         better: "low" or "high"; None if neither is better.
-        kind: "number", such as a loss; "share", from 0 to 1, written in percent; or "log", the logarithm of what is
-            written, so that a mean is a geometric mean and a difference is a ratio.
-        digits: the decimals of a "number".
+        kind: "number", such as a loss; "share", from 0 to 1, written in percent; "score", from 0 to 1, written as
+            0.786; "log", the logarithm of what is written, so that a mean is a geometric mean and a difference is a
+            ratio; or "times", numbers above 0 with an arithmetic mean, compared by their ratio.
+        digits: the decimals of a "number"; None means three significant digits.
+        near: the decimals of a ratio near 1.
         unit: the unit of what is written, such as "nats per token".
+        signed: whether a "number" above 0 is written with its sign.
+        table: the title of a table that it shares with others; empty for a table of its own, or the main one.
+        missing: what a table says where a run has no value; a mean needs the values of all runs.
         told: whether the answer names its values; the answer always names those of the main metric.
     """
 
     name: str
     says: str = ""
     better: Literal["low", "high"] | None = "low"
-    kind: Literal["number", "share", "log"] = "number"
-    digits: int = 3
+    kind: Literal["number", "share", "score", "log", "times"] = "number"
+    digits: int | None = 3
+    near: int = 2
     unit: str = ""
+    signed: bool = False
     told: bool = False
+    table: str = ""
+    missing: str = "no position"
 
     @property
     def compared(self) -> bool:
@@ -39,21 +48,30 @@ class Metric:
         return self.better is not None
 
     @property
+    def ratio(self) -> bool:
+        """Whether two values are compared by their ratio, and not by their difference."""
+        return self.kind in ("log", "times")
+
+    @property
     def same(self) -> float:
         """The comparison of two equal values: 1 for a ratio, 0 for a difference."""
-        return 1.0 if self.kind == "log" else 0.0
+        return 1.0 if self.ratio else 0.0
 
     def write(self, value: float) -> str:
         """Formats a value."""
         if self.kind == "number":
-            return signed(value, self.digits).removeprefix("+")
-        return number(value) if self.kind == "log" else percent(value)
+            text = signed(value, self.digits) if self.digits is not None else f"{value:+.3g}".replace("-", MINUS)
+            return text if self.signed else text.removeprefix("+")
+        if self.kind == "score":  # the ends of an interval can exceed 0 and 1
+            return f"{min(max(value, 0.0), 1.0):.3f}"
+        return {"log": number, "share": percent, "times": "{:,.0f}".format}[self.kind](value)
 
     def write_comparison(self, value: float) -> str:
         """Formats a difference or a ratio. The ends of an interval of shares are limited to -100 and 100 points."""
-        if self.kind == "log":
-            return number(value)
-        return signed(100 * min(max(value, -1.0), 1.0), 1) if self.kind == "share" else signed(value, self.digits)
+        if self.ratio:
+            return f"{value:.{self.near}f}" if 0 < abs(value - 1) < 0.1 else number(value)
+        points = signed(100 * min(max(value, -1.0), 1.0), 1)
+        return points if self.kind == "share" else signed(value, self.digits or 3)
 
     def verdict(self, side: Literal["below", "above", "both"] | None) -> Verdict:
         """Returns what it means that the interval of a comparison lies on this side of ``same``."""

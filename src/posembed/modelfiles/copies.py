@@ -11,15 +11,12 @@ import hashlib
 import json
 import math
 import os
-import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posembed.errors import CheckpointError
@@ -35,10 +32,6 @@ if TYPE_CHECKING:
 
 RECORD = "posembed.json"
 MOST_NAMED = 5
-# Names of position tables, and of tensors that depend on their size. A shard without them is copied early.
-MAY_CHANGE = re.compile(
-    r"pos(?!t)|rel_|relative|distance|wpe|time|frame|row_|col|_id|index|mask|bias_table|biases|(^|\.)attn\.bias$"
-)
 # Above 64 MB, only evenly spaced blocks of a file are hashed: hashing all bytes would take as long as the copy.
 BLOCK, BLOCKS = 1 << 16, 1 << 10
 Changes: TypeAlias = "Mapping[str, Tensor | None]"  # new values of tensors by key; None removes a tensor
@@ -59,10 +52,7 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
     try:
         with whole_or_absent(out, refusal=why_not_replaced if overwrite else None) as place:
             copy = Copy(checkpoint, kept, place)
-            try:
-                yield copy
-            finally:
-                copy.end()
+            yield copy
             for path, state in states.items():
                 if not path.exists() or file_state(path) != state:
                     raise CheckpointError(f"{path}: changed while it was read; try again when nothing writes to it")
@@ -82,31 +72,11 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of ``checkpoint`` at ``place``. kept: the files to copy, other than weights.
-
-    started: the shards whose copy has started, in a thread of ``workers``.
-    """
+    """A copy of ``checkpoint`` at ``place``. kept: the files to copy, other than weights."""
 
     checkpoint: Checkpoint
     kept: tuple[Path, ...]
     place: Path
-    started: dict[Path, Future[None]] = field(default_factory=dict)
-    workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(max_workers=1))
-    stop: Event = field(default_factory=Event)
-
-    def start(self) -> None:
-        """Starts to copy the shards that probably stay as they are, before it is known which tensors change."""
-        for file in self.checkpoint.weights if self.checkpoint.index else ():
-            if file.path.suffix == ".safetensors" and not any(MAY_CHANGE.search(key) for key in file.tensors):
-                self.place.mkdir(mode=0o700, exist_ok=True)  # private until the files get their permissions
-                target = self.place_of(file.path)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                self.started[file.path] = self.workers.submit(copy_file, file.path, target, stop=self.stop)
-
-    def end(self) -> None:
-        """Ends the copies that have started, finished or not."""
-        self.stop.set()
-        self.workers.shutdown(cancel_futures=True)
 
     def write(
         self, *, tensors: Changes, documents: Mapping[Path, str], metadata: Mapping[str, str] | None = None
@@ -120,16 +90,12 @@ class Copy:
             write_tensors(self.place, edited(file, tensors), {**file.metadata, **(metadata or {})})
             return
         self.place.mkdir(mode=0o700, exist_ok=True)  # private until the files get their permissions
-        # Those that have started come last, so that they can go on meanwhile.
-        for file in sorted(self.checkpoint.weights, key=lambda file: file.path in self.started):
+        for file in self.checkpoint.weights:
             target = self.place_of(file.path)
             target.parent.mkdir(parents=True, exist_ok=True)
-            if (copied := self.started.get(file.path)) is not None:
-                copied.result()
             if file.path.suffix != ".safetensors" or not tensors.keys().isdisjoint(file.tensors):
-                target.unlink(missing_ok=True)
                 write_tensors(target, edited(file, tensors), file.metadata)
-            elif copied is None:
+            else:
                 copy_file(file.path, target)
         texts = {self.place / path: text for path, text in documents.items()}
         if (index := self.checkpoint.index) is not None:

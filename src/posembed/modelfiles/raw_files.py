@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO, RawIOBase
 from pathlib import Path
-from threading import Event
 
 from posembed.errors import CheckpointError
 from posembed.files import flush_open, reason
@@ -68,13 +67,13 @@ def write_text(path: Path, text: str) -> None:
         file.write(text)
 
 
-def copy_file(source: Path, target: Path, *, stop: Event | None = None) -> None:
-    """Copies a whole file and flushes the copy to disk. Once ``stop`` is set, the copy ends early."""
+def copy_file(source: Path, target: Path) -> None:
+    """Copies a whole file and flushes the copy to disk."""
     with open_file(source) as original:
         size = os.fstat(original.fileno()).st_size
     target.parent.mkdir(parents=True, exist_ok=True)
     with create(target) as file:
-        copy_bytes(source, 0, size, file, stop=stop)
+        copy_bytes(source, 0, size, file)
         flush_open(file.fileno())
 
 
@@ -87,13 +86,12 @@ def copy_mode(source: Path, target: Path) -> None:
             os.chmod(target, mode)
 
 
-def copy_bytes(source: Path, start: int, end: int, target: RawIOBase, *, stop: Event | None = None) -> None:
+def copy_bytes(source: Path, start: int, end: int, target: RawIOBase) -> None:
     """Appends bytes ``start`` to ``end`` of ``source`` to ``target``, with at most one chunk in memory.
 
-    Once ``stop`` is set, the rest is left out. Raises CheckpointError if ``source`` cannot be read, OSError if
-    ``target`` cannot be written.
+    Raises CheckpointError if ``source`` cannot be read, OSError if ``target`` cannot be written.
     """
-    while start < end and not (stop and stop.is_set()):
+    while start < end:
         count = copy_in_kernel(source, start, end - start, target.fileno())
         if count == 0:
             with open_file(source) as file:

@@ -8,17 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.calls import ChecksCalls, Never
+from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, RotationEncoding
 from posembed.nn.attend import attend
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.encodings import Sizes, encoding_by_name
 from posembed.nn.positions import Positions, add_rows, require_encoding
-from posembed.positions.checks import require_at_least_one, require_probability
+from posembed.settings import Count, Probability
 from posembed.torch_internals import linear_of_one_row, runs_forward_alone
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from posembed.nn.memory import Memory
 
 
@@ -28,18 +30,16 @@ class Positioned(ChecksCalls, nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
-        heads: int,
-        kv_heads: int | None,
+        dim: Count,
+        heads: Count,
+        kv_heads: Count | None,
         encoding: PositionEncoding | str | None,
-        max_len: int | None,
+        max_len: Count | None,
         causal: bool,
-        dropout: float,
+        dropout: Probability,
     ) -> None:
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
-        require_at_least_one(dim=dim, heads=heads, kv_heads=kv_heads, max_len=1 if max_len is None else max_len)
-        require_probability(dropout)
         if dim % heads:
             raise ArgumentError(
                 f"width {dim} is not divisible by {heads} heads; try a width of {heads * max(dim // heads, 1)}"
@@ -62,7 +62,7 @@ class Positioned(ChecksCalls, nn.Module):
         self,
         x: Tensor,
         position_ids: Tensor | None = None,
-        *extra: Never,
+        *,
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
         segment_ids: Tensor | None = None,
@@ -72,7 +72,6 @@ class Positioned(ChecksCalls, nn.Module):
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
         positions: Positions | None = None,
-        **unknown: Never,
     ) -> Tensor:
         """Reads the tokens x (B, L, D) at their positions. Returns (B, L, D).
 
@@ -99,8 +98,6 @@ class Positioned(ChecksCalls, nn.Module):
             PositionError: a position without a row.
             ArgumentError: arguments that do not fit, or neither an encoding nor positions.
         """
-        if extra or unknown:
-            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         flat = cu_seqlens is not None and isinstance(x, Tensor) and x.dim() == 2
         x = x.unsqueeze(0) if flat else x
         if not isinstance(x, Tensor) or x.dim() != 3 or x.size(-1) != self.dim:
@@ -161,12 +158,12 @@ class Positioned(ChecksCalls, nn.Module):
             )
         return None
 
-    def read(self, x: Tensor, positions: Positions) -> Tensor:
+    def read(self, x: Float[Tensor, "B L D"], positions: Positions) -> Tensor:
         """Reads x (B, L, D), to which the encoding's ``at_input`` has been applied. Returns (B, L, D)."""
         raise NotImplementedError
 
     def new_cache(
-        self, batch: int, max_len: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
+        self, batch: Count, max_len: Count, *, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> KeyValueCache:
         """Returns an empty cache for ``batch`` sequences of up to ``max_len`` tokens, padding included.
 
@@ -177,7 +174,6 @@ class Positioned(ChecksCalls, nn.Module):
                 f"a cache needs causal attention, but this {type(self).__name__} attends in both directions; call it "
                 "on the whole text"
             )
-        require_at_least_one(batch=batch, max_len=max_len)
         layers = [m for _, m in self.named_modules(remove_duplicate=False) if isinstance(m, Attention)]
         weight = next(layers[0].queries_keys_values.parameters())  # its dtype is the keys'
         shape = (len(layers), batch, self.kv_heads, max_len, self.dim // self.heads)
@@ -239,12 +235,12 @@ class Attention(Positioned):
         self.output = Linear(dim, dim, bias=False)
         self.dropout = nn.Dropout(dropout)
 
-    def read(self, x: Tensor, positions: Positions) -> Tensor:
+    def read(self, x: Float[Tensor, "B L D"], positions: Positions) -> Tensor:
         q, k, v = self.queries_keys_and_values(x, positions)
         y = positions.attend(q, k, v, self.project)
         return self.dropout(self.output(y.transpose(1, 2).flatten(2)))
 
-    def project(self, rows: Tensor) -> Tensor:
+    def project(self, rows: Float[Tensor, "N D"]) -> Tensor:
         """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D). Repeats key heads that query heads share."""
         linear, wanted = self.queries_keys_values, sum(self.widths[:2])
         if type(linear) is Linear and runs_forward_alone(linear):
@@ -257,7 +253,7 @@ class Attention(Positioned):
         k = k.unflatten(-1, (self.kv_heads, -1)).repeat_interleave(self.heads // self.kv_heads, dim=-2)
         return torch.cat((q, k.flatten(-2)), dim=-1)
 
-    def queries_keys_and_values(self, x: Tensor, positions: Positions) -> tuple[Tensor, Tensor, Tensor]:
+    def queries_keys_and_values(self, x: Float[Tensor, "B L D"], positions: Positions) -> tuple[Tensor, Tensor, Tensor]:
         """Returns queries (B, H, L, d'), keys (B, Hk, Lk, d') and values (B, Hk, Lk, D/H), with positions applied."""
         B, L, _ = x.shape
         q, k, v = self.queries_keys_values(x).split(self.widths, dim=-1)
@@ -272,7 +268,7 @@ class Attention(Positioned):
         q, k, v = positions.turn_and_extend(q, k, v)
         return positions.scale(q), k, v
 
-    def weights(self, x: Tensor, *, positions: Positions) -> Tensor:
+    def weights(self, x: Float[Tensor, "B L D"], *, positions: Positions) -> Tensor:
         """Returns the attention weights of ``read``, (B, H, Lq, Lk): row i holds token i's weights for all tokens."""
         q, k, v = self.queries_keys_and_values(x, positions)
         bias = positions.bias(self.project, self.dim // self.heads, dense=True)  # FlexAttention takes no wide values

@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+
     from posembed.nn.memory import Memory
 
 
-class KeyValueCache:
+class KeyValueCache(ChecksCalls):
     """The keys and values of the tokens that a decoder has read: two tensors (layers, B, Hk, max_len, D/H).
 
     ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates a cache. Keys are stored after the rotation by
-    their positions if no later token changes that rotation (``PositionEncoding.turns_are_final``). Otherwise they are
+    their positions if no later token changes that rotation (``RotationEncoding.turns_are_final``). Otherwise they are
     stored before the rotation, and rotated in each step. A cache holds no gradients: decode under ``torch.no_grad()``.
 
     Raises:
@@ -39,7 +42,7 @@ class KeyValueCache:
     memory: Memory | None = None
     """What the layers with cross-attention attend to, with its keys and values. None means that they have none."""
 
-    def __init__(self, keys: Tensor) -> None:
+    def __init__(self, keys: Float[Tensor, "layers B H N d"]) -> None:
         self.keys, self.values = keys, torch.empty_like(keys)
         self.length = 0
         """The number of tokens read. Set a smaller number to forget the last tokens."""

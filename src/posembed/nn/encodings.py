@@ -6,10 +6,11 @@ A name means the same everywhere: in ``posembed.nn``, in ``posembed compare`` an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from posembed.arguments import checks_arguments, explains_errors
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.layers.alibi import Alibi
@@ -31,7 +32,7 @@ from posembed.layers.sampled import SampledPositionalEmbedding
 from posembed.layers.score_bias import require_divisible
 from posembed.layers.sinusoidal import SinusoidalGridEmbedding, SinusoidalPositionalEmbedding
 from posembed.layers.tupe import Tupe
-from posembed.positions.checks import require_at_least_one, require_probability
+from posembed.settings import Count, Pair, Positive, Probability
 
 TOKEN_STD = 0.02
 """The scale of a model's token rows (``gpt2_init_``): rows added to them should not drown them."""
@@ -40,6 +41,7 @@ Use = Literal["decoder", "encoder", "images"]
 """A causal model of a sequence, a bidirectional model of a sequence, and a model of an image's patches."""
 
 
+@checks_arguments
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
     """The sizes of the model that an encoding is built for; None means unknown.
@@ -66,30 +68,24 @@ class Sizes:
         torch.Size([16, 64])
     """
 
-    dim: int
-    heads: int | None = None
-    kv_heads: int | None = None
-    max_len: int | None = None
-    longest: int | None = None
-    window: int | None = None
-    ring: int | None = None
-    rope_factors: tuple[float, ...] = ()
-    grid: tuple[int, int] | None = None
+    dim: Count
+    heads: Count | None = None
+    kv_heads: Count | None = None
+    max_len: Count | None = None
+    longest: Count | None = None
+    window: Count | None = None
+    ring: Count | None = None
+    rope_factors: tuple[Positive, ...] = ()
+    grid: Pair | None = None
     causal: bool = True
-    dropout: float = 0.0
+    dropout: Probability = 0.0
 
     def __post_init__(self) -> None:
-        names = ("dim", "heads", "kv_heads", "max_len", "longest", "window", "ring")
-        require_at_least_one(**{name: getattr(self, name) for name in names if getattr(self, name) is not None})
-        require_probability(self.dropout)
         if self.heads is not None and self.kv_heads is not None and self.heads % self.kv_heads:
             raise ArgumentError(f"kv_heads must divide heads={self.heads}; got {self.kv_heads}")
-        if self.grid is not None:
-            if not isinstance(self.grid, Sequence) or len(self.grid) != 2:
-                raise ArgumentError(f"grid must be (height, width) in patches; got {self.grid!r}")
-            require_at_least_one(**dict(zip(("grid height", "grid width"), self.grid, strict=True)))
 
-    def given(self, name: str) -> Any:
+    @explains_errors
+    def given(self, name: Literal["heads", "max_len", "window", "grid"]) -> Any:
         """Returns the size with this name. Raises ArgumentError if it is None."""
         if getattr(self, name) is None:
             raise ArgumentError(
@@ -144,13 +140,12 @@ def sampled(sampler: str) -> Callable[[Sizes], PositionEncoding]:
 
 
 def longrope(s: Sizes) -> LongRopeScaling:
-    """Returns a scaling that trains as plain RoPE and reads longer texts with the given factors, found by a search."""
+    """Returns a scaling that trains as plain RoPE and reads longer texts with the given factors."""
     factors, pairs = s.rope_factors, len(rotary_frequencies(s.head_dim))
     if not factors and s.tested > s.length:
         raise ArgumentError(
             f"rope-longrope divides each frequency by its own factor beyond {s.length:,} tokens: give rope_factors, "
-            f"{pairs} numbers, which posembed.search_longrope_factors finds for a trained model (as posembed "
-            "compare lengths does), or use rope-yarn or rope-ntk, which compute their factors"
+            f"{pairs} numbers, as published for a model, or use rope-yarn or rope-ntk, which compute their factors"
         )
     factors, extension = factors or (1.0,) * pairs, max(s.tested, s.length) / s.length
     return LongRopeScaling((1.0,) * len(factors), factors, s.length, extension, attention_factor=1.0)
@@ -226,7 +221,7 @@ ENCODINGS: dict[str, Entry] = {
         "RoPE; at test time slow rotations are interpolated and fast ones stay, with Llama 3's bounds",
         "Llama team 2024, arXiv:2407.21783"),
     "rope-longrope": Entry(rope(longrope),
-        "RoPE; at test time each frequency is divided by its own factor, which a search finds on other text",
+        "RoPE; at test time each frequency is divided by its own given factor",
         "Ding et al. 2024, arXiv:2402.13753"),
     "none": Entry(lambda s: NoPosition(),
         "no position; in a decoder, the causal mask still shows each token how many came before it",
@@ -323,6 +318,7 @@ def needs_window(name: str) -> bool:
     return base == "rolling" or "+window" in suffixes
 
 
+@checks_arguments
 def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     """Builds the encoding with this name in ``ENCODINGS``, which may end in ``SUFFIXES``: "rope+window".
 

@@ -7,23 +7,27 @@ of the encoder already hold their positions, and a token of the target has no pl
 from __future__ import annotations
 
 import copy
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from posembed.calls import ChecksCalls
+from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.nn.attention import Linear, require_fitting
 from posembed.nn.positions import Positions, add_rows
-from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.positions.from_layout import text_lengths
+from posembed.settings import Count, Probability
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 ACTS = ("before_queries_keys", "at_queries_keys", "in_layer", "at_scores")
 
 
-class Memory(ChecksCalls):
+class Memory(ChecksCalls, in_a_pass=True):
     """The outputs of an encoder: all that the layers of a decoder share about the tokens they attend to.
 
     A decoder makes it from its arguments ``memory`` and ``memory_mask``. Layers of your own get it in ``Positions``.
@@ -126,11 +130,9 @@ class CrossAttention(ChecksCalls, nn.Module):
         torch.Size([2, 10, 64])
     """
 
-    def __init__(self, *, dim: int, heads: int, kv_heads: int | None = None, dropout: float = 0.0) -> None:
+    def __init__(self, *, dim: Count, heads: Count, kv_heads: Count | None = None, dropout: Probability = 0.0) -> None:
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
-        require_at_least_one(dim=dim, heads=heads, kv_heads=kv_heads)
-        require_probability(dropout)
         if dim % heads or heads % kv_heads:
             raise ArgumentError(
                 f"heads must divide the width, and kv_heads the heads; got dim={dim}, heads={heads}, "
@@ -187,7 +189,7 @@ class CrossAttention(ChecksCalls, nn.Module):
             k = k + k_rows.transpose(-3, -2)
         return k, v
 
-    def project(self, rows: Tensor) -> Tensor:
+    def project(self, rows: Float[Tensor, "N D"]) -> Tensor:
         """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D). Repeats key heads that query heads share."""
         k = self.keys_values(rows).chunk(2, dim=-1)[0].unflatten(-1, (self.kv_heads, -1))
         return torch.cat((self.queries(rows), k.repeat_interleave(self.heads // self.kv_heads, dim=-2).flatten(-2)), -1)

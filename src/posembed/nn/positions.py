@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from posembed.calls import ChecksCalls
+from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import PositionEncoding, RotationEncoding
+from posembed.layers.grid import PatchEncoding
 from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, attend, causal_mask, flex_bias, scale_by_log_length
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.toeplitz import diagonals_if_faster, toeplitz_bias
@@ -29,13 +30,15 @@ from posembed.positions.from_layout import changes_of_segment, consecutive, from
 from posembed.torch_internals import is_being_recorded, transforms_are_active
 
 if TYPE_CHECKING:
+    from jaxtyping import Shaped
+
     from posembed.nn.memory import Memory
 
 Project = Callable[[Tensor], Tensor]
 """Maps (N, D) to (N, 2 D): the products with a layer's W_q and W_k side by side. Repeats shared key heads."""
 
 
-class Positions(ChecksCalls):
+class Positions(ChecksCalls, in_a_pass=True):
     """One encoding and the tokens of one forward pass: all that the layers of a model share.
 
     A model creates a Positions object in each call. Its methods call the encoding, in the order of a forward pass:
@@ -68,7 +71,7 @@ class Positions(ChecksCalls):
     def __init__(
         self,
         encoding: PositionEncoding,
-        x: Tensor,
+        x: Shaped[Tensor, "B L D"],
         position_ids: Tensor | None = None,
         *,
         offset: int | Tensor = 0,
@@ -124,7 +127,7 @@ class Positions(ChecksCalls):
             position_ids, earlier if cache is not None and position_ids is None else offset,
             batch=batch, length=length, device=x.device,
         )  # fmt: skip
-        if counted and not shifted and not causal and encoding.image_tokens is not None:
+        if counted and not shifted and not causal and isinstance(encoding, PatchEncoding):
             self._require_images(encoding.image_tokens)
         self.k_positions = self.q_positions
         if cache is not None and cache.position_ids is not None:
@@ -169,7 +172,7 @@ class Positions(ChecksCalls):
         if self.cache is None:
             return *self.turn(q, k), v
         self._layer += 1
-        if not self.encoding.turns_are_final:
+        if not (isinstance(self.encoding, RotationEncoding) and self.encoding.turns_are_final):
             k, v = self.cache.write(self._layer - 1, k, v)
             return *self.turn(q, k), v
         q, k = self.encoding.at_queries_keys(q, k, self.q_positions, self.q_positions, text_length=self.text_length)
@@ -282,6 +285,8 @@ class Positions(ChecksCalls):
 
     def _checked_memory(self, memory: Memory | None, batch: int) -> Memory | None:
         """Returns the memory to attend to, which is the cache's if it has one, after checking that it fits."""
+        if not isinstance(memory, ChecksCalls | None):
+            raise ArgumentError(f"memory: expected a Memory, such as Memory(x); got a {type(memory).__name__}")
         if memory is not None and memory.x.size(0) != batch:
             raise ArgumentError(
                 f"the memory has {memory.x.size(0)} sources and x has {batch} targets; give each target its source, "

@@ -7,21 +7,25 @@ The feed-forward network has a GELU, or is a SwiGLU (Shazeer 2020, arXiv:2002.05
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attention import Attention, Linear, Positioned, require_fitting
 from posembed.nn.encodings import Sizes, encoding_by_name
 from posembed.nn.memory import CrossAttention, Memory, require_acting
 from posembed.nn.positions import Positions
-from posembed.positions.checks import require_at_least_one
+from posembed.settings import Count, Probability
 from posembed.torch_internals import transforms_are_active
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 Norm = Literal["pre", "post"]
 FeedForward = Literal["gelu", "swiglu"]
@@ -82,15 +86,15 @@ class _Layer(_AttendingToMemory):
     def __init__(
         self,
         *,
-        dim: int,
-        heads: int,
-        kv_heads: int | None = None,
+        dim: Count,
+        heads: Count,
+        kv_heads: Count | None = None,
         encoding: PositionEncoding | str | None = None,
-        max_len: int | None = None,
+        max_len: Count | None = None,
         norm: Norm = "pre",
         feed_forward: FeedForward = "gelu",
-        hidden: int | None = None,
-        dropout: float = 0.0,
+        hidden: Count | None = None,
+        dropout: Probability = 0.0,
         cross_attention: bool = False,
         cross_encoding: PositionEncoding | str | None = None,
     ) -> None:
@@ -98,9 +102,6 @@ class _Layer(_AttendingToMemory):
         super().__init__(
             dim=dim, heads=heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
         )
-        _require_one_of(get_args(Norm), norm, "norm")
-        _require_one_of(get_args(FeedForward), feed_forward, "feed_forward")
-        require_at_least_one(hidden=1 if hidden is None else hidden)
         self._add_cross_attention(cross_attention, cross_encoding)
         self.norm = norm
         self.attention_norm = nn.LayerNorm(dim)
@@ -116,7 +117,7 @@ class _Layer(_AttendingToMemory):
         parts = ("attention.output", *(["cross_attention.output"] if self.attends_to_memory else ()), "mlp.2")
         return [self.get_parameter(f"{name}.weight") for name in parts]
 
-    def read(self, x: Tensor, positions: Positions) -> Tensor:
+    def read(self, x: Float[Tensor, "B L D"], positions: Positions) -> Tensor:
         if self.norm == "pre":
             x = x + self.attention(self.attention_norm(x), positions=positions)
             if self.attends_to_memory:
@@ -185,16 +186,16 @@ class _Stack(_AttendingToMemory):
     def __init__(
         self,
         *,
-        dim: int,
-        heads: int,
-        layers: int,
-        kv_heads: int | None = None,
+        dim: Count,
+        heads: Count,
+        layers: Count,
+        kv_heads: Count | None = None,
         encoding: PositionEncoding | str | None = None,
-        max_len: int | None = None,
+        max_len: Count | None = None,
         norm: Norm = "pre",
         feed_forward: FeedForward = "gelu",
-        hidden: int | None = None,
-        dropout: float = 0.0,
+        hidden: Count | None = None,
+        dropout: Probability = 0.0,
         cross_attention: bool = False,
         cross_encoding: PositionEncoding | str | None = None,
         checkpoint_activations: bool = False,
@@ -203,7 +204,6 @@ class _Stack(_AttendingToMemory):
         super().__init__(
             dim=dim, heads=heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
         )
-        require_at_least_one(layers=layers)
         self._add_cross_attention(cross_attention, cross_encoding)
         self.checkpoint_activations = checkpoint_activations
         self.layers = nn.ModuleList(
@@ -221,7 +221,7 @@ class _Stack(_AttendingToMemory):
         )
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 
-    def read(self, x: Tensor, positions: Positions) -> Tensor:
+    def read(self, x: Float[Tensor, "B L D"], positions: Positions) -> Tensor:
         positions.share_bias(self.dim // self.heads)
         # A cache is written once, and torch.func does not support the hooks that recompute activations.
         recompute = self.checkpoint_activations and torch.is_grad_enabled()
@@ -293,15 +293,11 @@ class Decoder(_Stack):
     LAYER = DecoderLayer
 
 
-def _require_one_of(known: tuple[str, ...], given: str, name: str) -> None:
-    if given not in known:
-        raise ArgumentError(f"{name} must be one of {', '.join(known)}; got {given!r}")
-
-
 def _layers(model: nn.Module) -> list[_Layer]:
     return [module for module in model.modules() if isinstance(module, _Layer)]
 
 
+@checks_arguments
 def gpt2_init_(model: nn.Module) -> None:
     """Draws the weights of a model's linear layers and embeddings as GPT-2 does, and sets its biases to 0.
 

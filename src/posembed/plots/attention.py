@@ -9,12 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter
 from torch import Tensor
 
-from posembed.calls import whole_number
+from posembed.arguments import checked
 from posembed.errors import ArgumentError
 from posembed.nn.by_distance import even_by_distance, is_causal, mean_by_distance
 from posembed.plots.canvas import draws, panels_for
 from posembed.plots.style import DOTS, MUTED, SERIES, WIDTH
 from posembed.plots.ticks import fix_ticks
+from posembed.settings import Count
 
 LEAST_WEIGHT = 1e-4
 """Smaller weights are not drawn."""
@@ -53,7 +54,7 @@ def attention_by_distance(
         >>> weights = torch.rand(2, 4, 16, 16).tril()  # one layer: B = 2, H = 4, L = 16
         >>> ax = posembed.plots.attention_by_distance([weights / weights.sum(dim=-1, keepdim=True)])
     """
-    window = None if window is None else whole_number("window", window, "a whole number of tokens", at_least=1)
+    window = checked("window", window, Count | None)
     means, even, away = means_of(weights, window)
     layers, _, length = means.shape
     farthest = max(min(length, window or length) - 1, 1)

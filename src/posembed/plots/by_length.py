@@ -9,12 +9,13 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from posembed.calls import whole_number
+from posembed.arguments import checked
 from posembed.errors import ArgumentError
 from posembed.plots.canvas import axes_for, draws, room_for, title_of
 from posembed.plots.charts import Line, draw_chart, end_names, ended_at
 from posembed.plots.source import by_name, by_number
 from posembed.plots.ticks import room_for_lines
+from posembed.settings import Count
 from posembed.statistics import Estimate
 
 CUT = 4
@@ -47,11 +48,12 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
         >>> import posembed
         >>> ax = posembed.plots.lengths({"rope": {64: 3.7, 128: 4.4}, "learned": {64: 4.1, 128: None}}, trained=64)
     """
-    trained = None if trained is None else whole_number("trained", trained, "a whole number of tokens", at_least=1)
+    trained = checked("trained", trained, Count | None)
     summary = getattr(comparison, "summary", comparison)
-    if hasattr(summary, "test_lengths") and all(hasattr(row, "same_tokens") for row in summary.rows):
-        lines, names = length_lines(summary), [row.name for row in summary.rows]
-        ticks, trained = list(summary.test_lengths), summary.train_length
+    axis = summary.axis if hasattr(summary, "headline") and summary.headline.kind == "log" else None
+    if axis is not None:
+        lines, names, trained = length_lines(summary), list(summary.names), axis.trained
+        ticks = list(summary.xs(summary.headline))
     else:
         lines = lines_of(comparison, trained)
         names, ticks = [line.name for line in lines], sorted({x for line in lines for x in line.points})
@@ -71,12 +73,10 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
     return axes
 
 
-def length_lines(summary: Any) -> list[Line]:
-    """Returns the lines of a summary of lengths: the perplexity of the same tokens of each encoding."""
-    return [
-        Line.of(row.name, row.same_tokens, ended_at(row.same_tokens, summary.train_length) if row.seeds else None)
-        for row in summary.rows
-    ]
+def length_lines(found: Any) -> list[Line]:
+    """Returns the lines of the estimates of lengths: the perplexity of the same tokens of each encoding."""
+    by_name = {row.name: found.by_x(found.headline, row.name) if row.seeds else {} for row in found.rows}
+    return [Line.of(name, values, ended_at(values, found.axis.trained)) for name, values in by_name.items()]
 
 
 def lines_of(perplexities: Any, trained: int | None) -> list[Line]:
@@ -87,7 +87,7 @@ def lines_of(perplexities: Any, trained: int | None) -> list[Line]:
     lines = []
     for name, by_length in by_name(perplexities).items():
         found: dict[int, Estimate | None] = {}
-        for length, value in by_number(by_length, "lengths", at_least=1).items():
+        for length, value in by_number(by_length, "lengths", Count).items():
             found[length] = estimate_of(value)
             if value is not None and found[length] is None:
                 raise ArgumentError(f"{wanted}{value!r} for {name} at {length}")
@@ -105,7 +105,7 @@ def estimate_of(value: Any) -> Estimate | None:
 
 def heights(lines: Sequence[Line]) -> tuple[float, float]:
     """Returns the ends of the axis, which covers all means up to about CUT times the lowest (at least 1.3 times)."""
-    means = [e.value for line in lines for e in line.points.values() if math.isfinite(e.value)] or [1.0]
+    means = [e.value for line in lines for e in line.points.values() if 0 < e.value < math.inf] or [1.0]
     lowest = min(means)
     highest = min(max(*means, 1.3 * lowest), CUT * lowest)
     room = (highest / lowest) ** 0.08

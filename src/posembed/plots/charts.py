@@ -102,13 +102,14 @@ def draw_chart(
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
     drawn |= dict.fromkeys(baselines, Style(0, dashed=False, baseline=True))
     if logarithmic:
-        axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_ylim(*logarithmic)
         every = {*ticks, *(x for line in lines for x in line.points)} | ({trained} if trained is not None else set())
         shortest, longest = min(every), max(every)
-        margin = (longest / shortest) ** 0.04 if longest > shortest else 1.2
-        axes.set_xlim(shortest / margin, longest * margin)
+        if shortest > 0:  # positions start at 0
+            axes.set_xscale("log", base=2)
+            margin = (longest / shortest) ** 0.04 if longest > shortest else 1.2
+            axes.set_xlim(shortest / margin, longest * margin)
         tick_heights(axes)
     else:
         axes.set_xlim(0.95 * min(ticks), max(ticks) * 1.03)

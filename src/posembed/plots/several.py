@@ -15,6 +15,7 @@ from posembed.plots.source import Rows, Source, by_number, named_rows
 from posembed.plots.spectra import draw_shares, spectra_of
 from posembed.plots.style import MUTED, SERIES, TEXT, WIDTH, shortened, styles
 from posembed.plots.tables import draw_by_distance, draw_norms, heatmap, similarity
+from posembed.settings import Amount
 from posembed.tables.compare import TableComparison, compare_tables
 
 FRAMES = 6
@@ -198,7 +199,7 @@ def during_training(
     """
     if not isinstance(tables, Mapping) or not tables:
         raise ArgumentError("expected tables by training step, such as {0: first, 100: last}; got none")
-    by_step = by_number(tables, "training steps", at_least=0)
+    by_step = by_number(tables, "training steps", Amount)
     side, between, above = 132, 22, 26
     drawn = frames(list(by_step))
     named = named_rows({f"{step}": by_step[step] for step in drawn}, key)

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from posembed.calls import whole_number
+from posembed.arguments import checked
 from posembed.errors import ArgumentError, CheckpointError
+from posembed.settings import Pair
 from posembed.tables.health import describe_rows
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import is_table_name, key_in, module_tensors
@@ -103,7 +104,7 @@ def rows_of(source: Source, key: str | None = None, grid: tuple[int, int] | None
         ArgumentError: anything else, no table, or several without a key.
         CheckpointError: files that cannot be read, no table, several without a key, or an unknown key.
     """
-    grid = None if grid is None else checked_grid(grid)
+    grid = checked("grid", grid, Pair | None)
     if isinstance(source, Rows):
         return source
     if isinstance(source, str | PathLike):
@@ -121,13 +122,6 @@ def rows_of(source: Source, key: str | None = None, grid: tuple[int, int] | None
     if grid is not None and len(rows) != grid[0] * grid[1]:
         raise ArgumentError(f"grid: expected (height, width) of {len(rows)} cells; got {grid}")
     return Rows(rows.to("cpu", torch.float64), layout.front, grid or layout.grid, layout.tail)
-
-
-def checked_grid(grid: object) -> tuple[int, int]:
-    if not isinstance(grid, tuple | list) or len(grid) != 2:
-        raise ArgumentError(f"grid: expected (height, width), such as (14, 14); got {grid!r}")
-    high, wide = (whole_number("grid", side, "(height, width), whole numbers", at_least=1) for side in grid)
-    return high, wide
 
 
 def named_rows(source: Source | Mapping[str, Source], key: str | None = None) -> dict[str, Rows]:
@@ -154,13 +148,14 @@ def by_name(given: Mapping[Any, T]) -> dict[str, T]:
     return named
 
 
-def by_number(given: Mapping[Any, T], what: str, *, at_least: int) -> dict[int, T]:
+def by_number(given: Mapping[Any, T], what: str, kind: Any) -> dict[int, T]:
     """Returns a mapping by whole numbers, ascending. "64", as JSON writes the key 64, is the number 64.
 
-    what: the name of the keys for the error, such as "training steps". Raises ArgumentError for other keys.
+    what: the name of the keys for the error, such as "training steps". kind: their type, such as
+    Count. Raises ArgumentError for other keys.
     """
     numbers = [int(key) if isinstance(key, str) and key.isdecimal() and key.isascii() else key for key in given]
-    found = [whole_number(what, number, "whole numbers", at_least=at_least) for number in numbers]
+    found = [checked(what, number, kind) for number in numbers]
     if len(set(found)) != len(found):
         raise ArgumentError(f"{what}: expected each number once; got {', '.join(map(repr, given))}")
     return dict(sorted(zip(found, given.values(), strict=True)))

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import AutoLocator, MaxNLocator
 from torch import Tensor
 
-from posembed.calls import whole_number
+from posembed.arguments import checked
 from posembed.plots.canvas import axes_for, draws, panels_for, title_of
 from posembed.plots.grids import direction_maps
 from posembed.plots.heat import MOST_DRAWN, heat
@@ -19,6 +19,7 @@ from posembed.plots.source import Rows, Source, named_rows, rows_of
 from posembed.plots.style import DOTS, INK, MUTED, SERIES, TEXT, WIDTH, shortened
 from posembed.plots.tables import Curves, draw_lines, line_axes, name_lines
 from posembed.plots.ticks import whole_numbers
+from posembed.settings import Count
 from posembed.tables.spectrum import Spectrum, fourier_power
 
 COMPONENTS = 6
@@ -180,7 +181,7 @@ def directions(
         >>> import posembed
         >>> ax = posembed.plots.directions(posembed.sinusoidal_table(128, 64), number=3)
     """
-    rows, number = rows_of(table, key, grid), whole_number("number", number, "a whole number of directions", at_least=1)
+    rows, number = rows_of(table, key, grid), checked("number", number, Count)
     found = rows.spectrum
     if found is None:
         drawn = title_of(title, "strongest directions", [*rows.notes, NO_VARIANCE])

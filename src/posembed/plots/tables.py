@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from posembed.calls import whole_number
+from posembed.arguments import checked
 from posembed.errors import ArgumentError
 from posembed.plots.canvas import axes_for, draws, room_for, room_for_rows, title_of
 from posembed.plots.grids import similarity_maps
@@ -22,6 +22,7 @@ from posembed.plots.heat import MOST_DRAWN, heat, of_every, scale_beside, strong
 from posembed.plots.source import Rows, Source, named_rows, rows_of
 from posembed.plots.style import MUTED, SERIES, TEXT, WIDTH, shortened, styles
 from posembed.plots.ticks import label_line_ends, room_for_lines, whole_numbers
+from posembed.settings import Amount
 from posembed.tables.similarity import cosine_by_distance, cosine_matrix, neighbour_cosine
 
 Curves: TypeAlias = "Mapping[str, tuple[int, Tensor]]"
@@ -236,7 +237,7 @@ def checked_marks(marked: Sequence[int], tables: Iterable[Rows]) -> list[int]:
     """Returns the numbers of rows to mark, ascending. Raises ArgumentError for what is no row of any table."""
     if isinstance(marked, str) or not isinstance(marked, Iterable) or getattr(marked, "ndim", 1) != 1:
         raise ArgumentError(f"marked: expected numbers of rows, such as [0, 511]; got {marked!r}")
-    numbers = {whole_number("marked", row, "numbers of rows, such as [0, 511]", at_least=0) for row in marked}
+    numbers = {checked("marked", row, Amount) for row in marked}
     last = max(rows.last + rows.after for rows in tables)
     if numbers and max(numbers) > last:
         raise ArgumentError(f"marked: expected numbers of rows up to {last}; got {max(numbers)}")

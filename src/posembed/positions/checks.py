@@ -9,12 +9,13 @@ cannot call Python and keeps an assertion instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from posembed.arguments import explains_errors
 from posembed.errors import ArgumentError, PositionError
 from posembed.torch_internals import transforms_are_active
 
@@ -41,20 +42,6 @@ def require_whole(number: object, name: str) -> None:
     of_tensor = isinstance(number, torch.Tensor) and number.dim() == 0 and not number.is_floating_point()
     if not isinstance(number, (int, Integral, torch.SymInt)) and not of_tensor:
         raise ArgumentError(f"{name} must be a whole number; got {number!r}")
-
-
-def require_at_least_one(**sizes: int) -> None:
-    """Raises ArgumentError unless every size is a whole number from 1. The message names the size."""
-    for name, size in sizes.items():
-        require_whole(size, name)
-        if size < 1:
-            raise ArgumentError(f"{name} must be at least 1; got {size}")
-
-
-def require_probability(dropout: float) -> None:
-    """Raises ArgumentError unless dropout is in [0, 1]."""
-    if not isinstance(dropout, Real) or not 0 <= dropout <= 1:
-        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout!r}")
 
 
 def no_row(position: int, max_len: int, *, length: int = 1) -> PositionError:
@@ -123,6 +110,7 @@ _check_positions = _checked(
 )
 
 
+@explains_errors
 def check_positions(position_ids: Tensor, max_len: int, *, lowest: int = 0) -> Tensor:
     """Returns position_ids (...), of any integer dtype, as int64 (...), after checking that lowest <= id < max_len.
 

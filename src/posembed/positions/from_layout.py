@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from posembed.arguments import checks_arguments, explains_errors
 from posembed.errors import ArgumentError
 from posembed.positions.checks import (
     as_int64,
@@ -16,11 +17,13 @@ from posembed.positions.checks import (
     require_integers,
     require_whole,
 )
+from posembed.settings import Amount, Count
 
 if TYPE_CHECKING:
     from jaxtyping import Integer, Shaped
 
 
+@explains_errors
 def consecutive(
     length: int, offset: int | Tensor = 0, *, device: torch.device | str | None = None
 ) -> Integer[Tensor, "... L"]:
@@ -116,6 +119,7 @@ def require_text_length(text_length: int | Tensor | None, length: int, *, batch:
         raise ArgumentError(f"text_length must be a number, (B,), or (B, L) with L={length}; got {shape}")
 
 
+@checks_arguments
 def from_mask(mask: Shaped[Tensor, "... L"], *, padding: int = 0) -> Integer[Tensor, "... L"]:
     """Numbers the tokens of each row from 0: mask (L,) or (B, L), 1 for a token -> ids of the same shape.
 
@@ -136,6 +140,7 @@ def from_mask(mask: Shaped[Tensor, "... L"], *, padding: int = 0) -> Integer[Ten
     return torch.where(present, present.cumsum(-1) - 1, padding)
 
 
+@checks_arguments
 def from_token_ids(token_ids: Integer[Tensor, "... L"], pad_id: int, *, padding: int = 0) -> Integer[Tensor, "... L"]:
     """Numbers the tokens in token_ids (L,) or (B, L) from 0, skipping ``pad_id``, as fairseq and RoBERTa do.
 
@@ -148,11 +153,11 @@ def from_token_ids(token_ids: Integer[Tensor, "... L"], pad_id: int, *, padding:
         >>> from_token_ids(torch.tensor([[5, 6, 7, 1, 1]]), pad_id=1).tolist()
         [[0, 1, 2, 0, 0]]
     """
-    require_whole(pad_id, "pad_id, the id of the padding token,")
     return from_mask(as_int64(token_ids, "token_ids") != pad_id, padding=padding)
 
 
-def from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
+@checks_arguments
+def from_cu_seqlens(cu_seqlens: Integer[Tensor, "... S"], length: Amount) -> Tensor:
     """Numbers the tokens of each packed sequence from 0: (L,).
 
     cu_seqlens (S + 1,) holds the start of each sequence and the end of the last sequence.
@@ -171,6 +176,7 @@ def from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
     return places - bounds[torch.searchsorted(bounds, places, right=True) - 1]
 
 
+@checks_arguments
 def from_segment_ids(segment_ids: Integer[Tensor, "... L"]) -> Integer[Tensor, "... L"]:
     """Numbers tokens from 0 again wherever the segment changes: segment_ids (L,) or (B, L), any integer dtype.
 
@@ -196,7 +202,10 @@ def changes_of_segment(segment_ids: Tensor) -> Tensor:
     return (ids != ids.roll(1, dims=-1)) & (torch.arange(ids.shape[-1], device=ids.device) > 0)
 
 
-def contiguous_shard(length: int, rank: int, world_size: int, *, device: torch.device | str | None = None) -> Tensor:
+@checks_arguments
+def contiguous_shard(
+    length: Amount, rank: Amount, world_size: Count, *, device: torch.device | str | None = None
+) -> Tensor:
     """Returns the ids of piece ``rank`` of ``world_size`` equal pieces of a sequence: (L / world_size,).
 
     The ids serve twice: ``x[:, ids]`` is the shard, and ``layer(shard, ids)`` reads the rows that belong to it.
@@ -212,7 +221,10 @@ def contiguous_shard(length: int, rank: int, world_size: int, *, device: torch.d
     return _shard(length, rank, world_size, device, (rank,))
 
 
-def zigzag_shard(length: int, rank: int, world_size: int, *, device: torch.device | str | None = None) -> Tensor:
+@checks_arguments
+def zigzag_shard(
+    length: Amount, rank: Amount, world_size: Count, *, device: torch.device | str | None = None
+) -> Tensor:
     """Returns the ids of an early piece and of its mirror image, a late piece: (L / world_size,).
 
     If W processes share 2 W pieces, rank r holds pieces r and 2 W - 1 - r, so that ring attention under a causal mask
@@ -234,7 +246,7 @@ def _shard(
 ) -> Tensor:
     """Splits the sequence into len(numbers) * world_size equal pieces and returns the ids of the pieces ``numbers``."""
     pieces = len(numbers) * world_size
-    if not 0 <= rank < world_size:
+    if rank >= world_size:
         raise ArgumentError(f"rank must be 0 .. world_size - 1 = {world_size - 1}; got {rank}")
     if length % pieces:
         raise ArgumentError(

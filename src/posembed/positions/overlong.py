@@ -5,15 +5,23 @@ Positions are never taken modulo the table's length: under full attention two to
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
+from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError
-from posembed.positions.checks import check_offset, require_at_least_one
+from posembed.positions.checks import check_offset
 from posembed.positions.from_layout import consecutive
+from posembed.settings import Amount, Count
+
+if TYPE_CHECKING:
+    from jaxtyping import Shaped
 
 
-def keep_first(tokens: Tensor, max_len: int) -> Tensor:
+@checks_arguments
+def keep_first(tokens: Shaped[Tensor, "B L ..."], max_len: Count) -> Tensor:
     """Keeps the first ``max_len`` tokens of each sequence (B, L, ...), or all tokens of a shorter sequence.
 
     Raises:
@@ -25,11 +33,11 @@ def keep_first(tokens: Tensor, max_len: int) -> Tensor:
         >>> keep_first(torch.tensor([[1, 2, 3, 4, 5]]), max_len=3).tolist()
         [[1, 2, 3]]
     """
-    require_at_least_one(max_len=max_len)
     return tokens[:, :max_len]
 
 
-def keep_last(tokens: Tensor, max_len: int) -> Tensor:
+@checks_arguments
+def keep_last(tokens: Shaped[Tensor, "B L ..."], max_len: Count) -> Tensor:
     """Keeps the last ``max_len`` tokens of each sequence (B, L, ...). Count their positions from 0.
 
     Raises:
@@ -41,11 +49,11 @@ def keep_last(tokens: Tensor, max_len: int) -> Tensor:
         >>> keep_last(torch.tensor([[1, 2, 3, 4, 5]]), max_len=3).tolist()
         [[3, 4, 5]]
     """
-    require_at_least_one(max_len=max_len)
     return tokens[:, -max_len:]
 
 
-def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
+@checks_arguments
+def keep_head_and_tail(tokens: Shaped[Tensor, "B L ..."], max_len: Count, *, head: Amount) -> Tensor:
     """Keeps up to ``max_len`` tokens of each sequence (B, L, ...): the first ``head`` and then the last tokens.
 
     Sun et al. 2019 (1905.05583) classify long texts best with the first 128 and the last 382 tokens.
@@ -59,8 +67,7 @@ def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
         >>> keep_head_and_tail(torch.tensor([[1, 2, 3, 4, 5]]), max_len=3, head=1).tolist()
         [[1, 4, 5]]
     """
-    require_at_least_one(max_len=max_len)
-    if not 0 <= head <= max_len:
+    if head > max_len:
         raise ArgumentError(f"head must be 0 .. max_len = {max_len}; got {head}")
     length = tokens.shape[1]
     if length <= max_len:
@@ -68,7 +75,10 @@ def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
     return torch.cat((tokens[:, :head], tokens[:, length - (max_len - head) :]), dim=1)
 
 
-def sliding(length: int, offset: int | Tensor, max_len: int, *, device: torch.device | str | None = None) -> Tensor:
+@checks_arguments
+def sliding(
+    length: Amount, offset: Amount | Tensor, max_len: Count, *, device: torch.device | str | None = None
+) -> Tensor:
     """Returns the ids of ``length`` tokens after ``offset`` earlier tokens, in a window of ``max_len`` tokens.
 
     The first ``max_len`` tokens are consecutive. After them the window slides along the stream and the newest

@@ -7,13 +7,15 @@ use consecutive ids, or ``abacus`` and ``coupled`` without the random start.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
+from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError
-from posembed.positions.checks import require_integers
+from posembed.settings import Amount, Count, NotNegative
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer
@@ -23,7 +25,8 @@ Source = torch.Generator | None
 """The source of random numbers; None means torch's default generator, on the CPU."""
 
 
-def shifted(batch: int, length: int, *, max_shift: int, generator: Source = None) -> Integer[Tensor, "B L"]:
+@checks_arguments
+def shifted(batch: Amount, length: Amount, *, max_shift: Amount, generator: Source = None) -> Integer[Tensor, "B L"]:
     """Draws a start k ~ U{0 .. max_shift} for each sequence and counts from it: (B, L) (SHAPE, 2109.05644).
 
     Raises:
@@ -40,7 +43,8 @@ def shifted(batch: int, length: int, *, max_shift: int, generator: Source = None
     return starts + torch.arange(length, device=starts.device)
 
 
-def randomized(batch: int, length: int, *, max_len: int, generator: Source = None) -> Integer[Tensor, "B L"]:
+@checks_arguments
+def randomized(batch: Amount, length: Amount, *, max_len: Amount, generator: Source = None) -> Integer[Tensor, "B L"]:
     """Draws L distinct, sorted positions from 0 .. max_len - 1 for each sequence: (B, L) (2305.16843).
 
     Raises:
@@ -57,8 +61,9 @@ def randomized(batch: int, length: int, *, max_len: int, generator: Source = Non
     return _distinct(batch, length, max_len, generator)
 
 
+@checks_arguments
 def skipped(
-    batch: int, length: int, *, max_len: int, chunks: int = 2, generator: Source = None
+    batch: Amount, length: Amount, *, max_len: Amount, chunks: Count = 2, generator: Source = None
 ) -> Integer[Tensor, "B L"]:
     """Draws random skips between chunks of consecutive ids: (B, L) (PoSE, 2309.10400).
 
@@ -75,7 +80,7 @@ def skipped(
         (torch.Size([2, 5]), True)
     """
     _require_room(length, max_len)
-    if not 1 <= chunks <= max(length, 1):
+    if chunks > max(length, 1):
         raise ArgumentError(f"chunks must be 1 .. length = {length}; got {chunks}")
     parts = _distinct(batch, chunks - 1, max(length - 1, 0), generator) + 1  # where chunks 1, 2, ... begin
     skips = [torch.zeros(batch, dtype=torch.int64, device=parts.device)]
@@ -86,13 +91,14 @@ def skipped(
     return places + torch.stack(skips, dim=1).gather(1, chunk)
 
 
+@checks_arguments
 def augmented(
-    batch: int,
-    length: int,
+    batch: Amount,
+    length: Amount,
     *,
-    max_shift: float,
-    max_jitter: float = 0.5,
-    max_scale: float = 1.0,
+    max_shift: NotNegative,
+    max_jitter: NotNegative = 0.5,
+    max_scale: Annotated[float, Ge(1)] = 1.0,
     generator: Source = None,
 ) -> Float[Tensor, "B L"]:
     """Draws real-valued positions s (p + d + e_p): (B, L), float32 (CAPE, 2106.03143).
@@ -112,19 +118,19 @@ def augmented(
         >>> SinusoidalPositionalEmbedding(64).rows(positions).shape
         torch.Size([2, 5, 64])
     """
-    if max_shift < 0 or max_jitter < 0 or max_scale < 1:
-        raise ArgumentError(
-            "max_shift and max_jitter must be at least 0 and max_scale at least 1; "
-            f"got {max_shift}, {max_jitter} and {max_scale}"
-        )
     shift = (2 * _uniform((batch, 1), generator) - 1) * max_shift
     scale = ((2 * _uniform((batch, 1), generator) - 1) * math.log(max_scale)).exp()
     jitter = (2 * _uniform((batch, length), generator) - 1) * max_jitter
     return (scale * (torch.arange(length, device=shift.device) + shift + jitter)).float()
 
 
+@checks_arguments
 def abacus(
-    token_ids: Integer[Tensor, "B L"], digit_ids: Tensor, *, max_shift: int = 0, generator: Source = None
+    token_ids: Integer[Tensor, "B L"],
+    digit_ids: Integer[Tensor, "... digits"],
+    *,
+    max_shift: Amount = 0,
+    generator: Source = None,
 ) -> Integer[Tensor, "B L"]:
     """Numbers the digits of each number from 1 + k, k ~ U{0 .. max_shift} per batch. Other tokens get 0 (2405.17399).
 
@@ -146,12 +152,13 @@ def abacus(
     return torch.where(digits, _place_in_run(digits) + shift, 0)
 
 
+@checks_arguments
 def coupled(
     token_ids: Integer[Tensor, "B L"],
-    digit_ids: Tensor,
+    digit_ids: Integer[Tensor, "... digits"],
     equals_id: int,
     *,
-    max_start: int = 1,
+    max_start: Count = 1,
     generator: Source = None,
 ) -> Integer[Tensor, "B L"]:
     """Gives digits of equal significance the same id, from a start ~ U{1 .. max_start} per sequence (2405.20671).
@@ -172,8 +179,6 @@ def coupled(
         >>> coupled(sum_, digits, equals).tolist()
         [[4, 3, 2, 1, 3, 2, 1, 2, 3, 4]]
     """
-    if max_start < 1:
-        raise ArgumentError(f"max_start must be at least 1, since 0 marks tokens outside numbers; got {max_start}")
     digits = _digits(token_ids, digit_ids)
     answer = (token_ids == equals_id).cumsum(-1) > 0  # from the equals sign on
     from_the_end = _place_in_run(digits.flip(-1)).flip(-1)
@@ -184,8 +189,7 @@ def coupled(
     return torch.where(digits, start + significance, torch.where(closes_operand, start, 0))
 
 
-def _digits(token_ids: Tensor, digit_ids: Tensor) -> Tensor:
-    require_integers(token_ids, "token_ids")
+def _digits(token_ids: Tensor, digit_ids: Integer[Tensor, "... digits"]) -> Tensor:
     return torch.isin(token_ids, digit_ids.to(token_ids.device))
 
 
@@ -208,8 +212,6 @@ def _uniform(shape: tuple[int, ...], generator: Source) -> Tensor:
 
 def _integers(shape: tuple[int, ...], most: int, generator: Source) -> Tensor:
     """Draws integers from U{0 .. most}."""
-    if most < 0:
-        raise ArgumentError(f"max_shift must be at least 0; got {most}")
     device = "cpu" if generator is None else generator.device
     return torch.randint(most + 1, shape, generator=generator, device=device)
 

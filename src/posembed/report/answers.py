@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from textwrap import fill
 from typing import Any, TypeAlias
 
-from posembed.lab.found import Found, Row
 from posembed.measure.estimates import Comparison
 from posembed.measure.metrics import Metric
+from posembed.measure.summary import Summary
+from posembed.plots.by_length import heights
 from posembed.plots.charts import Line, dots_figure, ended_at, line_chart
 from posembed.report.comparisons import comparison_figure
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.words import by_outcome, called, capitalised, failures, interval, listed, not_drawn, percent
 from posembed.statistics import INTERVAL, Estimate
 
-NO_POSITION = Cell("no position", kind="muted")
 FAILED = Cell("failed", kind="failed")
+HEAD = 24
+"""The number of letters after which the head of a column continues on another line of a terminal."""
 LOOKS = {"better": "holds", "worse": "worse"}
-HELD_OUT = {"log": "multiplied by", "number": "changed by", "share": "changed by"}
 
 X: TypeAlias = "int | None"
 CellOf: TypeAlias = Callable[[Metric, str, X], Cell]
 """The cell of a metric for a name at an x."""
 
 
-def paragraphs(found: Found) -> list[str]:
-    """Returns the answer: the values of the main metric, and how they compare with the reference."""
+def paragraphs(found: Summary, remarks: Iterable[str] = ()) -> list[str]:
+    """Returns the answer: the values of the main metric, how they compare with the reference, and the remarks."""
     metric = found.headline
     axis = found.axis_of(metric)
     xs: list[X] = [None] if axis is None else list(axis.told or dict.fromkeys([axis.trained or axis.x, axis.x]))
@@ -37,10 +39,10 @@ def paragraphs(found: Found) -> list[str]:
         if other.told:
             x = found.x_of(other)
             answer.append(" ".join([values(found, other, x), *verdicts(found, other, x)]))
-    return [*answer, *along(found, metric), " ".join(found.question.remarks(found)), " ".join(failures(found.rows))]
+    return [*answer, *along(found, metric), " ".join(remarks), " ".join(failures(found.rows))]
 
 
-def along(found: Found, metric: Metric) -> list[str]:
+def along(found: Summary, metric: Metric) -> list[str]:
     """Returns a sentence on the names whose verdict changes along the axis."""
     sentences = []
     for name in found.names:
@@ -49,167 +51,182 @@ def along(found: Found, metric: Metric) -> list[str]:
             each = found.versus(metric, name, x)
             if x is not None and each is not None and each.verdict in LOOKS:
                 at.setdefault(each.verdict, []).append(f"{x:,}")
-        if len(at) > 1 and found.axis is not None:
+        if len(at) > 1 and (axis := found.axis_of(metric)) is not None:
             places = listed([f"{verdict} at {listed(xs)}" for verdict, xs in at.items()])
-            sentences.append(f"{called(name)} is significantly {places} {found.axis.name} than {found.reference}.")
+            sentences.append(f"{called(name)} is significantly {places} {axis.name} than {found.reference}.")
     return [" ".join(sentences)] if sentences else []
 
 
-def values(found: Found, metric: Metric, x: X) -> str:
+def values(found: Summary, metric: Metric, x: X) -> str:
     """Returns a sentence on the values of every name, best first."""
     known = {name: value for name in found.best_first(metric, x) if (value := found.mean(metric, name, x)) is not None}
     unit = "%" if metric.kind == "share" else ""
     texts = [f"{metric.write(value.value)}{unit} with {called(name)}" for name, value in known.items()]
     without = [called(row.name) for row in found.rows if row.seeds and row.name not in known]
-    where = "" if x is None or found.axis is None else f"At {x:,} {found.axis.name}, "
+    axis = found.axis_of(metric)
+    where = "" if x is None or axis is None else f"At {x:,} {axis.name}, "
     gone = f" {listed(without)} {'has' if len(without) == 1 else 'have'} no value there." if without else ""
     return f"{capitalised(f'{where}the {metric.name} is {listed(texts)}.')}{gone}" if texts else ""
 
 
-def against_base(found: Found, metric: Metric, x: X) -> list[str]:
+def against_base(found: Summary, metric: Metric, x: X) -> list[str]:
     """Returns a sentence on how the values at x compare with the same names' values at the base of the axis."""
-    base = None if found.axis is None else found.axis.base
+    base = axis.base if (axis := found.axis_of(metric)) is not None else None
     if base is None or x in (None, base) or not metric.compared:
         return []
     write = metric.write_comparison
     texts = [
-        f"{write(each.value)}{_known(each.over_seeds, write)} with {called(name)}"
+        f"{write(each.value)}{_known(each.kinds[0], write)} with {called(name)}"
         for name in found.best_first(metric, x)
         if (each := found.against(metric, name, x, base)) is not None
     ]
-    return [f"From {base:,} to {x:,}, it is {HELD_OUT[metric.kind]} {listed(texts)}."] if texts else []
+    how = "multiplied" if metric.ratio else "changed"
+    return [f"From {base:,} to {x:,}, it is {how} by {listed(texts)}."] if texts else []
 
 
-def verdicts(found: Found, metric: Metric, x: X = None) -> list[str]:
+def verdicts(found: Summary, metric: Metric, x: X = None) -> list[str]:
     """Returns one sentence per verdict, with the names that are compared with the reference."""
-    known = {name: each for name in found.best_first(metric, x) if (each := found.versus(metric, name, x)) is not None}
+    known = found.all_versus(metric, x)
     if not known or not metric.compared:
         return []
-    texts = [(each.verdict, f"{called(name)} ({in_words(each)})") for name, each in known.items()]
-    sentences = by_outcome(called(found.reference or ""), texts)
-    halves = sorted(_width(each.wider) / 2 for each in known.values() if each.over_seeds.low is not None)
+    texts = [(each.verdict, f"{called(name)} ({in_words(each, found)})") for name, each in known.items()]
+    sentences = by_outcome(called(found.reference or ""), texts, found.unit)
+    halves = sorted(each.width / 2 for each in known.values() if each.over_seeds and each.over_seeds.low is not None)
     if halves and metric.kind == "share" and (least := metric.write(halves[len(halves) // 2])) != "0.0":
         sentences.append(f"Differences below about {least} points would not be significant here.")
     return sentences
 
 
-def in_words(each: Comparison) -> str:
-    """Formats a comparison with the wider of its intervals: "+3.1 points, +1.0 to +5.2"."""
+def in_words(each: Comparison, found: Summary) -> str:
+    """Formats a comparison with its intervals: "+3.1 points; +1.0 to +5.2 over seeds, +2.0 to +4.2 over images"."""
     write = each.metric.write_comparison
-    unit = {"log": " times", "share": " points", "number": ""}[each.metric.kind]
-    known = interval(each.wider, write)
-    return f"{write(each.value)}{unit}{known and f', {known}'}"
+    unit = " times" if each.metric.ratio else " points" if each.metric.kind == "share" else ""
+    seeds, items = interval(each.over_seeds, write), interval(each.over_items, write)
+    kinds = [f"{seeds} over seeds"] * bool(seeds) + [f"{items} over {found.items}"] * bool(items)
+    known = f"; {', '.join(kinds)}" if items else seeds and f", {seeds}"
+    return f"{write(each.value)}{unit}{known}"
 
 
 def significant(metric: Metric) -> str:
     return f"A comparison is significant if each of its intervals is known and excludes {metric.same:g}."
 
 
-def _width(of: Estimate) -> float:
-    return 0.0 if of.low is None or of.high is None else of.high - of.low
-
-
 def _known(of: Estimate, write: Callable[[float], str]) -> str:
     return f" ({known})" if (known := interval(of, write)) else ""
 
 
-def estimate_cell(of: Estimate | None, write: Callable[[float], str], missing: Cell = NO_POSITION) -> Cell:
-    """Returns a cell with a mean and its interval below, or ``missing`` if there is no estimate."""
-    return missing if of is None else Cell(write(of.value), note=interval(of, write))
+def mean_cell(of: Estimate | None, metric: Metric, missing: str = "") -> Cell:
+    """Returns a cell with a mean and its interval below, or what stands for a missing value."""
+    if of is None:
+        return Cell(missing or metric.missing, kind="muted")
+    return Cell(metric.write(of.value), note=interval(of, metric.write))
+
+
+def mean_of(found: Summary) -> CellOf:
+    return lambda metric, name, x: mean_cell(found.mean(metric, name, x), metric, found.missing(name, x))
 
 
 def comparison_cell(each: Comparison | None, missing: str = "") -> Cell:
-    """Returns a cell with a comparison and the wider of its intervals, coloured by its verdict."""
+    """Returns a cell with a comparison and its intervals, that over seeds first, coloured by its verdict."""
     if each is None:
         return Cell(missing, kind="muted")
     write = each.metric.write_comparison
-    return Cell(write(each.value), note=interval(each.wider, write), kind=LOOKS.get(each.verdict, ""))
+    known = filter(None, [interval(each.over_seeds, write), interval(each.over_items, write)])
+    return Cell(write(each.value), note="; ".join(known), kind=LOOKS.get(each.verdict, ""))
 
 
-def columns(found: Found, metric: Metric, cell: CellOf, *, ranked: int = 0) -> Iterator[Column]:
+def columns(found: Summary, metric: Metric, cell: CellOf, *, ranked: int = 0) -> Iterator[Column]:
     """Yields one column per x, or a single one. ``ranked``: the rank of the x of the answer; 0 hides no column."""
     axis = found.axis_of(metric)
     for x in found.xs(metric):
         trained = axis is not None and x is not None and x == axis.trained
         rank = ranked and (ranked if x == found.x_of(metric) else ranked + (2 if trained else 5))
-        head = f"{metric.name}{', %' if metric.kind == 'share' else ''}" if x is None else f"{x:,}"
+        unit = ", %" if metric.kind == "share" else ""
+        head = fill(f"{metric.name}{unit}", HEAD) if x is None else f"{x:,}"
         below = [
             *([axis.notes[x]] if axis is not None and x is not None and x in axis.notes else []),
             *(["trained"] if trained else []),
         ]
 
-        def of(row: Row, x: X = x) -> Cell:
+        def of(row: Any, x: X = x) -> Cell:
             return cell(metric, row.name, x) if row.seeds else FAILED
 
         yield Cell(head, note=", ".join(below), rank=rank), of
 
 
-def main_table(found: Found, extra: Sequence[Column] = ()) -> Table:
-    """Returns the table that the terminal also shows: the main metric, and its comparison with the reference."""
-    metric, x = found.headline, found.x
-
-    def mean(metric: Metric, name: str, x: X) -> Cell:
-        return estimate_cell(found.mean(metric, name, x), metric.write)
-
-    shown = [*extra, *columns(found, metric, mean, ranked=1)]
-    single = [other for other in found.metrics[1:] if found.axis_of(other) is None and x is None]
+def main_table(found: Summary, extra: Iterable[Column] = (), metric: Metric | None = None) -> Table:
+    """Returns the table that the terminal also shows: a metric, by default the main one, and its comparison with the
+    reference."""
+    metric = metric or found.headline
+    x = found.x_of(metric)
+    shown = [*extra, *columns(found, metric, mean_of(found), ranked=1)]
+    single = [other for other in found.metrics[1:] if found.axis_of(other) is None and x is None and not other.table]
     for other in single:
-        shown += columns(found, other, mean, ranked=6)
-    if metric.compared and any(found.versus(metric, row.name, x) for row in found.rows):
+        shown += columns(found, other, mean_of(found), ranked=6)
+    if metric.compared and found.all_versus(metric, x):
         shown += versus_columns(found, metric, x)
     return table_of(
         [found.row(name) for name in found.best_first(metric, x)],
-        f"{titled(metric)}{'' if found.axis is None or x is None else f', by {found.axis.name}'}",
+        titled(found, metric),
         " ".join(filter(None, [*(each.says for each in (metric, *single)), significant(metric)])),
         *shown,
-        first=found.question.of_each.partition(" ")[0],
+        first=found.of_each.partition(" ")[0],
     )
 
 
-def titled(metric: Metric) -> str:
+def titled(found: Summary, metric: Metric) -> str:
+    axis = found.axis_of(metric)
     unit = " in percent" if metric.kind == "share" else metric.unit and f", in {metric.unit}"
     best = {"low": "lower is better", "high": "higher is better", None: ""}[metric.better]
-    return f"{capitalised(metric.name)}{unit}{best and f' ({best})'}"
+    return f"{capitalised(metric.name)}{unit}{best and f' ({best})'}{'' if axis is None else f', by {axis.name}'}"
 
 
-def versus_columns(found: Found, metric: Metric, x: X) -> Iterator[Column]:
+def versus_columns(found: Summary, metric: Metric, x: X) -> Iterator[Column]:
     """Yields the columns of a comparison with the reference: over seeds, over items, and the verdict."""
     versus = {row.name: found.versus(metric, row.name, x) for row in found.rows}
     write = metric.write_comparison
 
-    def over_seeds(row: Row) -> Cell:
+    def over_seeds(row: Any) -> Cell:
         each = versus[row.name]
-        return Cell("") if each is None else estimate_cell(each.over_seeds, write)
+        return Cell("") if each is None else Cell(write(each.value), note=interval(each.kinds[0], write))
 
-    def over_items(row: Row) -> Cell:
+    def over_items(row: Any) -> Cell:
         each = versus[row.name]
         return Cell(interval(each.over_items, write) if each else "", kind="muted")
 
-    def verdict(row: Row) -> Cell:
+    def verdict(row: Any) -> Cell:
         each = versus[row.name]
         return Cell(each.verdict, kind=LOOKS.get(each.verdict, "words")) if each else Cell("", kind="words")
 
-    sign = f"times {found.reference}" if metric.kind == "log" else f"minus {found.reference}"
+    sign = f"{'times' if metric.ratio else 'minus'} {found.short_reference}"
     where = "over seeds" if x is None else f"at {x:,}"
     yield Cell(sign, note=where, rank=2), over_seeds
-    if any(each and each.over_items for each in versus.values()):
-        yield Cell(INTERVAL, note=f"over {found.question.items}", rank=4), over_items
+    if any(each and each.over_seeds and each.over_items for each in versus.values()):
+        yield Cell(INTERVAL, note=f"over {found.items}", rank=4), over_items
     yield Cell("significant?", kind="words", rank=3), verdict
 
 
-def tables(found: Found) -> Iterator[Table]:
-    """Yields the other tables: the other metrics, and all metrics compared with the reference and with the base."""
-    first = found.question.of_each.partition(" ")[0]
+def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
+    """Yields the other tables: all metrics compared with the reference and with the base, and with ``values``, the
+    other metrics."""
+    first = found.of_each.partition(" ")[0]
     rows = [row for row in map(found.row, found.best_first(found.headline, found.x)) if row.seeds]
     others = [row for row in rows if row.name != found.reference]
+    for title in dict.fromkeys(metric.table for metric in found.metrics if metric.table):
+        group = [metric for metric in found.metrics if metric.table == title]
+        shown = [column for metric in group for column in columns(found, metric, mean_of(found))]
+        yield table_of(rows, title, " ".join(metric.says for metric in group if metric.says), *shown, first=first)
     for metric in found.metrics:
         axis = found.axis_of(metric)
         base = None if axis is None else axis.base
-        kind = "Ratios" if metric.kind == "log" else "Differences"
-        says = f"{kind}, paired by seed. {significant(metric)}"
-
-        def mean(metric: Metric, name: str, x: X) -> Cell:
-            return estimate_cell(found.mean(metric, name, x), metric.write)
+        kind = "Ratios" if metric.ratio else "Differences"
+        both = any(
+            each.over_seeds and each.over_items
+            for x in found.xs(metric)
+            for each in found.all_versus(metric, x).values()
+        )
+        two = f" The first interval is over seeds, the second over {found.items}." if both else ""
+        says = f"{kind}, paired by {found.paired_by}.{two} {significant(metric)}"
 
         def own(metric: Metric, name: str, x: X, base: X = base) -> Cell:
             return comparison_cell(found.against(metric, name, x, base))
@@ -220,19 +237,20 @@ def tables(found: Found) -> Iterator[Table]:
         def change(metric: Metric, name: str, x: X, base: X = base) -> Cell:
             return comparison_cell(found.change(metric, name, x, base))
 
-        if axis is not None and metric is not found.headline:
-            yield table_of(rows, titled(metric), metric.says, *columns(found, metric, mean), first=first)
+        if values and axis is not None and metric is not found.headline:
+            shown = list(columns(found, metric, mean_of(found)))
+            yield table_of(rows, titled(found, metric), metric.says, *shown, first=first)
         if not metric.compared:
             continue
-        if base is not None:
+        if base is not None and (metric is found.headline or metric.told):
             title = f"{capitalised(metric.name)}, compared with its own value at {base:,}"
             yield table_of(rows, title, says, *columns(found, metric, own), first=first)
         if found.reference is not None:
             title = f"{capitalised(metric.name)}, compared with {found.reference}"
-            shown = versus_columns(found, metric, None) if axis is None else columns(found, metric, versus)
+            compared = versus_columns(found, metric, None) if axis is None else columns(found, metric, versus)
             if axis is not None or metric is not found.headline:
-                yield table_of(others, title, says, *shown, first=first)
-            if base is not None:
+                yield table_of(others, title, says, *compared, first=first)
+            if base is not None and (metric is found.headline or metric.told):
                 title = f"Change of {metric.name} from {base:,}, compared with {found.reference}"
                 yield table_of(others, title, says, *columns(found, metric, change), first=first)
 
@@ -251,28 +269,42 @@ def counts_table(title: str, counts: Mapping[str, int]) -> Table:
     )
 
 
-def figures(found: Found, described: str) -> Iterator[Picture]:
+def figures(found: Summary, described: str) -> Iterator[Picture]:
     """Yields the main figures: lines by x, then comparisons with the reference, or values."""
     metric, names = found.headline, [row.name for row in found.rows]
     drawn = next((each for each in found.metrics if found.axis_of(each) is not None), None)
-    if drawn is not None and found.axis is not None and len(found.xs(drawn)) > 1:
-        axis = found.axis
+    axis = None if drawn is None else found.axis_of(drawn)
+    if drawn is not None and axis is not None and len(found.xs(drawn)) > 1:
         by_x = {
             row.name: {x: mean for x, mean in found.by_x(drawn, row.name).items() if x is not None}
-            for row in found.rows
+            for row in found.drawn
             if row.seeds
         }
-        lines = [Line.of(name, values, ended_at(values, axis.trained or 0)) for name, values in by_x.items()]
-        figure = line_chart(
-            lines, names=names, title=titled(drawn), below=axis.name, ticks=found.xs(drawn), trained=axis.trained
-        )
-        bands = f"With several runs per {found.question.of_each}, shaded bands are {INTERVAL}s."
-        yield picture(figure, name="values", described=described, caption=" ".join([bands, *not_drawn(found.rows)]))
-    compared = {name: each for name in names if (each := found.versus(metric, name, found.x)) is not None}
+        lines = [
+            Line.of(name, values, ended_at(values, axis.trained) if axis.trained else found.end(name))
+            for name, values in by_x.items()
+        ]
+        shares = drawn.kind in ("share", "score")
+        ends, scale = (None, "") if shares else (heights(lines), " (log scale)")
+        by_axis = [x for x in found.xs(drawn) if x is not None]
+        how: dict[str, Any] = {
+            "ticks": by_axis,
+            "trained": axis.trained,
+            "logarithmic": ends,
+            "past_end": found.past_end,
+        }
+        how |= {"names": [name for name in names if name not in found.baselines], "baselines": found.baselines}
+        title = f"{titled(found, drawn)}{', in percent' * (drawn.kind == 'score')}{scale}"
+        figure = line_chart(lines, title=title, below=f"{axis.name}{scale if min(by_axis) else ''}", **how)
+        bands = [found.bands]
+        if ends:
+            bands.append(f"The axis ends at {ends[1]:.3g}; a line that leaves it has its last value at its name.")
+        yield picture(figure, name="values", described=described, caption=" ".join([*bands, *not_drawn(found.rows)]))
+    compared = found.all_versus(metric, found.x)
     if compared and metric.compared:
         caption = (
-            f"The line is the reference, {found.reference}. With several runs per {found.question.of_each}, thick bars "
-            f"are {INTERVAL}s over seeds. Thin bars, if any, are {INTERVAL}s over the held-out {found.question.items}."
+            f"The line is the reference, {found.reference}. With several runs per {found.of_each}, thick bars "
+            f"are {INTERVAL}s over seeds. Thin bars, if any, are {INTERVAL}s over the held-out {found.items}."
         )
         figure = comparison_figure(compared, names, found.reference or "")
         yield picture(figure, name="comparisons", described=described, caption=caption)
@@ -282,6 +314,6 @@ def figures(found: Found, described: str) -> Iterator[Picture]:
             (name, each, metric.write(each.value)) for name, each in known if each is not None
         ]
         if dots:
-            figure = dots_figure(dots, title=titled(metric), below="")
+            figure = dots_figure(dots, title=titled(found, metric), below="")
             caption = f"Dots are means and ticks are seeds. With several runs, bars are {INTERVAL}s."
             yield picture(figure, name="means", described=described, caption=caption)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -13,18 +14,20 @@ from posembed.plots.charts import draw_interval, rows_sheet, write_right
 from posembed.plots.style import MARKERS, MUTED, PAPER, styles
 from posembed.words import MINUS
 
+NAMES = 30
+"""The most letters of a line of a name beside the figure."""
+
 
 def comparison_figure(compared: Mapping[str, Comparison], names: Sequence[str], reference: str) -> Figure:
     """Draws the comparisons, best first. Thick bars are intervals over seeds, thin bars over items. names: all names of
     the page, so that each keeps its colour."""
     metric, drawn = next(iter(compared.values())).metric, styles(names)
     best_first = sorted(compared, key=lambda name: compared[name].value, reverse=metric.better == "high")
-    kind = {"log": "divided by", "share": "minus", "number": "minus"}[metric.kind]
+    kind = "divided by" if metric.ratio else "minus"
     unit = ", in percentage points" if metric.kind == "share" else metric.unit and f", in {metric.unit}"
     sides = "worse ← → better" if metric.better == "high" else "better ← → worse"
-    figure, axes = rows_sheet(
-        best_first, title=f"{metric.name} {kind} that of {reference}{unit}", below=sides, each=34, right=56
-    )
+    title, labels = f"{metric.name} {kind} that of {reference}{unit}", [fill(name, NAMES) for name in best_first]
+    figure, axes = rows_sheet(labels, title=title, below=sides, each=34, right=56)
     factor = 100 if metric.kind == "share" else 1
     axes.axvline(metric.same, color=MUTED, linewidth=1)
     for row, name in enumerate(best_first):
@@ -39,7 +42,7 @@ def comparison_figure(compared: Mapping[str, Comparison], names: Sequence[str], 
     if metric.kind == "share":
         low, high = axes.get_xlim()
         axes.set_xlim(min(low, -0.5), max(high, 0.5))
-    if metric.kind != "log":
+    if not metric.ratio:
         axes.xaxis.set_major_formatter(
             FuncFormatter(lambda value, _: f"{value:+g}".replace("-", MINUS) if value else "0")
         )

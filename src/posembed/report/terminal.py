@@ -36,7 +36,7 @@ def print_tables(console: Console, tables: Sequence[Table], paragraphs: Sequence
     for table in tables:
         columns = fitting_columns(table, console.width)
         shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, BETWEEN - 1, 0, 0))
-        lines = 2 if any(table.head[column].note for column in columns) else 1
+        lines = max((_lines(table.head[column]).count("\n") + 1 for column in columns), default=1)
         shown.add_column(Text(_at_foot(table.first, lines)), overflow="fold")
         for column in columns:
             cell = table.head[column]

@@ -5,46 +5,54 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
-from posembed.evaluation.measures import MEASURES, Measure
+from posembed.evaluation.measures import MEASURES
 from posembed.evaluation.results import UNITS, Row
+from posembed.measure.estimates import ENOUGH_SEEDS, Comparison, compared_over_seeds, mean_over_items
+from posembed.measure.summary import Summary
 from posembed.plots.by_position import Panel, by_position_figure
 from posembed.plots.style import DOTS, MUTED
-from posembed.report.evaluation import difference, differences, half_width, legend, size_unit, span, tables, value
-from posembed.report.page import Cell, Lines, Picture, Section, Table, picture, render_page, table_of
-from posembed.report.words import by_outcome, duration, interval, listed, measured
+from posembed.report import answers
+from posembed.report.evaluation import figures, legend, numbers
+from posembed.report.evaluation import tables as values
+from posembed.report.page import Cell, Column, Lines, Picture, Section, Table, picture, render_page, table_of
+from posembed.report.words import duration, listed, measured
 from posembed.statistics import INTERVAL, estimate
-from posembed.tuning.result import ENOUGH_SEEDS, Tuned
+from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan
 from posembed.tuning.settings import TRAINED
 
 
 def answer(tuned: Tuned) -> list[str]:
-    """Returns one sentence that says what to use on this text, and sentences that compare the candidates."""
-    measure, best = MEASURES[tuned.measure], tuned.recommended
-    found = best.estimate(measure.name, tuned.length)
-    if found is None:
-        at = f"at {tuned.length:,} {size_unit(tuned.evaluation)}"
-        return [f"{best.name} has no {measure.name} {at}, because its outputs are not finite."]
-    ends = f" ({INTERVAL} {span(measure, found)})" if found.low is not None else ""
-    where = {"query": "For these queries", "image": "On these images"}.get(tuned.evaluation.unit, "On this text")
-    first = f"{where}, use {spoken(tuned, best)}: its {measure.name} is {value(measure, found.value)}{ends}."
-    return [first, *compared(tuned, measure, best), *best_of_all(tuned, measure, best)]
-
-
-def best_of_all(tuned: Tuned, measure: Measure, recommended: Row) -> list[str]:
-    """Returns sentences on the best row of the table, if it is no candidate."""
-    evaluation, length = tuned.evaluation, tuned.length
-    row = evaluation.best(measure.name, length, evaluation.rows)
-    found = None if row is None else row.estimate(measure.name, length)
-    if row is None or found is None or row in tuned.candidates:
-        return []
-    verdict = measure.verdict(tuned.versus(row, recommended))
-    others = [each for each in evaluation.rows if each not in (*tuned.candidates, row)]
-    better = [f"“{each.name}”" for each in others if measure.verdict(tuned.versus(each, recommended)) == "better"]
+    """Returns a sentence that says what to use on this text, and sentences that compare the candidates."""
+    evaluation, best, length = tuned.evaluation, tuned.recommended, tuned.length
+    found = evaluation.summary(tuned.candidates, best)
+    metric, estimate = found.headline, best.estimate(tuned.measure, length)
+    if estimate is None:
+        return [f"{best.name} has no {metric.name} at {length:,}, because its outputs are not finite."]
+    where = {"query": "For these queries", "image": "On these images"}.get(evaluation.unit, "On this text")
+    value = measured(estimate, metric.write)
     return [
-        f"Of all rows, “{row.name}” has the best {measure.name}: {value(measure, found.value)}.",
-        *by_outcome("the recommended one", [(verdict, "It")], evaluation.unit),
-        *by_outcome("the recommended one", [("better", name) for name in better], evaluation.unit),
+        f"{where}, use {spoken(tuned, best)}: its {metric.name} is {value}.",
+        *answers.verdicts(found, metric, length),
+        *best_of_all(tuned, found),
+    ]
+
+
+def best_of_all(tuned: Tuned, found: Summary) -> list[str]:
+    """Returns sentences on the best row of the table, if it is no candidate. found: the candidates."""
+    evaluation, best, others = tuned.evaluation, tuned.recommended, list[Row]()
+    row = evaluation.best(tuned.measure, tuned.length, evaluation.rows)
+    if row is None or row in tuned.candidates:
+        return []
+    for each in evaluation.rows:
+        versus = None if each in tuned.candidates else tuned.versus(each, best)
+        if each is row or (versus is not None and versus.verdict == "better"):
+            others.append(each)
+    all_rows, metric = evaluation.summary((*others, best), best), found.headline
+    value = all_rows.mean(metric, row.name, tuned.length)
+    return [
+        f"Of all rows, “{row.name}” has the best {metric.name}: {metric.write(value.value) if value else ''}.",
+        *answers.verdicts(all_rows, metric, tuned.length),
         "It is no candidate, because the candidates were fixed before the measurement, and of "
         f"{len(evaluation.rows)} rows the best is partly the best by chance: measure it on other "
         f"{'images' if evaluation.kind == 'images' else 'texts'} before you use it.",
@@ -61,22 +69,9 @@ def spoken(tuned: Tuned, row: Row) -> str:
     return f"{row.checkpoint}{', not fine-tuned,' * original} with “{row.baseline}”"
 
 
-def compared(tuned: Tuned, measure: Measure, best: Row) -> list[str]:
-    """Returns sentences that compare the other candidates with the recommended one."""
-    found = []
-    for row in tuned.candidates:
-        versus = None if row is best else tuned.versus(row, best)
-        if versus is not None:
-            by = difference(measure, versus.value) + (" times" if measure.perplexity else "")
-            ends = interval(versus, lambda end: difference(measure, end))
-            paired = f" ({by}{f'; paired {INTERVAL} {ends}' if ends else ''})"
-            found.append((measure.verdict(versus), spoken(tuned, row) + paired))
-    return by_outcome("it", found, tuned.evaluation.unit)
-
-
 def rule(tuned: Tuned) -> str:
     candidates = "; ".join(spoken(tuned, row) for row in tuned.candidates)
-    many, units = len(tuned.by_seed) >= ENOUGH_SEEDS, UNITS[tuned.evaluation.unit]
+    many, units = len(tuned.candidates[0].runs) >= ENOUGH_SEEDS, UNITS[tuned.evaluation.unit]
     also = f", both over {units} and over seeds" if many else ""
     return (
         f"The candidates were fixed before the measurement, in the order of their costs: {candidates}. The first of "
@@ -113,51 +108,69 @@ def how(tuned: Tuned) -> list[str]:
     ]
 
 
+def tables(tuned: Tuned) -> list[Table]:
+    """Returns the tables of the terminal."""
+    return [*values(tuned.evaluation), *seeds_table(tuned)]
+
+
 def paragraphs(tuned: Tuned) -> list[str]:
     return [" ".join(answer(tuned)), legend(tuned.evaluation), *how(tuned), *tuned.evaluation.notes]
 
 
 def seeds_table(tuned: Tuned) -> list[Table]:
     """Returns a table of the candidates' values by seed, if there are several seeds."""
-    if len(tuned.by_seed) < 2:
+    reference, metric, x = tuned.evaluation.reference, MEASURES[tuned.measure].metric, tuned.length
+    if len(reference.runs) < 2:
         return []
-    measure = MEASURES[tuned.measure]
 
-    def of_seed(number: int) -> tuple[str, object]:
-        rows = {row.name: row for row in tuned.by_seed[number].rows}
+    def of_seed(number: int) -> Column:
+        def cell(row: Row) -> Cell:
+            return answers.mean_cell(mean_over_items(metric, row.runs[number : number + 1], x), metric)
 
-        def cell(row: Row) -> str:
-            found = rows[row.name].estimate(measure.name, tuned.length)
-            return "-" if found is None else value(measure, found.value)
+        return f"seed {reference.seeds[number]}", cell
 
-        return f"seed {tuned.settings.seed + number}", cell
+    def over_seeds(row: Row) -> Comparison | None:
+        ours, theirs = ({run.seed: run for run in each.runs} for each in (row, reference))
+        found = None if row is reference else compared_over_seeds(metric, ours, x, theirs, x)
+        return None if found is None else Comparison(metric, found)
 
-    def over_seeds(row: Row) -> object:
-        versus = tuned.versus_by_seed(row, tuned.evaluation.reference)
-        if versus is None or row is tuned.evaluation.reference:
-            return Cell("")
-        verdict = measure.verdict(versus)
-        return Cell(difference(measure, versus.value), note=f"{half_width(measure, versus)} {verdict}".strip())
+    def verdict(row: Row) -> str:
+        found = over_seeds(row)
+        return found.verdict if found else ""
 
-    columns = [of_seed(number) for number in range(len(tuned.by_seed))]
-    columns.append(("ratio" if measure.perplexity else "difference", over_seeds))
-    what = f"{measure.name} by seed, and the {columns[-1][0]} from the first row with its {INTERVAL} over seeds"
-    return [table_of(tuned.candidates, what, "", *columns, first="checkpoint")]  # type: ignore[arg-type]
+    kind = "ratio" if metric.kind == "log" else "difference"
+    return [
+        table_of(
+            tuned.candidates,
+            f"{metric.name} by seed, and the {kind} from the first row with its {INTERVAL} over seeds",
+            "",
+            *map(of_seed, range(len(reference.runs))),
+            (kind, lambda row: answers.comparison_cell(over_seeds(row))),
+            (Cell("significant?", kind="words"), verdict),
+            first="checkpoint",
+        )
+    ]
 
 
 def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
     """Returns what a fine-tuning would do, in sentences. estimate: that of the plan."""
-    settings, texts, old = plan.settings, plan.texts, plan.setup.old_length
-    steps = int(estimate["steps"])
-    items = steps * settings.batch
-    pictures = plan.original.kind == "images"
-    unit, windows = ("pixels", "image") if pictures else ("tokens", "window")
+    settings, texts, collection, kind = plan.settings, plan.texts, plan.setup.collection, plan.original.kind
+    unit, items = ("pixels", "images") if kind == "images" else ("tokens", "documents")
+    trained, held_out, short = (f"{len(each):,}" for each in (texts.training, texts.held_out, texts.short))
+    windows, steps = len(texts.windows), int(estimate["steps"])
+    result = f"{held_out} other {items}, which are held out"
+    if collection is not None:
+        result = f"{len(collection.queries):,} queries on {len(collection.documents):,} documents"
+    used = "only searched" if kind == "sentences" and collection is None else "not used"
+    tried = listed([f"{loss:.2f} if they start by {method}" for method, loss in plan.starts.items()])
+    start = f"New rows start by {settings.method}: before the fine-tuning, the loss per token of training windows is "
     return [
-        f"{plan.source}: from {old:,} to {settings.length:,} {unit}. Trained: {TRAINED[settings.train]}.",
-        parts_of(plan),
-        f"{steps:,} steps of {settings.batch} {windows}s, so that each {windows} is read "
-        f"{items / len(texts.windows):.1f} times.",
-        *starts(plan),
+        f"{plan.source}: from {plan.setup.old_length:,} to {settings.length:,} {unit}. Trained: "
+        f"{TRAINED[settings.train]}.",
+        f"To train on: {trained} {items} of {settings.length:,} {unit} or more, in {windows:,} windows; {steps:,} "
+        f"steps of {settings.batch} windows, so that each window is read {steps * settings.batch / windows:.1f} times.",
+        " ".join([f"To measure the result: {result}. Smaller {items}, {used}: {short}.", *texts.notes]),
+        *([f"{start}{tried}."] if tried else []),
         times(plan, estimate),
         f"To write: {listed([str(place) for place in plan.places.values()])}.",
     ]
@@ -179,43 +192,6 @@ def times(plan: TunePlan, estimate: Mapping[str, float]) -> str:
     if minutes is not None and estimate["steps"] == 1:
         said += f" The {minutes:g} minutes of --minutes leave time for a single step: give more minutes, or --steps."
     return said
-
-
-def starts(plan: TunePlan) -> list[str]:
-    """Returns a sentence on how the new rows are first computed, if that was chosen by trying."""
-    if not plan.starts:
-        return []
-    tried = listed([f"{loss:.2f} if they start by {method}" for method, loss in plan.starts.items()])
-    return [
-        f"New rows start by {plan.settings.method}: before the fine-tuning, the loss per token of training windows is "
-        f"{tried}."
-    ]
-
-
-def parts_of(plan: TunePlan) -> str:
-    """Returns sentences on what is trained on and what measures the result."""
-    texts, collection, length = plan.texts, plan.setup.collection, plan.settings.length
-    number, trained, held_out, short = (
-        f"{len(each):,}" for each in ((*texts.training, *texts.held_out), texts.training, texts.held_out, texts.short)
-    )
-    alike = "".join(f"{note} " for note in texts.notes)
-    if plan.original.kind == "images":
-        return (
-            f"Images whose short side has {length:,} pixels: {number}. {held_out} of them are held out to measure the "
-            f"result, {trained} are trained on. {alike}Smaller images, which are not used: "
-            f"{short}."
-        )
-    used = "only searched" if plan.original.kind == "sentences" and collection is None else "not used"
-    measure = (
-        f"{held_out} of them are held out to measure the result, {trained} are trained on, in {len(texts.windows):,} "
-        "windows."
-    )
-    if collection is not None:
-        measure = (
-            f"All of them are trained on, in {len(texts.windows):,} windows. The result is measured by "
-            f"{len(collection.queries):,} queries on {len(collection.documents):,} documents."
-        )
-    return f"Documents with {length:,} tokens: {number}. {measure} {alike}Shorter documents, which are {used}: {short}."
 
 
 def figure_of_rows(tuned: Tuned) -> list[Picture]:
@@ -250,14 +226,15 @@ def figure_of_rows(tuned: Tuned) -> list[Picture]:
 def render(tuned: Tuned) -> str:
     evaluation = tuned.evaluation
     return render_page(
-        title=f"Is it worth fine-tuning {evaluation.reference.checkpoint} at {tuned.length:,} {size_unit(evaluation)}?",
+        title=f"Is it worth fine-tuning {evaluation.reference.checkpoint} at {tuned.length:,} "
+        f"{'pixels' if evaluation.kind == 'images' else 'tokens'}?",
         about=f"{evaluation.texts:,} held-out {UNITS[evaluation.unit]}, which were not trained on."
         if evaluation.unit != "query"
         else f"{evaluation.texts:,} queries of your own, which were not trained on.",
         answer=[" ".join(answer(tuned))],
         sections=[
-            Section("", (differences(evaluation), *figure_of_rows(tuned))),
-            Section("The numbers", (*tables(evaluation), *seeds_table(tuned)), says=legend(evaluation)),
+            Section("", (*figures(evaluation), *figure_of_rows(tuned))),
+            Section("The numbers", (*numbers(evaluation), *seeds_table(tuned)), says=legend(evaluation)),
             Section("How it was measured", (Lines((*how(tuned), *evaluation.notes)),)),
         ],
     )

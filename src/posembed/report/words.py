@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from posembed.lab.found import model_size  # noqa: F401
 from posembed.lab.runs.results import RunResult, seeds_of
@@ -11,9 +11,7 @@ from posembed.statistics import INTERVAL, Estimate
 from posembed.words import MINUS, called, listed, loss_number, number, percent, signed, up_to  # noqa: F401
 
 if TYPE_CHECKING:
-    from posembed.lab import found, question
-
-Trained: TypeAlias = "found.Row | question.Row"
+    from posembed.lab.found import Row
 
 OUTCOMES = {
     "better": ("is", "are", "significantly better than {}"),
@@ -40,7 +38,7 @@ def measured(estimate: Estimate, write: Callable[[float], str] = number, unit: s
     return f"{write(estimate.value)}{unit}{f' ({known})' if known else ''}"
 
 
-def names_of(rows: Iterable[Trained]) -> str:
+def names_of(rows: Iterable[Row]) -> str:
     return listed([called(row.name) for row in rows])
 
 
@@ -58,13 +56,6 @@ def duration(seconds: float) -> str:
 
 def capitalised(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
-
-
-def outcome(difference: Estimate | None, *, same: float = 0.0) -> str:
-    """Returns "better" if a difference or a ratio is significantly below ``same``, "worse" if significantly above,
-    "not significant" if neither, or "unknown" without an interval. ``same``: 0 for a difference, 1 for a ratio."""
-    side = None if difference is None else difference.side_of(same)
-    return {None: "unknown", "below": "better", "above": "worse", "both": "not significant"}[side]
 
 
 def by_outcome(reference: str, found: Iterable[tuple[str, str]], unit: str = "text") -> list[str]:
@@ -85,7 +76,7 @@ def by_outcome(reference: str, found: Iterable[tuple[str, str]], unit: str = "te
 PAIRED = "Differences and ratios are paired by seed."
 
 
-def certainty(rows: Sequence[Trained], of_each: str, how: str = PAIRED) -> str:
+def certainty(rows: Sequence[Row], of_each: str, how: str = PAIRED) -> str:
     """Returns sentences on the number of runs and the kind of intervals; empty if every run failed. ``how``: how values
     of several runs are combined."""
     counts = sorted({count for row in rows for count in row.counts if count})
@@ -110,7 +101,7 @@ def earlier_draws(results: Sequence[RunResult[Any, Any]]) -> list[str]:
     ]
 
 
-def failures(rows: Sequence[Trained]) -> list[str]:
+def failures(rows: Sequence[Row]) -> list[str]:
     failed = [
         f"{len(row.failures)} of {len(row.failures) + row.succeeded} with {called(row.name)} ({row.failures[0]})"
         for row in rows
@@ -119,6 +110,6 @@ def failures(rows: Sequence[Trained]) -> list[str]:
     return [f"Failed runs are left out: {', '.join(failed)}."] if failed else []
 
 
-def not_drawn(rows: Sequence[Trained]) -> list[str]:
+def not_drawn(rows: Sequence[Row]) -> list[str]:
     failed = [row for row in rows if not row.seeds]
     return [f"Not drawn because training failed: {names_of(failed)}."] if failed else []

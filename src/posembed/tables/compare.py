@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posembed.calls import whole_number
+from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError
 from posembed.tables.rows import extreme_scale, float64_rows
 from posembed.tables.sources import Table, position_rows
@@ -46,6 +46,7 @@ class TableComparison(Similarity):
     floor: Similarity
 
 
+@checks_arguments
 def compare_tables(a: Table, b: Table) -> TableComparison:
     """Compares two tables whose rows stand for the same positions. Their widths may differ.
 
@@ -148,6 +149,7 @@ def left_singular(rows: Tensor) -> tuple[Tensor, Tensor]:
     return left[:, kept], values[kept]
 
 
+@checks_arguments
 def linear_shift(table: Table, k: int) -> float:
     """Measures how well a linear function of row p predicts row p + k: R^2 over all p, each from a fit to the others.
 
@@ -174,7 +176,6 @@ def linear_shift(table: Table, k: int) -> float:
         >>> round(posembed.linear_shift(posembed.sinusoidal_table(64, 16), k=3), 6)
         1.0
     """
-    k = whole_number("k", k, "a whole number of rows")
     with torch.device("cpu"):
         rows = scaled_rows(table, at_least=abs(k) + 3)
         n = len(rows) - abs(k)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 
 import torch
 from torch import Tensor
 
-from posembed.calls import require_positive, unknown
+from posembed.arguments import checks_arguments
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
+from posembed.settings import Amount, Count, Positive
 from posembed.tables.layout import TableLayout
 
 STD = 0.02
@@ -45,7 +46,8 @@ def check_even(dim: int) -> None:
         raise ArgumentError(f"sines and cosines come in pairs: dim must be even; got {dim}")
 
 
-def sinusoidal_table(length: int, dim: int, *, base: float = 10000.0, interleaved: bool = True) -> Tensor:
+@checks_arguments
+def sinusoidal_table(length: Amount, dim: Count, *, base: Positive = 10000.0, interleaved: bool = True) -> Tensor:
     """Returns the sinusoids of positions 0 .. length - 1, (length, dim).
 
     Raises:
@@ -56,14 +58,7 @@ def sinusoidal_table(length: int, dim: int, *, base: float = 10000.0, interleave
         >>> sinusoidal_table(length=512, dim=64).shape
         torch.Size([512, 64])
     """
-    require_positive(base=base)
     return sinusoids(torch.arange(length), dim, base=base, interleaved=interleaved)
-
-
-def require_scale(std: float) -> None:
-    """Raises ArgumentError unless std is a finite number of at least 0."""
-    if not isinstance(std, Real) or not 0 <= std < math.inf:
-        raise ArgumentError(f"std is a scale, a number of at least 0; got {std!r}")
 
 
 def initial_table(init: str, length: int, dim: int, *, std: float | None = None) -> Tensor:
@@ -76,8 +71,6 @@ def initial_table(init: str, length: int, dim: int, *, std: float | None = None)
     "xavier"            U(-a, a) with a = sqrt(6 / (length + dim)) (Glorot and Bengio, 2010)
     "zero"              zeros: the model starts without position information and must learn it
     """
-    if std is not None:
-        require_scale(std)
     if std is not None and init not in SCALED:
         raise ArgumentError(f"std is the scale of {', '.join(SCALED)} initial values; leave it out for {init!r}")
     table, scale = torch.empty(length, dim, dtype=torch.float32), STD if std is None else std
@@ -106,8 +99,6 @@ def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int,
     if isinstance(init, str):
         values = initial_table(init, rows - layout.reserved, dim, std=std)
         return torch.cat((torch.zeros(layout.reserved, dim, dtype=torch.float32), values))
-    if not isinstance(init, Tensor):
-        raise ArgumentError(f"init must be a name, such as 'normal', or a table {(rows, dim)}; got {init!r}")
     if std is not None:
         raise ArgumentError(f"std is the scale of {', '.join(SCALED)} initial values; leave it out for a given table")
     if tuple(init.shape) != (rows, dim) or not init.is_floating_point():

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
 from posembed.tables.rare_rows import (
@@ -27,6 +29,9 @@ from posembed.tables.rare_rows import (
 from posembed.tables.rows import table_rows
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.sources import Table, table_in
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 SIGMAS = 6
 """The number of standard deviations beyond which a value is not noise. Normal noise exceeds 6 twice in 10^9."""
@@ -100,6 +105,7 @@ def describe_rows(rows: tuple[int, ...]) -> str:
     return ("row " if len(rows) == 1 else "rows ") + ", ".join(named)
 
 
+@checks_arguments
 def check_table(
     table: Table,
     *,
@@ -231,7 +237,10 @@ def _of_rare(rows: Tensor, places: Tensor) -> Iterator[Finding]:
         yield Finding("rarely trained", tuple(places[start:].tolist()), figure, LOOKS_RARE, EVALUATE)
 
 
-def check_scale(tokens: Tensor, table: Table, *, layout: TableLayout | None = None) -> tuple[Finding, ...]:
+@checks_arguments
+def check_scale(
+    tokens: Float[Tensor, "... D"], table: Table, *, layout: TableLayout | None = None
+) -> tuple[Finding, ...]:
     """Compares the scales of tokens and of the rows added to them. Returns one finding if either drowns the other.
 
     A table of zeros, which a model fills by training, gives no finding.
@@ -253,10 +262,8 @@ def check_scale(tokens: Tensor, table: Table, *, layout: TableLayout | None = No
     """
     values, own = table_in(table)
     rows, layout = table_rows(values).detach().to("cpu", torch.float64), layout or own
-    if not tokens.is_floating_point() or tokens.shape[-1] != rows.shape[1]:
-        raise ArgumentError(
-            f"tokens must be floats (..., D={rows.shape[1]}); got {tuple(tokens.shape)} of {tokens.dtype}"
-        )
+    if tokens.shape[-1] != rows.shape[1]:
+        raise ArgumentError(f"tokens must be (..., D={rows.shape[1]}); got {tuple(tokens.shape)}")
     places = torch.arange(layout.front, layout.front + layout.length(len(rows)))
     places = places[rows[places].isfinite().all(dim=1)]
     token_norm = tokens.detach().float().norm(dim=-1).mean().item()

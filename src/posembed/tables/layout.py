@@ -33,19 +33,24 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from numbers import Integral
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
+from posembed.arguments import checks_arguments, explains_errors
 from posembed.errors import ArgumentError
+from posembed.settings import Amount, Count, Pair
 from posembed.tables.rows import as_table, table_rows
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 PADDING = -1
 """The position of a padding token. A table with a pad row reads that row for it; other tables reject it."""
 
 
+@checks_arguments
 @dataclass(frozen=True)
 class Axis:
     """One axis of a table's positions.
@@ -66,20 +71,17 @@ class Axis:
     """
 
     name: str
-    size: int
+    size: Count
     relative: bool = False
     signed: bool = True
 
     def __post_init__(self) -> None:
-        if not _is_side(self.size):
-            raise ArgumentError(f"the size of an axis is a whole number of at least 1; {self.name} got {self.size!r}")
-        if not isinstance(self.name, str) or not self.name:
+        if not self.name:
             raise ArgumentError(f'the name of an axis is a text such as "height"; got {self.name!r}')
         if not (self.relative or self.signed):
             raise ArgumentError(
                 f"signed=False needs relative=True, for distances of cells; {self.name} got relative=False"
             )
-        object.__setattr__(self, "size", int(self.size))
 
     @property
     def rows(self) -> int:
@@ -99,6 +101,7 @@ IMAGE_AXES = ("height", "width")
 SIDES = ("backward", "forward")
 
 
+@checks_arguments
 @dataclass(frozen=True, kw_only=True)
 class TableLayout:
     """The roles of the rows of a table (N, D). By default row i is position i.
@@ -139,15 +142,15 @@ class TableLayout:
         169
     """
 
-    reserved: int = 0
+    reserved: Amount = 0
     pad_row: int | None = None
-    prefix: int = 0
-    grid: tuple[int, int] | None = None
-    tail: int = 0
+    prefix: Amount = 0
+    grid: Pair | None = None
+    tail: Amount = 0
     axes: tuple[Axis, ...] = ()
     dims: tuple[int, ...] = ()
-    columns: int | None = None
-    blocks: tuple[int, int] | None = None
+    columns: Count | None = None
+    blocks: Pair | None = None
 
     BERT: ClassVar[TableLayout]
     GPT2: ClassVar[TableLayout]
@@ -160,48 +163,31 @@ class TableLayout:
     DEIT: ClassVar[TableLayout]
 
     def __post_init__(self) -> None:
-        for name in ("reserved", "prefix", "tail"):
-            rows = getattr(self, name)
-            if not isinstance(rows, Integral) or rows < 0:
-                raise ArgumentError(f"{name} counts rows and must be a whole number of at least 0; got {rows!r}")
         if self.pad_row is not None and not 0 <= self.pad_row < self.reserved:
             raise ArgumentError(
                 f"pad_row must be one of the {self.reserved} reserved rows; got {self.pad_row}. "
                 "Raise reserved, or leave pad_row out"
             )
-        if self.grid is not None and (len(self.grid) != 2 or not all(map(_is_side, self.grid))):
-            raise ArgumentError(f"grid must be (height, width), each at least 1; got {self.grid}")
-        self._check_axes_and_dims()
+        for name, values in (("axes", [axis.name for axis in self.axes]), ("dims", self.dims)):
+            if len(set(values)) < len(values):
+                raise ArgumentError(f"each of the {name} occurs once; got {', '.join(map(str, values))}")
         self._match_grid_and_axes()
         if len(self.dims) > 1 and (len(self.dims) != len(self.axes) or self.front or self.tail):
             raise ArgumentError(
                 f"dims gives one dimension for each axis, without rows of special tokens; got dims={self.dims} for "
                 f"{len(self.axes)} axes and {self.front + self.tail} other rows"
             )
-
-        if self.columns is not None and not (_is_side(self.columns) and len(self.dims) == 1 and self.axes):
+        if self.columns is not None and not (len(self.dims) == 1 and self.axes):
             raise ArgumentError(
                 f"columns is the width of a row, for axes in one dimension; got columns={self.columns!r} for "
                 f"{len(self.axes)} axes and dims={self.dims}"
             )
-        if self.blocks is not None:
-            fits = len(self.blocks) == 2 and all(map(_is_side, self.blocks)) and len(self.dims) == 2
-            if not fits or self.grid is None or any(a % b for a, b in zip(self.grid, self.blocks, strict=True)):
-                raise ArgumentError(
-                    f"blocks divides a grid in two dims into whole blocks; got blocks={self.blocks} for "
-                    f"grid={self.grid} and dims={self.dims}"
-                )
-
-    def _check_axes_and_dims(self) -> None:
-        """Makes axes and dims tuples, so that equal layouts are equal and hashable."""
-        for name, kind, example in (("axes", Axis, '(Axis("time", 8),)'), ("dims", Integral, "(1, 2)")):
-            given = getattr(self, name)
-            if not isinstance(given, tuple | list) or not all(isinstance(each, kind) for each in given):
-                raise ArgumentError(f"{name} is a tuple such as {example}; got {given!r}")
-            object.__setattr__(self, name, tuple(given))
-        for name, values in (("axes", [axis.name for axis in self.axes]), ("dims", self.dims)):
-            if len(set(values)) < len(values):
-                raise ArgumentError(f"each of the {name} occurs once; got {', '.join(map(str, values))}")
+        fits = len(self.dims) == 2 and not any(map(operator.mod, self.grid or (1, 1), self.blocks or (1, 1)))
+        if self.blocks is not None and not (self.grid and fits):
+            raise ArgumentError(
+                f"blocks divides a grid in two dims into whole blocks; got blocks={self.blocks} for "
+                f"grid={self.grid} and dims={self.dims}"
+            )
 
     def _match_grid_and_axes(self) -> None:
         """Gives a grid its axes, and the axes height and width their grid."""
@@ -214,16 +200,16 @@ class TableLayout:
         object.__setattr__(self, "grid", grid)
 
     @classmethod
-    def roberta(cls, pad_id: int = 1) -> TableLayout:
+    @checks_arguments
+    def roberta(cls, pad_id: Amount = 1) -> TableLayout:
         """Returns the layout of RoBERTa, XLM-R, CamemBERT, Longformer: padding in row ``pad_id``, then position 0."""
-        if not isinstance(pad_id, Integral):
-            raise ArgumentError(f"pad_id is the id of the padding token, such as 1; got {pad_id!r}")
         return cls(reserved=pad_id + 1, pad_row=pad_id)
 
     def on_grid(self, height: int, width: int) -> TableLayout:
         """Returns the same layout with this grid."""
         return replace(self, grid=(height, width), axes=())
 
+    @checks_arguments
     def resized(self, sizes: Mapping[str, int]) -> TableLayout:
         """Returns the same layout with other sizes of the axes with these names.
 
@@ -260,6 +246,7 @@ class TableLayout:
             return self.shape
         return math.prod(self.blocks), math.prod(self.shape) // math.prod(self.blocks)
 
+    @explains_errors
     def rows_in(self, tensor: Tensor) -> Tensor:
         """Returns the rows (N, D) of a stored table. D is the product of all dimensions other than ``dims``.
 
@@ -307,6 +294,7 @@ class TableLayout:
         cells = rows.reshape(*(self.apart if count > 1 else rows.shape[:1]), *others)
         return cells.movedim(tuple(range(count)), self.dims).contiguous()
 
+    @explains_errors
     def rows(self, length: int) -> int:
         """Returns the number of rows that a table needs to hold this many positions."""
         if self.axes and length != (cells := math.prod(self.shape)):
@@ -317,6 +305,7 @@ class TableLayout:
             )
         return self.front + length + self.tail
 
+    @explains_errors
     def length(self, rows: int) -> int:
         """Returns the number of positions that a table of this many rows holds."""
         length = rows - self.front - self.tail
@@ -328,11 +317,13 @@ class TableLayout:
         self.rows(length)
         return length
 
-    def split(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    @explains_errors
+    def split(self, table: Float[Tensor, "N D"]) -> tuple[Tensor, Tensor, Tensor]:
         """Splits a table (N, D) into three views: rows before the positions, rows of positions, rows after them."""
         length = self.length(table.shape[0])
         return table[: self.front], table[self.front : self.front + length], table[self.front + length :]
 
+    @explains_errors
     def rows_of(self, position_ids: Tensor) -> Tensor:
         """Returns the row numbers of position_ids, integers of any shape. ``PADDING`` becomes the pad row."""
         position_ids = position_ids.to(torch.int64)  # a small dtype may not hold the row number, or PADDING
@@ -345,16 +336,6 @@ class TableLayout:
 def are_sides(axes: Sequence[Axis]) -> bool:
     """Returns whether axes are the two sides of limited differences."""
     return tuple(axis.name for axis in axes) == SIDES
-
-
-def _is_side(number: object) -> bool:
-    return isinstance(number, Integral) and number >= 1  # type: ignore[operator]
-
-
-def require_layout(layout: object) -> None:
-    """Raises ArgumentError for anything but a TableLayout."""
-    if not isinstance(layout, TableLayout):
-        raise ArgumentError(f"layout must be a TableLayout, such as TableLayout.roberta(pad_id=1); got {layout!r}")
 
 
 TableLayout.BERT = TableLayout.GPT2 = TableLayout.WHISPER = TableLayout.CLIP_TEXT = TableLayout()

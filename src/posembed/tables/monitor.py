@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.tables.health import Finding
 from posembed.tables.rare_rows import EVALUATE, RARE, TRAINED_RARELY
@@ -26,7 +27,7 @@ def is_whole(values: Tensor) -> bool:
     return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
 
 
-class TableMonitor:
+class TableMonitor(ChecksCalls):
     """Compares a table with the values it had when the monitor was created, and counts how often each row is trained.
 
     It counts the backward passes of this process in which a row has a gradient. In batches of many sequences, a row

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from posembed.arguments import checked, checks_arguments
 from posembed.errors import ArgumentError
+from posembed.settings import Count, Pair
 from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout, are_sides
-from posembed.tables.resize_methods import GRID, TEXT, Kernels, groups, kernels_of
+from posembed.tables.resize_methods import TEXT, Kernels, groups, kernels_of
 from posembed.tables.rows import table_rows
 
 DEFAULT_TEXT_METHOD = TEXT.default
 WHY_TEXT_METHOD = "it keeps every existing row, and in a sentence encoder linear interpolation was worse at all lengths"
 """Measured by benchmarks/resize_quality.py, where random rows did equally well. In Longformer, which was lengthened
 and then fine-tuned, random rows were far worse than tiling (arXiv:2004.05150)."""
-DEFAULT_GRID_METHOD = GRID.default
 
 Method = Callable[[Tensor, Any], Tensor]
 
 
+@checks_arguments
 def resize_table(
     table: Tensor,
     *,
-    length: int | None = None,
-    grid: tuple[int, int] | None = None,
+    length: Count | None = None,
+    grid: Pair | None = None,
     sizes: Mapping[str, int] | None = None,
     method: str | Method | None = None,
     layout: TableLayout = TableLayout(),  # noqa: B008  (frozen)
@@ -73,8 +74,6 @@ def resize_table(
         torch.Size([529, 4])
     """
     rows = layout.rows_in(table)
-    if not isinstance(method, str | None) and not callable(method):
-        raise ArgumentError(f"method must be a name or a function; got {method!r}")
     if sum(size is not None for size in (length, grid, sizes)) != 1:
         raise ArgumentError(
             "pass exactly one of length=... (positions in a line), grid=(height, width) (images) and sizes={axis: "
@@ -127,8 +126,6 @@ def new_layout(
             )
             remedy = "grid=(height, width)" if layout.grid else "sizes={axis: size, ...}"
             raise ArgumentError(f"the positions of this table are {held}; got length={length}. Pass {remedy}")
-        if not is_count(length):
-            raise ArgumentError(f"length must be a whole number from 1; got {length!r}")
         return layout
     if not layout.axes:
         raise ArgumentError(
@@ -136,16 +133,8 @@ def new_layout(
             "current grid, such as layout=TableLayout.VIT.on_grid(height, width)"
         )
     if grid is not None:
-        if not (isinstance(grid, Sequence) and [is_count(side) for side in grid] == [True, True]):
-            raise ArgumentError(f"grid must be (height, width), whole numbers from 1; got {grid!r}")
         sizes = dict(zip(IMAGE_AXES, grid, strict=True))
-    if not isinstance(sizes, Mapping) or not all(map(is_count, sizes.values())):
-        raise ArgumentError(f"sizes must map names of axes to whole numbers from 1; got {sizes!r}")
-    return layout.resized(sizes)
-
-
-def is_count(number: object) -> bool:
-    return isinstance(number, Integral) and not isinstance(number, bool) and int(number) >= 1
+    return layout.resized({name: checked(name, size, Count) for name, size in (sizes or {}).items()})
 
 
 def changed_axes(old: TableLayout, new: TableLayout) -> tuple[Axis, ...]:
@@ -188,6 +177,7 @@ def unknown_method(method: object, kernels: Kernels) -> ArgumentError:
     return ArgumentError(f"no method for {kernels.what} is called {method!r}; choose one of {choices}")
 
 
+@checks_arguments
 def leading_rows_kept(old: Tensor, new: Tensor) -> int:
     """Counts the leading rows that a resize kept: the rows that are equal in both tables, bit for bit.
 

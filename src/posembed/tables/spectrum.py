@@ -95,19 +95,3 @@ def fourier_power(vectors: Tensor) -> Tensor:
     power = torch.fft.rfft(vectors, dim=0).abs() ** 2
     power[1 : (n + 1) // 2] *= 2  # each bin stands for two frequencies, except the first, and the last if N is even
     return power / power.sum(dim=0).clamp(min=torch.finfo(power.dtype).tiny)
-
-
-def wave_share(vectors: Tensor, *, bins: int = 3) -> Tensor:
-    """Returns each column's share of power in its ``bins`` strongest bins, (N, K) -> (K,); near 1 for a wave.
-
-    Three bins hold at least 85% of the power of a sinusoid of any frequency, and about 3 ln(N/2) / (N/2) of the
-    power of noise.
-
-    Examples:
-        >>> from posembed import sinusoidal_table
-        >>> from posembed.tables.spectrum import table_spectrum, wave_share
-        >>> wave_share(table_spectrum(sinusoidal_table(64, 32)).left_vectors)[0].item() > 0.85
-        True
-    """
-    power = fourier_power(vectors)
-    return power.topk(min(bins, len(power)), dim=0).values.sum(dim=0)

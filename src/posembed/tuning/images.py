@@ -31,14 +31,13 @@ from posembed.evaluation.pictures import (
     thumbnail,
 )
 from posembed.evaluation.plan import Plan, PlannedRow
-from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import slices
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.apart import left_out_note, set_apart
-from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import window_of
-from posembed.tuning.objectives import Progress, Setup
+from posembed.tuning.objectives import Objective, Progress, Setup
 from posembed.tuning.staging import vectors_once
 from posembed.tuning.texts import FEWEST, MOST_HELD_OUT, MOST_WINDOWS, order
 
@@ -108,11 +107,12 @@ def split_pictures(
     return Pictures(trained, held, short, left_out)
 
 
-class Images:
-    """The objective of image models. See ``Objective`` for the methods."""
+class Images(Objective):
+    """The objective of image models."""
 
-    def __init__(self, setup: Setup[Pictures]) -> None:
-        self.setup, self.settings, self.pictures = setup, setup.settings, setup.texts.training
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.pictures = setup.texts.training
         self.targets: Tensor | None = None
         self.resized: Path | None = None
 
@@ -175,18 +175,14 @@ class Images:
             "Tiles: the model of the old size reads the image in parts, and compares a query with the best of them, or "
             "with their mean.",
         )
-        measures = tuple(measure.name for measure in RANKINGS)
+        measures = tuple(measure.metric.name for measure in RANKINGS)
         where = device_named(self.setup.device)
-        return Plan("images", measures, (length,), number, rows, notes, kept, where, unit="query")
+        owners = [owner for owner in range(len(held_out)) for _ in PLACES]
+        return Plan("images", measures, (length,), number, rows, notes, kept, where, unit="image", owners=owners)
 
     @property
-    def chunked(self) -> str:
-        """The baseline with which the same fine-tuning at the old size is read, as it was trained."""
+    def chunked(self) -> str:  # type: ignore[override]
         return f"tiles of {self.setup.old_length}, mean"
-
-    def by_document(self, evaluation: Evaluation) -> Evaluation:
-        owners = [owner for owner in range(len(self.setup.texts.held_out)) for _ in PLACES]
-        return by_document(evaluation, owners, unit="image")
 
     def kept(self, tuned: Runnable) -> Estimate:
         before, after = (self.vectors_of(each, self.setup.texts.held_out) for each in (self.setup.original, tuned))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -20,14 +19,11 @@ from posembed.evaluation.api import device_named, notes_on, planned_rows
 from posembed.evaluation.counts import MASKED_SHARE
 from posembed.evaluation.measures import MEASUREMENTS
 from posembed.evaluation.plan import Plan
-from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import Sample, special_tokens
-from posembed.statistics import Estimate
-from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import padded, pieces, seeded, window_of
-from posembed.tuning.objectives import Progress, Setup
-from posembed.tuning.texts import Texts
+from posembed.tuning.objectives import Objective, Setup
 
 MOST_MEASURED = 100
 """The largest number of held-out windows: measuring more would take longer than it tells."""
@@ -39,25 +35,19 @@ SHARE_OF_MASK, SHARE_OF_RANDOM = 0.8, 0.1
 """The shares of a masked language model's predicted tokens that become the mask token, and a random token."""
 
 
-class Language:
-    """The objective of a kind of language model. See ``Objective`` for the methods.
+class Language(Objective):
+    """The objective of a kind of language model.
 
     ahead: how many positions after its logits a predicted token stands.
     """
 
     ahead: ClassVar[int]
 
-    def __init__(self, setup: Setup[Texts]) -> None:
-        self.setup, self.settings, self.windows = setup, setup.settings, setup.texts.windows
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.windows = setup.texts.windows
         self.before, self.after = special_tokens(setup.tokenizer)
         self.pad = setup.tokenizer.pad_token_id or 0
-
-    @property
-    def windows_once(self) -> float:
-        return 0
-
-    def prepare(self, folder: Path, progress: Progress) -> None:
-        """Computes nothing: the loss needs only the texts."""
 
     def read_and_predicted(self, ids: Tensor, item: int, seed: int) -> tuple[Tensor, Tensor]:
         """Returns the tokens (W,) that an item reads, and those that it predicts there, or ``NOT_PREDICTED``."""
@@ -117,15 +107,10 @@ class Language:
         )
         notes = (how, *self.setup.texts.notes, NOTE, *notes_on(runnables, {}, rows, lengths))
         # The loss that is trained comes first, and so decides which row is recommended.
-        measures = tuple(each.name for each in sorted(measurement.measures, key=lambda each: not each.perplexity))
-        where = device_named(self.setup.device)
-        return Plan(original.kind, measures, lengths, len(sample.ids), rows, notes, kept, where)
-
-    def by_document(self, evaluation: Evaluation) -> Evaluation:
-        return by_document(evaluation, self.held_out[0])
-
-    def kept(self, tuned: Runnable) -> Estimate | None:
-        return None
+        metrics = sorted((each.metric for each in measurement.measures), key=lambda metric: metric.kind != "log")
+        measures, where = tuple(metric.name for metric in metrics), device_named(self.setup.device)
+        given = (original.kind, measures, lengths, len(sample.ids), rows, notes, kept, where)
+        return Plan(*given, unit="document", owners=documents)
 
 
 class Causal(Language):
@@ -143,7 +128,7 @@ class Masked(Language):
 
     ahead = 0
 
-    def __init__(self, setup: Setup[Texts]) -> None:
+    def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         if setup.tokenizer.mask_token_id is None:
             expected = "expected a tokenizer with a mask token"

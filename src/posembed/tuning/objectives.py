@@ -1,6 +1,6 @@
 """What a model learns on long texts: one objective per kind of model.
 
-To add an objective, write a class with the methods of ``Objective`` in a file of its own, and add it to ``OBJECTIVES``.
+To add an objective, write a class of ``Objective`` in a file of its own, and add it to ``OBJECTIVES``.
 """
 
 from __future__ import annotations
@@ -10,56 +10,36 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from posembed.evaluation.collection import Collection
 from posembed.evaluation.plan import Plan
-from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import encode
 from posembed.statistics import Estimate
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import Texts
 
-
-class AnyData(Protocol):
-    """Texts or images. windows: the items that are trained on, of ``training``. short: those that are too small. notes:
-    sentences on what was left out."""
-
-    @property
-    def training(self) -> Sequence[Any]: ...
-    @property
-    def held_out(self) -> Sequence[Any]: ...
-    @property
-    def short(self) -> Sequence[Any]: ...
-    @property
-    def windows(self) -> Sequence[Any]: ...
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def notes(self) -> Sequence[str]: ...
-
-
-Data = TypeVar("Data", bound=AnyData)
 Progress = Callable[[str, int, int], None]
 """A function of what is running, the amount done and the total amount."""
 
 
 @dataclass(frozen=True, eq=False)
-class Setup(Generic[Data]):
+class Setup:
     """Everything that an objective is made from.
 
-    texts: what is trained on and measured: texts, or images.
-
-    original: the checkpoint before it is resized. old_length: the number of tokens that it takes, including special
+    original: the checkpoint before it is resized. texts: what is trained on and measured, ``Texts`` or ``Pictures``:
+    training, held_out, short (those that are too small), windows (the items that are trained on, of ``training``),
+    sha256, and notes on what was left out. old_length: the number of tokens that the original takes, including special
     tokens. collection: the queries and documents that measure the result, instead of the held-out texts.
     """
 
     original: Runnable
     tokenizer: Any
-    texts: Data
+    texts: Any
     settings: TuneSettings
     old_length: int
     device: str | None
@@ -74,18 +54,23 @@ class Setup(Generic[Data]):
         return sum(min(size, self.texts.width) for size in sizes) / self.texts.width
 
 
-class Objective(Protocol):
+class Objective:
     """A loss of a model on numbered items. An item is a window of the training texts.
 
     Every random number depends only on (seed, item), so a killed run continues with the same numbers. With equal items,
     a tuning at the old length reads the same tokens in several pieces.
     """
 
-    def __init__(self, setup: Setup[Any]) -> None: ...
+    chunked: ClassVar[str] = ""
+    """The baseline with which the fine-tuning at the old length is read, if it is not that of the reference."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.settings = setup, setup.settings
 
     @property
     def windows_once(self) -> float:
         """How much the original model reads in ``prepare``, in windows of the new length."""
+        return 0
 
     def prepare(self, folder: Path, progress: Progress) -> None:
         """Computes what all fine-tunings share, such as vectors of the original model, and keeps it in the folder."""
@@ -95,18 +80,19 @@ class Objective(Protocol):
 
         Before ``prepare``, it is only called to time it.
         """
+        raise NotImplementedError
 
     def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
         """Plans the measurement on held-out texts, at the old and the new length. The reference, which is the last row,
         is the original model with chunks. old: the same fine-tuning at the old length, with a row of the same chunks;
-        None if there is nothing to train at the old length."""
-
-    def by_document(self, evaluation: Evaluation) -> Evaluation:
-        """Returns the evaluation with one value per held-out document, or per query of a collection."""
+        None if there is nothing to train at the old length. The plan has one value per held-out document, or per query
+        of a collection."""
+        raise NotImplementedError
 
     def kept(self, tuned: Runnable) -> Estimate | None:
         """Returns the mean cosine of the vectors of held-out short texts to those of the original model; None if the
         model has no such vectors."""
+        return None
 
 
 OBJECTIVES: Mapping[str, tuple[str, str]] = {
@@ -118,12 +104,7 @@ OBJECTIVES: Mapping[str, tuple[str, str]] = {
 """The module and the class of the objective for each kind of model."""
 
 
-def objective_for(original: Runnable, own: Any = None) -> Callable[[Setup[Any]], Objective]:
-    """Returns the class of the objective for a checkpoint, or what makes a user's own from a loss or a class."""
+def objective_for(original: Runnable) -> Callable[[Setup], Objective]:
+    """Returns the class of the objective for a checkpoint."""
     module, name = OBJECTIVES[original.kind]
-    of_kind = getattr(import_module(module), name)
-    if own is None:
-        return of_kind
-    from posembed.tuning.own import own_objective
-
-    return own_objective(own, of_kind)
+    return getattr(import_module(module), name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,28 +13,29 @@ from torch import Tensor
 
 from posembed.checkpoints.resize import plan_resize
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.evaluation.api import check, device_named, is_list, is_path
+from posembed.evaluation.api import check, device_named
 from posembed.evaluation.collection import Collection, own_document_is_left_out
 from posembed.evaluation.pictures import open_image_model
 from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
+from posembed.evaluation.settings import Split
 from posembed.evaluation.tokens import DOCUMENT_PROMPTS, Prompt
 from posembed.files import longest_name
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import RECORD
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.safetensors import values_of
+from posembed.settings import checked_bounds, converted
 from posembed.tuning.objectives import Progress, Setup, objective_for
-from posembed.tuning.own import identity
-from posembed.tuning.remedies import planning
+from posembed.tuning.remedies import PLANNING, memory
 from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan, all_finite, place_beside, refuse_existing, size_of
-from posembed.tuning.settings import SHORTEST, TuneSettings, named_size
+from posembed.tuning.settings import PARTS, HeldOut, TuneSettings
 from posembed.tuning.staging import Staging
 from posembed.tuning.starts import started
-from posembed.tuning.texts import MORE_TEXT, Texts, judged_collection, read_texts, split_documents
+from posembed.tuning.texts import MORE_TEXT, judged_collection, read_texts, split_documents
 
 if TYPE_CHECKING:
-    from posembed.tuning.images import Pictures
+    pass
 
 OTHERS = (
     "for an image model, give --images; otherwise fine-tune the checkpoint that has the model's head, or resize this "
@@ -50,7 +51,6 @@ def tune_checkpoint(
     retrieval: str | Path | None = None,
     split: str | None = None,
     images: str | Path | None = None,
-    objective: Any = None,
     device: str | None = None,
     progress: Progress = lambda name, done, total: None,
     **settings: Any,
@@ -73,12 +73,10 @@ def tune_checkpoint(
         images: a folder of images, for an image model of transformers (ViT, DeiT, CLIP, SigLIP, DINOv2). Only images
             whose short side has the new size are used; they need no labels. Instead of ``length``, give ``image_size``,
             the new side in pixels.
-        objective: your own loss, a function of the model, token ids (B, L) and their mask (B, L), or a class with the
-            methods of ``posembed.tuning.objectives.Objective``. Default: the objective of the model's kind.
         device: the device that runs the models. Default: an accelerator if available.
         progress: a function of what is running, the amount done and the total amount.
-        settings: the fields of ``posembed.tuning.settings.TuneSettings``, which are the options of ``posembed tune``,
-            such as ``steps=100`` and ``train="rows"``. Only ``length`` is required.
+        settings: the options of ``posembed tune``, such as ``steps=100`` and ``train="rows"``. They are the fields of
+            ``TuneSettings`` and of the ``PARTS`` in ``posembed.tuning.settings``. Only ``length`` is required.
 
     Raises:
         ArgumentError: an argument cannot be used.
@@ -100,13 +98,10 @@ def tune_checkpoint(
         source,
         out,
         text,
-        TuneSettings.of(settings),
+        {**settings, "split": split},
         retrieval=retrieval,
-        split=split,
         images=images,
-        objective=objective,
         device=device,
-        sized=named_size(settings),
         progress=progress,
     )
     if plan.done:
@@ -119,51 +114,43 @@ def tune_checkpoint(
     return tuned
 
 
-@planning()
+@memory(PLANNING)
 def plan_tuning(
     source: str | Path,
     out: str | Path,
     text: str | Path | Sequence[str | Path] | None,
-    settings: TuneSettings,
+    given: Mapping[str, Any],
     *,
     retrieval: str | Path | None = None,
-    split: str | None = None,
     images: str | Path | None = None,
-    objective: Any = None,
     device: str | None = None,
-    sized: str | None = None,
     progress: Progress = lambda name, done, total: None,
 ) -> TunePlan:
-    """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing.
-
-    sized: the argument that gave the new size, "length" or "image_size", if it is known.
-    """
-    given = is_path(text) or (is_list(text, is_path) and bool(text))
-    paths = "the path of a file or a folder, or a list of paths"
-    other = "a collection as retrieval, or images"
-    check(given or (text is None and (retrieval, images) != (None, None)), "text", f"{paths}; or {other}", text)
+    """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing. given: its settings."""
+    checked_bounds(given, TuneSettings, *PARTS, of=" of tune")
+    text = None if text is None else converted("text", text, Path | tuple[Path, ...])
+    retrieval, images = converted("retrieval", retrieval, Path | None), converted("images", images, Path | None)
+    place: Path = converted("out", out, Path)
+    check(text != (), "text", "at least one path", text)
+    if text is None and retrieval is None and images is None:
+        raise ArgumentError("expected text, retrieval or both (for an image model, images); got neither")
     if images is not None and (text is not None or retrieval is not None):
         raise ArgumentError(
             "images: an image model is trained and measured on images only; leave text and retrieval out"
         )
-    check(images is None or is_path(images), "images", "the path of a folder", images)
-    check(retrieval is None or is_path(retrieval), "retrieval", "the path of a folder in BEIR's layout", retrieval)
-    if split is not None and retrieval is None:
-        raise ArgumentError("split: only for a collection; give retrieval too, or leave it out")
-    check(is_path(out) and Path(out).name not in ("", ".."), "out", "the path of a new folder", out)
-    refuse_long_name(Path(out))
-    unfinished = Staging.of(Path(out), settings, {})
+    check(place.name not in ("", ".."), "out", "the path of a new folder", str(out))
+    refuse_long_name(place)
+    unfinished = Staging.of(place)
     is_new = not (unfinished.begun or unfinished.half_removed)
     if is_new:
-        refuse_existing(Path(out))
+        refuse_existing(place)
     device_named(device)
     try:
         import transformers  # noqa: F401
     except ImportError:
         raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
     original = open_runnable(source, remedy=OTHERS) if images is None else open_image_model(source)
-    out = Path(out)
-    make = objective_for(original, objective)
+    make = objective_for(original)
     if retrieval is not None and original.kind != "sentences":
         raise ArgumentError(
             f"retrieval: expected a sentence encoder (a folder with modules.json); {source} is "
@@ -171,9 +158,8 @@ def plan_tuning(
         )
     if original.length is None or original.old_length is None:
         raise CheckpointError(f"{source}: no table limits its length, so there is nothing to lengthen")
+    settings = TuneSettings.of(given, kind=original.kind, searched=retrieval is not None)
     name, unit = ("length", "tokens") if images is None else ("image_size", "pixels")
-    if sized not in (None, name):
-        raise ArgumentError(f"{sized}: {source} is {KINDS[original.kind]}, with a size in {unit}; give {name} instead")
     if settings.length <= original.length:
         raise ArgumentError(
             f"{name}: expected more than {original.length:,} {unit}, which {source} takes already; got "
@@ -186,7 +172,7 @@ def plan_tuning(
             f"model_max_length, which limit it to {original.length:,}"
         )
     if is_new and settings.train != "rows":
-        refuse_existing(place_beside(out, original.old_length))
+        refuse_existing(place_beside(place, original.old_length))
     resize = plan_resize(original.checkpoint, str(source), **size_of(original, settings))
     if settings.train == "rows" and images is not None:
         raise ArgumentError("train: rows is for tables of sequences, as all rows of an image table change; give table")
@@ -199,16 +185,15 @@ def plan_tuning(
     setup = (
         picture_setup(original, images, settings, device, progress)
         if images is not None
-        else text_setup(original, text, retrieval, split, settings, device, progress)
+        else text_setup(original, text, retrieval, settings, device, progress)
     )
     hashes = {
         "checkpoint": original.sha256,
         "tokenizer or the other settings of the checkpoint": other_settings(original),
         "texts": setup.texts.sha256,
-        "objective": identity(objective),
         "collection": "" if setup.collection is None else setup.collection.sha256,
     }
-    plan = started(TunePlan(source, out, setup, make(setup), resize, Staging.of(out, settings, hashes)), make)
+    plan = started(TunePlan(source, place, setup, make(setup), resize, Staging.of(place, settings, hashes)), make)
     plan.staging.refuse_other()
     if not plan.done:
         plan.refuse_places()
@@ -217,7 +202,7 @@ def plan_tuning(
 
 def refuse_long_name(out: Path) -> None:
     """Raises ArgumentError if the names of the folders beside ``out`` would be too long for its file system."""
-    longest = os.fsencode(Staging.of(out, TuneSettings(length=SHORTEST), {}).removed.name)
+    longest = os.fsencode(Staging.of(out).removed.name)
     if len(longest) > (most := longest_name(out.parent)):
         least = len(os.fsencode(out.name)) - len(longest) + most
         raise ArgumentError(f"out: expected a name of at most {least} bytes; got {len(os.fsencode(out.name))}")
@@ -243,16 +228,16 @@ def text_setup(
     original: Runnable,
     text: str | Path | Sequence[str | Path] | None,
     retrieval: str | Path | None,
-    split: str | None,
     settings: TuneSettings,
     device: str | None,
     progress: Progress,
-) -> Setup[Texts]:
+) -> Setup:
     assert original.old_length is not None
     tokenizer, old = original.tokenizer(), original.old_length
     around = sum(map(len, Prompt.of(original, tokenizer, DOCUMENT_PROMPTS).around))
     collection = None
     if retrieval is not None:
+        split = settings.part(Split).split
         collection = judged_collection(retrieval, tokenizer, split=split, old_length=old, around=around)
     searched = {} if collection is None else collection.documents
     texts = split_documents(
@@ -260,7 +245,7 @@ def text_setup(
         tokenizer,
         width=settings.length - around,
         around=around,
-        held_out=settings.held_out if collection is None else None,
+        held_out=settings.part(HeldOut).held_out if collection is None else None,
         seed=settings.seed,
         queries=() if collection is None else queries_of(collection),
         remedy=MORE_TEXT if text is not None else "give long documents to train on as --text, or a smaller length",
@@ -289,11 +274,11 @@ def other_settings(original: Runnable) -> str:
 
 def picture_setup(
     original: Runnable, images: str | Path, settings: TuneSettings, device: str | None, progress: Progress
-) -> Setup[Pictures]:
+) -> Setup:
     from posembed.tuning.images import split_pictures
 
     assert original.old_length is not None
     found = split_pictures(
-        images, size=settings.length, held_out=settings.held_out, seed=settings.seed, progress=progress
+        images, size=settings.length, held_out=settings.part(HeldOut).held_out, seed=settings.seed, progress=progress
     )
     return Setup(original, None, found, settings, original.old_length, device)

@@ -37,35 +37,30 @@ def writing(folder: Path) -> Iterator[None]:
         raise CheckpointError(f"{folder}: cannot be written: {reason(error)}; {remedy(error)}") from error
 
 
+PLANNING = "not enough memory to read the checkpoint and the data; nothing was written; free some, or give less data"
+
+
+def too_large(length: int, original: Runnable) -> str:
+    pictures = original.kind == "images"
+    what = f"an image of {length:,} x {length:,} pixels" if pictures else f"a window of {length:,} tokens"
+    remedy = f"give --checkpointing, a smaller --{'image-size' if pictures else 'length'} or another --device"
+    return f"{what} does not fit into memory; {remedy}"
+
+
 @contextmanager
-def memory(length: int, original: Runnable, *, retried: bool = False) -> Iterator[None]:
+def memory(said: str, *, retried: bool = False) -> Iterator[None]:
     """Turns an error of too little memory in the block into a CheckpointError; with ``retried``, ends the block."""
     try:
         yield
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
+    except (CheckpointError, RuntimeError, MemoryError) as error:
+        cause = error.__cause__ if isinstance(error, CheckpointError) else error
+        if cause is None or not out_of_memory(cause):
             raise
         if not retried:
-            pictures = original.kind == "images"
-            what = f"an image of {length:,} x {length:,} pixels" if pictures else f"a window of {length:,} tokens"
-            remedy = f"give --checkpointing, a smaller --{'image-size' if pictures else 'length'} or another --device"
-            raise CheckpointError(f"{what} does not fit into memory; {remedy}") from error
+            raise CheckpointError(said) from error
 
 
 def out_of_memory(error: BaseException) -> bool:
     from accelerate.utils.memory import should_reduce_batch_size
 
     return isinstance(error, MemoryError) or (isinstance(error, Exception) and should_reduce_batch_size(error))
-
-
-@contextmanager
-def planning() -> Iterator[None]:
-    """Turns an error of too little memory in the block into a CheckpointError."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
-            raise
-        raise CheckpointError(
-            "not enough memory to read the checkpoint and the data; nothing was written; free some, or give less data"
-        ) from error

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posembed._version import __version__
-from posembed.evaluation.measures import MEASURES, ByText
 from posembed.evaluation.results import Evaluation, Row
+from posembed.measure.estimates import Comparison
+from posembed.measure.summary import plain
 from posembed.modelfiles.copies import RECORD
 from posembed.statistics import Estimate
 from posembed.tuning.settings import TRAINED, TuneSettings
 
-ENOUGH_SEEDS = 3
-"""With fewer seeds, an interval over them is too wide to decide anything."""
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tuned:
     """A finished fine-tuning.
 
-    out: the fine-tuned folder. steps: the number of steps. evaluation: the measurements on held-out documents, the
-    mean over seeds. by_seed: those of each seed. names: the names of the rows of the fine-tuned checkpoint ("tuned"),
-    and of the same fine-tuning at the old length ("old"), if there is one. kept: the mean cosine of the vectors of
+    out: the fine-tuned folder. steps: the number of steps. evaluation: the measurements on held-out documents, of all
+    seeds. names: the names of the rows of the fine-tuned checkpoint ("tuned"), and of the same fine-tuning at the old
+    length ("old"), if there is one. kept: the mean cosine of the vectors of
     short texts to those of the original model; None for a model without such vectors. chunked: the baseline with
     which the fine-tuning at the old length is compared, if it is not that of the reference. old_length: the length of
     the original. old_rows: the number of positions of its table. moved: for each seed, how far the rows of the resized
@@ -36,7 +36,6 @@ class Tuned:
     settings: TuneSettings
     steps: int
     evaluation: Evaluation
-    by_seed: tuple[Evaluation, ...]
     names: Mapping[str, str]
     kept: Estimate | None = None
     chunked: str = ""
@@ -75,29 +74,18 @@ class Tuned:
     def recommended(self) -> Row:
         """The cheapest candidate, unless a more costly one is significantly better: over documents, and with three
         seeds or more also over seeds."""
-        best, measure = self.candidates[0], MEASURES[self.measure]
+        best = self.candidates[0]
         for row in self.candidates[1:]:
-            better = measure.verdict(self.versus(row, best)) == "better"
-            if better and len(self.by_seed) >= ENOUGH_SEEDS:
-                better = measure.verdict(self.versus_by_seed(row, best)) == "better"
-            if better:
+            if (versus := self.versus(row, best)) is not None and versus.verdict == "better":
                 best = row
         return best
 
-    def versus(self, row: Row, other: Row) -> Estimate | None:
+    def versus(self, row: Row, other: Row) -> Comparison | None:
         return row.versus(other, self.measure, self.length)
 
-    def versus_by_seed(self, row: Row, other: Row) -> Estimate | None:
-        """Returns the difference from another row (a ratio for perplexities), with Student's t interval over seeds: the
-        documents stay the same, and the random numbers of the fine-tuning change. None with one seed."""
-        measure, found = MEASURES[self.measure], list[float]()
-        for evaluation in self.by_seed:
-            rows = {each.name: each for each in evaluation.rows}
-            versus = self.versus(rows[row.name], rows[other.name])
-            if versus is None or len(self.by_seed) < 2:
-                return None
-            found.append(math.log(versus.value) if measure.perplexity else versus.value)
-        return measure.estimate(found)
+    def frame(self) -> pandas.DataFrame:
+        """Returns every value of every seed as a tidy frame, as ``Evaluation.frame`` does."""
+        return self.evaluation.frame()
 
     @property
     def pays(self) -> bool:
@@ -115,9 +103,8 @@ class Tuned:
             "kept": self.kept and {"value": self.kept.value, "low": self.kept.low, "high": self.kept.high},
             "moved": [dict(each) for each in self.moved],
             "evaluation": self.evaluation.to_dict(),
-            "by_seed": [each.to_dict() for each in self.by_seed] if len(self.by_seed) > 1 else [],
         }
-        return dict(finite(values))
+        return plain(values)
 
     def card_paragraph(self, length: int) -> str:
         lines = [
@@ -130,36 +117,11 @@ class Tuned:
         return "\n".join(lines) + "\n"
 
 
-def finite(value: Any) -> Any:
-    """Returns plain values with None in place of each number that is not finite, which JSON does not have."""
-    if isinstance(value, Mapping):
-        return {name: finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def over_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Returns the evaluation whose values are the means over seeds."""
-    first = evaluations[0]
-    rows = tuple(
-        replace(
-            row,
-            by_text={
-                measure: averaged([each.rows[at].by_text[measure] for each in evaluations]) for measure in row.by_text
-            },
-        )
-        for at, row in enumerate(first.rows)
-    )
-    return replace(first, rows=rows)
-
-
-def averaged(found: Sequence[Mapping[int, ByText]]) -> dict[int, ByText]:
-    made: dict[int, ByText] = {}
-    for length in found[0]:
-        known = [values for each in found if (values := each[length]) is not None]
-        made[length] = means(known) if len(known) == len(found) else None
-    return made
+def with_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Returns one evaluation with the values of all seeds."""
+    of_rows = zip(*(each.rows for each in evaluations), strict=True)
+    rows = tuple(replace(rows[0], runs=tuple(run for row in rows for run in row.runs)) for rows in of_rows)
+    return replace(evaluations[0], rows=rows)
 
 
 def means(of_seeds: Sequence[Sequence[float]]) -> tuple[float, ...]:

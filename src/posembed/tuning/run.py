@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,9 +28,9 @@ from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_p
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
 from posembed.statistics import Estimate, estimate
-from posembed.tuning.objectives import AnyData, Objective, Progress, Setup
-from posembed.tuning.remedies import memory, out_of_memory, writing
-from posembed.tuning.result import Tuned, means, over_seeds
+from posembed.tuning.objectives import Objective, Progress, Setup
+from posembed.tuning.remedies import memory, too_large, writing
+from posembed.tuning.result import Tuned, means, with_seeds
 from posembed.tuning.settings import MINUTES, TuneSettings
 from posembed.tuning.staging import Staging, whole_lines
 from posembed.tuning.trainable import Trainable, rows_moved, trainable
@@ -55,7 +55,7 @@ class TunePlan:
 
     source: str | Path
     out: Path
-    setup: Setup[Any]
+    setup: Setup
     objective: Objective
     resize: Resize
     staging: Staging
@@ -66,7 +66,7 @@ class TunePlan:
         return self.setup.settings
 
     @property
-    def texts(self) -> AnyData:
+    def texts(self) -> Any:
         return self.setup.texts
 
     @property
@@ -187,7 +187,7 @@ class TunePlan:
         times, length = [], self.lengths[which]
         for item in range(1 + PROBED):
             began = time.perf_counter()
-            with memory(length, self.original):
+            with memory(too_large(length, self.original)):
                 self.objective.loss(model, [item], length=length, seed=self.settings.seed).backward()
             times.append(time.perf_counter() - began)
         return min(times[1:]) * self.settings.batch
@@ -217,7 +217,7 @@ class TunePlan:
         folder, batch = place.with_name(f"{place.name}-steps"), self.settings.batch
         for parts in [parts for parts in range(1, batch + 1) if batch % parts == 0]:
             trained = self.trainable(which, start, seed)
-            with memory(length, self.original, retried=parts < batch):
+            with memory(too_large(length, self.original), retried=parts < batch):
                 trainer = StepTrainer(
                     trained,
                     self.objective,
@@ -246,20 +246,23 @@ class TunePlan:
         kept = ResultsFile(whole_lines(self.staging.path / "evaluations.jsonl"))
         original = replace(self.original, name=str(self.source))
         found, near = list[Evaluation](), list[Estimate]()
+        too_much = (
+            "the measurement does not fit into memory; free some or give another --device, and repeat the command"
+        )
+        too_much += f"; it continues from {self.staging.path}"
         for seed in self.seeds:
             made = {
                 which: replace(self.opened(self.place(which, seed)), name=str(place))
                 for which, place in self.places.items()
             }
-            with self.measuring():
+            with memory(too_much):
                 plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
-                plan = replace(plan, remedy=f"the fine-tuned models are in {self.staging.path}")
-                found.append(self.objective.by_document(plan.run(progress)))
+                plan = replace(plan, seed=seed, remedy=f"the fine-tuned models are in {self.staging.path}")
+                found.append(plan.run(progress))
                 if (of_seed := self.objective.kept(made["tuned"])) is not None:
                     near.append(of_seed)
         names = {which: str(place) for which, place in self.places.items()}
         cosine = estimate(means([each.values for each in near])) if near else None
-        chunked = getattr(self.objective, "chunked", "")
         resized = open_checkpoint(self.staging.path / "resized")
         keys, old_rows = [change.key for change in self.resize.edit.tables], self.resize.edit.target.length[0]
         moved = tuple(
@@ -269,31 +272,16 @@ class TunePlan:
             self.out,
             self.settings,
             steps,
-            over_seeds(found),
-            tuple(found),
+            with_seeds(found),
             names,
             kept=cosine,
-            chunked=chunked,
+            chunked=self.objective.chunked,
             old_length=self.setup.old_length,
             old_rows=old_rows,
             moved=moved,
         )
         self.refuse_not_finite(tuned)
         return tuned
-
-    @contextmanager
-    def measuring(self) -> Iterator[None]:
-        """Gives errors of a measurement the remedies that a fine-tuning has."""
-        goes_on = f"repeat the command; it continues from {self.staging.path}"
-        try:
-            yield
-        except (CheckpointError, RuntimeError, MemoryError) as error:
-            cause = error.__cause__ if isinstance(error, CheckpointError) else error
-            if cause is not None and out_of_memory(cause):
-                raise CheckpointError(
-                    f"the measurement does not fit into memory; free some or give another --device, and {goes_on}"
-                ) from error
-            raise
 
     def refuse_not_finite(self, tuned: Tuned) -> None:
         """Raises CheckpointError if a candidate has no values on the held-out texts, because its outputs are not

@@ -9,6 +9,7 @@ they were: 1 - cosine between the tuned and the original vectors of a few passag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,18 +22,18 @@ from posembed.evaluation.api import device_named
 from posembed.evaluation.collection import Collection
 from posembed.evaluation.counts import PASSAGES, Tick
 from posembed.evaluation.plan import Plan
-from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.retrieval import plan_collections
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import encode
 from posembed.evaluation.tokens import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt
 from posembed.evaluation.ways import Encoder, Reading
 from posembed.statistics import Estimate, estimate
-from posembed.tuning.by_document import by_document
 from posembed.tuning.draws import pieces, seeded, window_of
-from posembed.tuning.objectives import Progress, Setup
+from posembed.tuning.objectives import Objective, Progress, Setup
+from posembed.tuning.settings import PassageLoss, Queries
 from posembed.tuning.staging import vectors_once
-from posembed.tuning.texts import Texts, pieces_of_text
+from posembed.tuning.texts import pieces_of_text
 
 VECTORS = "passages.safetensors"
 PASSAGES_PER_PIECE = 2
@@ -51,14 +52,16 @@ class Bank(NamedTuple):
     documents: Tensor
 
 
-class Sentences:
-    """The objective of sentence encoders. See ``Objective`` for the methods."""
+class Sentences(Objective):
+    """The objective of sentence encoders."""
 
-    def __init__(self, setup: Setup[Texts]) -> None:
-        self.setup, self.settings, self.windows = setup, setup.settings, setup.texts.windows
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.windows = setup.texts.windows
         self.asked = Prompt.of(setup.original, setup.tokenizer, QUERY_PROMPTS)
         self.given = Prompt.of(setup.original, setup.tokenizer, DOCUMENT_PROMPTS)
         self.pooling, self.pad = str(setup.original.pooling), setup.tokenizer.pad_token_id or 0
+        self.of_loss = self.settings.part(PassageLoss)
         self.bank = self.drawn_bank()
         self.vectors: Tensor | None = None
 
@@ -72,13 +75,13 @@ class Sentences:
 
     def drawn_bank(self) -> Bank:
         """Draws passages at random places of each piece of the original length, so that each piece has its own."""
-        for name in ("passage", "query"):
-            size, longest = getattr(self.settings, name), self.setup.old_length // 4
-            if size > longest:
+        sizes, longest = self.settings.to_dict(), self.setup.old_length // 4
+        for name in sizes.keys() & {"passage", "query"}:
+            if (size := sizes[name]) > longest:
                 raise ArgumentError(
                     f"{name}: expected at most {longest} tokens, a quarter of the old length; got {size}"
                 )
-        size, draw = self.settings.passage, seeded(self.settings.seed, "passages")
+        size, draw = self.of_loss.passage, seeded(self.settings.seed, "passages")
         pieces = [piece for piece in self.pieces(self.setup.old_length) if piece.stop - piece.start >= size]
         places = [
             (number, piece.start + int(torch.randint(piece.stop - piece.start - size + 1, (), generator=draw)))
@@ -131,18 +134,18 @@ class Sentences:
         documents = torch.tensor([self.windows[each].document for each in numbers for _ in parts])
         # Only the time of a step is measured before the passages are embedded.
         passages = torch.ones(len(own[0]), found.shape[1]) if self.vectors is None else self.vectors
-        scores = found @ passages.T / self.settings.temperature
+        scores = found @ passages.T / self.of_loss.temperature
         loss = answer_loss(scores, own, documents[:, None] == self.bank.documents)
-        if not self.settings.anchor:
+        if not self.of_loss.anchor:
             return loss
         draws = [seeded(seed, f"anchors {item}") for item in items]
         drawn = torch.cat([torch.randint(len(passages), (ANCHORS,), generator=draw) for draw in draws])
         kept = (self.embed(model, self.asked, list(self.bank.ids[drawn])) * passages[drawn]).sum(dim=1)
-        return loss + self.settings.anchor * (1 - kept).mean()
+        return loss + self.of_loss.anchor * (1 - kept).mean()
 
     def inside(self, window: int, piece: slice) -> Tensor:
         """Returns which passages of the bank lie inside a piece of a window: (M,)."""
-        stops = self.bank.starts + self.settings.passage
+        stops = self.bank.starts + self.of_loss.passage
         return (self.bank.windows == window) & (self.bank.starts >= piece.start) & (stops <= piece.stop)
 
     def embed(self, model: nn.Module, prompt: Prompt, pieces: Sequence[Tensor]) -> Tensor:
@@ -156,7 +159,7 @@ class Sentences:
     def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
         lengths = (self.setup.old_length, self.settings.length)
         found = dict.fromkeys(lengths, self.collection)
-        held_out, size = len(self.setup.texts.held_out), self.settings.query
+        held_out, size = len(self.setup.texts.held_out), self.settings.part(Queries).query
         how = (
             f" The queries are {len(PASSAGES)} passages of {size} tokens from each of the {held_out:,} held-out "
             f"documents, and are removed from them. Of each, the first {self.settings.length:,} tokens are searched."
@@ -173,7 +176,9 @@ class Sentences:
         runnables = [each for each in (tuned, original, old) if each is not None]
         own, where = self.setup.collection is not None, device_named(self.setup.device)
         whole = {f"d{at}": len(document.ids) for at, document in enumerate(self.setup.texts.held_out)}
-        return plan_collections(runnables, found, how=how, kept=kept, device=where, whole={} if own else whole)
+        plan = plan_collections(runnables, found, how=how, kept=kept, device=where, whole={} if own else whole)
+        owners = [owner for owner in range(held_out) for _ in PASSAGES]
+        return plan if own else replace(plan, unit="document", owners=owners)
 
     @cached_property
     def collection(self) -> Collection:
@@ -183,7 +188,7 @@ class Sentences:
             return self.setup.collection
         documents = {f"s{number}": text for number, text in enumerate(self.setup.texts.short)}
         queries, judged = {}, {}
-        size, width = self.settings.query, self.setup.texts.width
+        size, width = self.settings.part(Queries).query, self.setup.texts.width
         for number, document in enumerate(self.setup.texts.held_out):
             stop = min(len(document.ids), width + size * len(PASSAGES))
             starts = [round(share * (stop - size)) for share in PASSAGES.values()]
@@ -196,12 +201,6 @@ class Sentences:
                 queries[f"{place} {number}"] = query
                 judged[f"{place} {number}"] = {f"d{number}": 1}
         return Collection(documents, queries, judged)
-
-    def by_document(self, evaluation: Evaluation) -> Evaluation:
-        if self.setup.collection is not None:
-            return evaluation
-        owners = range(len(self.setup.texts.held_out))
-        return by_document(evaluation, [owner for owner in owners for _ in PASSAGES])
 
 
 def answer_loss(scores: Tensor, own: Tensor, same_document: Tensor) -> Tensor:

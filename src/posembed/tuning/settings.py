@@ -5,16 +5,16 @@ A field made by ``option`` is also an option of ``posembed tune``, with the same
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from annotated_types import Ge, Gt, Le
 
 from posembed.errors import ArgumentError
-from posembed.settings import Count, Seed, Settings, Share, converted, option, settings_from
+from posembed.evaluation.settings import KINDS, Kind, Split
+from posembed.settings import Count, Part, Seed, Settings, Share, option, settings_from, take_parts
 
 TRAINED = {
     "all": "all weights",
@@ -33,11 +33,85 @@ DATA, TRAINING, LOSS = "Data", "Training", "Loss of sentence encoders"
 MINUTES = 15.0
 
 
+PartT = TypeVar("PartT", bound=Part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSize(Part):
+    """The new length of a model of texts."""
+
+    belongs: ClassVar = "models of texts"
+    length: Length = option("The new length in tokens, including special tokens.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSize(Part):
+    """The new size of an image model."""
+
+    belongs: ClassVar = "image models"
+    image_size: Length = option("The new side in pixels.", DATA)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Existing(Part):
+    """How existing weights are trained."""
+
+    belongs: ClassVar = "--train all and --train table"
+    learning_rate: Rate = option("Peak learning rate; it then decays as a cosine.", TRAINING, default=5e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowRank(Part):
+    """Low-rank changes of matrices."""
+
+    belongs: ClassVar = "--train lora"
+    rank: Annotated[int, Ge(1), Le(1024)] = option("Rank of the changes that lora trains.", TRAINING, default=8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut(Part):
+    """The documents or images that measure the result."""
+
+    belongs: ClassVar = "data without --retrieval, whose queries measure the result"
+    held_out: Share = option(
+        "Share of the long documents that is not trained on, but measures the result.", DATA, default=0.2
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queries(Part):
+    """The queries that are made of held-out documents."""
+
+    belongs: ClassVar = "sentence encoders without --retrieval"
+    query: Annotated[int, Ge(4), Le(10**9)] = option(
+        "Tokens per query. Three queries are taken from each held-out document.", DATA, default=24
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassageLoss(Part):
+    """The loss of sentence encoders."""
+
+    belongs: ClassVar = "sentence encoders"
+    passage: Annotated[int, Ge(4), Le(10**9)] = option("Tokens per passage.", LOSS, default=48)
+    temperature: Rate = option("Temperature of the softmax over passages.", LOSS, default=0.05)
+    anchor: Annotated[float, Ge(0), Le(LARGEST)] = option(
+        "Weight of 1 - cosine between new and original vectors of passages.", LOSS, default=20.0
+    )
+
+
+PARTS = (TextSize, ImageSize, Existing, LowRank, HeldOut, Queries, PassageLoss, Split)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TuneSettings(Settings):
-    """The settings of a fine-tuning. Raises ArgumentError for a value that cannot be used."""
+    """The settings of a fine-tuning. Raises ArgumentError for a value that cannot be used.
 
-    length: Length = option("The new length in tokens, including special tokens.")
+    length: the new length in tokens, or the new side in pixels. parts: the settings that only this kind of model and of
+    training has.
+    """
+
+    length: Length
     train: Literal["all", "rows", "table", "lora"] = option(
         f"What is trained: {'; '.join(f'{name} ({what})' for name, what in TRAINED.items())}.", default="all"
     )
@@ -54,27 +128,15 @@ class TuneSettings(Settings):
     )
     steps: Count | None = option("Steps of fine-tuning, instead of minutes.", TRAINING, default=None)
     batch: Count = option("Windows of the new length per step.", TRAINING, default=4)
-    learning_rate: Rate = option("Peak learning rate; it then decays as a cosine.", TRAINING, default=5e-5)
     rows_learning_rate: Rate = option("Peak learning rate of new rows and of lora.", TRAINING, default=1e-3)
     warmup: Share = option("Share of the steps in which the learning rate rises.", TRAINING, default=0.1)
     clip: Rate = option("Maximum gradient norm; larger gradients are scaled down.", TRAINING, default=1.0)
-    rank: Annotated[int, Ge(1), Le(1024)] = option("Rank of the changes that lora trains.", TRAINING, default=8)
     checkpointing: bool = option(
         "Compute activations again in the backward pass: less memory, more time.", TRAINING, default=False
     )
     seeds: Count = option("Number of fine-tunings, with different random numbers. OUT is the first.", default=1)
     seed: Seed = option("The first seed.", default=0)
-    held_out: Share = option(
-        "Share of the long documents that is not trained on, but measures the result.", DATA, default=0.2
-    )
-    query: Annotated[int, Ge(4), Le(10**9)] = option(
-        "Tokens per query. Three queries are taken from each held-out document.", DATA, default=24
-    )
-    passage: Annotated[int, Ge(4), Le(10**9)] = option("Tokens per passage.", LOSS, default=48)
-    temperature: Rate = option("Temperature of the softmax over passages.", LOSS, default=0.05)
-    anchor: Annotated[float, Ge(0), Le(LARGEST)] = option(
-        "Weight of 1 - cosine between new and original vectors of passages.", LOSS, default=20.0
-    )
+    parts: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,29 +144,35 @@ class TuneSettings(Settings):
             raise ArgumentError("minutes: expected either minutes or steps; got both")
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> TuneSettings:
-        """Returns the settings with given values; None means the default. Raises ArgumentError for an unknown name."""
-        rest = dict(given)
-        if (size := rest.pop("image_size", None)) is not None:
-            if rest.get("length") is not None:
-                raise ArgumentError("image_size: expected either length or image_size; got both")
-            rest["length"] = converted("image_size", size, Length)
-        if rest.get("length") is None:
-            raise ArgumentError(
-                "length: expected the new length in tokens, such as 2048 (for an image model, image_size in pixels); "
-                "got none"
-            )
-        return settings_from(cls, rest)
+    def of(cls, given: Mapping[str, Any], *, kind: Kind, searched: bool = False) -> TuneSettings:
+        """Returns the settings of a kind of model; None means the default. Raises ArgumentError for an unknown name and
+        for an option of another kind. searched: whether a collection is given."""
+        left = {name: value for name, value in given.items() if value is not None}
+        train, sentences, pictures = left.get("train", "all"), kind == "sentences", kind == "images"
+        apply = {
+            TextSize: not pictures,
+            ImageSize: pictures,
+            Existing: train in ("all", "table"),
+            LowRank: train == "lora",
+            HeldOut: not searched,
+            Queries: sentences and not searched,
+            PassageLoss: sentences,
+            Split: searched,
+        }
+        because = f"this is {KINDS[kind]} with --train {train}{' and --retrieval' * searched}"
+        size, *parts = take_parts(left, apply, because)
+        (length,) = vars(size).values()
+        return settings_from(cls, left, of=" of tune", length=length, parts=tuple(parts))
+
+    def part(self, kind: type[PartT]) -> PartT:
+        """Returns the settings of a part."""
+        return next((each for each in self.parts if isinstance(each, kind)), None) or kind()
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        own = {name: value for name, value in vars(self).items() if name != "parts"}
+        return own | {name: value for part in self.parts for name, value in vars(part).items()}
 
     def differences(self, other: dict[str, Any]) -> list[str]:
         """Returns the settings in which another fine-tuning differs, such as "batch (4, now 8)"."""
         plain = json.loads(json.dumps(self.to_dict()))
         return [f"{name} ({other.get(name)}, now {now})" for name, now in plain.items() if other.get(name) != now]
-
-
-def named_size(given: Mapping[str, Any]) -> str | None:
-    """Returns the argument that gives the new size, "length" or "image_size"."""
-    return next((name for name in ("image_size", "length") if given.get(name) is not None), None)

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,15 @@ from torch import Tensor
 
 from posembed.errors import CheckpointError
 from posembed.files import PARTIAL, reason, remove, renamed, write_text, written_whole
-from posembed.tuning.settings import TuneSettings
+from posembed.tuning.settings import SHORTEST, TuneSettings
 
 SETTINGS, STATE, LOCK = "settings.json", "state.json", ".lock"
 UNFINISHED = re.compile(rf"\..+{PARTIAL}", re.DOTALL)
 """Matches the name of a file or folder that was being written."""
+
+
+ANY_SETTINGS = TuneSettings(length=SHORTEST)
+"""For a folder of which only the place and the state are asked."""
 
 
 class TakenError(CheckpointError):
@@ -56,11 +60,11 @@ class Staging:
 
     path: Path
     settings: TuneSettings
-    hashes: dict[str, str]
+    hashes: Mapping[str, str]
 
     @classmethod
-    def of(cls, out: Path, settings: TuneSettings, hashes: dict[str, str]) -> Staging:
-        return cls(out.parent / f".{out.name}.tune", settings, hashes)
+    def of(cls, out: Path, settings: TuneSettings = ANY_SETTINGS, hashes: Mapping[str, str] | None = None) -> Staging:
+        return cls(out.parent / f".{out.name}.tune", settings, hashes or {})
 
     def refuse_other(self) -> None:
         """Raises CheckpointError if the folder holds another fine-tuning, and names what differs, or if it is somebody

@@ -19,7 +19,7 @@ from posembed.errors import ArgumentError
 from posembed.evaluation.api import device_named
 from posembed.tuning.language import Language
 from posembed.tuning.objectives import Objective, Setup
-from posembed.tuning.remedies import memory
+from posembed.tuning.remedies import memory, too_large
 from posembed.tuning.run import TunePlan, size_of
 from posembed.tuning.staging import Staging
 
@@ -28,7 +28,7 @@ TRIED = 8
 """Training windows that are read for each method."""
 
 
-def started(plan: TunePlan, make: Callable[[Setup[Any]], Objective]) -> TunePlan:
+def started(plan: TunePlan, make: Callable[[Setup], Objective]) -> TunePlan:
     """Returns the plan with the better of the methods in ``STARTS``, if the method is open: none was given, the model
     is a language model, and its old rows may change. An unfinished fine-tuning keeps the method that it began with."""
     default = any(change.how in STARTS for change in plan.resize.edit.tables)
@@ -73,6 +73,6 @@ def loss(plan: TunePlan, method: str) -> float:
     resize_model_(model, length=plan.settings.length, method=method)
     length, seed = plan.settings.length, plan.settings.seed
     items = range(min(TRIED, len(plan.texts.windows)))
-    with memory(length, plan.original), torch.inference_mode():
+    with memory(too_large(length, plan.original)), torch.inference_mode():
         found = [plan.objective.loss(model, [item], length=length, seed=seed).item() for item in items]
     return sum(found) / len(found)

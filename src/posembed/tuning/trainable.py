@@ -20,7 +20,8 @@ from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tuning.draws import pieces
-from posembed.tuning.settings import TuneSettings
+from posembed.tuning.settings import Existing, TuneSettings
+from posembed.tuning.settings import LowRank as Rank
 
 MOST_DRAWN = 128
 """The largest number of positions whose movement is reported."""
@@ -122,11 +123,14 @@ def trainable(
         draw = torch.Generator().manual_seed(seed)
         for matrix in matrices:
             module, name = owner_of(model, matrix)
-            changed = LowRank(getattr(module, name), settings.rank, draw)
+            changed = LowRank(getattr(module, name), settings.part(Rank).rank, draw)
             parametrize.register_parametrization(module, name, changed)
             fast += changed.parameters()
     of_slow = [each for each in model.parameters() if each.requires_grad and all(each is not one for one in fast)]
-    groups = [{"params": of_slow, "lr": settings.learning_rate}, {"params": fast, "lr": settings.rows_learning_rate}]
+    groups = [
+        {"params": of_slow, "lr": settings.part(Existing).learning_rate},
+        {"params": fast, "lr": settings.rows_learning_rate},
+    ]
     return Trainable(model, keys, [group for group in groups if group["params"]])
 
 

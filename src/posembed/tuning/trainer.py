@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 import threading
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+from accelerate.utils import patch_environment
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import Dataset, SequentialSampler
@@ -74,7 +74,7 @@ class StepTrainer(Trainer):
             torch.cuda.set_device(device)  # the Trainer takes the current device
         on_gpu = (device is None and torch.cuda.is_available()) or str(device).startswith("cuda")
         half = on_gpu and torch.cuda.is_bf16_supported()
-        with environment(ACCELERATE_MIXED_PRECISION="bf16" if half else "no"):  # or it would change the result
+        with patch_environment(ACCELERATE_MIXED_PRECISION="bf16" if half else "no"):  # or it would change the result
             arguments = TrainingArguments(
                 output_dir=str(folder),
                 max_steps=steps,
@@ -119,7 +119,7 @@ class StepTrainer(Trainer):
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], *others: Any, **named: Any) -> Tensor:
         (length, seed), items = self.pieces, inputs["item"].tolist()
-        torch.manual_seed(number_of(seed, f"item {items[0]}"))  # for dropout, and for a user's own objective
+        torch.manual_seed(number_of(seed, f"item {items[0]}"))  # for what a model draws itself
         loss = self.objective.loss(model, items, length=length, seed=seed)
         self.refuse(loss)
         return loss.to(self.args.device)
@@ -205,21 +205,6 @@ class Keeper(TrainerCallback):
         elif time.monotonic() > self.due:
             self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
             control.should_save = True
-
-
-@contextmanager
-def environment(**values: str) -> Iterator[None]:
-    """Sets environment variables in the block."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 @contextmanager

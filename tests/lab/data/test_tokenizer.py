@@ -21,9 +21,9 @@ from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.text import load_corpus
 from posembed.lab.data.tokenizer import Loaded
 from posembed.lab.questions.classification import TextSpec
-from posembed.lab.questions.lengths import bits_per_byte
 from posembed.lab.runs import train
 from posembed.lab.tasks.classification import TextClassification
+from posembed.lab.tasks.text_specs import bits_per_byte
 from tolerance import assert_close
 
 TEXTS = ["the cat sat on the mat, and the dog\n" * 40, "sat on the log — é 日本 🦜\n" * 30, "the end"]
@@ -109,7 +109,7 @@ def test_byte_pairs_of_the_training_text(folder: Path) -> None:
     assert (corpus.train == 260).sum() == len(TEXTS)
     assert corpus.held_out_bytes is not None
     assert int(corpus.held_out_bytes.sum()) == len(load_corpus(str(folder / "text")).held_out)
-    for number in ("3", "", "-5", "1e3", "9" * 20):
+    for number in ("3", "", "-5", "1e3", "9" * 11, "9" * 20):
         with pytest.raises(ArgumentError, match=rf"expected a number above 256 after bpe:.*got 'bpe:{number}'"):
             load_corpus(str(folder / "text"), tokenizer=f"bpe:{number}")
 

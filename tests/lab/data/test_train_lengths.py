@@ -15,8 +15,8 @@ from posembed.errors import ArgumentError, DataError
 from posembed.lab.data.lengths import TrainLengths, counts_of, distribution
 from posembed.lab.question import TrainedQuestion
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.settings import options
 from tolerance import assert_close
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from posembed import RunFolderError
 from posembed.lab import attention
 from posembed.lab.model import Decoder
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import tensors
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn import Attention, Positions
 from posembed.nn.by_distance import diagonal_sums, even_by_distance
 from tolerance import assert_close

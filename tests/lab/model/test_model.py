@@ -9,10 +9,10 @@ from accelerate import Accelerator
 from posembed import ArgumentError, NoPosition, PositionEncoding
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import Decoder
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn.encodings import names_for
 from tolerance import assert_close
 

@@ -30,11 +30,11 @@ from posembed.lab.questions.amounts import (
     tokens_of,
 )
 from posembed.lab.questions.dropout import Dropout, DropoutSpec
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import plan, sweep
 from posembed.lab.tasks.amounts import DropoutAfterTheSum, TrainingOnLess
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.measure.frame import Run
 from posembed.nn.encodings import names_for
 from tolerance import assert_close

@@ -15,17 +15,18 @@ from asked import shared
 from made_up_by_task import TYPICAL, by_task_run, by_task_runs, save_by_task, table_of
 from posembed import ArgumentError, RunFolderError
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.by_task import MEASURES, ByTaskSpec, ByTaskSummary
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_tables
+from posembed.lab.similarities import MEASURES, TableSimilarities
+from posembed.lab.tasks.table_specs import LOSS, ByTaskSpec
 from posembed.statistics import Estimate
 from tolerance import assert_close
 
 QUESTION = QUESTIONS["by-task"]
 
 
-def summary_of(folder: RunFolder) -> ByTaskSummary:
-    return QUESTION.summarise(sorted(folder.results(), key=lambda r: r.spec.seed), folder=folder)
+def summary_of(folder: RunFolder) -> TableSimilarities:
+    return QUESTION.summarise(sorted(folder.results(), key=lambda r: r.spec.seed), folder=folder).special
 
 
 def saved(path: Path, tables: dict[tuple[str, int], Tensor]) -> RunFolder:
@@ -45,7 +46,7 @@ def known(found: Estimate | None) -> Estimate:
 
 def test_the_means_are_over_pairs_of_different_seeds(tmp_path: Path) -> None:
     summary = summary_of(save_by_task(tmp_path, by_task_runs(3)))
-    assert [row.name for row in summary.rows] == list(TYPICAL)
+    assert [row.name for row in summary.tasks] == list(TYPICAL)
     tables = {(task, seed): table_of(task, seed).float() for task in TYPICAL for seed in range(3)}
 
     found = {(a, b): posembed.compare_tables(tables[a], tables[b]) for a, b in combinations(tables, 2)}
@@ -59,7 +60,7 @@ def test_the_means_are_over_pairs_of_different_seeds(tmp_path: Path) -> None:
         for task in TYPICAL
         for name in MEASURES
     }
-    for row in summary.rows:
+    for row in summary.tasks:
         for name in MEASURES:
             assert_close(known(row.two_seeds[name]).value, same[row.name, name], scale=1)
             assert len(known(row.two_seeds[name]).values) == 3
@@ -102,7 +103,7 @@ def test_a_ceiling_needs_two_seeds_and_an_interval_three(
     seeds: int, ceiling: bool, intervals: bool, tmp_path: Path
 ) -> None:
     summary = summary_of(save_by_task(tmp_path, by_task_runs(seeds)))
-    for row in summary.rows:
+    for row in summary.tasks:
         assert (row.two_seeds["cka"] is not None) == ceiling
     for pair in summary.pairs:
         assert known(pair.same_seed["cka"]).value > 0
@@ -115,15 +116,16 @@ def test_runs_that_failed_or_lost_their_tables_are_left_out(tmp_path: Path) -> N
     folder = save_by_task(tmp_path, results)
     folder.file("tables", results[0].spec).unlink()
     summary = summary_of(folder)
-    assert [len(known(row.two_seeds["cka"]).values) for row in summary.rows] == [1, 3, 1]
-    assert [row.without_table for row in summary.rows] == [(0,), (), ()]
+    assert [len(known(row.two_seeds["cka"]).values) for row in summary.tasks] == [1, 3, 1]
+    assert [row.without_table for row in summary.tasks] == [(0,), (), ()]
     damaged = folder.file("tables", results[1].spec)
     damaged.write_bytes(b"half a file")
     with pytest.raises(RunFolderError, match="cannot be read"):
         summary_of(folder)
     without = QUESTION.summarise(results)
-    assert all(row.two_seeds["cka"] is None and row.loss is not None for row in without.rows)
-    assert [row.without_table for row in without.rows] == [row.seeds for row in without.rows]
+    assert all(task.two_seeds["cka"] is None for task in without.special.tasks)
+    assert all(without.mean(LOSS, name) is not None for name in without.names)
+    assert [task.without_table for task in without.special.tasks] == [row.seeds for row in without.rows]
 
 
 @pytest.mark.parametrize("others", [4, 6])
@@ -138,8 +140,8 @@ def test_seeds_that_only_other_tasks_have_narrow_no_interval(others: int, tmp_pa
             "more": masked | causal,
         }.items()
     )
-    rows = {row.name: row for row in more.rows}
-    assert rows["masked"] == alone.rows[0]
+    rows = {row.name: row for row in more.tasks}
+    assert rows["masked"] == alone.tasks[0]
     assert len(known(rows["causal"].two_seeds["cka"]).values) == others * (others - 1) // 2
     fewer_by_tasks = {frozenset(pair.tasks): pair for pair in fewer.pairs}
     assert all(

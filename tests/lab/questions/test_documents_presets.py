@@ -45,7 +45,7 @@ def test_the_table_of_perplexities_can_be_planned_and_run(tmp_path: Path) -> Non
     prepared = prepare("lengths", tiny | {"preset": "documents", "encodings": encodings, "out": tmp_path / "runs"})
     assert [run.parameters > 0 < run.seconds for run in prepared.plan()] == [True] * 4
     assert not (tmp_path / "runs").exists()
-    rows = {row.name: row for row in prepared.run().summary.rows}
-    assert list(rows) == encodings
-    assert rows["learned"].same_tokens.get(64) is None
-    assert rows["rope"].same_tokens[64].value > 0
+    found = prepared.run().summary
+    assert list(found.names) == encodings
+    assert found.mean(found.headline, "learned", 64) is None
+    assert found.mean(found.headline, "rope", 64).value > 0

@@ -15,11 +15,12 @@ from asked import shared as shared_settings
 from made_up_inits import init_run, init_runs_of
 from posembed import ArgumentError
 from posembed.lab.data.text import Corpus
-from posembed.lab.questions.inits import Inits, InitSpec, recent, step_at
-from posembed.lab.questions.lengths import LengthSpec
+from posembed.lab.questions.inits import GRADIENTS, STEPS, Inits, losses_to_reach, recent, step_at
 from posembed.lab.runs import train
 from posembed.lab.runs.results import result_from_json
 from posembed.lab.tasks.language import InitialValues, initial_table, measurements
+from posembed.lab.tasks.table_specs import COSINE, LOSS, MOVED_TIMES, InitSpec
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.report.evidence import smoothed
 from tolerance import assert_close
 
@@ -92,7 +93,8 @@ def test_a_run_measures_the_loss_and_what_became_of_the_table(
         assert 0 < measured.loss < math.log(256) + 0.2
         assert measured.moved > 0
         assert (measured.cosine is None) == (spec.init == "zero")
-        assert (measured.moved_times is None) == (spec.init == "zero")
+        values = {value.metric: value.value for value in measured.values()}
+        assert (values[MOVED_TIMES.name] is None) == (spec.init == "zero")
         assert result_from_json(result.to_json(), InitSpec) == result
 
 
@@ -125,40 +127,38 @@ def test_curves() -> None:
 
 def test_a_summary_pairs_by_seed_and_counts_the_steps_to_the_worst_end() -> None:
     results = init_runs_of({"normal-0.02": 1.40, "zero": 1.45, "sinusoidal": 1.38}, seeds=3)
-    summary = summarise(results)
-    assert (summary.reference, summary.steps, summary.train_length) == ("normal-0.02", 600, 64)
+    found = summarise(results)
+    assert found.reference == "normal-0.02"
     ends = {seed: [recent(r.losses)[-1][1] for r in results if r.spec.seed == seed] for seed in range(3)}
-    assert summary.losses == {seed: max(losses) for seed, losses in ends.items()}
-    assert_close(summary.loss, sum(map(max, ends.values())) / 3)
-    reference, zero, sinusoidal = summary.rows
-    assert reference.versus_reference is None
-    assert zero.versus_reference is not None
-    assert zero.versus_reference.value == pytest.approx(0.05, abs=0.002)
-    assert zero.versus_reference.low is not None
-    assert zero.versus_reference.low > 0.04  # seeds differ by more than this, and all starts alike
-    assert all(row.steps_reached == 3 for row in summary.rows)
-    assert zero.steps is not None
-    assert sinusoidal.steps is not None
-    assert sinusoidal.steps.value < zero.steps.value <= 600
-    assert sinusoidal.steps_versus_reference is not None
-    assert sinusoidal.steps_versus_reference.value < 1
-    assert zero.cosine is None
+    losses = losses_to_reach(results, found.reading)
+    assert losses == {seed: max(each) for seed, each in ends.items()}
+    assert f"{sum(losses.values()) / 3:.3f}" in " ".join(found.question.remarks(found))
+    assert found.versus(LOSS, "normal-0.02") is None
+    zero = found.versus(LOSS, "zero").over_seeds
+    assert zero.value == pytest.approx(0.05, abs=0.002)
+    assert zero.low > 0.04  # seeds differ by more than this, and all starts alike
+    assert found.mean(STEPS, "sinusoidal").value < found.mean(STEPS, "zero").value <= 600
+    ratio = found.versus(STEPS, "sinusoidal").over_seeds  # a mean of logarithms, paired by seed
+    pairs = zip(*(found.by_seed(STEPS, name).values() for name in ("sinusoidal", "normal-0.02")), strict=True)
+    assert_close(ratio.value, math.prod(a / b for a, b in pairs) ** (1 / 3))
+    assert_close(found.mean(STEPS, "zero").value, sum(found.by_seed(STEPS, "zero").values()) / 3)
+    assert found.mean(COSINE, "zero") is None
 
 
 def test_a_loss_that_some_runs_do_not_come_down_to() -> None:
-    results = init_runs_of({"normal-0.02": 1.40, "zero": 2.45}, seeds=2)
-    reference, zero = summarise(results, loss=1.6).rows
-    assert reference.steps is not None
-    assert (zero.steps, zero.steps_reached, zero.steps_versus_reference) == (None, 0, None)
+    found = summarise(init_runs_of({"normal-0.02": 1.40, "zero": 2.45}, seeds=2), loss=1.6)
+    assert found.mean(STEPS, "normal-0.02") is not None
+    assert found.mean(STEPS, "zero") is found.versus(STEPS, "zero") is None
+    assert "Not every run reached it: 0 of 2 with zero." in " ".join(found.question.remarks(found))
 
 
 def test_failures_a_missing_reference_and_nothing_at_all() -> None:
     failed = init_run("normal-0.5", 9.9, failure="the loss was nan at step 3 of 600")
-    summary = summarise([init_run("zero", 1.4), failed])
-    assert summary.reference == "zero"  # without N(0, 0.02), the first
-    assert summary.rows[1].failures == ("seed 0: the loss was nan at step 3 of 600",)
-    assert (summary.rows[1].loss, summary.rows[1].steps) == (None, None)
-    assert summarise([failed]).loss is None
+    found = summarise([init_run("zero", 1.4), failed])
+    assert found.reference == "zero"  # without N(0, 0.02), the first
+    assert found.rows[1].failures == ("seed 0: the loss was nan at step 3 of 600",)
+    assert found.mean(LOSS, "normal-0.5") is found.mean(STEPS, "normal-0.5") is None
+    assert losses_to_reach([failed], found.reading) == {}
     with pytest.raises(ArgumentError, match="the finished runs are zero"):
         summarise([init_run("zero", 1.4)], reference="xavier")
     with pytest.raises(ArgumentError, match="nothing to summarise"):
@@ -184,34 +184,21 @@ def test_a_masked_model_has_a_preset_of_its_own() -> None:
     assert inits.settings(None, {"model": "causal"}) == inits.presets["quick"] | {"model": "causal"}
 
 
-def test_gradient_norms_at_the_start() -> None:
+def test_gradient_norms_are_means_over_all_runs_or_unknown() -> None:
+    start, highest = GRADIENTS
     runs = init_runs_of({"normal-0.02": 1.4, "zero": 1.45}, seeds=2)
-    _, zero = summarise(runs).rows
-    norms = [dict(run.gradient_norms) for run in runs if run.spec.init == "zero"]
-    assert zero.gradient_at_start is not None
-    assert zero.highest_gradient is not None
-    assert zero.gradient_at_start.values == tuple(each[1] for each in norms)
-    assert zero.highest_gradient.values == tuple(max(each.values()) for each in norms)
-    # Results of earlier versions have none, and a run that went on from an earlier checkpoint has none at the start.
-    for kept in ((), ((12, 1.0), (18, 2.0))):
-        (row,) = summarise([dataclasses.replace(runs[0], gradient_norms=kept)]).rows
-        assert (row.gradient_at_start, row.highest_gradient) == (None, None)
-
-
-@pytest.mark.parametrize("kept", [(), ((5, 1.0),), ((1, math.inf),), ((1, math.nan), (2, math.inf))])
-def test_gradient_norms_are_means_over_all_runs_or_unknown(kept: tuple[tuple[int, float], ...]) -> None:
-    runs = [init_run("zero", 1.4, seed=seed) for seed in range(3)]
-    runs[1] = dataclasses.replace(runs[1], gradient_norms=kept)
-    (row,) = summarise(runs).rows
-    assert (row.gradient_at_start, row.highest_gradient) == (None, None)
-
-
-def test_a_step_that_overflows_is_not_the_highest() -> None:
-    run = dataclasses.replace(init_run("zero", 1.4), gradient_norms=((1, math.inf), (2, 3.0), (3, math.nan), (4, 2.0)))
-    (row,) = summarise([run]).rows
-    assert row.gradient_at_start is None
-    assert row.highest_gradient is not None
-    assert row.highest_gradient.value == 3.0
+    found, norms = summarise(runs), [dict(run.gradient_norms) for run in runs if run.spec.init == "zero"]
+    assert found.mean(start, "zero").values == tuple(each[1] for each in norms)
+    assert found.mean(highest, "zero").values == tuple(max(each.values()) for each in norms)
+    # Earlier versions kept none, and a run that went on from an earlier checkpoint has none at the start.
+    for kept in ((), ((12, 1.0), (18, 2.0)), ((5, 1.0),), ((1, math.inf),), ((1, math.nan), (2, math.inf))):
+        some = [init_run("zero", 1.4, seed=seed) for seed in range(3)]
+        some[1] = dataclasses.replace(some[1], gradient_norms=kept)
+        assert summarise(some).mean(start, "zero") is summarise(some).mean(highest, "zero") is None, kept
+    overflow = dataclasses.replace(runs[0], gradient_norms=((1, math.inf), (2, 3.0), (3, math.nan), (4, 2.0)))
+    found = summarise([overflow])
+    assert found.mean(start, "normal-0.02") is None
+    assert found.mean(highest, "normal-0.02").value == 3.0  # a step that overflows is not the highest
 
 
 def test_results_of_earlier_versions_have_no_gradient_norms() -> None:

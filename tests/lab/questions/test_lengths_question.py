@@ -7,9 +7,10 @@ import pytest
 
 from asked import runs_of, shared, summarise
 from posembed import ArgumentError
-from posembed.lab.questions.lengths import Lengths, LengthSpec, Measurements
+from posembed.lab.questions.lengths import Lengths
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import default_window
+from posembed.lab.tasks.text_specs import BITS, REPEAT_GAIN, SAME_TOKENS, LengthSpec, Measurements
 from tolerance import assert_close
 
 
@@ -44,30 +45,23 @@ def test_the_summary_is_arithmetic_over_seeds(spec: LengthSpec) -> None:
         result(spec, "rope", 1, {8: 2.0, 16: 1.7, 40: 2.8}),
         result(spec, "learned", 1, {8: 2.0, 16: 1.7, 40: None}),
     ]
-    summary = summarise(results, reference="alibi")
-    alibi, rope, learned = summary.rows
-    assert [row.name for row in summary.rows] == ["alibi", "rope", "learned"]
-    assert summary.train_length == 16
-    assert rope.seeds == (0, 1)
-    assert rope.same_tokens[40] is not None
-    assert_close(rope.same_tokens[40].value, math.exp(2.6))
-    assert rope.bits_per_byte[16] is not None
-    assert_close(rope.bits_per_byte[16].value, 1.5 / math.log(2) / 2)
+    found = summarise(results, reference="alibi")
+    assert [row.name for row in found.rows] == ["alibi", "rope", "learned"]
+    assert found.row("rope").seeds == (0, 1)
+    assert_close(found.mean(SAME_TOKENS, "rope", 40).value, math.exp(2.6))
+    assert_close(found.mean(BITS, "rope", 16).value, 1.5 / math.log(2) / 2)
     # Paired by seed, against its own loss at the training length and against the reference at the same length.
-    assert rope.ratio[40] is not None
-    assert_close(rope.ratio[40].values, [math.exp(1.1), math.exp(1.1)])
-    assert rope.versus_reference[40] is not None
-    assert_close(rope.versus_reference[40].value, math.exp(1.1))
-    assert alibi.versus_reference[40] is not None
-    assert alibi.versus_reference[40].value == 1.0
-    assert learned.same_tokens[40] is None
-    assert learned.ratio[40] is None
-    assert learned.versus_reference[16] is not None
-    assert_close(learned.versus_reference[16].value, 1.0)
-    assert learned.versus_reference[16].low is None
-    assert summary.gaps == (8, 16)
-    assert learned.repeat_gain[8] is not None
-    assert learned.repeat_gain[16] is None
+    assert found.axis.base == 16
+    assert_close(found.against(SAME_TOKENS, "rope", 40, 16).over_seeds.values, [math.exp(1.1), math.exp(1.1)])
+    assert_close(found.versus(SAME_TOKENS, "rope", 40).value, math.exp(1.1))
+    assert found.versus(SAME_TOKENS, "alibi", 40) is None
+    assert found.mean(SAME_TOKENS, "learned", 40) is found.against(SAME_TOKENS, "learned", 40, 16) is None
+    alone = found.versus(SAME_TOKENS, "learned", 16).over_seeds
+    assert_close(alone.value, 1.0)
+    assert alone.low is None
+    assert found.xs(REPEAT_GAIN) == (8, 16)
+    assert found.mean(REPEAT_GAIN, "learned", 8) is not None
+    assert found.mean(REPEAT_GAIN, "learned", 16) is None
 
 
 def test_the_reference_is_alibi_where_it_was_run_and_otherwise_a_choice(spec: LengthSpec) -> None:

@@ -13,9 +13,12 @@ from asked import runs_of, shared, summarise
 from made_up_rows import NAMES, row_run, row_runs
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.rows import RowSpec, bands, parts_of
-from posembed.lab.runs.results import RunFolder, result_from_json
+from posembed.lab.questions.rows import parts_of
+from posembed.lab.runs.results import RunFolder, RunResult, result_from_json
+from posembed.lab.tasks.row_specs import AT, ATTENTION, LOSS, TEXT, TRAINED, RowMeasurements, RowSpec, bands
 from posembed.nn.encodings import Sizes, encoding_by_name, names_for
+from posembed.report.questions import page_of
+from posembed.report.questions.rows import beyond, control_of
 from tolerance import assert_close
 
 
@@ -124,11 +127,10 @@ def test_bands_follow_each_other_from_the_first_to_the_last_position(length: int
 
 def test_the_summary_is_its_arithmetic() -> None:
     runs = row_runs(3)
-    summary = summarise(runs)
+    found = summarise(runs)
     of = {(run.spec.compared, run.spec.seed): run.measurements for run in runs}
-    rows = {row.name: row for row in summary.rows}
-    assert (summary.reference, summary.control, list(rows)) == ("full", "sinusoidal", list(NAMES))
-    for first, last in summary.bands.items():
+    assert (found.reference, control_of(found), list(found.names)) == ("full", "sinusoidal", list(NAMES))
+    for first, last in bands(64).items():
         places = range(first, last + 1)
 
         def loss(name: str, seed: int, places: range = places) -> float:
@@ -136,65 +138,74 @@ def test_the_summary_is_its_arithmetic() -> None:
 
         for name in NAMES:
             full = "full+sinusoidal" if "+" in name else "full"
-            row, minus = rows[name], [loss(name, seed) - loss(full, seed) for seed in range(3)]
-            assert_close(row.loss[first].value, math.fsum(loss(name, seed) for seed in range(3)) / 3)
-            if name == full:
-                assert row.versus_reference[first] is None
-                continue
-            assert_close(row.versus_reference[first].values, minus)
-            if "+" in name:
-                assert row.beyond_control[first] is None
-                continue
-            control = [loss(f"{name}+sinusoidal", seed) - loss("full+sinusoidal", seed) for seed in range(3)]
-            assert_close(row.beyond_control[first].values, [a - b for a, b in zip(minus, control, strict=True)])
-    full = rows["full"]
-    assert full.trained[0].value == 19_200
-    assert_close(
-        full.text_increase_by_position[5].value, math.fsum(of["full", seed].text_increase[5] for seed in range(3)) / 3
-    )
-    (first, *_, last) = summary.bands
-    early_minus_late = full.text_increase[first].value - full.text_increase[last].value
-    assert_close(full.early_minus_late["text_increase"].value, early_minus_late)
-    assert rows["full+sinusoidal"].text_increase[0] is None
-    assert all(value.value == pytest.approx(1, abs=0.05) for value in full.attention_by_position.values())
+            minus = [loss(name, seed) - loss(full, seed) for seed in range(3)]
+            assert_close(found.mean(LOSS, name, first).value, math.fsum(loss(name, seed) for seed in range(3)) / 3)
+            versus = found.versus(LOSS, name, first)
+            assert (versus is None) == (name == full)
+            if versus is not None:
+                assert_close(versus.over_seeds.values, minus)
+            more = beyond(found, name, "sinusoidal", first)
+            assert bool(more) == (name in ("uniform", "short"))
+            if more:
+                control = [loss(f"{name}+sinusoidal", seed) - loss("full+sinusoidal", seed) for seed in range(3)]
+                assert_close(list(more.values()), [a - b for a, b in zip(minus, control, strict=True)])
+    assert found.mean(TRAINED, "full", 0).value == 19_200
+    at_5 = math.fsum(of["full", seed].text_increase[5] for seed in range(3)) / 3
+    assert_close(found.mean(AT[TEXT], "full", 5).value, at_5)
+    first, *_, last = bands(64)
+    early_minus_late = found.mean(TEXT, "full", first).value - found.mean(TEXT, "full", last).value
+    assert_close(found.against(TEXT, "full", first, last).value, early_minus_late)
+    assert found.mean(TEXT, "full+sinusoidal", 0) is None
+    assert all(found.mean(AT[ATTENTION], "full", p).value == pytest.approx(1, abs=0.05) for p in range(64))
 
 
 def test_another_reference_and_none_of_its_encoding() -> None:
-    summary = summarise(row_runs(2, ("uniform", "short", "short+sinusoidal")), reference="uniform")
-    rows = {row.name: row for row in summary.rows}
-    assert rows["short"].versus_reference[0] is not None
-    assert rows["short"].beyond_control[0] is None  # there is no uniform+sinusoidal
-    assert rows["short+sinusoidal"].versus_reference[0] is None
-    assert summary.control is None
+    found = summarise(row_runs(2, ("uniform", "short", "short+sinusoidal")), reference="uniform")
+    assert found.versus(LOSS, "short", 0) is not None
+    assert found.versus(LOSS, "short+sinusoidal", 0) is None
+    assert control_of(found) is None  # there is no uniform+sinusoidal
+    for reference in ("short", "short+sinusoidal"):  # each encoding is compared with its own run
+        found = summarise(row_runs(2), reference=reference)
+        known = [name for name in found.names if found.versus(LOSS, name, 0) is not None]
+        assert known == ["full", "uniform", "full+sinusoidal", "uniform+sinusoidal"]
 
 
-@pytest.mark.parametrize(
-    ("names", "control"),
-    [
-        (("full", "short", "short+none", "full+sinusoidal", "short+sinusoidal"), "sinusoidal"),  # there is no full+none
-        (("full", "short", "full+rolling", "short+rolling", "full+none", "short+none"), "none"),  # rolling has rows
-        (("full", "uniform", "short", "full+none", "short+none", *NAMES[3:]), "sinusoidal"),  # the most lengths
-        (("full", "short", "full+rolling", "short+rolling"), None),
-        (("full", "short", "short+none"), None),
-        (("full+none", "short+none"), None),
-    ],
-)
-def test_the_control_learns_nothing_of_positions_and_has_the_same_lengths(
-    names: tuple[str, ...], control: str | None
-) -> None:
-    runs = [
-        dataclasses.replace(run, position_parameters=64 if "rolling" in run.spec.encoding else run.position_parameters)
-        for run in row_runs(2, names)
+def test_the_control_learns_nothing_of_positions_and_has_the_same_lengths() -> None:
+    cases = {
+        ("full", "short", "short+none", "full+sinusoidal", "short+sinusoidal"): "sinusoidal",  # there is no full+none
+        ("full", "short", "full+rolling", "short+rolling", "full+none", "short+none"): "none",  # rolling has rows
+        ("full", "uniform", "short", "full+none", "short+none", *NAMES[3:]): "sinusoidal",  # the most lengths
+        ("full", "short", "full+rolling", "short+rolling"): None,
+        ("full", "short", "short+none"): None,
+        ("full+none", "short+none"): None,
+    }
+    for names, control in cases.items():
+        runs = [
+            dataclasses.replace(
+                run, position_parameters=64 if "rolling" in run.spec.encoding else run.position_parameters
+            )
+            for run in row_runs(2, names)
+        ]
+        found = summarise(runs)
+        assert control_of(found) == control, names
+        known = [name for name in names if beyond(found, name, control, 0)]
+        assert known == [name for name in names if control and name in ("uniform", "short")]
+
+
+def test_what_late_rows_cost_follows_the_interval() -> None:
+    def answer(runs: list[RunResult], **reading: str) -> str:
+        found = summarise(runs, **reading)
+        return " ".join(page_of(found.question).answer(found))
+
+    assert "the loss that short adds beyond sinusoidal" in answer(row_runs(3))
+    assert "late rows are learned poorly, as guides say" in answer(row_runs(3))
+    assert "one run cannot show whether late rows" in answer(row_runs(1))
+    # More training of late rows is no evidence on little training, and without a control nothing is claimed.
+    for text in (answer(row_runs(3), reference="short"), answer(row_runs(2, ("full", "short")))):
+        assert "late rows" not in text.replace("late rows matter more", "")
+    one = RowMeasurements((1.0,), (1,), (1.0,), {0: 0.0}, {0: 0.0}, {0: 0.0})
+    short = [
+        dataclasses.replace(run, spec=dataclasses.replace(run.spec, train_length=1), measurements=one)
+        for run in row_runs(2)
     ]
-    summary = summarise(runs)
-    assert summary.control == control
-    known = [row.name for row in summary.rows if row.late_beyond_early is not None]
-    assert known == [name for name in names if control and name in ("uniform", "short")]
-
-
-@pytest.mark.parametrize("reference", ["short", "short+sinusoidal"])
-def test_each_encoding_is_compared_with_its_own_run_on_the_reference_lengths(reference: str) -> None:
-    summary = summarise(row_runs(2), reference=reference)
-    assert (summary.reference, summary.reference_lengths) == (reference, "short")
-    known = [row.name for row in summary.rows if row.versus_reference[0] is not None]
-    assert known == ["full", "uniform", "full+sinusoidal", "uniform+sinusoidal"]
+    assert "late rows" not in answer(short)

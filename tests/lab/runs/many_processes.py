@@ -16,9 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from posembed.lab.questions.lengths import Lengths, LengthSpec, Measurements
+from posembed.lab.questions.lengths import Lengths
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import with_default_window
+from posembed.lab.tasks.text_specs import LengthSpec, Measurements
 
 KILLS = 25
 SETTINGS = LengthSpec(

@@ -18,13 +18,14 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from posembed import ArgumentError, DataError
-from posembed.lab.questions.lengths import Lengths, LengthSpec
+from posembed.lab.questions.lengths import Lengths
 from posembed.lab.runs.cluster import knock, sweep_on_ray
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec, Watcher
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.runs.train import Progress
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.text_specs import LengthSpec
 
 # Ray's own threads and sockets end with its processes, not with its objects.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning:ray")

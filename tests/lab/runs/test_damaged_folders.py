@@ -23,11 +23,11 @@ from made_up_runs import runs as made_up_runs
 from made_up_runs import save as write_runs
 from posembed.cli import app
 from posembed.errors import PosEmbedError, RunFolderError
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.spec import Watcher
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.text_specs import LengthSpec
 
 BROKEN = {
     "nothing": b"",

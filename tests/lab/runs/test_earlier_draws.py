@@ -20,7 +20,6 @@ from posembed.lab.advice.evidence import study_of_folder
 from posembed.lab.question import Conduct, Reading
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.classification import ImageSpec, TextSpec
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import DRAWS, TrainingSpec, Watcher
 from posembed.lab.runs.sweep import sweep
@@ -31,6 +30,7 @@ from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.problems import ProblemSolving
 from posembed.lab.tasks.sharing import Rewriting
 from posembed.lab.tasks.task import draw_seed
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.report.questions import write_report
 
 REFUSED = r"holds runs \(seed 1\) .* same batches .*another folder"

@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder
+from posembed.lab.tasks.text_specs import LengthSpec
 
 ENCODINGS = ("rope", "alibi", "none", "learned", "sinusoidal", "t5")
 SMALL = "--train-length 16 --test-lengths 16,32 --layers 1 --width 8 --heads 2 --steps 600 --batch 2 --test-tokens 200"

@@ -13,8 +13,8 @@ import pytest
 
 from posembed import files
 from posembed.files import remove_leftovers, write_text, written_whole
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder
+from posembed.lab.tasks.text_specs import LengthSpec
 
 PROCESSES, RESULTS = 4, 200
 

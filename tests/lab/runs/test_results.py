@@ -8,8 +8,8 @@ import pytest
 
 from posembed import RunFolderError
 from posembed.lab.question import Compared
-from posembed.lab.questions.lengths import LengthSpec, Measurements
 from posembed.lab.runs.results import RunFolder, RunResult, read_settings, result_from_json
+from posembed.lab.tasks.text_specs import LengthSpec, Measurements
 
 
 def result(spec: LengthSpec, loss: float = 1.5) -> RunResult:

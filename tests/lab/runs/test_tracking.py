@@ -13,13 +13,13 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from posembed import ArgumentError
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
 from posembed.lab.runs.spec import TrainingSpec, Watcher
 from posembed.lab.runs.sweep import Tracked, check_tracker, sweep
 from posembed.lab.runs.train import Progress, learning_rate
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.text_specs import LengthSpec
 from tolerance import assert_close
 
 

@@ -15,11 +15,11 @@ import torch
 from accelerate import Accelerator
 
 from posembed import ArgumentError, DataError, RunFolderError
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import environment, train
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import load_tables, snapshot_steps
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.text_specs import LengthSpec
 from tolerance import assert_close
 
 # One that draws positions, one that has learned rows, one with neither; the spec has dropout.

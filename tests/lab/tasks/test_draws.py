@@ -7,10 +7,10 @@ import dataclasses
 import torch
 
 from posembed.lab.questions.classification import TextSpec
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.tasks.classification import TextClassification
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import torch_seed
+from posembed.lab.tasks.text_specs import LengthSpec
 
 
 def test_seeds_steps_and_processes_draw_from_different_generators(spec: LengthSpec) -> None:

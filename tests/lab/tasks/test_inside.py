@@ -21,12 +21,12 @@ from asked import runs_of
 from posembed import ArgumentError
 from posembed.integrations.decoder import open_decoder
 from posembed.lab.data.text import Corpus
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.spec import TrainingSpec, Watcher
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.runs.train import Progress
 from posembed.lab.tasks.inside import InsideGivenModel
+from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn.encodings import names_for
 from tolerance import assert_close
 
@@ -78,7 +78,7 @@ def test_gaps_between_positions_do_not_part_a_text(name: str, corpus: Corpus, sp
 
 
 def test_encodings_train_and_change_nothing_else(from_config: InsideGivenModel, spec: LengthSpec) -> None:
-    spec = dataclasses.replace(spec, batch=2)
+    spec = dataclasses.replace(spec, batch=2, rope_factors=(1.0, 1.5, 2.0, 4.0))  # which rope-longrope needs
     none = from_config.build(dataclasses.replace(spec, encoding="none"))
     for encoding in names_for("decoder"):
         asked = dataclasses.replace(spec, encoding=encoding)

@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from posembed import ArgumentError
 from posembed.lab.data.text import Corpus
-from posembed.lab.questions.by_task import ByTaskSpec
-from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import InitialValues
 from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES, choose, objective_by_name
+from posembed.lab.tasks.table_specs import ByTaskSpec
+from posembed.lab.tasks.text_specs import LengthSpec
 from tolerance import assert_close, close
 
 VOCABULARY = 50

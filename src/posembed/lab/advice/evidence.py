@@ -171,10 +171,15 @@ def study_of_folder(folder: Path) -> Study:
     results = runs.results()
     if not any(result.measurements for result in results):
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
-    summary = lengths.summarise(results)
-    rows = (Measured(row.name, len(row.seeds), row.same_tokens) for row in summary.rows if row.seeds)
+    found = lengths.summarise(results)
+    by_name = {
+        row.name: {x: found.mean(found.headline, row.name, x) for x in found.spec.test_lengths}
+        for row in found.rows
+        if row.seeds
+    }
+    rows = (Measured(name, len(found.row(name).seeds), values) for name, values in by_name.items())
     steps = max(result.spec.steps for result in results)
-    return Study("your runs", str(folder), summary.train_length, tuple(rows), own=True, steps=steps)
+    return Study("your runs", str(folder), found.spec.train_length, tuple(rows), own=True, steps=steps)
 
 
 def read_studies(text: str) -> list[Study]:

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.found import Axis, Found, model_size
 from posembed.lab.question import Loaded, TrainedQuestion, presets_of
-from posembed.lab.questions.lengths import LanguageSpec, corpus_of, with_length_counts
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import TRAINING, with_default_window
+from posembed.lab.tasks.text_specs import LanguageSpec, corpus_of, with_length_counts
 from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 from posembed.settings import option
@@ -79,7 +79,7 @@ class DataSpec(AmountSpec):
         return self.amount_in_words
 
 
-class DataEfficiency(TrainedQuestion[DataSpec, LossesByAmount, Any]):
+class DataEfficiency(TrainedQuestion[DataSpec, LossesByAmount]):
     name = "data-efficiency"
     asks = "How much training text does each encoding need?"
     Spec = DataSpec
@@ -113,7 +113,7 @@ class DataEfficiency(TrainedQuestion[DataSpec, LossesByAmount, Any]):
         tokens = [0 if result.measurements is None else result.measurements.train_tokens for result in results]
         return [result for result, each in zip(results, tokens, strict=True) if each == max(tokens) > 0]
 
-    def axis(self, results: Sequence[RunResult[DataSpec, LossesByAmount]]) -> Axis:
+    def axis(self, results: Sequence[RunResult[DataSpec, LossesByAmount]], metric: Metric) -> Axis:
         amounts = sorted({each.measurements.train_tokens for each in results if each.measurements is not None})
         tokens = results[0].spec.tokens_read
         return Axis(

@@ -92,7 +92,7 @@ def require_room(train_length: int, others: int) -> None:
         )
 
 
-class Text(TrainedQuestion[TextSpec, Classified, Any]):
+class Text(TrainedQuestion[TextSpec, Classified]):
     name = "text"
     metrics = (ACCURACY, MACRO_F1, LOSS)
     loss_unit = "per example"
@@ -187,7 +187,7 @@ class ImageSpec(TrainingSpec):
         return size // self.patch, size // self.patch
 
 
-class Images(TrainedQuestion[ImageSpec, Recognised, Any]):
+class Images(TrainedQuestion[ImageSpec, Recognised]):
     name = "images"
     metrics = (ACCURACY, LOSS)
     items = "images"
@@ -209,7 +209,7 @@ class Images(TrainedQuestion[ImageSpec, Recognised, Any]):
         tokens = (task.size // chosen["patch"]) ** 2 + (chosen["pooling"] == "cls")
         return task, {"data_sha256": task.sha256, "train_size": task.size, "train_length": tokens}
 
-    def axis(self, results: Sequence[RunResult[ImageSpec, Recognised]]) -> Axis:
+    def axis(self, results: Sequence[RunResult[ImageSpec, Recognised]], metric: Metric) -> Axis:
         spec = results[0].spec
         farthest = max(spec.test_sizes, key=lambda size: (abs(size - spec.train_size), size))
         notes = {size: " x ".join(map(str, spec.grid(size))) for size in spec.test_sizes}
@@ -231,7 +231,7 @@ class Images(TrainedQuestion[ImageSpec, Recognised, Any]):
         size = found.spec.train_size
         for name in {*found.names} & TWINS if found.reference in TWINS else ():
             versus = found.versus(ACCURACY, name, size)
-            if versus is not None and set(versus.over_seeds.values) == {0.0}:
+            if versus is not None and set(versus.kinds[0].values) == {0.0}:
                 yield (
                     f"{name} and {found.reference} are the same model until the grid changes, so their accuracies on "
                     "the training grid are equal."

@@ -22,8 +22,8 @@ from posembed.lab.questions.amounts import (
     share_or_tokens,
     times_read,
 )
-from posembed.lab.questions.lengths import corpus_of, with_length_counts
 from posembed.lab.runs.spec import TRAINING
+from posembed.lab.tasks.text_specs import corpus_of, with_length_counts
 from posembed.settings import Share, option
 
 
@@ -41,7 +41,7 @@ class DropoutSpec(AmountSpec):
         return f"dropout {super().name}"
 
 
-class Dropout(TrainedQuestion[DropoutSpec, Losses, Any]):
+class Dropout(TrainedQuestion[DropoutSpec, Losses]):
     name = "dropout"
     asks = "How much dropout should follow the sum of tokens and positions?"
     Spec = DropoutSpec

@@ -2,84 +2,43 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any
 
-from posembed.lab.by_seed import BySeed
-from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.questions.lengths import LanguageSpec, corpus_of, with_length_counts
-from posembed.lab.runs.results import NORMS_AT_START
-from posembed.lab.runs.spec import MODEL
+from posembed.lab.found import Found, model_size
+from posembed.lab.question import Compared, Loaded, TrainedQuestion, presets_of
+from posembed.lab.runs.results import NORMS_AT_START, RunFolder, RunResult
+from posembed.lab.tasks.table_specs import CAUSAL, CHANGES, LOSS, MASKED, PERPLEXITY, InitMeasurements, InitSpec
+from posembed.lab.tasks.text_specs import corpus_of, with_length_counts
+from posembed.measure.frame import Frame, Value
+from posembed.measure.metrics import Metric
 from posembed.settings import Positive, option
-from posembed.statistics import Estimate, estimate, paired_difference
+from posembed.words import called, listed, loss_number
 
-ValueT = TypeVar("ValueT")
-CAUSAL, MASKED = "causal", "masked"
 LOSSES_AVERAGED = 8
 """The number of losses that ``recent`` averages, because the loss of a single batch is noisy. A run keeps about 100."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableValues(Generic[ValueT]):
-    """Measurements of a table before and after training, either of one run or as means over seeds."""
-
-    scale_before: ValueT
-    """The root mean square of the rows."""
-    scale_after: ValueT
-    moved: ValueT
-    """The root mean square of the change in the rows."""
-    cosine: ValueT | None
-    """The cosine between the whole table before and after training."""
-    effective_rank_before: ValueT
-    effective_rank_after: ValueT
-    neighbour_cosine_before: ValueT | None
-    """The mean cosine of neighbouring rows."""
-    neighbour_cosine_after: ValueT | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class InitMeasurements(TableValues[float]):
-    """The loss of a run, and its table before and after training. None means undefined, because a table is zero."""
-
-    loss: float
-    """The loss on held-out text in windows of the training length, in nats per token."""
-    bytes_per_token: float | None
-
-    @property
-    def moved_times(self) -> float | None:
-        """How far the rows moved, relative to their initial scale."""
-        return self.moved / self.scale_before if self.scale_before else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableSpec(LanguageSpec):
-    """Settings of a run that trains a learned table at the input of a language model."""
-
-    Measured = InitMeasurements
-
-    encoding: str = "learned"
-    init: str = ""
-    """The name of the initial values, as in ``initial_table``."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class InitSpec(TableSpec):
-    COMPARED: ClassVar[str] = "init"
-
-    model: Literal["causal", "masked"] | None = option(
-        "causal, which predicts the next token, or masked, which sees both sides of hidden tokens as BERT does. "
-        "Default: causal.",
-        MODEL,
-        default=None,
+STEPS = Metric(
+    "number of steps",
+    "Steps: the first step at which the mean of the most recent training losses is at or below a loss, which the "
+    "answer names (each run records about a hundred losses).",
+    kind="times",
+    missing="not all",
+    told=True,
+)
+GRADIENTS = tuple(
+    Metric(name, says, better=None, digits=2, table="Gradients at the start", missing="unknown")
+    for name, says in (
+        ("gradient at step 1", "The norm of the gradient of all weights, before clipping."),
+        (f"highest gradient of {NORMS_AT_START} steps", "Steps that overflow are not counted."),
     )
-
-    @property
-    def objective(self) -> str:
-        return self.model or CAUSAL
+)
+MODELS = {
+    CAUSAL: "The model is causal: it predicts each token from the tokens before it.",
+    MASKED: "The model is masked and bidirectional: it predicts hidden tokens from the tokens on both sides. As in "
+    "BERT, 15% of the tokens are predicted; 80% of these are masked, 10% are random and 10% are unchanged.",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,46 +49,10 @@ class InitReading(Compared):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class InitRow(TableValues[Estimate | None], Row):
-    """The results of one kind of initial values. Intervals are over seeds. None means that nothing was measured."""
-
-    loss: Estimate | None
-    """The loss on held-out text at the training length, in nats per token."""
-    versus_reference: Estimate | None
-    """The loss minus the reference's, paired by seed; None for the reference itself."""
-    steps: Estimate | None
-    """The number of steps until the loss in ``InitSummary.losses``; None unless every run reached it."""
-    steps_reached: int
-    """The number of runs that reached that loss."""
-    gradient_at_start: Estimate | None
-    """The norm of the whole gradient at the first step, before clipping. None if it is not known for every run, as in
-    results of earlier versions, or after an overflow in fp16."""
-    highest_gradient: Estimate | None
-    """The highest norm among the first ten steps, without those that overflowed."""
-    steps_versus_reference: Estimate | None
-    """The ratio of ``steps`` to the reference's steps, paired by seed."""
-    moved_times: Estimate | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class InitSummary(Summary):
-    model: str
-    """"causal" or "masked"."""
-    train_length: int
-    steps: int
-    losses: dict[int, float]
-    """The training loss at which ``InitRow.steps`` stops counting, by seed, because each seed draws different text."""
-    rows: tuple[InitRow, ...]
-
-    @property
-    def loss(self) -> float | None:
-        """The mean of ``losses``; None if it is empty."""
-        return math.fsum(self.losses.values()) / len(self.losses) if self.losses else None
-
-
-class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
+class Inits(TrainedQuestion[InitSpec, InitMeasurements]):
     name = page = "inits"
+    metrics = (LOSS, PERPLEXITY, STEPS, *GRADIENTS, *CHANGES)
+    of_each = "table"
     asks = "Which initial values should a learned table start from?"
     Spec = InitSpec
     ReadingType = InitReading
@@ -165,58 +88,56 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
         corpus = corpus_of(chosen)
         return InitialValues(corpus), {"data_sha256": corpus.sha256}
 
-    def summary(self, runs: Sequence[BySeed[InitMeasurements]], spec: InitSpec, reading: InitReading) -> InitSummary:
-        losses: dict[int, float] = {}
-        for result in (result for each in runs for result in each.results):
-            if result.measurements is not None:
-                seed, last = result.spec.seed, recent(result.losses)[-1][1]
-                losses[seed] = max(losses.get(seed, last), last) if reading.loss is None else reading.loss
-        return InitSummary(
-            model=spec.objective,
-            train_length=spec.train_length,
-            steps=spec.steps,
-            losses=losses,
-            rows=tuple(init_row(each, losses) for each in runs),
+    def frame(
+        self,
+        results: Sequence[RunResult[InitSpec, InitMeasurements]],
+        reading: InitReading,
+        folder: RunFolder[InitSpec] | None,
+    ) -> Frame:
+        losses = losses_to_reach(results, reading)
+
+        def values(result: RunResult[InitSpec, InitMeasurements]) -> Iterator[Value]:
+            yield from super(Inits, self).values_of(result)
+            yield Value(STEPS.name, step_at(result.losses, losses[result.spec.seed]))
+            norms = [norm for step, norm in result.gradient_norms if step <= NORMS_AT_START]
+            known = bool(norms) and result.gradient_norms[0][0] == 1
+            highest = max(filter(math.isfinite, norms), default=None) if known else None
+            start = norms[0] if known and math.isfinite(norms[0]) else None
+            yield from (Value(metric.name, norm) for metric, norm in zip(GRADIENTS, (start, highest), strict=True))
+
+        return Frame.of(results, values)
+
+    def about(self, found: Found) -> str:
+        spec = found.spec
+        return (
+            f"Each run trains the same small Transformer ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, "
+            f"in {spec.sequences_in_words} (tokenizer: {spec.tokenizer}). {MODELS[spec.objective]} A "
+            f"learned table of {spec.train_length:,} rows is added to its input. Only its initial values differ."
         )
 
-
-def init_row(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> InitRow:
-    def logarithms(of: BySeed[InitMeasurements]) -> dict[int, float]:
-        return {seed: math.log(step) for seed, step in steps_to(of, losses).items()}
-
-    steps, reference = steps_to(runs, losses), runs.reference
-    ratio = None if reference is None else paired_difference(logarithms(runs), logarithms(reference))
-    return InitRow(
-        **runs.row,
-        loss=runs.mean(lambda m: m.loss),
-        versus_reference=runs.less(runs.reference, lambda m: m.loss),
-        steps=estimate(list(steps.values())) if runs.measured and len(steps) == len(runs.measured) else None,
-        steps_reached=len(steps),
-        gradient_at_start=mean_norm(runs, lambda norms: norms[0]),
-        highest_gradient=mean_norm(runs, lambda norms: max(filter(math.isfinite, norms), default=math.inf)),
-        steps_versus_reference=ratio and ratio.exp(),
-        moved_times=runs.mean(lambda m: m.moved_times),
-        **dict[str, Any]((field.name, runs.mean(attrgetter(field.name))) for field in dataclasses.fields(TableValues)),
-    )
+    def remarks(self, found: Found) -> Iterable[str]:
+        reading: Any = found.reading
+        if losses := losses_to_reach(found.results, reading):
+            mean = math.fsum(losses.values()) / len(losses)
+            of_each = " (a mean: for each seed, the highest final loss among its runs)" if reading.loss is None else ""
+            yield f"Steps are counted to a training loss of {loss_number(mean)}{of_each}."
+        reached = {row.name: len(found.by_seed(STEPS, row.name)) for row in found.rows}
+        if late := [
+            f"{reached[row.name]} of {len(row.seeds)} with {called(row.name)}"
+            for row in found.rows
+            if reached[row.name] < len(row.seeds)
+        ]:
+            yield f"Not every run reached it: {listed(late)}."
 
 
-def mean_norm(runs: BySeed[InitMeasurements], read: Callable[[Sequence[float]], float]) -> Estimate | None:
-    """Estimates what ``read`` returns for the gradient norms of the first ten steps; None unless every run kept them,
-    and the value is finite."""
-    first = [
-        [norm for step, norm in result.gradient_norms if step <= NORMS_AT_START]
-        for result in runs.results
-        if result.measurements is not None and result.gradient_norms[:1] and result.gradient_norms[0][0] == 1
-    ]
-    found = [read(norms) for norms in first]
-    known = len(found) == len(runs.measured) and all(map(math.isfinite, found))
-    return estimate(found) if found and known else None
-
-
-def steps_to(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> dict[int, int]:
-    """Returns, by seed, the step at which a run reached the loss of its seed. Leaves out runs that never did."""
-    found = {r.spec.seed: step_at(r.losses, losses[r.spec.seed]) for r in runs.results if r.measurements is not None}
-    return {seed: step for seed, step in sorted(found.items()) if step is not None}
+def losses_to_reach(results: Sequence[RunResult[InitSpec, InitMeasurements]], reading: Any) -> dict[int, float]:
+    """Returns the training loss to which steps are counted, by seed, because each seed draws different text."""
+    losses: dict[int, float] = {}
+    for result in results:
+        if result.measurements is not None:
+            seed, last = result.spec.seed, recent(result.losses)[-1][1]
+            losses[seed] = max(losses.get(seed, last), last) if reading.loss is None else reading.loss
+    return losses
 
 
 def recent(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:

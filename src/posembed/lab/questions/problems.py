@@ -66,7 +66,7 @@ class ProblemSpec(TrainingSpec):
         return dataclasses.replace(self, train_size=size, train_length=tokens_read(self.problem, size))
 
 
-class Problem(TrainedQuestion[ProblemSpec, Solved, Any]):
+class Problem(TrainedQuestion[ProblemSpec, Solved]):
     """The question about one problem of PROBLEMS."""
 
     group = "tasks"
@@ -97,7 +97,7 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, Any]):
         with_default_window(chosen)
         return ProblemSolving(self.name), {"problem": self.name}
 
-    def axis(self, results: Sequence[RunResult[ProblemSpec, Solved]]) -> Axis:
+    def axis(self, results: Sequence[RunResult[ProblemSpec, Solved]], metric: Metric) -> Axis:
         spec = results[0].spec
         return Axis(PROBLEMS[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
 

@@ -86,7 +86,7 @@ def lengths_of(problem: str, size: int) -> dict[str, Any]:
     return {"source_length": source, "target_length": target, "train_length": source + target}
 
 
-class Sharing(TrainedQuestion[SharingSpec, Rewritten, Any]):
+class Sharing(TrainedQuestion[SharingSpec, Rewritten]):
     name = "sharing"
     metrics = (WITHIN, LOSS_WITHIN, PAST, EXACT, TOKENS, LOSS)
     loss_unit = "per token of the targets"
@@ -134,7 +134,7 @@ class Sharing(TrainedQuestion[SharingSpec, Rewritten, Any]):
         ):
             yield from (Value(metric.name, value, size) for size, value in by_size.items())
 
-    def axis(self, results: Sequence[RunResult[SharingSpec, Rewritten]]) -> Axis:
+    def axis(self, results: Sequence[RunResult[SharingSpec, Rewritten]], metric: Metric) -> Axis:
         spec = results[0].spec
         return Axis(PROBLEMS[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
 

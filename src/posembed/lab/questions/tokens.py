@@ -173,7 +173,7 @@ def trained_on(found: Found, task: str, unit: str, tested: Mapping[str, int]) ->
     )
 
 
-class Tags(TrainedQuestion[TagSpec, Tagged, Any]):
+class Tags(TrainedQuestion[TagSpec, Tagged]):
     name = "tags"
     metrics = (ENTITY_F1, TOKEN_ACCURACY, LOSS)
     loss_unit = "per label"
@@ -208,7 +208,7 @@ class Tags(TrainedQuestion[TagSpec, Tagged, Any]):
         return {} if found.measured is None else {"The labels of the held-out words": found.measured.labels}
 
 
-class Spans(TrainedQuestion[SpanSpec, Answered, Any]):
+class Spans(TrainedQuestion[SpanSpec, Answered]):
     name = "spans"
     metrics = (F1, EXACT, LOSS)
     loss_unit = "per label"

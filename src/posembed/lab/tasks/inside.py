@@ -14,10 +14,10 @@ from posembed.integrations.decoder import GivenDecoder, open_decoder
 from posembed.integrations.transformers import replace_positions
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
-from posembed.lab.questions.lengths import LengthSpec, corpus_of
 from posembed.lab.runs.spec import with_default_window
-from posembed.lab.tasks.language import LanguageModelling, before_search
+from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
+from posembed.lab.tasks.text_specs import LengthSpec, corpus_of
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -50,19 +50,18 @@ class InsideGivenModel(LanguageModelling):
         )
 
     def build(self, spec: LengthSpec) -> PositionedModel:
-        if torch.get_default_device().type != "meta":
-            torch.manual_seed(spec.seed)
-            encoding = self.encoding(spec)
-            torch.manual_seed(spec.seed)
-            return GivenModel(self.decoder.build(encoding), encoding)
-        with torch.device("cpu"):  # models of transformers read the values of their inputs
-            encoding = self.encoding(spec)
-            return GivenModel(replace_positions(self.decoder.trial, encoding), encoding)
+        torch.manual_seed(spec.seed)
+        encoding = self.encoding(spec)
+        torch.manual_seed(spec.seed)
+        return GivenModel(self.decoder.build(encoding), encoding)
+
+    def try_build(self, spec: LengthSpec) -> None:
+        replace_positions(self.decoder.trial, self.encoding(spec))
 
     def encoding(self, spec: LengthSpec) -> PositionEncoding:
         """Builds the encoding. A learned table starts with the decoder's own rows, if the decoder has weights."""
         spec, rows = (
-            dataclasses.replace(before_search(spec), dropout=0.0),
+            dataclasses.replace(spec, dropout=0.0),
             self.decoder.rows,
         )  # the model applies its own dropout
         encoding = build_encoding(spec)

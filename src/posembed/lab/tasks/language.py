@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -16,16 +15,13 @@ from posembed.errors import ArgumentError, DataError
 from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import Decoder, Encoder, LanguageModel, PositionedModel
-from posembed.lab.questions.inits import InitMeasurements, TableSpec
-from posembed.lab.questions.lengths import SEARCH_BUDGET, LanguageSpec, LengthSpec, Searched
-from posembed.lab.rotary_search import search_longrope_factors
 from posembed.lab.runs.spec import MeasuredT
 from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES
+from posembed.lab.tasks.table_specs import InitMeasurements, TableSpec
 from posembed.lab.tasks.task import Task, torch_seed
+from posembed.lab.tasks.text_specs import LanguageSpec, LengthSpec
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.layers.rotary import RotaryEmbedding
-from posembed.layers.rotary_scaling import LongRopeScaling
 from posembed.tables import fill
 from posembed.tables.fill import root_mean_square
 from posembed.tables.similarity import neighbour_cosine
@@ -38,8 +34,6 @@ LanguageT = TypeVar("LanguageT", bound=LanguageSpec)
 Losses: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Maps inputs and targets (N, L) to losses (N, L), as ``measure.losses`` does."""
 SCALED = ("normal", "sinusoidal")
-SEARCH_WINDOWS = 8
-"""The number of long texts that guide the search for the factors of rope-longrope."""
 PLAIN = ("xavier", "sinusoidal", "zero")
 PADDING = 0
 """The token id of padding."""
@@ -140,74 +134,19 @@ class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
 
     def check(self, spec: LengthSpec) -> None:
         self.check_lengths(spec, spec.test_lengths)
-        if spec.searches and not len(self.search_text(spec)):
-            raise DataError(
-                f"the search for the factors of rope-longrope needs {spec.longest + 1:,} tokens in a row that no "
-                f"measurement reads, and the measurements read too much of the {len(self.corpus.held_out):,} held-out "
-                "tokens; give more text, lower --test-tokens, shorter --test-lengths, or --rope-factors"
-            )
-
-    def encoding(self, spec: LengthSpec) -> PositionEncoding:
-        return super().encoding(before_search(spec))
 
     def measure(self, spec: LengthSpec, model: PositionedModel, accelerator: Accelerator) -> measure.Measurements:
-        loss = shared_loss(model, accelerator)
-        searched = search_factors(spec, model.encoding, loss, self.search_text(spec)) if spec.searches else None
-        measurements = measure.everything(
-            loss,
+        return measure.everything(
+            shared_loss(model, accelerator),
             self.corpus.held_out,
             train_length=spec.train_length,
             test_lengths=spec.test_lengths,
             tokens=spec.test_tokens,
             held_out_bytes=self.corpus.held_out_bytes,
         )
-        return dataclasses.replace(measurements, searched=searched)
-
-    def search_text(self, spec: LengthSpec) -> Tensor:
-        """Returns windows (N, c + 1) of the longest test length c, of held-out text that is not measured."""
-        return measure.unmeasured_windows(
-            self.corpus.held_out,
-            train_length=spec.train_length,
-            test_lengths=spec.test_lengths,
-            tokens=spec.test_tokens,
-            count=SEARCH_WINDOWS,
-        )
 
     def tokens_measured(self, spec: LengthSpec) -> int:
-        measured = measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
-        return measured + (budget_of(spec) * self.search_text(spec)[:, 1:].numel() if spec.searches else 0)
-
-
-def budget_of(spec: LengthSpec) -> int:
-    return SEARCH_BUDGET if spec.search_budget is None else spec.search_budget
-
-
-def before_search(spec: LengthSpec) -> LengthSpec:
-    """Returns the spec with which to build the encoding: factors of 1, as in training, if the search comes later."""
-    return dataclasses.replace(spec, rope_factors=(1.0,) * (spec.width // spec.heads // 2)) if spec.searches else spec
-
-
-def search_factors(spec: LengthSpec, encoding: PositionEncoding, loss: measure.LossOfTokens, text: Tensor) -> Searched:
-    """Searches for the factors of rope-longrope with the lowest loss on ``text`` (N, c + 1), and sets them."""
-    assert isinstance(encoding, RotaryEmbedding)
-
-    def of(scaling: LongRopeScaling) -> float:
-        encoding.scaling = scaling
-        return loss(text).mean().item()
-
-    found = search_longrope_factors(
-        of,
-        head_dim=encoding.head_dim,
-        base=encoding.base,
-        original_length=spec.train_length,
-        length=spec.longest,
-        attention_factor=1.0,  # a factor would also apply within the training length
-        budget=budget_of(spec),
-        seed=spec.seed,
-    )
-    encoding.scaling = found.scaling
-    factors, initial_tokens = found.scaling.long_factors, found.scaling.initial_tokens
-    return Searched(factors, initial_tokens, found.loss, found.starts, found.evaluations)
+        return measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
 
 
 class InitialValues(TaskOnText[TableSpec, InitMeasurements]):
@@ -265,7 +204,7 @@ def _mean_neighbour_cosine(rows: Tensor) -> float | None:
 
 
 def shared_loss(model: nn.Module, accelerator: Accelerator) -> measure.LossOfTokens:
-    """Returns a ``measure.loss_of_tokens`` that divides the rows among the processes. Each process gets all losses."""
+    """Returns the losses (N, c) of token ids (N, c + 1). Divides the rows among the processes; each gets all losses."""
     losses = shared_losses(model, accelerator)
     return lambda ids: losses(ids[:, :-1], ids[:, 1:])
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from posembed.lab import attention, measure
 from posembed.lab.model import PositionedModel
-from posembed.lab.questions.rows import BAND_ENDS, LEARNED, RowMeasurements, RowSpec
 from posembed.lab.tasks.language import TaskOnText, shared_loss
+from posembed.lab.tasks.row_specs import BAND_ENDS, LEARNED, RowMeasurements, RowSpec
 from posembed.layers.learned import LearnedPositionalEmbedding
 
 if TYPE_CHECKING:

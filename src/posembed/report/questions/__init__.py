@@ -1,94 +1,151 @@
-"""Pages about run folders: one module per question, and the code that they share.
+"""Pages about run folders: one template for all questions, and a module for what is special about some of them.
 
-The question names its page (``Question.page``). A page turns a summary into an answer, tables and figures; the sections
-below them are the same for every question.
+The question names that module (``Question.page``).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.found import Found
-from posembed.lab.question import Compared, Question, SummaryT, TrainedQuestion
+from posembed.lab.found import Found, Row
+from posembed.lab.question import Compared, Question
 from posembed.lab.questions import question_of
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.measure.frame import Frame, Run
+from posembed.measure.frame import Run
 from posembed.plots.style import styles
 from posembed.report import answers
 from posembed.report.evidence import run_evidence, training_section
 from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
 from posembed.report.page import Cell, Column, Picture, Section, Table, render_page, table_of, write_page
-from posembed.report.words import PAIRED, Trained, capitalised, certainty, earlier_draws, interval, number
+from posembed.report.words import PAIRED, capitalised, certainty, earlier_draws, interval, number
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
     from posembed.report.questions.cost import CostPage
 
 NO_POSITION = "no position"
+MOST_COLUMNS = 12
+"""The largest number of columns of a table of all values."""
 FAILED = Cell("failed", kind="failed")
-OUTCOMES = {
-    "better": Cell("better", kind="holds"),
-    "worse": Cell("worse", kind="worse"),
-    "not significant": Cell("not significant", kind="words"),
-    "unknown": Cell("unknown", kind="words"),
-}
 
 
-class QuestionPage(ABC, Generic[SummaryT]):
-    """The base class for the pages of questions that train models."""
+class QuestionPage:
+    """The page of a question that trains models. Subclasses add what the metrics do not give, and must not claim more
+    than the intervals allow."""
 
-    of_each = "encoding"
-    """The word after "per" in a number of runs: "3 runs per encoding"."""
-    loss_unit = "per token"
-    """The unit of a training loss, for the axis of the figure."""
     how_combined = PAIRED
     """How values of several runs are combined."""
-    tables_note = ""
-    """A sentence below the heading of the learned tables."""
 
-    @abstractmethod
-    def about(self, spec: Any, summary: SummaryT) -> str:
-        """Describes in a sentence or two what was trained and measured."""
+    def __init__(self, question: Any) -> None:
+        self.question = question
 
-    @abstractmethod
-    def paragraphs(self, summary: SummaryT) -> list[str]:
-        """Returns the answer, which must not claim more than the intervals allow. Empty paragraphs are left out."""
+    def columns(self, found: Found) -> Iterable[Column]:
+        """Returns columns of the main table that the metrics do not give."""
 
-    @abstractmethod
-    def main_table(self, summary: SummaryT) -> Table:
-        """Returns the table that the terminal also shows, with the best rows first."""
+        def column(head: str, of: Mapping[str, str]) -> Column:
+            return Cell(head, kind="words", rank=1), lambda row: of[row.name] if row.seeds else answers.FAILED
 
-    @abstractmethod
-    def tables(self, summary: SummaryT) -> list[Table]:
-        """Returns the other tables."""
+        return [column(*each) for each in self.question.columns(found).items()]
 
-    @abstractmethod
-    def figures(self, summary: SummaryT) -> Iterable[Picture]: ...
+    def remarks(self, found: Found) -> Iterable[str]:
+        """Returns sentences of the answer that the metrics do not give."""
+        return self.question.remarks(found)
 
-    @abstractmethod
-    def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
-        """Returns every measured value of every run."""
+    def extra_tables(self, found: Found) -> Iterable[Table]:
+        """Returns tables that the metrics do not give."""
+        return ()
 
     def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
         return table_pictures(folder, results)
 
-    def main_tables(self, summary: SummaryT) -> list[Table]:
+    def main_tables(self, summary: Found) -> list[Table]:
+        """Returns the tables that the terminal also shows."""
         return [self.main_table(summary)]
 
-    def notes(self, summary: SummaryT) -> list[str]:
+    def notes(self, summary: Found) -> list[str]:
         """Returns notes that explain the main table on a terminal."""
         return []
 
-    def answer(self, summary: SummaryT) -> list[str]:
+    def answer(self, summary: Found) -> list[str]:
         """Returns the answer in paragraphs; the last gives the number of runs and the kind of intervals."""
-        paragraphs = [*self.paragraphs(summary), certainty(summary.rows, self.of_each, self.how_combined)]
+        paragraphs = [*self.paragraphs(summary), certainty(summary.rows, summary.of_each, self.how_combined)]
         return [paragraph.strip() for paragraph in paragraphs if paragraph.strip()]
+
+    def paragraphs(self, summary: Found) -> list[str]:
+        return answers.paragraphs(summary, self.remarks(summary))
+
+    def main_table(self, summary: Found) -> Table:
+        return answers.main_table(summary, self.columns(summary))
+
+    def tables(self, summary: Found) -> list[Table]:
+        names = summary.best_first(summary.headline, summary.x)
+        counted = summary.question.counted(summary)
+        return [
+            *answers.tables(summary),
+            *self.extra_tables(summary),
+            trained_table([summary.row(name) for name in names]),
+            *(answers.counts_table(title, counts) for title, counts in counted.items()),
+        ]
+
+    def figures(self, summary: Found) -> Iterable[Picture]:
+        return answers.figures(summary, " ".join(self.answer(summary)))
+
+    def values(self, summary: Found) -> list[Table]:
+        frame, group = summary.frame, {metric.name: metric.table for metric in self.question.metrics}
+        missing = {metric.name: metric.missing for metric in self.question.metrics}
+        runs = [(f"{run.name}, seed {run.seed}", run) for run in frame.runs]
+
+        def column(metric: str, x: int | None) -> Column:
+            def cell(run: tuple[str, Run]) -> Cell:
+                value = run[1].value(metric, x)
+                return Cell(missing.get(metric, NO_POSITION), kind="muted") if value is None else Cell(f"{value:.5f}")
+
+            return metric if x is None else f"{x:,}", cell
+
+        metrics = dict.fromkeys(metric for run in frame.runs for metric, _ in run.found)
+        single = [metric for metric in metrics if frame.xs(metric) == (None,)]
+        logarithms = {metric.name for metric in self.question.metrics if metric.kind == "log"}
+        titles = {
+            f"{capitalised(metric)}{', as a loss in nats' if metric in logarithms else ''}": [
+                (metric, x) for x in frame.xs(metric)
+            ]
+            for metric in metrics
+            if metric not in single
+        }
+        for metric in single:
+            titles.setdefault(group.get(metric) or "Values", []).append((metric, None))
+        whole = [
+            table_of(runs, title, "", *(column(*key) for key in keys), first="run", name=lambda run: run[0])
+            for title, keys in titles.items()
+            if len(keys) <= MOST_COLUMNS
+        ]
+        return [*whole, *self.long_values(summary)]
+
+    def long_values(self, summary: Found) -> Iterator[Table]:
+        """Yields tables of the metrics with many x, such as positions: one table per name, with one row per x."""
+        frame = summary.frame
+        known = dict.fromkeys(metric for run in frame.runs for metric, _ in run.found)
+        metrics = [metric for metric in known if len(frame.xs(metric)) > MOST_COLUMNS]
+
+        def column(metric: str, run: Run) -> Column:
+            def cell(x: int) -> str:
+                value = run.value(metric, x)
+                return "" if value is None else f"{value:,.0f}" if value.is_integer() else f"{value:.5f}"
+
+            return f"{metric.partition(',')[0]}, seed {run.seed}", cell
+
+        for name in summary.names:
+            columns = [column(metric, run) for run in summary.runs(name).values() for metric in metrics]
+            xs = sorted({x for metric in metrics for x in frame.xs(metric)}) if columns else []
+            for first in range(0, len(columns), MOST_COLUMNS):
+                yield table_of(
+                    xs, f"Values, {name}", "", *columns[first : first + MOST_COLUMNS], first="position", name=str
+                )
 
     def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
         """Returns the page about a folder as text. Equal results give equal text."""
@@ -113,80 +170,25 @@ class QuestionPage(ABC, Generic[SummaryT]):
         shown = question.shown(results)
         return render_page(
             title=question.asks,
-            about=self.about(results[0].spec, summary),
+            about=question.about(summary),
             answer=[*self.answer(summary), *earlier_draws(results)],
             sections=[
                 Section("", tuple(self.figures(summary))),
                 Section("The numbers", tuple(tables)),
-                Section("What the tables learned", tuple(self.learned(runs, shown)), says=self.tables_note),
+                Section("What the tables learned", tuple(self.learned(runs, shown)), says=question.tables_note),
                 Section("Where the heads look", tuple(attention_pictures(runs, shown)), says=HOW_HEADS_READ),
-                training_section(results, unit=self.loss_unit),
-                run_evidence(results, self.values(results)),
+                training_section(results, unit=question.loss_unit),
+                run_evidence(results, self.values(summary)),
             ],
             styles=styles([row.name for row in summary.rows]),
         )
 
 
-class MeasuredPage(QuestionPage[Found]):
-    """The page of a question whose metrics are declared."""
-
-    def __init__(self, question: TrainedQuestion[Any, Any, Any]) -> None:
-        self.question = question
-        self.of_each, self.loss_unit, self.tables_note = question.of_each, question.loss_unit, question.tables_note
-
-    def about(self, spec: Any, summary: Found) -> str:
-        return summary.question.about(summary)
-
-    def paragraphs(self, summary: Found) -> list[str]:
-        return answers.paragraphs(summary)
-
-    def main_table(self, summary: Found) -> Table:
-        texts = summary.question.columns(summary)
-
-        def column(head: str, of: Mapping[str, str]) -> Column:
-            return Cell(head, kind="words", rank=1), lambda row: of[row.name] if row.seeds else answers.FAILED
-
-        return answers.main_table(summary, [column(*each) for each in texts.items()])
-
-    def tables(self, summary: Found) -> list[Table]:
-        names = summary.best_first(summary.headline, summary.x)
-        counted = summary.question.counted(summary)
-        return [
-            *answers.tables(summary),
-            trained_table([summary.row(name) for name in names]),
-            *(answers.counts_table(title, counts) for title, counts in counted.items()),
-        ]
-
-    def figures(self, summary: Found) -> Iterable[Picture]:
-        return answers.figures(summary, " ".join(self.answer(summary)))
-
-    def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
-        frame = Frame.of(results, self.question.values_of)
-        runs = [(f"{run.name}, seed {run.seed}", run) for run in frame.runs]
-
-        def column(metric: str, x: int | None) -> Column:
-            def cell(run: tuple[str, Run]) -> Cell:
-                value = run[1].value(metric, x)
-                return Cell(NO_POSITION, kind="muted") if value is None else Cell(f"{value:.5f}")
-
-            return metric if x is None else f"{x:,}", cell
-
-        metrics = dict.fromkeys(metric for run in frame.runs for metric, _ in run.found)
-        single = [metric for metric in metrics if frame.xs(metric) == (None,)]
-        titles = {
-            capitalised(metric): [(metric, x) for x in frame.xs(metric)] for metric in metrics if metric not in single
-        }
-        titles |= {"Values": [(metric, None) for metric in single]} if single else {}
-        return [
-            table_of(runs, title, "", *(column(*key) for key in keys), first="run", name=lambda run: run[0])
-            for title, keys in titles.items()
-        ]
-
-
-def page_of(question: Question) -> QuestionPage[Any] | CostPage:
-    if isinstance(question, TrainedQuestion) and question.metrics:
-        return MeasuredPage(question)
-    return importlib.import_module(f"posembed.report.questions.{question.page}").PAGE
+def page_of(question: Question) -> QuestionPage | CostPage:
+    if question.page is None:
+        return QuestionPage(question)
+    module: Any = importlib.import_module(f"posembed.report.questions.{question.page}")
+    return module.Page(question)
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
@@ -222,64 +224,19 @@ def estimate_cell(
     return Cell(write(estimate.value), note=interval(estimate, write))
 
 
-def by_size(
-    sizes: Sequence[int],
-    values: Callable[[Any], Mapping[int, Estimate | None]],
-    write: Callable[[float], str] = number,
-    *,
-    trained: int | None = None,
-    rank: Callable[[int], int] = lambda size: 0,
-    note: Callable[[int], str] = lambda size: "",
-    missing: str = NO_POSITION,
-    failed: Cell | None = None,
-) -> Iterator[Column]:
-    """Yields one column per size, with the estimates that ``values`` returns for each row, or ``missing`` for None.
+def trained_table(rows: Sequence[Row]) -> Table:
+    """Returns a table of each name's parameters and number of runs."""
 
-    trained: the training size, marked in the head. note: the text below a size in the head. failed: the cell for rows
-    whose runs all failed.
-    """
-    for size in sizes:
-        below = ", ".join(text for text in (note(size), "trained" if size == trained else "") if text)
-
-        def cell(row: Any, size: int = size) -> Cell:
-            return estimate_cell(values(row)[size], write, missing=missing) if row.seeds else failed or Cell("")
-
-        yield Cell(f"{size:,}", note=below, rank=rank(size)), cell
-
-
-def trained_table(rows: Sequence[Trained], *extra: Column) -> Table:
-    """Returns a table of each name's parameters and number of runs. ``extra``: more columns."""
-
-    def runs(row: Trained) -> Cell:
+    def runs(row: Row) -> Cell:
         return Cell(f"{row.succeeded}", note=f"{len(row.failures)} failed" if row.failures else "")
 
+    window: Column = ("window", lambda row: "none" if row.window is None else f"{row.window:,}")
     return table_of(
         rows,
         "What was trained",
-        "The models differ only in their position encoding.",
+        "The models differ only in what is compared.",
         ("parameters", lambda row: f"{row.parameters:,}"),
         ("position parameters", lambda row: f"{row.position_parameters:,}"),
         ("runs", runs),
-        *extra,
+        *[window] * any(row.window is not None for row in rows),
     )
-
-
-def values_table(
-    title: str,
-    says: str,
-    results: Sequence[RunResult[Any, Any]],
-    read: Callable[[Any], Mapping[Any, Any]],
-    write: Callable[[Any], str] = "{:.5f}".format,
-) -> Table:
-    """Returns a table of the measured values of every run. ``read`` returns a run's values by column."""
-    measured = [(result.spec.name, read(result.measurements)) for result in results if result.measurements is not None]
-
-    def column(key: Any) -> Column:
-        def cell(run: tuple[str, Mapping[Any, Any]]) -> Cell:
-            value = run[1].get(key)
-            return Cell(NO_POSITION, kind="muted") if value is None else Cell(write(value))
-
-        return f"{key:,}" if isinstance(key, int) else key, cell
-
-    keys = measured[0][1] if measured else ()
-    return table_of(measured, title, says, *map(column, keys), first="run", name=lambda run: run[0])

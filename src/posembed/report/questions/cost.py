@@ -40,6 +40,9 @@ HOW_TO_READ = (
 class CostPage:
     """The page of a cost measurement. It has the public methods of ``QuestionPage``."""
 
+    def __init__(self, question: Any = None) -> None:
+        self.question = question
+
     def answer(self, result: CostResult) -> list[str]:
         texts = [_time(result), _inside(result), _parameters(result), _growth(result)]
         return [text for text in texts if text]
@@ -381,4 +384,4 @@ def _size_table(result: CostResult) -> Table:
     )
 
 
-PAGE = CostPage()
+PAGE, Page = CostPage(), CostPage

@@ -1,0 +1,313 @@
+"""Checks of the arguments of public calls. The annotations say once what an argument may be.
+
+    Count, Share, Positive, ...         the bounds of ``settings``; numbers are finite
+    int, float, bool, str, None         strictly: 2.0 is no int. Numbers of numpy, and tensors of one integer, become
+                                        Python's, because torch.compile cannot trace them
+    Tensor, Float[Tensor, "B L D"]      a tensor, its dtype (Float, Integer, Shaped) and rank; "... L" is at least 1
+    tuple[Count, Count], Sequence[str]  each item; lists become tuples
+    Literal["a", "b"], a class          one of the words, an instance
+
+Constructors and functions check their arguments before they run. Methods that a forward pass calls do not: only if
+Python or PyTorch raises an error of its own are the arguments looked at, and a wrong one is named. An annotation of
+what is imported for type checkers alone, such as the classes of a library that is not loaded, takes anything.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, wraps
+from numbers import Real
+from types import FunctionType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+import torch
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
+from torch import Tensor, nn
+from torch.compiler import is_compiling
+
+from posembed.calls import wrong_call
+from posembed.errors import ArgumentError, PosEmbedError
+from posembed.settings import MOST, Whole, Words, expected
+
+CallT = TypeVar("CallT", bound=Callable[..., Any])
+RAW = (TypeError, AttributeError, RuntimeError, LookupError, ValueError)
+"""The errors of Python and PyTorch for an argument of a wrong type or shape."""
+
+IN_A_PASS = ("forward", "consecutive_rows", "training_positions", "given")
+"""Methods that a forward pass or the lab calls often, besides those that take tensors."""
+
+
+EXAMPLES = {
+    "KeyValueCache": "new_cache(batch, max_len)",
+    "PositionEncoding": "RotaryEmbedding(head_dim)",
+    "Positions": "Positions(encoding, x)",
+    "RotaryScaling": "LinearScaling(factor=4.0)",
+    "ScoreBias": "T5Bias(heads)",
+    "TableLayout": "TableLayout.roberta(pad_id=1)",
+}
+
+
+class ChecksCalls:
+    """The base of classes whose constructors and public methods refuse wrong arguments with a PosEmbedError.
+
+    ``in_a_pass=True`` in a class's definition says that a forward pass builds its objects: see ``explains_errors``.
+    A subclass outside posembed is checked for the names of its constructor's arguments only.
+    """
+
+    def __init_subclass__(cls, *, in_a_pass: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.__module__.startswith("posembed."):
+            if "__init__" in vars(cls):
+                cls.__init__ = _checked(cls.__init__, names_only=True)  # type: ignore[method-assign]
+            return
+        for name, method in list(vars(cls).items()):
+            bare = method.__func__ if isinstance(method, classmethod) else method
+            if not isinstance(bare, FunctionType) or (name.startswith("_") and name != "__init__"):
+                continue
+            rare = (
+                not in_a_pass
+                if name == "__init__"
+                else name not in IN_A_PASS and "Tensor" not in str(inspect.signature(bare))
+            )
+            wrapped = (checks_arguments if rare else explains_errors)(bare)
+            setattr(cls, name, classmethod(wrapped) if bare is not method else wrapped)
+
+
+def checks_arguments(call: CallT) -> CallT:
+    """Decorates a function, or a dataclass: a wrong argument raises a PosEmbedError before the call.
+
+    Nothing is checked while torch.compile traces the call.
+    """
+    if not isinstance(call, type):
+        return _checked(call)
+    call.__init__ = _checked(call.__init__)  # type: ignore[misc]
+    return call
+
+
+def explains_errors(call: CallT) -> CallT:
+    """Decorates a function: an error of Python or PyTorch is replaced by one that names the argument that is wrong.
+
+    If no argument is wrong, the error stays. A right call costs nothing more than the call of the wrapper.
+    """
+    if inspect.unwrap(call) is not call:  # a method that a class took from another
+        return call
+
+    @wraps(call)
+    def explained(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        except RAW as error:
+            if not isinstance(error, PosEmbedError) and not is_compiling():
+                try:
+                    _converted(call, args, kwargs)
+                except PosEmbedError as wrong:
+                    raise wrong from error
+            raise
+
+    return _with_own_code(explained)
+
+
+def _checked(call: Callable[..., Any], *, names_only: bool = False) -> Any:
+    @wraps(call)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        if not is_compiling():
+            args, kwargs = _converted(call, args, kwargs, names_only=names_only)
+        return call(*args, **kwargs)
+
+    return _with_own_code(checked)
+
+
+def _with_own_code(function: Any) -> Any:
+    """Gives a closure a code object of its own: torch.compile limits its recompilations for each code object."""
+    function.__code__ = function.__code__.replace()
+    return function
+
+
+class Argument(NamedTuple):
+    """What an argument must be: its type, and the check of it."""
+
+    kind: Any
+    adapter: TypeAdapter[Any]
+
+    def converted(self, name: str, value: Any) -> Any:
+        """Returns the argument in Python's types. Raises ArgumentError if it is wrong."""
+        too_large = False
+        for prepared in (lambda given: given, _in_python):
+            plain = prepared(value)
+            try:
+                found = self.adapter.validate_python(plain)
+            except ValidationError as failed:
+                too_large = failed.errors(include_url=False)[0]["type"].startswith("less")
+            else:
+                if not isinstance(found, float) or isinstance(plain, Real):  # pydantic reads whatever has a float()
+                    return found
+        if isinstance(value, torch.SymInt) or torch.jit.is_tracing():  # a number whose value is not known yet
+            return value
+        words = expected(self.kind, hidden=0 if too_large else MOST)
+        remedy = (
+            ". Make them with .long() from the start" if "of integers" in words and isinstance(value, Tensor) else ""
+        )
+        raise ArgumentError(f"{name}: expected {words}; got {_shown(value)}{remedy}")
+
+
+@cache
+def _argument_of(kind: Any) -> Argument:
+    strict = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
+    return Argument(kind, TypeAdapter(kind, config=strict))
+
+
+def checked(name: str, value: Any, kind: Any) -> Any:
+    """Returns one argument in Python's types. Raises ArgumentError if it is not of this type."""
+    return value if is_compiling() else _argument_of(kind).converted(name, value)
+
+
+class Parameters(NamedTuple):
+    """The arguments of a call. The first ``own`` are not the caller's."""
+
+    own: int
+    by_position: list[str]
+    known: dict[str, Argument | None]
+    is_open: bool
+
+
+@cache
+def _parameters(call: Callable[..., Any], names_only: bool) -> Parameters:
+    every = [*inspect.signature(call).parameters.values()]
+    own = int(every[0].name in ("self", "cls")) if every else 0
+    taken = [p for p in every[own:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    names = _Names({**inspect.unwrap(call).__globals__, **_READ})
+    known = {p.name: None if names_only else _argument(p.annotation, names) for p in taken}
+    by_position = [p.name for p in taken if p.kind is not p.KEYWORD_ONLY]
+    return Parameters(own, by_position, known, len(taken) < len(every) - own)
+
+
+def _converted(
+    call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, names_only: bool = False
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of a call in Python's types. Raises CallError or ArgumentError for a wrong one."""
+    own, by_position, known, is_open = _parameters(call, names_only)
+    given = args[own:]
+    if not is_open and (len(given) > len(by_position) or not kwargs.keys() <= known.keys()):
+        raise wrong_call(_name(call, args[:own]), call, given, kwargs, own=own)
+
+    def read(name: str, value: Any) -> Any:
+        argument = known.get(name)
+        return value if argument is None else argument.converted(name, value)
+
+    read_args = [read(name, value) for name, value in zip(by_position, given, strict=False)]
+    return (*args[:own], *read_args, *given[len(read_args) :]), {n: read(n, value) for n, value in kwargs.items()}
+
+
+def _name(call: Callable[..., Any], own: tuple[Any, ...]) -> str:
+    """Returns the name that the caller wrote: of the first class that has this method, whoever inherits it."""
+    if not own:
+        return call.__name__
+    kinds = (own[0] if isinstance(own[0], type) else type(own[0])).__mro__
+    found = next(k for k in kinds if inspect.unwrap(getattr(k, call.__name__, id)) is inspect.unwrap(call))
+    return found.__name__ + ("" if call.__name__ in ("__init__", "forward") else f".{call.__name__}")
+
+
+def _that(words: str, fits: Callable[[Any], Any]) -> Any:
+    """Returns the type of the values that fit."""
+
+    def check(value: Any) -> Any:
+        with suppress(*RAW):
+            if fits(value):
+                return value
+        raise ValueError
+
+    return Annotated[Any, AfterValidator(check), Words(words)]
+
+
+class Shaped:
+    """Stands for jaxtyping's class of this name, which is no dependency, in an annotation."""
+
+    words, fits = "", staticmethod(lambda tensor: True)
+
+    def __class_getitem__(cls, of: tuple[Any, str]) -> Any:
+        names = of[1].split()
+        rank, more = len(names) - ("..." in names), "..." in names
+
+        shape = f"({', '.join(names)}{',' * (len(names) == 1)})"
+        return _that(
+            f"a tensor{cls.words} {shape}",
+            lambda value: (
+                isinstance(value, Tensor) and (value.dim() >= rank if more else value.dim() == rank) and cls.fits(value)
+            ),
+        )
+
+
+class Float(Shaped):
+    words, fits = " of floats", staticmethod(lambda tensor: tensor.is_floating_point())
+
+
+class Integer(Shaped):
+    words, fits = (
+        " of integers",
+        staticmethod(
+            lambda tensor: not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+        ),
+    )
+
+
+_READ = {"Float": Float, "Integer": Integer, "Shaped": Shaped, "int": Whole}
+
+
+class _Names(dict[str, Any]):
+    """The names of a file. A name that only a type checker sees means Any."""
+
+    def __missing__(self, name: str) -> Any:
+        return vars(builtins).get(name, Any)
+
+
+def _argument(annotation: Any, names: _Names) -> Argument | None:
+    """Reads an annotation. Returns None if it allows anything."""
+    with suppress(TypeError, AttributeError):  # of what only a type checker sees
+        kind = _kind(eval(annotation, {}, names) if isinstance(annotation, str) else Any)
+        return None if kind is Any else _argument_of(kind)
+    return None
+
+
+def _kind(found: Any) -> Any:
+    """Returns a type that pydantic checks as this file says. Modules may be wrapped."""
+    origin, args = get_origin(found), get_args(found)
+    if origin in (Union, UnionType):
+        kinds = [_kind(each) for each in args if each is not str or torch.device not in args]
+        return Any if Any in kinds else Union[tuple(kinds)]  # noqa: UP007
+    if origin in (tuple, list, Sequence):
+        return origin[tuple(each if each is ... else _kind(each) for each in args)]
+    if found in (Any, str, bool, float, type(None)) or origin in (Annotated, Literal, Callable):
+        return found
+    if origin in (dict, Mapping):
+        return _that("a mapping, such as module.state_dict()", lambda value: isinstance(value, Mapping))
+    if found is torch.device:
+        return _that('a device, such as "cpu"', torch.device)
+    if not isinstance(found, type):
+        return Any
+    of: Any = nn.Module if issubclass(found, nn.Module) else found
+    example = f", such as {EXAMPLES[found.__name__]}" if found.__name__ in EXAMPLES else ""
+    words = {Tensor: "a tensor", nn.Module: "a module"}.get(found, f"a {found.__name__}{example}")
+    return _that(words, lambda value: isinstance(value, of))
+
+
+def _in_python(value: Any) -> Any:
+    """Converts numbers of numpy, tensors of one integer, and sequences of these."""
+    if isinstance(value, tuple | list):
+        return tuple(map(_in_python, value))
+    if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
+        return value if isinstance(value, Tensor) else bool(value)
+    with suppress(TypeError, RuntimeError):  # not an integer, or a tensor without values
+        return operator.index(value)
+    return float(value) if isinstance(value, Real) else value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Tensor) or hasattr(value, "dtype"):
+        from_numpy = "" if isinstance(value, Tensor) else " of numpy, which torch.as_tensor converts"
+        return f"{value.dtype} of shape {tuple(value.shape)}{from_numpy}"
+    found = repr(value)
+    return f"a {type(value).__name__}" if len(found) > 80 or "\n" in found else found

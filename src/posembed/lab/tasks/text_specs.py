@@ -1,0 +1,210 @@
+"""The settings of learning from text, and what a language model is measured by at several context lengths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posembed.errors import ArgumentError
+from posembed.lab.data.lengths import FULL, NAMES, Counts, TrainLengths, counts_of, distribution
+from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
+from posembed.measure.frame import Value
+from posembed.measure.metrics import Metric
+from posembed.settings import Ascending, Count, TwoOrMore, option
+
+if TYPE_CHECKING:
+    from posembed.lab.data.text import Corpus
+
+OF_MODEL = ("layers", "width", "heads", "dropout")
+"""The settings that are taken from the config if ``model`` is given."""
+CONTINUED_LEARNING_RATE = 1e-4
+"""The default learning rate if training continues from weights. The presets' learning rates are too high for that."""
+
+
+SAME_TOKENS = Metric(
+    "perplexity of the same tokens",
+    "The same held-out tokens are predicted with more and more context.",
+    kind="log",
+)
+WHOLE_WINDOWS = Metric(
+    "perplexity over whole windows",
+    "The usual measure: all tokens, in windows that do not overlap. Longer windows lower it, because fewer tokens have "
+    "little context.",
+    kind="log",
+)
+CHUNKED = "the text is fed in chunks of the training length."
+CHUNKED_SAME = Metric(
+    "chunked perplexity of the same tokens", f"The same model and tokens, but {CHUNKED}", better=None, kind="log"
+)
+CHUNKED_WHOLE = Metric(
+    "chunked perplexity over whole windows", f"The same model and windows, but {CHUNKED}", better=None, kind="log"
+)
+BITS = Metric(
+    "bits per byte over whole windows",
+    "The same losses in bits per byte of text, which can be compared across tokenizers.",
+    digits=2,
+)
+REPEAT_GAIN = Metric(
+    "repeat gain",
+    "The model reads a passage, other text, then the passage again. A value shows how much lower the loss is the "
+    "second time.",
+    better="high",
+    unit="nats per token",
+    signed=True,
+)
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Mean losses on held-out text, in nats per token, by test length. None means that the encoding has no position.
+
+    nonoverlapping: the loss of all tokens, in non-overlapping windows of each length, as in the ALiBi paper.
+    same_tokens: the loss of the same tokens (the last tokens of each longest window), with each length of context.
+    chunked: the loss of all tokens, if each window of ``nonoverlapping`` is fed in chunks of the training length.
+    chunked_same_tokens: the loss of the same tokens, if their context is also fed in chunks.
+    repeat_gain: how much lower the loss of a passage is at its repetition, by the number of tokens between.
+    bytes_per_token: the mean number of bytes in the tokens of ``nonoverlapping``; None if it is unknown.
+    """
+
+    nonoverlapping: dict[int, float | None]
+    same_tokens: dict[int, float | None]
+    chunked: dict[int, float]
+    chunked_same_tokens: dict[int, float]
+    repeat_gain: dict[int, float | None]
+    bytes_per_token: dict[int, float | None]
+
+    def values(self) -> Iterator[Value]:
+        bits = {
+            length: bits_per_byte(loss, self.bytes_per_token[length]) for length, loss in self.nonoverlapping.items()
+        }
+        known: dict[Metric, Mapping[int, float | None]] = {
+            SAME_TOKENS: self.same_tokens,
+            WHOLE_WINDOWS: self.nonoverlapping,
+            CHUNKED_SAME: self.chunked_same_tokens,
+            CHUNKED_WHOLE: self.chunked,
+            BITS: bits if any(self.bytes_per_token.values()) else {},  # the tokenizer may lose text
+            REPEAT_GAIN: self.repeat_gain,
+        }
+        yield from (Value(each.name, value, x) for each, by_x in known.items() for x, value in by_x.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageSpec(TrainingSpec):
+    data: str = option("stdlib, text files, a folder, or hf:NAME[:CONFIG].", compare=False)
+    data_sha256: str
+    """Hash of the text, its split and the tokenizer."""
+    tokenizer: str = option(
+        "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
+    )
+    train_length: Count = option("Tokens per training sequence.", MODEL)
+    train_lengths: str | None = option(
+        "Lengths of the training sequences: full (the training length), uniform (1 to the training length), short (few "
+        "are long), or a file with one length per line, or a length and a count. Default: full.",
+        MODEL,
+        default=None,
+    )
+    """None means "full". A file's name without its folder; ``train_length_counts`` holds its contents."""
+    train_length_counts: Counts = ()
+    test_tokens: Count = option("Held-out tokens to measure on.", TRAINING)
+
+    @property
+    def objective(self) -> str:
+        """What the model learns from the text: a name in ``lab.tasks.objectives``."""
+        return "causal"
+
+    @cached_property
+    def lengths_drawn(self) -> TrainLengths | None:
+        """The distribution of the lengths of training sequences; None if all have the training length."""
+        return distribution(self.train_lengths, self.train_length_counts, self.train_length)
+
+    @property
+    def sequences_in_words(self) -> str:
+        if self.train_lengths is None:
+            return f"sequences of {self.train_length:,} tokens"
+        return f"sequences of up to {self.train_length:,} tokens (train lengths: {self.train_lengths})"
+
+    @property
+    def tokens_read(self) -> int:
+        """The expected number of tokens that a run predicts in training."""
+        drawn = self.lengths_drawn
+        return round(self.steps * self.batch * (self.train_length if drawn is None else drawn.mean))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthSpec(LanguageSpec):
+    Measured = Measurements
+
+    model: str | None = option(
+        "Compare inside a decoder of transformers: its config.json, or a folder that may hold its weights too.",
+        default=None,
+        compare=False,
+    )
+    model_sha256: str | None = None
+    """Hash of the config and the weights of ``model``."""
+    model_start: str | None = None
+    """Whether training starts from random weights or continues, in words."""
+    test_lengths: Ascending[TwoOrMore] = option("Context lengths to measure at, separated by commas.", MODEL)
+    window: Count = option("Causal window of the encodings that use one.", MODEL)
+    ring: Count = option("Rows of the rolling table; at least the window.", MODEL)
+    rope_factors: tuple[float, ...] = option(
+        "Factors of rope-longrope, one per pair of components of a head, separated by commas.",
+        MODEL,
+        default=(),
+    )
+
+    @property
+    def longest(self) -> int:
+        return max(self.train_length, *self.test_lengths)
+
+
+def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings that override the preset for the model at ``path``: its tokenizer, and a lower learning rate
+    if training continues from its weights.
+
+    Raises:
+        ArgumentError: a setting in ``OF_MODEL`` is given, weights have no tokenizer, or transformers is missing.
+    """
+    if both := [name for name in OF_MODEL if given.get(name) is not None]:
+        given_both = ", ".join(f"--{name}" for name in both)
+        raise ArgumentError(f"the config of {path} decides {', '.join(OF_MODEL)}; leave out {given_both}, or --model")
+    try:
+        from posembed.integrations.decoder import has_weights
+    except ImportError as error:
+        raise ArgumentError(f"--model needs transformers 5 or later: pip install 'posembed[hf]' ({error})") from error
+    continued, tokenizer = has_weights(path), (path if path.is_dir() else path.parent) / "tokenizer.json"
+    found = {"learning_rate": CONTINUED_LEARNING_RATE} if continued and given.get("learning_rate") is None else {}
+    if given.get("tokenizer") is not None:
+        return found
+    if tokenizer.is_file():
+        return found | {"tokenizer": str(tokenizer)}
+    if continued:
+        raise ArgumentError(
+            f"{path} has weights but no tokenizer.json, and the weights expect their own token ids; save the tokenizer "
+            "there, or name it with --tokenizer (bytes needs a vocabulary of 256 or more)"
+        )
+    return found
+
+
+def with_length_counts(chosen: dict[str, Any]) -> None:
+    """Reads the file that ``train_lengths`` names. Removes "full", so that these runs are the same as without it."""
+    name = chosen.pop("train_lengths", None)
+    if name not in (None, FULL):
+        counts = counts_of(name)
+        known = name if Path(name).name in NAMES else Path(name).name  # a file may be called "short"
+        chosen |= {"train_lengths": known, "train_length_counts": counts}
+
+
+def corpus_of(chosen: Mapping[str, Any], *, end: int | None = None) -> Corpus:
+    """Loads the text that the settings name. ``end`` is as in ``load_corpus``."""
+    from posembed.lab.data.text import load_corpus
+
+    return load_corpus(chosen["data"], tokenizer=chosen["tokenizer"], end=end)
+
+
+def bits_per_byte(loss: float | None, bytes_per_token: float | None) -> float | None:
+    """Converts a loss in nats per token to bits per byte of text."""
+    return None if loss is None or bytes_per_token is None else loss / math.log(2) / bytes_per_token

@@ -1,0 +1,146 @@
+"""What a page needs to know of everything that was measured: rows, metrics, their axis, and the estimates of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from posembed.measure.estimates import Comparison, Estimates
+from posembed.measure.metrics import Metric
+from posembed.statistics import INTERVAL, Estimate
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What values are measured by: the sizes, lengths or amounts of a question.
+
+    Args:
+        name: its name, such as "tokens of context".
+        x: where the answer looks.
+        trained: the x of training; None without one.
+        told: the x that the answer compares at; by default that of training and ``x``.
+        base: the x that a name's other values are compared with; None without one.
+        notes: what tables say below an x in their heads.
+    """
+
+    name: str
+    x: int
+    trained: int | None = None
+    base: int | None = None
+    notes: Mapping[int, str] = field(default_factory=dict)
+    told: tuple[int, ...] = ()
+
+
+class Summary(Estimates):
+    """The estimates of a question, with which pages, figures and JSON are made.
+
+    rows: what is compared, in order, each with its name, its ``seeds`` that succeeded, and the ``failures`` of others.
+    metrics: those that were measured, the main one first. axis: what the metrics are measured by; None if each has one
+    value. of_each: the word after "per" in a number of runs: "3 runs per encoding". items: what was held out, such as
+    "texts"; unit: one of them. paired_by: what comparisons are paired by.
+    baselines: names whose lines are grey. past_end: what stands before the x at which a line ends.
+    """
+
+    rows: Sequence[Any]
+    metrics: Sequence[Metric]
+    axis: Axis | None
+    of_each: str
+    items: str
+    unit: str = "text"
+    paired_by: str = "seed"
+    baselines: Sequence[str] = ()
+    past_end: str = "no position past"
+
+    @property
+    def drawn(self) -> Sequence[Any]:
+        """The rows that the figure by x has."""
+        return self.rows
+
+    @property
+    def bands(self) -> str:
+        """A sentence on the intervals of that figure."""
+        return f"With several runs per {self.of_each}, shaded bands are {INTERVAL}s."
+
+    def end(self, name: str) -> int | None:
+        """Returns the x at which the line of a name ends, if it is known."""
+        return None
+
+    @property
+    def short_reference(self) -> str:
+        """The name of the reference in the heads of columns."""
+        return self.reference or ""
+
+    def missing(self, name: str, x: int | None) -> str:
+        """Returns what tables say where a name has no value; empty if the metric knows."""
+        return ""
+
+    @property
+    def headline(self) -> Metric:
+        """The main metric."""
+        return self.metrics[0]
+
+    def axis_of(self, metric: Metric) -> Axis | None:
+        """Returns the axis of a metric; None if it has one value."""
+        return None if self.xs(metric) in ((None,), ()) else self.axis
+
+    def x_of(self, metric: Metric) -> int | None:
+        """Returns the x at which the answer looks; None without an axis."""
+        axis = self.axis_of(metric)
+        return None if axis is None else axis.x
+
+    @property
+    def x(self) -> int | None:
+        """Where the answer looks at the main metric; None if it has one value."""
+        return self.x_of(self.headline)
+
+    def row(self, name: str) -> Any:
+        return next(row for row in self.rows if row.name == name)
+
+    def xs(self, metric: Metric) -> tuple[int | None, ...]:
+        return self.frame.xs(metric.name)
+
+    def by_x(self, metric: Metric, name: str) -> dict[int | None, Estimate | None]:
+        """Returns the means by x; None means that the encoding has no position there."""
+        return {x: self.mean(metric, name, x) for x in self.xs(metric)}
+
+    def best_first(self, metric: Metric, x: int | None = None) -> list[str]:
+        """Returns the names from the best value; then those without a value there, and those whose runs all failed."""
+        sign = -1 if metric.better == "high" else 1
+
+        def key(row: Any) -> tuple[bool, bool, float]:
+            found = self.mean(metric, row.name, x)
+            value = math.inf if found is None or not math.isfinite(found.value) else sign * found.value
+            return not row.seeds, found is None, value
+
+        return [row.name for row in sorted(self.rows, key=key)]
+
+    def all_versus(self, metric: Metric, x: int | None = None) -> dict[str, Comparison]:
+        """Returns the comparisons with the reference, from the name with the best value."""
+        names = self.best_first(metric, x)
+        return {name: each for name in names if (each := self.versus(metric, name, x)) is not None}
+
+    def estimates(self) -> list[dict[str, Any]]:
+        """Returns every estimate, with its comparison with the reference, as plain values. None is NaN or infinity."""
+        found = [
+            {"run": name, "metric": metric.name, "x": x, "mean": self.mean(metric, name, x)}
+            | {"versus": versus and versus.over_seeds, "over_items": versus and versus.over_items}
+            | {"verdict": versus and versus.verdict}
+            for metric in self.metrics
+            for x in self.xs(metric)
+            for name in self.names
+            for versus in [self.versus(metric, name, x)]
+        ]
+        return plain(found)
+
+
+def plain(value: Any) -> Any:
+    """Returns values as JSON has them, with None for NaN and infinity."""
+
+    def of_other(each: Any) -> Any:
+        return sorted(each) if isinstance(each, frozenset) else dataclasses.asdict(each)
+
+    return json.loads(json.dumps(value, default=of_other), parse_constant=lambda name: None)
