@@ -179,9 +179,10 @@ READS = (
     Reads("integrations/forward_pass.py", "module[HEAD_BY_HEAD] module[name]", SOME),
     Reads(
         "integrations/install.py",
-        "config.num_attention_heads model.config.add_cross_attention module.is_causal",
+        "config.decoder_attention_heads config.num_attention_heads model.config.add_cross_attention module.is_causal",
         SOME,
         (
+            "transformers.BartConfig: decoder_attention_heads",
             "transformers.BertConfig: num_attention_heads add_cross_attention",
             "transformers.models.bert.modeling_bert.BertSelfAttention: is_causal",
         ),
@@ -198,14 +199,18 @@ READS = (
     Reads("integrations/slot.py", "PreTrainedModel.is_activation_checkpointing", "only later releases have this name"),
     Reads(
         "integrations/trial.py",
-        "config.num_channels config.num_hidden_layers base.config.pad_token_id",
+        "config.decoder_layers config.num_channels config.num_hidden_layers base.config.pad_token_id",
         SOME,
-        ("transformers.ViTConfig: num_channels num_hidden_layers", "transformers.BertConfig: pad_token_id"),
+        (
+            "transformers.BartConfig: decoder_layers",
+            "transformers.ViTConfig: num_channels num_hidden_layers",
+            "transformers.BertConfig: pad_token_id",
+        ),
     ),
     Reads("integrations/trial.py", "module._hf_hook", "only modules that accelerate offloads have it"),
     Reads(
         "integrations/slot.py",
-        "cache[GAPS] embeddings.__dict__['interpolate_pos_encoding'] module._former_parameters",
+        "cache[GAPS] module._former_parameters",
         OURS,
     ),
     Reads(

@@ -1,8 +1,10 @@
-"""Warns about a library that is newer than the range in pyproject.toml, with which posembed was tested."""
+"""Names the versions of other libraries: in a warning, if one is newer than the tested range, and in errors."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 
@@ -25,3 +27,15 @@ def warn_if_untested(package: str) -> None:
             f'version: pip install "{package}{limits[0]}"',
             stacklevel=3,
         )
+
+
+@contextmanager
+def names_versions(package: str) -> Iterator[None]:
+    """Adds the versions of a library and of posembed to the error of a name that the library does not have."""
+    try:
+        yield
+    except (ImportError, AttributeError) as error:
+        versions = f"{package} {version(package)}, posembed {version('posembed')}"
+        if versions in str(error):
+            raise
+        raise type(error)(f"{error} ({versions})") from error

@@ -7,26 +7,36 @@ attention, or else as an attribute of the attention mask. Both also reach layers
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+import threading
 from typing import Any
 
 import transformers
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
-from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
 from posembed.errors import ArgumentError
 from posembed.integrations.forward_pass import ForwardPass, projection
+from posembed.versions import names_versions
+
+with names_versions("transformers"):
+    from transformers import AttentionInterface, AttentionMaskInterface, Cache, PreTrainedModel  # noqa: F401
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+    from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
 if int(transformers.__version__.partition(".")[0]) < 5:
     raise ImportError(f"posembed.integrations needs transformers 5 or later; got {transformers.__version__}")
 
 NAME = "posembed"
 
-CURRENT: ContextVar[ForwardPass | None] = ContextVar("posembed_forward_pass", default=None)
-"""The pass of the model whose forward is running in this thread."""
+
+class _Current(threading.local):
+    """torch.compile follows a threading.local, but breaks the graph at each ContextVar."""
+
+    tokens: ForwardPass | None = None
+    """The pass of the model whose forward is running in this thread."""
+
+
+CURRENT = _Current()
 
 
 def attention_with_positions(
@@ -47,7 +57,7 @@ def attention_with_positions(
     Raises:
         ArgumentError: the pass did not reach this layer.
     """
-    tokens = posembed or getattr(attention_mask, NAME, None) or CURRENT.get()
+    tokens = posembed or getattr(attention_mask, NAME, None) or CURRENT.tokens
     if tokens is None:
         raise ArgumentError(
             f"{type(module).__name__} did not get the positions of its tokens: the model was not prepared by "
@@ -72,7 +82,7 @@ def attention_with_positions(
 
 def mask_that_carries(*args: Any, **kwargs: Any) -> Tensor | None:
     """Returns the boolean mask (B, 1, Lq, Lk) of "sdpa", with the pass as an attribute if no keyword carries it."""
-    tokens = CURRENT.get()
+    tokens = CURRENT.tokens
     carries = tokens is not None and not tokens.carried_by_keyword
     if carries:
         kwargs |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import Trainer, TrainerCallback
 
 from posembed.checkpoints.find import find_tables
 from posembed.errors import ArgumentError
 from posembed.integrations.install import path_of
 from posembed.layers.base import PositionEncoding
 from posembed.tables.monitor import TableMonitor
+from posembed.versions import names_versions
+
+with names_versions("transformers"):
+    from transformers import Trainer, TrainerCallback
 
 PREFIX = "positions/"
 FIGURE = "position_table.png"

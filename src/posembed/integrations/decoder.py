@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from posembed.checkpoints.rebuild import config_object, last_line, quiet
 from posembed.errors import ArgumentError, CheckpointError
@@ -24,6 +22,11 @@ from posembed.integrations.install import own_rows
 from posembed.integrations.transformers import replace_positions
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
+from posembed.versions import names_versions
+
+with names_versions("transformers"):
+    from transformers import AutoModelForCausalLM, PreTrainedModel
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 NOT_LOADED = ("*.index.json", "*.safetensors", "*.h5", "*.msgpack", "*.gguf", "pytorch_model_fsdp*")

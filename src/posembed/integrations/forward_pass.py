@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,13 +72,17 @@ def place(
     where the positions decrease.
 
     Raises:
-        ArgumentError: the position ids have another length, or gaps after the tokens of a cache.
+        ArgumentError: the position ids have another length, or gaps after the tokens of a cache; the mask is too short.
     """
     looks = not torch.compiler.is_compiling()
     new = None
     if mask is not None:
-        mask = F.pad(mask.to(device) != 0, (max(earlier + length - mask.size(-1), 0), 0), value=True)
-        mask = mask[:, : earlier + length]
+        if mask.size(-1) < earlier + length:
+            raise ArgumentError(
+                f"attention_mask must have {earlier + length} columns, for the {earlier} tokens in the cache and the "
+                f"{length} new ones; got {mask.size(-1)}"
+            )
+        mask = mask.to(device)[:, : earlier + length] != 0
         new = mask[:, earlier:]
         mask = mask | ~mask.any(-1, keepdim=True)  # a row without tokens still needs positions, without meaning
         mask = None if looks and bool(mask.all()) else mask
@@ -104,7 +109,8 @@ def place(
     if not earlier:
         texts = None
         if packs and has_gaps and mask is None and position_ids is not None:
-            texts = F.pad(position_ids.diff(dim=-1) <= 0, (1, 0)).cumsum(-1)
+            starts = position_ids.diff(dim=-1) <= 0
+            texts = F.pad(starts, (1, 0)).cumsum(-1) if bool(starts.any()) else None
         return Placed(position_ids, mask, None, has_gaps, texts)
     if has_gaps and length > 1:
         raise ArgumentError("position_ids after the tokens of a cache must be consecutive: pass use_cache=False")
@@ -125,8 +131,11 @@ class ForwardPass(Positions):
             on its own and must record the same operations.
     """
 
-    holds_embeddings = False
-    """Whether the embeddings of an image model have the rows of this pass."""
+    slot: Any = None
+    """The model's module that returns ``rows_at_input``."""
+
+    outer: ForwardPass | None = None
+    """The pass of another model that calls this one in its own forward."""
 
     carried_by_keyword = True
     """Whether the model passes this object to its attention; otherwise the attention mask carries it."""

@@ -9,15 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.found import PositionTable
+from posembed.checkpoints.found import PositionTable, pair
 from posembed.errors import ArgumentError
-from posembed.integrations.attention import NAME, gpt_neo_attention
+from posembed.integrations.attention import NAME, GPTNeoSelfAttention, PreTrainedModel, gpt_neo_attention
 from posembed.integrations.saved import encoding_for
-from posembed.integrations.slot import CROSS_ATTENTION, NO_ROWS, BaseHooks, ImageHooks, OldTable, PositionSlot
+from posembed.integrations.slot import CROSS_ATTENTION, NO_ROWS, OldTable, PositionSlot, add_hooks
 from posembed.layers.base import PositionEncoding
 
 REMEDY = "posembed.integrations.transformers.from_pretrained"
@@ -66,7 +64,7 @@ def install(
     slot_name = name if is_embedding else f"{name}_{NAME}"
     setattr(owner, slot_name, slot)
     if found is None:
-        _add_hooks(base, owner, slot, slot_name, "" if is_embedding else name, undo)
+        add_hooks(base, owner, slot, undo)
     _change_config(model, slot, undo)
     for module in base.modules():
         if isinstance(module, GPTNeoSelfAttention) and "_attn" not in vars(module):
@@ -153,7 +151,8 @@ def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
     field, layout = table.field, table.layout
     beyond = field.value - table.length if field is not None and isinstance(field.value, int) else 0
     field_path = field.path if field is not None and layout.grid is None else ()
-    old = OldTable(table.width, layout.prefix, layout.grid, table.patch, field_path, beyond)
+    image = pair(field.value) if field is not None and layout.grid is not None else None
+    old = OldTable(table.width, layout.prefix, layout.grid, table.patch, image, field_path, beyond)
     return path, old
 
 
@@ -173,31 +172,16 @@ def _sizes(base: PreTrainedModel, old: OldTable, causal: bool) -> dict[str, Any]
     for part in old.field:
         length = getattr(length, part)
     cells = old.grid[0] * old.grid[1] if old.grid else 0
+    heads = getattr(config, "num_attention_heads", None)
+    if causal and hasattr(config, "decoder_attention_heads"):  # BartForCausalLM: num_attention_heads is the encoder's
+        heads = config.decoder_attention_heads
     return {
         "dim": config.hidden_size,
-        "heads": getattr(config, "num_attention_heads", None),
+        "heads": heads,
         "max_len": cells + 1 if old.grid else length - old.beyond if isinstance(length, int) else None,
         "grid": old.grid,
         "causal": causal,
     }
-
-
-def _add_hooks(
-    base: PreTrainedModel, owner: nn.Module, slot: PositionSlot, slot_name: str, attribute: str, undo: ExitStack
-) -> None:
-    path = next(path for path, module in base.named_modules() if module is slot)
-    of_base, of_images = BaseHooks(path), ImageHooks(slot_name, attribute)
-    handles = [
-        base.register_forward_pre_hook(of_base.before, with_kwargs=True),
-        base.register_forward_hook(of_base.after, always_call=True),
-    ]
-    if slot.old.grid:
-        handles += [
-            owner.register_forward_pre_hook(of_images.before),
-            owner.register_forward_hook(of_images.after, always_call=True),
-        ]
-    for handle in handles:
-        undo.callback(handle.remove)
 
 
 def _change_config(model: PreTrainedModel, slot: PositionSlot, undo: ExitStack) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
-from transformers import Cache, PreTrainedModel
 
 from posembed._version import __version__
 from posembed.errors import ArgumentError
-from posembed.integrations.attention import CURRENT, NAME
+from posembed.integrations.attention import CURRENT, NAME, Cache, PreTrainedModel
 from posembed.integrations.forward_pass import ForwardPass, image_pass, place
 from posembed.integrations.saved import described
 from posembed.layers.base import PositionEncoding
@@ -23,8 +22,6 @@ from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
 
 ENDLESS = 2**40
-ONE_THREAD = threading.RLock()
-"""Held while the embeddings of an image model have the rows of one pass."""
 GAPS = "posembed_has_gaps"
 CACHES = ("cache", "past_key_values")
 """The names that versions of transformers give to the cache of a base model."""
@@ -33,7 +30,9 @@ CROSS_ATTENTION = (
     "model from posembed.nn instead"
 )
 NO_ROWS = torch.zeros(1, 0, 0, device="cpu")
-"""Replaces, between passes, a table that was a parameter: transformers initializes this tensor when loading a model."""
+"""Replaces a table that was a parameter: transformers initializes this tensor when loading a model."""
+INTERPOLATES = "interpolate_pos_encoding"
+"""An image model's function that returns rows for images of any size, and the argument that asks for it."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class OldTable:
         width: the width of its rows.
         prefix: the number of special tokens before the patches of an image.
         grid: (height, width), in patches, of the images that the model is built for; None for a sequence.
-        patch: (height, width) of a patch in pixels.
+        patch: (height, width) of a patch in pixels. image: that of the images.
         field: the path of the config field that gives the length. beyond: the field's value minus that length.
     """
 
@@ -52,6 +51,7 @@ class OldTable:
     prefix: int = 0
     grid: tuple[int, int] | None = None
     patch: tuple[int, int] | None = None
+    image: tuple[int, int] | None = None
     field: tuple[str, ...] = ()
     beyond: int = 0
 
@@ -106,11 +106,7 @@ class PositionSlot(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Returns the rows of this pass, (1, L, D) or (B, L, D). The model's own position arguments are ignored."""
-        tokens = CURRENT.get()
-        if tokens is None:
-            raise ArgumentError(
-                "the module around a replaced position table was called by itself; call the model, or its base model"
-            )
+        tokens = current_pass()
         return tokens.rows_at_input(self.old.width, tokens.dtype)
 
     def encoding_on(self, grid: tuple[int, int]) -> PositionEncoding:
@@ -138,8 +134,8 @@ class BaseHooks:
     def before(
         self, base: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[()], dict[str, Any]]:
-        parameters = inspect.signature(base.forward).parameters
-        kwargs = dict(zip(parameters, args, strict=False)) | kwargs
+        parameters = inspect.signature(type(base).forward).parameters  # a forward that hides it may take (*args)
+        kwargs = dict(zip([*parameters][1:], args, strict=False)) | kwargs
         slot = base.get_submodule(self.slot_path)
         if not isinstance(slot, PositionSlot):
             raise ArgumentError(
@@ -158,7 +154,10 @@ class BaseHooks:
             )
         shares = not (base.training and is_checkpointing(base))
         if slot.old.grid:
-            tokens = _of_images(slot, kwargs, shares)
+            any_size = INTERPOLATES not in parameters or bool(kwargs.get(INTERPOLATES))
+            tokens = _of_images(slot, kwargs, shares, any_size)
+            if INTERPOLATES in parameters:  # otherwise the model would read the parameter that was the table
+                kwargs[INTERPOLATES] = True
         else:
             tokens = _of_texts(slot, base.get_submodule(self.slot_path.rpartition(".")[0]), kwargs, shares)
         if tokens is None:
@@ -167,15 +166,20 @@ class BaseHooks:
         tokens.carried_by_keyword = slot.carried_by_keyword
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             kwargs[NAME] = tokens
-        CURRENT.set(tokens)
+        outer = CURRENT.tokens
+        # Another model may be calling this one. A pass of this model itself has been interrupted.
+        tokens.slot, tokens.outer = slot, None if outer is None or outer.slot is slot else outer
+        CURRENT.tokens = tokens
         return (), kwargs
 
     def after(self, base: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        tokens = CURRENT.get()
-        CURRENT.set(None)
-        if tokens is not None and tokens.has_gaps:
-            for cache in caches_in(output).values():
-                setattr(cache, GAPS, True)
+        tokens = CURRENT.tokens
+        if tokens is None or tokens.slot is not base.get_submodule(self.slot_path):
+            return  # it failed before its pass began
+        CURRENT.tokens = tokens.outer
+        for cache in caches_in(output).values():
+            if tokens.has_gaps or getattr(cache, GAPS, False):  # a cache that was emptied may be used again
+                setattr(cache, GAPS, tokens.has_gaps)
 
 
 def caches_in(values: Any) -> dict[Any, Cache]:
@@ -218,9 +222,8 @@ def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], sha
         mask = None
     elif mask.dim() == 3 and ids is not None and ids.shape == mask.shape:  # several texts of each example
         mask = mask.reshape(x.shape)
-    elif mask.dim() == 4:  # in a text that continues, the last token sees exactly the tokens present
-        last = mask[:, 0, -1]
-        mask = None if cache is None else last if last.dtype == torch.bool else last == 0
+    elif mask.dim() == 4:
+        mask = _present_in(mask, earlier, slot.causal).expand(batch, -1)
     packs = slot.causal and position_ids is not None
     if position_ids is None and slot.training and not earlier and _draws_positions(slot.encoding):
         position_ids = slot.encoding.training_positions(batch, length, torch.default_generator)
@@ -231,47 +234,56 @@ def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], sha
     return ForwardPass(slot.encoding, batch, length, device, causal=slot.causal, placed=placed, shares_bias=shares)
 
 
-def _of_images(slot: PositionSlot, kwargs: dict[str, Any], shares: bool) -> ForwardPass | None:
+def _present_in(mask: Tensor, earlier: int, causal: bool) -> Tensor:
+    """Returns the tokens (B, Lk) that are not padding, from the model's mask (B, 1, Lq, Lk).
+
+    These are the tokens that the last one sees, if the others see exactly these tokens or those of them up to
+    themselves, or are padding that sees itself or everything. In other masks, as of packed texts, all tokens count.
+    """
+    seen = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] == 0
+    last, keys = seen[:, -1:], torch.arange(seen.size(2), device=mask.device)
+    queries = keys[earlier : earlier + seen.size(1)]
+    expected = last & (keys <= queries[:, None]) if causal and len(queries) > 1 else last
+    plain = ((seen == expected) | (keys == queries[:, None])).all(-1) | seen.all(-1)
+    return last[:, 0] | ~plain.all(-1, keepdim=True)
+
+
+def _of_images(slot: PositionSlot, kwargs: dict[str, Any], shares: bool, any_size: bool) -> ForwardPass | None:
     pixels = kwargs.get("pixel_values")
     if pixels is None:
         return None
     assert slot.old.patch is not None
+    if not any_size and tuple(pixels.shape[-2:]) != slot.old.image:
+        raise ArgumentError(
+            f"the model reads images of (height, width)={slot.old.image}, got {tuple(pixels.shape[-2:])}; resize "
+            f"the images, or pass {INTERPOLATES}=True"
+        )
     grid = (pixels.size(-2) // slot.old.patch[0], pixels.size(-1) // slot.old.patch[1])
     return image_pass(slot.encoding_on(grid), len(pixels), slot.old.prefix, grid, pixels.device, shares=shares)
 
 
-@dataclass(frozen=True)
-class ImageHooks:
-    """Hooks that set the position rows in an image model's embeddings during each pass, for images of any grid.
+def rows_of_pass(*args: Any, **kwargs: Any) -> Tensor:
+    """Replaces ``interpolate_pos_encoding`` in an image model's embeddings: returns the rows of the current pass."""
+    rows: Tensor = current_pass().slot()
+    return rows
 
-    attribute: the name of the parameter that was the table; empty for an nn.Embedding, which the slot replaces.
-    """
 
-    slot_name: str
-    attribute: str
+def current_pass() -> ForwardPass:
+    if CURRENT.tokens is None:
+        raise ArgumentError(
+            "the module around a replaced position table was called by itself; call the model, or its base model"
+        )
+    return CURRENT.tokens
 
-    def before(self, embeddings: nn.Module, args: tuple[Any, ...]) -> None:
-        rows = embeddings.get_submodule(self.slot_name)()
-        tokens = CURRENT.get()
-        assert tokens is not None
-        if not torch.compiler.is_compiling():
-            ONE_THREAD.acquire()
-            tokens.holds_embeddings = True
-        setattr(embeddings, "interpolate_pos_encoding", lambda *args, **kwargs: rows)  # noqa: B010 - not a parameter
-        if self.attribute:
-            setattr(embeddings, self.attribute, rows)
 
-    def after(self, embeddings: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        tokens = CURRENT.get()
-        holds = tokens is not None and tokens.holds_embeddings
-        if not holds and not torch.compiler.is_compiling():
-            return  # it failed before it had rows; another thread may hold the embeddings
-        embeddings.__dict__.pop("interpolate_pos_encoding", None)
-        if self.attribute:
-            setattr(embeddings, self.attribute, NO_ROWS)
-        if tokens is not None and holds:
-            tokens.holds_embeddings = False
-            ONE_THREAD.release()
+def add_hooks(base: PreTrainedModel, owner: nn.Module, slot: PositionSlot, undo: ExitStack) -> None:
+    """Adds to a base model the hooks of its passes, and to its embeddings, if it reads images, ``rows_of_pass``."""
+    hooks = BaseHooks(next(path for path, module in base.named_modules() if module is slot))
+    undo.callback(base.register_forward_pre_hook(hooks.before, with_kwargs=True).remove)
+    undo.callback(base.register_forward_hook(hooks.after, always_call=True).remove)
+    if slot.old.grid:
+        owner.__dict__[INTERPOLATES] = rows_of_pass
+        undo.callback(owner.__dict__.pop, INTERPOLATES, None)
 
 
 def is_checkpointing(base: PreTrainedModel) -> bool:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from timm.layers import Attention, PatchEmbed
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
@@ -22,6 +20,11 @@ from posembed.integrations.forward_pass import ForwardPass, image_pass, projecti
 from posembed.integrations.saved import acts_in_attention, encoding_for
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attend import attend_padded
+from posembed.versions import names_versions
+
+with names_versions("timm"):
+    from timm.layers import Attention, PatchEmbed
+    from timm.models.vision_transformer import VisionTransformer
 
 
 class _Current(threading.local):
@@ -97,10 +100,12 @@ class _Around:
 
     model: Any
 
+    @names_versions("timm")
     def note_grid(self, patch_embed: Any, args: tuple[Any, ...]) -> None:
         height, width = args[0].shape[-2:]
         CURRENT.images = self.model.positions, tuple(patch_embed.dynamic_feat_size((height, width))), None
 
+    @names_versions("timm")
     def add_rows(self, patch_drop: nn.Module, args: tuple[Any, ...]) -> tuple[Tensor]:
         positions, x = self.model.positions, args[0]
         rows = positions.begin(x, runs_again=self.model.grad_checkpointing).rows_at_input(x.size(-1), x.dtype)
@@ -114,6 +119,7 @@ class PositionedAttention(Attention):
 
     around: _Around
 
+    @names_versions("timm")
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         B, L, _ = x.shape
         tokens = self.around.model.positions.of_tokens(x)
@@ -135,6 +141,8 @@ class PositionedAttention(Attention):
         return self.proj_drop(self.proj(x))
 
 
+@torch.inference_mode(False)  # or the new parameters could not be trained
+@names_versions("timm")
 def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str, **sizes: Any) -> VisionTransformer:
     """Replaces the position table of timm's VisionTransformer with an encoding, in place. Returns the model.
 

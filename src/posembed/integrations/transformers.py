@@ -15,9 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
-from transformers import AutoConfig, PreTrainedModel
-from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 from posembed.errors import ArgumentError, CheckpointError, PosEmbedError
 from posembed.integrations.attention import NAME
@@ -27,7 +26,11 @@ from posembed.integrations.saved import encoding_of
 from posembed.integrations.trial import VERSIONS, require_agreement, try_out
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
-from posembed.versions import warn_if_untested
+from posembed.versions import names_versions, warn_if_untested
+
+with names_versions("transformers"):
+    from transformers import AutoConfig, PreTrainedModel
+    from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 FOR_BOTH = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "force_download")
 """Arguments that loading the config consumes, but loading the weights also needs."""
@@ -35,6 +38,7 @@ FOR_WEIGHTS = ("dtype", "torch_dtype")
 """Arguments that a config would store as they are, which may be "auto"."""
 
 
+@torch.inference_mode(False)  # or the new parameters could not be trained
 def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, **sizes: Any) -> PreTrainedModel:
     """Replaces the position table of a transformers model with an encoding, in place. Returns the model.
 
@@ -84,6 +88,7 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
     return model
 
 
+@names_versions("transformers")
 def from_pretrained(
     folder: str | Path,
     model_class: type[PreTrainedModel] | None = None,

@@ -12,13 +12,12 @@ import torch
 import transformers
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import PreTrainedModel
 
 from posembed._version import __version__
 from posembed.errors import ArgumentError
-from posembed.integrations.attention import CURRENT
+from posembed.integrations.attention import CURRENT, PreTrainedModel
 from posembed.integrations.forward_pass import ForwardPass
-from posembed.integrations.slot import CACHES, PositionSlot, caches_in
+from posembed.integrations.slot import CACHES, PositionSlot, caches_in, is_checkpointing
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.rotary import RotaryEmbedding
@@ -34,6 +33,7 @@ def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
         ArgumentError: the encoding does not reach every layer, or only some layers are causal.
     """
     config, device = base.config, device_of(base)
+    is_checkpointing(base)  # which only training reads, so that a name that is missing is found here
     if slot.old.grid and slot.old.patch:
         height, width = (cells * pixels for cells, pixels in zip(slot.old.grid, slot.old.patch, strict=True))
         shape = (1, getattr(config, "num_channels", 3), height, width)
@@ -44,6 +44,8 @@ def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
         base(**inputs)
     reached = passes[0].seen_as_causal if passes else []
     layers = getattr(config, "num_hidden_layers", None)
+    if any(reached) and hasattr(config, "decoder_layers"):  # BartForCausalLM: num_hidden_layers is the encoder's
+        layers = config.decoder_layers
     if not reached or (isinstance(layers, int) and len(reached) != layers):
         raise ArgumentError(
             f"the encoding reaches {len(reached)} of the {layers} layers of {type(base).__name__}: the others compute "
@@ -112,7 +114,7 @@ def _trial(base: PreTrainedModel, slot: PositionSlot) -> Iterator[list[ForwardPa
     """Yields the list of passes that a model will run. Modes and random state are as before afterwards."""
     passes: list[Any] = []
     modes = [(module, module.training) for module in base.modules()]
-    handle = slot.register_forward_pre_hook(lambda *_: passes.append(CURRENT.get()))
+    handle = slot.register_forward_pre_hook(lambda *_: passes.append(CURRENT.tokens))
     kind = device_of(base).type
     try:
         base.eval()

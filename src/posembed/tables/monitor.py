@@ -83,9 +83,10 @@ class TableMonitor(ChecksCalls):
             return
         self._passes = self._passes.to(gradient.device)  # so that no step waits for the device
         if gradient.is_sparse:
-            self._passes[gradient.coalesce().indices()[0].unique()] += 1
+            rows = torch.zeros_like(self._passes).index_fill_(0, gradient.coalesce().indices()[0], 1)
         else:
-            self._passes += table_rows(gradient).ne(0).any(dim=1)
+            rows = table_rows(gradient).ne(0).any(dim=1)
+        self._passes = self._passes + rows  # not in place: a monitor may be created in inference mode
 
     @property
     def trained(self) -> Tensor | None:

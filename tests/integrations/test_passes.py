@@ -1,0 +1,273 @@
+"""What surrounds a pass of a replaced model: masks, caches, other models, copies, compilation, missing names."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+pytest.importorskip("transformers", minversion="5")
+
+import transformers as hf
+
+import posembed.integrations
+import replaced_models as made
+import timm_peer
+from fresh_process import run_fresh
+from posembed import ArgumentError, TableMonitor
+from posembed.integrations.transformers import replace_positions
+from tolerance import assert_close
+
+LEFT = torch.tensor([[1] * 9, [0] * 3 + [1] * 6])
+RIGHT = LEFT.flip(1)
+
+
+def outputs(model: nn.Module, **given: Any) -> Tensor:
+    with torch.no_grad():
+        return model(**given)[0]
+
+
+def timm_vit(**changes: Any) -> Any:
+    settings = {"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 5}
+    torch.manual_seed(0)
+    return timm_peer.vision_transformer().VisionTransformer(**{**settings, **changes}).eval()
+
+
+# --- masks and caches ---------------------------------------------------------------------------------------------
+
+
+def masks_of_pairs(mask: Tensor, causal: bool) -> list[Tensor]:
+    """Returns masks (B, 1, L, L) with the meaning of mask (B, L): booleans and floats. Padding sees itself."""
+    length = mask.size(1)
+    lower = torch.ones(length, length, dtype=torch.bool).tril() if causal else torch.ones(length, length).bool()
+    seen = ((mask[:, None] != 0) & lower | torch.eye(length, dtype=torch.bool))[:, None]
+    return [seen, torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "opt", "biogpt", "bert"])
+def test_a_mask_of_pairs_is_read_like_the_mask_of_tokens(name: str) -> None:
+    ids, causal = made.inputs(name)["input_ids"], name != "bert"
+    for encoding in ("learned", "rope", "alibi"):
+        model = replace_positions(made.tiny(name), encoding)
+        for mask in (LEFT, RIGHT):
+            want = outputs(model, input_ids=ids, attention_mask=mask)[mask != 0]
+            for pairs in masks_of_pairs(mask, causal):
+                for cache in ({}, {made.CACHE: hf.DynamicCache()}) if causal else ({},):
+                    got = outputs(model, input_ids=ids, attention_mask=pairs, **cache)[mask != 0]
+                    assert_close(got, want, depth=2, msg=encoding)
+
+
+def test_a_mask_of_packed_texts_leaves_the_given_positions() -> None:
+    """Also with a cache: the last token does not see the earlier texts, which are no padding."""
+    ids, texts = made.inputs("gpt2")["input_ids"], torch.tensor([0] * 5 + [1] * 4)
+    seen = ((texts[:, None] == texts) & torch.ones(9, 9, dtype=torch.bool).tril()).expand(2, 1, 9, 9)
+    for encoding in ("learned", "rope", "alibi"):
+        model = replace_positions(made.tiny("gpt2"), encoding)
+        alone = torch.cat([outputs(model, input_ids=ids[:, texts == text]) for text in (0, 1)], dim=1)
+        for cache in ({}, {made.CACHE: hf.DynamicCache()}):
+            given = {"attention_mask": seen, "position_ids": torch.tensor([[*range(5), *range(4)]]), **cache}
+            assert_close(outputs(model, input_ids=ids, **given), alone, depth=2, msg=encoding)
+
+
+@pytest.mark.parametrize("name", made.DECODERS)
+def test_a_mask_without_the_tokens_of_the_cache_is_refused(name: str) -> None:
+    model, ids = replace_positions(made.tiny(name), "rope"), made.inputs(name)["input_ids"]
+    with torch.no_grad():
+        cache = model(ids[:, :5], use_cache=True)[made.CACHE]
+        with pytest.raises(ArgumentError, match="must have 9 columns"):
+            model(ids[:, 5:], attention_mask=torch.ones(2, 4), **{made.CACHE: cache})
+
+
+def test_a_cache_that_was_emptied_holds_another_text() -> None:
+    model, ids = replace_positions(made.tiny("gpt2"), "rope"), made.inputs("gpt2")["input_ids"]
+    cache = hf.StaticCache(config=model.config, max_cache_len=20)
+    outputs(model, input_ids=ids, position_ids=torch.arange(9).unsqueeze(0) * 2, **{made.CACHE: cache})
+    cache.reset()
+    parts = [outputs(model, input_ids=part, **{made.CACHE: cache}) for part in ids.split((5, 4), dim=1)]
+    assert_close(torch.cat(parts, dim=1), outputs(model, input_ids=ids), depth=2)
+
+
+# --- other models and copies within a pass ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", made.MODELS)
+def test_a_pass_may_contain_passes_of_other_models_and_copies(name: str) -> None:
+    """Also while gradients are recorded, when rows on a module could not be copied."""
+    image = name in made.IMAGES
+    model = replace_positions(made.tiny(name), "learned-2d" if image else "learned")
+    others = [(kind, replace_positions(made.tiny(kind), "learned"), made.inputs(kind)) for kind in ("gpt2", "vit")]
+    given, wants = made.inputs(name), [outputs(other, **inputs) for _, other, inputs in others]
+    want, before = outputs(model, **given), list(vars(model))
+    copies, running = [], False
+
+    def act(*_: Any) -> None:
+        nonlocal running
+        if running:
+            return
+        running = True
+        copies.append(copy.deepcopy(model))
+        for (kind, other, inputs), expected in zip(others, wants, strict=True):
+            assert_close(outputs(other, **inputs), expected, depth=2, msg=kind)
+        running = False
+
+    kinds = {type(module): module for module in model.modules() if not any(module.children())}
+    handles = [module.register_forward_hook(act) for module in kinds.values()]
+    got = model(**given)[0]
+    for handle in handles:
+        handle.remove()
+    assert_close(got, want, depth=2)
+    assert copies
+    assert before == list(vars(model))
+    running = True  # the copies have the hooks too
+    assert_close(outputs(copies[0], **given), want, depth=2)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "vit"])
+def test_a_forward_that_was_wrapped_without_names(name: str) -> None:
+    model, given = replace_positions(made.tiny(name), "rope"), made.inputs(name)
+    want, base = outputs(model, **given), model.base_model
+    forward = base.forward
+    base.forward = lambda *args, **kwargs: forward(*args, **kwargs)
+    assert torch.equal(outputs(model, **given), want)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "vit"])
+def test_torch_compile_records_the_model_without_a_graph_break(name: str) -> None:
+    model, given = replace_positions(made.tiny(name), "learned"), made.inputs(name)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    assert_close(outputs(compiled, **given), outputs(model, **given), depth=2)
+
+
+# --- inference mode, decoders of encoder-decoders ------------------------------------------------------------------
+
+
+def test_what_is_created_in_inference_mode_can_be_trained() -> None:
+    embedding = nn.Embedding(8, 4)
+    models = [made.tiny(name) for name in ("gpt2", "vit")]
+    with torch.inference_mode():
+        monitor = TableMonitor(embedding)
+        for model in models:
+            replace_positions(model, "learned")
+    embedding(torch.tensor([1, 2])).sum().backward()
+    assert monitor.trained is not None
+    assert monitor.trained.tolist() == [0, 1, 1, 0, 0, 0, 0, 0]
+    for name, model in zip(("gpt2", "vit"), models, strict=True):
+        model(**made.inputs(name))[0].sum().backward()
+        assert not any(parameter.is_inference() for parameter in model.parameters())
+    timm_peer.vision_transformer()
+    from posembed.integrations.timm import replace_positions as replace
+
+    image_model = timm_vit()
+    with torch.inference_mode():
+        replace(image_model, "learned-2d")
+    image_model(torch.randn(1, 3, 32, 32)).sum().backward()
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(1, 2), (2, 4), (1, 1)])
+def test_a_decoder_may_have_other_layers_and_heads_than_its_encoder(layers: int, heads: int) -> None:
+    config = hf.BartConfig(
+        vocab_size=50, d_model=16, encoder_layers=2, encoder_attention_heads=2, decoder_layers=layers,
+        decoder_attention_heads=heads, decoder_ffn_dim=32, max_position_embeddings=32, init_std=0.3,
+    )  # fmt: skip
+    model, ids = hf.BartForCausalLM(config).eval(), made.inputs("gpt2")["input_ids"]
+    want = outputs(model, input_ids=ids)
+    assert_close(outputs(replace_positions(model, made.same_table(model)), input_ids=ids), want, depth=3)
+    for encoding in ("alibi", "rope", "t5"):
+        padded = outputs(replace_positions(model, encoding), input_ids=ids, attention_mask=LEFT)
+        assert_close(padded[1:, 3:], outputs(model, input_ids=ids[1:, 3:]), depth=3, msg=encoding)
+
+
+# --- names that another library renamed ---------------------------------------------------------------------------
+
+
+WITHOUT_A_NAME = """
+import importlib, sys, warnings
+
+sys.path.insert(0, {tests!r})
+warnings.simplefilter("ignore")
+if {package!r} == "timm":
+    import timm_peer
+
+    timm_peer.vision_transformer()
+
+def without(name, kind):
+    class Without(kind):
+        def __getattribute__(self, read):
+            if read == name:
+                raise AttributeError(read)
+            return super().__getattribute__(read)
+
+        def __getattr__(self, read):  # of transformers, which imports its names when they are read
+            if read == name or not hasattr(kind, "__getattr__"):
+                raise AttributeError(read)
+            return super().__getattr__(read)
+
+    return Without
+
+for each in {ours!r}:
+    importlib.import_module(each)  # so that the library has imported all that it imports when it is first read
+for module, name in {names!r}:
+    library = importlib.import_module(module)
+    kind = type(library)
+    library.__class__ = without(name, kind)
+    for each in {ours!r}:
+        sys.modules.pop(each, None)
+    try:
+        for each in {ours!r}:
+            importlib.import_module(each)
+    except ImportError as error:
+        assert str(error).count({versions!r}) == 1 and name in str(error), (name, str(error))
+    else:
+        raise AssertionError("imported without " + name)
+    library.__class__ = kind
+"""
+
+
+@pytest.mark.parametrize("package", ["transformers", "timm"])
+def test_a_missing_name_is_reported_with_both_versions(package: str, tmp_path: Path) -> None:
+    """For each name that the integrations import, in a process of its own."""
+    if package == "timm":
+        timm_peer.vision_transformer()
+    files = sorted(Path(posembed.integrations.__path__[0]).glob("[!_]*.py"))
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module is not None]
+    names = {(n.module, a.name) for n in imports for a in n.names if str(n.module).partition(".")[0] == package}
+    assert len(names) >= 3
+    code = WITHOUT_A_NAME.format(
+        tests=str(Path(__file__).parents[1]), package=package, names=sorted(names),
+        ours=[f"posembed.integrations.{path.stem}" for path in files if (path.stem == "timm") == (package == "timm")],
+        versions=f"{package} {version(package)}, posembed {version('posembed')}",
+    )  # fmt: skip
+    status, printed = run_fresh(code, tmp_path)
+    assert status == 0, printed
+
+
+def test_a_missing_attribute_is_reported_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    vit = timm_peer.vision_transformer()
+    from posembed.integrations.timm import replace_positions as replace
+
+    versions = f"timm {version('timm')}, posembed {version('posembed')}"
+    model = replace(timm_vit(), "alibi")
+    for holder, name in ((model.blocks[0].attn, "q_norm"), (model, "grad_checkpointing"), (model, "pos_drop")):
+        broken = copy.deepcopy(model)
+        part = broken if holder is model else broken.blocks[0].attn
+        delattr(part, name)
+        with pytest.raises(AttributeError, match=name) as error:
+            broken(torch.randn(1, 3, 32, 32))
+        assert str(error.value).count(versions) == 1, name
+    with monkeypatch.context() as changed:
+        changed.delattr(vit.VisionTransformer, "_pos_embed")
+        with pytest.raises(AttributeError, match="_pos_embed") as error:
+            replace(timm_vit(), "alibi")
+        assert versions in str(error.value)
+    for name in ("is_activation_checkpointing", "is_gradient_checkpointing"):
+        monkeypatch.delattr(hf.PreTrainedModel, name, raising=False)
+    with pytest.raises(ArgumentError, match=f"transformers {version('transformers')}, posembed {version('posembed')}"):
+        replace_positions(made.tiny("bert"), "rope")
