@@ -8,8 +8,9 @@ from asked import runs_of, shared, summarise
 from made_up_problems import result
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.problems import EXACT, ProblemSpec, solves
+from posembed.lab.questions.problems import solves
 from posembed.lab.runs.results import result_from_json
+from posembed.lab.tasks.problems_specs import EXACT, ProblemSpec
 from posembed.statistics import estimate
 
 
