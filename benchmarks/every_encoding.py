@@ -15,7 +15,7 @@ from typing import Any
 from other_encodings import NOT_KEPT
 
 import posembed
-from posembed.lab.advice.candidates import names_of
+from posembed.lab.advice.built import names_of
 from posembed.lab.advice.evidence import MEASURES
 from posembed.lab.questions import QUESTIONS
 from posembed.nn.encodings import ENCODINGS, Use

@@ -1,4 +1,4 @@
-"""Copies the measurements behind `posembed advise` from the page of every_encoding.py into the package.
+"""Writes what `posembed advise` reads: the measurements of every_encoding.py, and what each encoding can do.
 
 python benchmarks/evidence.py    # run it after you change the page
 """
@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, get_args
 
 import every_encoding
 from other_encodings import NOT_KEPT
 
+from posembed.lab.advice.built import built_candidates
+from posembed.lab.advice.candidates import TABLE
 from posembed.lab.advice.evidence import PUBLISHED
+from posembed.lab.advice.needs import Needs
+from posembed.nn.encodings import Use
 
 SOURCE = "benchmarks/results/every-encoding.md"
 
@@ -53,6 +57,19 @@ def write_studies(studies: list[dict[str, Any]]) -> str:
     return "[\n" + ",\n".join(texts) + "\n]\n"
 
 
+def write_table() -> str:
+    """Returns the table of candidates as JSON with one encoding per line."""
+    uses = []
+    for use in get_args(Use):
+        grid = (2, 4) if use == "images" else None
+        needs = Needs(length=8, longest=8, width=8, heads=2, grid=grid, encoder=use == "encoder")
+        rows = {each.name: [each.title, each.ends, each.window is not None] for each in built_candidates(needs)}
+        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
+        uses.append(f'"{use}": {{\n{lines}\n}}')
+    return "{\n" + ",\n".join(uses) + "\n}\n"
+
+
 if __name__ == "__main__":
     PUBLISHED.write_text(write_studies(studies(every_encoding.PAGE.read_text(encoding="utf-8"))), encoding="utf-8")
-    print(PUBLISHED)
+    TABLE.write_text(write_table(), encoding="utf-8")
+    print(PUBLISHED, TABLE)

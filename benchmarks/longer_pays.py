@@ -28,7 +28,6 @@ from posembed.report import evaluation as evaluation_report
 from posembed.report import tuning as tuning_report
 from posembed.tuning.plan import plan_tuning
 from posembed.tuning.result import Tuned
-from posembed.tuning.settings import TuneSettings
 
 WORK = Path("runs/longer-pays")
 SHORT = 64
@@ -55,14 +54,14 @@ def main() -> None:
             out = WORK / f"{name}-{length}-{given.method}"
             kept = out.with_name(f"{out.name}.json")
             if not kept.exists():
-                settings = TuneSettings(
-                    length=length,
-                    method=given.method,
-                    steps=given.tune_steps,
-                    batch=TOKENS_PER_STEP // length,
-                    learning_rate=given.learning_rate,
-                    seeds=given.seeds,
-                )
+                settings = {
+                    "length": length,
+                    "method": given.method,
+                    "steps": given.tune_steps,
+                    "batch": TOKENS_PER_STEP // length,
+                    "learning_rate": given.learning_rate,
+                    "seeds": given.seeds,
+                }
                 with Bar() as bar:
                     tuned = plan_tuning(WORK / name, out, given.text, settings).run(bar.update)
                 kept.write_text(json.dumps({"lines": list(described(name, tuned)), **tuned.to_dict()}))

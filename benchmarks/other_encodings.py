@@ -20,18 +20,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.layers.averaged import AveragedPositionalEmbedding, DistanceBias
 from posembed.layers.base import PositionEncoding, fill_, projected
-from posembed.layers.rolling import RingEncoding, ring_sinusoids
+from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, require_divisible
 from posembed.nn.encodings import Entry
 from posembed.settings import Count, NotNegative, Whole
 
 
-class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
+class NearFarPositionalEmbedding(ScoreBias):
     """Near heads attend within a window, with a ring of learned rows; far heads attend to all tokens, without position.
 
     The encoding is for causal models, which hide the future themselves. The model applies no window: the bias on the
@@ -76,18 +77,22 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
             raise ArgumentError(
                 f"near_heads must be 1 to {heads - 1}, so that at least one head looks far; got {near_heads}"
             )
-        self._make_ring(ring, near_window, dim)
+        self.ring = ring or near_window
+        self.weight = nn.Parameter(torch.empty(self.ring, dim))
         self.near_window, self.dim, self.near_heads, self.std = near_window, dim, near_heads, std
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
+    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        return torch.randint(self.ring, (batch, 1), generator=generator, device="cpu") + torch.arange(length)
+
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor:
         """Returns projected rows for the queries and keys of the near heads, and zeros for the far heads."""
         rows = projected(project, self.weight).unflatten(-1, (2, self.heads, -1))
         near = torch.arange(self.heads, device=rows.device) < self.near_heads
-        return self._read((rows * near.unsqueeze(-1)).flatten(-3), position_ids)
+        return F.embedding(position_ids % self.ring, (rows * near.unsqueeze(-1)).flatten(-3))
 
     def formula(self, device: torch.device) -> Formula:
         """Returns the formula of the bias: -inf where a near head would see beyond its window, 0 elsewhere."""

@@ -24,7 +24,6 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
@@ -48,7 +47,7 @@ from posembed.tuning.plan import plan_tuning
 from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan
 from posembed.tuning.sentences import Sentences, answer_loss
-from posembed.tuning.settings import TuneSettings
+from posembed.tuning.settings import Existing
 from posembed.tuning.staging import Staging
 from posembed.tuning.texts import pieces_of_text
 from posembed.tuning.trainer import StepTrainer
@@ -87,11 +86,11 @@ def main() -> None:
     given = parser.parse_args()
     text, out, parts = [path.resolve() for path in given.text], given.out.resolve(), list[Part]()
     words = shlex.join(Path(word).name if Path(word).exists() else word for word in sys.argv[1:])
-    settings = TuneSettings(
-        length=max(given.length), train=given.train, steps=given.steps, batch=given.batch, seeds=given.seeds
-    )
+    settings = {"train": given.train, "steps": given.steps, "batch": given.batch, "seeds": given.seeds}
     # One folder for all calls with the same settings. The checkpoints have short names in it.
-    key = hashlib.sha256(json.dumps([settings.to_dict(), *map(str, text), given.other]).encode()).hexdigest()[:8]
+    key = hashlib.sha256(json.dumps([settings, max(given.length), *map(str, text), given.other]).encode()).hexdigest()[
+        :8
+    ]
     (WORK / key).mkdir(parents=True, exist_ok=True)
     os.chdir(WORK / key)
     if not Path("original").exists():
@@ -99,21 +98,21 @@ def main() -> None:
             copy_with_its_whole_table(staging)
     write_other(Path("other"), given.other)
     for length in given.length:
-        plan = partial(plan_tuning, "original", f"tuned-{length}", text, replace(settings, length=length))
+        plan = partial(plan_tuning, "original", f"tuned-{length}", text, {**settings, "length": length})
         if given.dry_run:
             tune, timed = plan(), "" if given.rounds else " (not timed)"
             print("\n".join(tuning_report.plan_words(tune, tune.estimate())), f"\nRounds: {given.rounds}{timed}.\n")
             continue
         with Bar() as bar:
             part = once(f"tuned-{length}.pickle", lambda plan=plan, bar=bar: fine_tuned(plan(), bar))
-            Staging.of(Path(f"tuned-{length}"), settings, {}).remove()
+            Staging.of(Path(f"tuned-{length}")).remove()
             write(out, words, [*parts, part])
             sources, lengths = [f"tuned-{length}", "original"], [OLD, length]
             kept = {"results": "other.jsonl", "progress": bar.update}
             part = part._replace(other=evaluate_checkpoints(sources, "other", lengths=lengths, **kept))
             write(out, words, [*parts, part])
             if given.rounds:
-                timed = replace(settings, length=length, anchor=0.0)
+                timed = {**settings, "length": length, "anchor": 0.0}
                 speeds = partial(compared_speeds, text, timed, given.rounds)
                 part = part._replace(speeds=once(f"speeds-{length}.pickle", speeds))
         parts.append(part)
@@ -167,11 +166,11 @@ class AnswerLoss(nn.Module):
         assert objective.vectors is not None
         own = torch.stack([objective.bank.windows == number for number in numbers])
         documents = torch.tensor([objective.windows[number].document for number in numbers])
-        scores = found @ objective.vectors.T / objective.settings.temperature
+        scores = found @ objective.vectors.T / objective.of_loss.temperature
         return answer_loss(scores, own, documents[:, None] == objective.bank.documents)
 
 
-def compared_speeds(text: Sequence[Path], settings: TuneSettings, rounds: int) -> dict[str, list[float]]:
+def compared_speeds(text: Sequence[Path], settings: dict[str, Any], rounds: int) -> dict[str, list[float]]:
     """Returns the seconds per window of each trainer in each round. The trainers take turns."""
     with tempfile.TemporaryDirectory() as folder:
         plan = plan_tuning("original", Path(folder) / "speed", text, settings)
@@ -182,7 +181,7 @@ def compared_speeds(text: Sequence[Path], settings: TuneSettings, rounds: int) -
 
         plan.staging.open()
         resized = plan.staging.path / "resized"
-        resize_checkpoint("original", resized, length=settings.length)
+        resize_checkpoint("original", resized, length=settings["length"])
         refuse_another_loss(plan, objective)
         runs: dict[str, Callable[[], list[float]]] = {
             "posembed": lambda: our_steps(plan, objective, Path(folder)),
@@ -192,7 +191,7 @@ def compared_speeds(text: Sequence[Path], settings: TuneSettings, rounds: int) -
         seconds: dict[str, list[float]] = {name: [] for name in runs}
         for number in range(rounds):
             for name in sorted(runs, reverse=number % 2 == 1):
-                seconds[name].append(statistics.median(runs[name]()) / settings.batch)
+                seconds[name].append(statistics.median(runs[name]()) / settings["batch"])
     return seconds
 
 
@@ -267,7 +266,7 @@ def their_steps(plan: TunePlan, objective: Sentences, folder: Path, *, dropout: 
         output_dir=tempfile.mkdtemp(dir=folder),
         max_steps=1 + STEPS_AT_ONCE,
         per_device_train_batch_size=plan.settings.batch,
-        learning_rate=plan.settings.learning_rate,
+        learning_rate=plan.settings.part(Existing).learning_rate,
         save_strategy="no",
         logging_strategy="no",
         report_to=[],
@@ -303,7 +302,7 @@ def page(words: str, parts: Sequence[Part]) -> Iterable[str]:
 
 
 def of_part(part: Part) -> Iterator[str]:
-    tuned, seeds = part.tuned, len(part.tuned.by_seed)
+    tuned, seeds = part.tuned, part.tuned.settings.seeds
     yield " ".join(tuning_report.answer(tuned))
     for table in tuning_report.tables(tuned):
         yield from ("", f"### {table.title}", "", *markdown(table, slice(None)))

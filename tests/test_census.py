@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
 from census import needs
 
 NO_NEED, UNKNOWN = "its rows are buckets, so they need no resize", "its rows are unknown"

@@ -40,7 +40,7 @@ PACKAGES = {"transformers": "'posembed[hf]'"}
 TRAIN = re.compile(r"posembed compare (?!cost)|python benchmarks/(length|learned_full_attention)\.py")
 OTHER_LIBRARIES = ("torch", "nn", "transformers", "timm", "x_transformers", "fairseq", "torchtune", "Dim")
 OTHER_OPTIONS = {"--num-processes", "--no-deps"}
-FOLDERS = ("src", "tests", "docs", "benchmarks", "examples", "posembed")
+FOLDERS = ("src", "tests", "docs", "benchmarks", "tools", "theme", "examples", "posembed")
 
 
 @functools.cache
@@ -263,7 +263,7 @@ def test_inline_paths_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
 def test_inline_options_exist(page: Path) -> None:
     options = set().union(*commands().values()) | OTHER_OPTIONS
-    for script in (*ROOT.glob("benchmarks/*.py"), *ROOT.glob("examples/*.py")):
+    for script in (*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tools/*.py"), *ROOT.glob("examples/*.py")):
         options |= set(re.findall(r"\"(--[\w-]+)\"", script.read_text(encoding="utf-8")))
     unknown = [code for code in inline(page) if code.startswith("--") and re.split(r"[ =]", code)[0] not in options]
     assert unknown == []

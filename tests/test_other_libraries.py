@@ -40,7 +40,7 @@ class Reads(NamedTuple):
 
 
 READS = (
-    Reads("arguments.py", "builtins[name] inspect.unwrap(call).__globals__ k[call.__name__]", PYTHON),
+    Reads("arguments.py", "k[call.__name__] vars(builtins)[name]", "a name in our own classes and annotations"),
     Reads("arguments.py", "value.dtype", USERS),
     Reads(
         "checkpoints/bucket_steps.py",

@@ -45,7 +45,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     source = ROOT / "src"
     files = {path.relative_to(source).as_posix() for path in (source / "posembed").rglob("*") if path.is_file()}
     files = {file for file in files if "__pycache__" not in file}
-    data = ("evidence.json",)
+    data = ("evidence.json", "candidates.json")
     assert {"posembed/py.typed", "posembed/report/page.html", *(f"posembed/lab/advice/{name}" for name in data)} < files
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}

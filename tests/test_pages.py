@@ -13,8 +13,9 @@ import pytest
 from run_page import WITH_OUTPUTS, agree, blocks, outputs, same_words, shorter
 from tiny_models import GPT, IMAGE, PAIR, TEXT, tiny_model
 
-DOCS = Path(__file__).parents[1] / "docs"
-sys.path.append(str(DOCS))
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+sys.path.append(str(ROOT / "tools"))
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -102,7 +103,7 @@ def test_advice_knows_the_most_used_encodings_in_their_order(use: str) -> None:
     pytest.importorskip("transformers", minversion="5")
     from who_uses_what import MODELS
 
-    from posembed.lab.advice.candidates import names_of
+    from posembed.lab.advice.built import names_of
     from posembed.lab.advice.choose import MOST_USED
 
     written = [model.row[2] for group in GROUPS[use] for model in MODELS[group]]

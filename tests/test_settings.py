@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from posembed import ArgumentError
-from posembed.settings import converted
+from posembed.settings import Ascending, Count, Sides, TwoOrMore, converted
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,17 @@ def test_values_become_the_type_of_their_option(value: Any, hint: Any, expected:
 def test_other_types_are_refused(value: Any, hint: Any, expected: str) -> None:
     with pytest.raises(ArgumentError, match=f"option: expected {expected}; got"):
         converted("option", value, hint)
+
+
+def test_the_wrong_item_of_a_list_is_named() -> None:
+    for kind, good, bad in ((tuple[Count, ...], "16", "1e3"), (Ascending[TwoOrMore], "16", "1")):
+        for text in (f"{good},{bad}", f"{bad},{good}", f"{good}, {good}, {bad}"):
+            with pytest.raises(ArgumentError) as raised:
+                converted("sizes", text, kind)
+            assert f"got '{bad}', in the list {text!r}; separate items by commas" in str(raised.value)
+        with pytest.raises(ArgumentError, match=f"got '{bad}'$"):
+            converted("sizes", bad, kind)
+    for kind, text in ((Sides, "0x5"), (Path | str, 5)):
+        with pytest.raises(ArgumentError) as raised:
+            converted("given", text, kind)
+        assert str(raised.value).endswith(f"got {text!r}")

@@ -179,7 +179,7 @@ def _parameters(call: Callable[..., Any], names_only: bool) -> Parameters:
     every = [*inspect.signature(call).parameters.values()]
     own = int(every[0].name in ("self", "cls")) if every else 0
     taken = [p for p in every[own:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    names = _Names({**getattr(inspect.unwrap(call), "__globals__", {}), **_READ})
+    names = _Names({**inspect.unwrap(call).__globals__, **_READ})
     known = {p.name: None if names_only else _argument(p.annotation, names) for p in taken}
     by_position = [p.name for p in taken if p.kind is not p.KEYWORD_ONLY]
     return Parameters(own, by_position, known, len(taken) < len(every) - own)
@@ -261,7 +261,7 @@ class _Names(dict[str, Any]):
     """The names of a file. A name that only a type checker sees means Any."""
 
     def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, Any)
+        return vars(builtins).get(name, Any)
 
 
 def _argument(annotation: Any, names: _Names) -> Argument | None:

@@ -15,7 +15,7 @@ class PosEmbedError(Exception):
         ...     posembed.LearnedPositionalEmbedding(max_len=0, dim=64)
         ... except posembed.PosEmbedError as error:
         ...     print(error)
-        max_len must be at least 1; got 0
+        max_len: expected a whole number of at least 1; got 0
     """
 
 

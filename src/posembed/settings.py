@@ -176,9 +176,11 @@ def converted(name: str, value: Any, kind: Any) -> Any:
     try:
         return _adapter(kind).validate_python(_plain(value, kind))
     except ValidationError as error:
-        place = error.errors()[0]["loc"]
-        item = "" if not place or not isinstance(value, str) else f", in the list {value!r}; separate items by commas"
-        wrong = value if not place or isinstance(value, str) else error.errors()[0]["input"]
+        numbers = [each for each in error.errors()[0]["loc"] if isinstance(each, int)]  # other parts name types
+        of_item = numbers and (item_of(kind) is not None or not isinstance(value, str))
+        wrong = error.errors()[0]["input"] if of_item else value
+        split = of_item and isinstance(value, str) and wrong != value
+        item = f", in the list {value!r}; separate items by commas" if split else ""
         shown = wrong if isinstance(wrong, str) and bare(kind) in (int, float) and wrong else repr(wrong)
         words = expected(kind, hidden=0 if error.errors()[0]["type"].startswith("less") else LARGE)
         raise ArgumentError(f"{name}: expected {words}; got {shown}{item}") from None

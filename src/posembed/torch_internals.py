@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as modules
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 
@@ -41,6 +41,16 @@ def a_function_mode_watches() -> bool:
 def is_being_recorded() -> bool:
     """Returns whether operations are being recorded to run elsewhere: compiled, exported or traced."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+class WithoutDraws(TorchFunctionMode):
+    """A context in which random fills do nothing, so that a large module is built at once and uses no memory.
+
+    On the meta device, PyTorch would import torch._dynamo for them, which takes seconds.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0] if func in (Tensor.normal_, Tensor.uniform_) else func(*args, **(kwargs or {}))
 
 
 def without_memory() -> AbstractContextManager[Any]:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 MINUS = "\N{MINUS SIGN}"
+SENTENCES, CAUSAL, MASKED = "sentence encoders", "causal language models", "masked language models"
+"""The kinds of models of texts."""
 
 
 def number(value: float) -> str:

@@ -91,3 +91,33 @@ def test_the_buffers_of_a_live_model_are_those_of_its_checkpoint(family: str, ne
     inputs = text_inputs(model, new)
     with torch.no_grad():
         assert torch.equal(model(**inputs)[0], from_disk(**inputs)[0])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch")
+def test_linear_layers_that_are_quantized_stay_as_they_are() -> None:
+    def quantized(model: torch.nn.Module) -> torch.nn.Module:
+        return torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+
+    model = tiny_model("bert", TEXT)
+    resized = quantized(model)
+    posembed.resize_model_(resized, length=64)
+    posembed.resize_model_(model, length=64)
+    inputs = text_inputs(model, 64)
+    with torch.no_grad():
+        assert torch.equal(resized(**inputs)[0], quantized(model)(**inputs)[0])
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_table_that_peft_has_wrapped_is_refused_with_what_works() -> None:
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(target_modules=["query"], modules_to_save=["position_embeddings"])
+    model = peft.get_peft_model(tiny_model("bert", TEXT), settings)
+    for each in (model, model.base_model.model):
+        with pytest.raises(ArgumentError, match=r"peft has wrapped .*before get_peft_model"):
+            posembed.resize_model_(each, length=64)
+    merged = model.merge_and_unload()
+    posembed.resize_model_(merged, length=64)
+    assert merged(**text_inputs(merged, 64))[0].shape[1] == 64
+    model = peft.get_peft_model(merged, peft.LoraConfig(target_modules=["query"]))
+    posembed.resize_model_(model.base_model.model, length=80)
+    assert model(**text_inputs(merged, 80))[0].shape[1] == 80

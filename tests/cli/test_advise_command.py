@@ -24,7 +24,12 @@ def test_the_answer_comes_first(advise) -> None:
     assert (code, err) == (0, "")
     best = recommend(needs_of(length=512, longest="none"), published_studies())
     assert out.startswith(f"{best.recommendation}: {best.title}\n")
-    for heading in ("Why\n", "Watch for\n", "Measured in\n", "Every option, the best first: perplexity\n"):
+    for heading in (
+        "Why\n",
+        "Watch for\n",
+        "Measured in\n",
+        "Every option, the recommended one first, then the best: perplexity\n",
+    ):
         assert heading in out
 
 

@@ -46,10 +46,22 @@ def test_the_table_shows_all_of_it(posembed) -> None:
     assert "width 768, 12 heads, 1,024 tokens, 12 layers" in out
 
 
-def test_a_size_that_cannot_be(posembed) -> None:
-    code, out, err = posembed("encodings --width 12 --heads 4", columns=140)
+def test_encodings_that_cannot_have_these_sizes_say_so(posembed) -> None:
+    for sizes in ("--width 12 --heads 4", "--length 1", "--length 5"):
+        rows = json.loads(posembed(f"encodings {sizes} --json").out)
+        impossible = {row["name"] for row in rows if row["parameters"] is None}
+        assert impossible == {row["name"] for row in rows if "(impossible at these sizes: " in row["line"]}
+        assert 0 < len(impossible) < len(rows), sizes
+        code, out, _ = posembed(f"encodings {sizes}", columns=140)
+        assert code == 0
+        assert out.count(" impossible ") == len(impossible)
+
+
+def test_sizes_without_memory_for_them(posembed) -> None:
+    code, out, err = posembed("encodings --grid 2147483648")
     assert (code, out) == (1, "")
-    assert "even" in err
+    assert err.startswith("posembed: error: there is not enough memory for these sizes: ")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("size", ["width", "heads", "length", "layers", "grid"])

@@ -86,3 +86,22 @@ def test_the_help_says_it_too(posembed, command: str) -> None:
         for name in options(part):
             about = said[said.index(f"--{name.replace('_', '-')} ") :]
             assert f"for {part.belongs}" in about[: about.index("]") + 1], name
+
+
+def test_empty_text_is_refused_for_every_option(posembed) -> None:
+    """It is no value: as a path it would be the current folder."""
+    from posembed.cli import app
+
+    arguments = {"resize": ["x", "y"], "tune": ["x", "y"], "inspect": ["x"], "evaluate": ["x"], "report": ["x"]}
+    named = {"compare lengths": app.commands["compare"].commands["lengths"]}
+    named |= {name: made for name, made in app.commands.items() if name != "compare"}
+    wrong = []
+    for name, made in named.items():
+        given = arguments.get(name, [])
+        calls = [[*given[:at], "", *given[at + 1 :]] for at in range(len(given))]
+        calls += [[*given, each.opts[0], ""] for each in made.params if each.opts[0].startswith("--") and each.metavar]
+        for call in calls:
+            done = posembed(name, *call)
+            if done.code != 1 or "got ''" not in done.err or done.out:
+                wrong.append((name, call, done))
+    assert not wrong

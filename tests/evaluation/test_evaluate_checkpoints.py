@@ -254,9 +254,9 @@ NAN = float("nan")
     [
         *(("sources", given) for given in (3, None, b"gpt", [], [3], [None], NAN)),
         *(("text", given) for given in (3, None, b"text", [3], ["text", None], NAN)),
-        *(("lengths", given) for given in (512, None, "32;64", b"  ", (), (8,), (32.5,), (True,), [NAN], NAN)),
-        *(("texts", given) for given in (-1, 0, 1.5, True, "x", None, NAN)),
-        *(("seed", given) for given in (1.5, True, "x", None, NAN, 2**64, -(2**63) - 1)),
+        *(("lengths", given) for given in (512, "32;64", b"  ", (), (8,), (32.5,), (True,), [NAN], NAN)),
+        *(("texts", given) for given in (-1, 0, 1.5, True, "x", NAN)),
+        *(("seed", given) for given in (1.5, True, "x", NAN, 2**64, -(2**63) - 1)),
         *(("device", given) for given in ("toaster", 1.5, ["cpu"], NAN)),
         *(("results", given) for given in (3, ["kept"], NAN)),
         *(("progress", given) for given in (3, None)),

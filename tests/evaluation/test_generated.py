@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from posembed.errors import ArgumentError
-from posembed.evaluation.generated import CITIES, GENERATED, generate
+from posembed.evaluation.generated import DATA, GENERATED, generate
 
 
 def count(text: str) -> int:
@@ -58,7 +58,7 @@ def test_a_query_names_the_city_of_its_document() -> None:
     made = generate("needle", length=60, documents=120, seed=0, count=count)
     assert len(set(made.queries.values())) == 60
     for (query, asked), text in zip(made.queries.items(), made.documents.values(), strict=False):
-        (city,) = {city for city in CITIES.split() if city in asked}
+        (city,) = {city for city in DATA["cities"] if city in asked}
         assert city in text, query
 
 

@@ -231,7 +231,7 @@ def test_the_vectors_are_those_of_sentence_transformers(models: list[Path], fold
         ({"ways": ["late", "nearest"]}, "ways: expected a list, each one of truncate, late"),
         ({"chunk": 8}, "chunk: expected a whole number of at least 16"),
         ({"chunk": 65}, "chunk: expected at most 64 tokens, the original length; got 65"),
-        ({"texts": 10}, "texts: only for the generated tasks, passkey and needle"),
+        ({"texts": 10}, "texts: only for --text and the generated tasks, passkey and needle"),
         ({"split": "dev"}, "split: expected one of the files"),
         ({"lengths": [8]}, "lengths: expected"),
         ({"document_prompt": "w1 " * 70}, "leave no room in 32 tokens"),

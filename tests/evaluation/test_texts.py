@@ -38,8 +38,11 @@ def test_files_without_text_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="expected a text file"):
             read_documents(path)
     (tmp_path / "blank").write_text(" \n\n ")
-    with pytest.raises(DataError, match="no text"):
-        read_documents(tmp_path / "blank")
+    blank = tmp_path / "blank"
+    for text, named in ((blank, f"{blank}"), ([blank, str(blank)], f"{blank} and {blank}")):
+        with pytest.raises(DataError) as raised:
+            read_documents(text)
+        assert str(raised.value).startswith(f"no text in {named}: ")
 
 
 @pytest.mark.parametrize("specials", [True, False])

@@ -124,8 +124,8 @@ def test_losses_are_those_of_cross_entropy_whatever_the_portions(monkeypatch: py
     table = torch.randn(9, 9)
     model = torch.nn.Embedding.from_pretrained(table)
     ids = torch.randint(9, (7, 5))
-    whole = measure.loss_of_tokens(model, ids, torch.device("cpu"))
+    whole = measure.losses(model, ids[:, :-1], ids[:, 1:], torch.device("cpu"))
     monkeypatch.setattr(measure, "TOKENS_AT_ONCE", 10)
-    assert torch.equal(measure.loss_of_tokens(model, ids, torch.device("cpu")), whole)
+    assert torch.equal(measure.losses(model, ids[:, :-1], ids[:, 1:], torch.device("cpu")), whole)
     expected = -table.double().log_softmax(-1)[ids[:, :-1], ids[:, 1:]]
     assert_close(whole, expected, dtype=torch.float32)

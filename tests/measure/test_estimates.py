@@ -109,7 +109,7 @@ def test_over_items_pairs_by_item(items: list[tuple[int, int, int]], seeds: int)
     spread = np.std(gained - ratio * counts, ddof=1) / counts.mean() / math.sqrt(len(items))
     assume(spread > 1e-9)
     half = t.ppf(0.975, len(items) - 1) * spread
-    assert_close(versus.over_items.low, max(ratio - half, -1.0), depth=4, scale=half)  # a share
+    assert_close(versus.over_items.low, max(ratio - half, -1.0), depth=4, scale=half)
 
 
 @settings(deadline=None)

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from posembed import ArgumentError, PositionEncoding
-from posembed.lab.advice.candidates import end_of
+from posembed.lab.advice.built import end_of
 from posembed.nn import Decoder, Encoder, Positions, Sizes, encoding_by_name, gpt2_init_
 from posembed.nn.encodings import names_for
 from tolerance import assert_close

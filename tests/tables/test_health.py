@@ -180,8 +180,10 @@ def test_the_scale_is_that_of_the_positions_alone() -> None:
 
 
 def test_no_scale_to_compare() -> None:
-    with pytest.raises(ArgumentError, match=r"tokens must be floats \(\.\.\., D=8\); got \(2, 3\) of torch.int64"):
+    with pytest.raises(ArgumentError, match=r"tokens: expected a tensor of floats \(\.\.\., D\); got torch.int64"):
         check_scale(torch.ones(2, 3, dtype=torch.int64), torch.ones(5, 8))
+    with pytest.raises(ArgumentError, match=r"tokens must be \(\.\.\., D=8\); got \(2, 3\)"):
+        check_scale(torch.ones(2, 3), torch.ones(5, 8))
     with pytest.raises(ArgumentError, match="RotaryEmbedding has no table of learned rows"):
         check_scale(torch.ones(2, 3, 8), RotaryEmbedding(8))
 

@@ -229,7 +229,8 @@ def test_the_split_does_not_depend_on_other_files(folder: Path) -> None:
     assert len(after.short) == 3
     words = plan_words(planned(), {"steps": 2})
     assert words[0] == "model: from 32 to 48 pixels. Trained: all weights."
-    assert words[1].startswith("Images whose short side has 48 pixels: 22. 10 of them are held out")
+    assert words[1].startswith("To train on: 12 images of 48 pixels or more, in 12 windows; 2 steps of 2 windows")
+    assert words[2] == "To measure the result: 10 other images, which are held out. Smaller images, not used: 3."
 
 
 def test_the_same_call_continues(folder: Path) -> None:

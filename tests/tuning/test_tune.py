@@ -318,7 +318,7 @@ def test_the_answer_names_the_best_row_of_the_table(finished: Finished) -> None:
         assert f"Of all rows, “{changed[at].name}” has the best {measure}: {0.105 + ahead:.3f}" in said
         assert "It is no candidate" in said
         assert "measure it on other texts before you use it" in said
-        better = rf"{re.escape(changed[at].name)}”? \({re.escape(signed(ahead))}[,)].* significantly better than"
+        better = rf"{re.escape(changed[at].name)}”? \({re.escape(signed(ahead))}[,;)].* significantly better than"
         assert re.search(better, said)
 
 

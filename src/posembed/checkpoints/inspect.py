@@ -23,6 +23,7 @@ from posembed.tables.health import Finding, check_relative, check_table
 from posembed.tables.probes import FEWEST_ROWS, order_error, position_error
 from posembed.tables.similarity import cosine_by_distance, neighbour_cosine, toeplitz_residual
 from posembed.tables.spectrum import table_spectrum
+from posembed.words import CAUSAL, MASKED, SENTENCES
 
 # A singular value decomposition of more rows takes minutes, and this many show what was learned.
 MOST_ROWS = 4096
@@ -117,7 +118,6 @@ class TableReport:
         return "\n".join([*lines, f"    ? {table.doubt}"] if table.doubt and not table.fixed else lines)
 
 
-SENTENCES, CAUSAL, MASKED = "sentence encoders", "causal language models", "masked language models"
 HEADS = {"ForMaskedLM": MASKED, "ForCausalLM": CAUSAL, "LMHeadModel": CAUSAL}
 """The kind of model by how the name of its class ends in config.json."""
 

@@ -19,6 +19,7 @@ from posembed.checkpoints.settings import image_tokens_of_config
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.families import FieldPath
 from posembed.tables.layout import TableLayout
+from posembed.tables.modules import is_table_name
 
 DISTRIBUTED = re.compile(r"torch\.(nn\.parallel\.distributed|distributed\.(fsdp|tensor))\b")
 
@@ -79,9 +80,7 @@ def resize_model_(
     """
     sizes = {"length": length, "image_size": image_size, "grid": grid, "window": window, "frames": frames}
     size: dict[str, Any] = {**sizes, "buckets": buckets, "method": method}
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(f"expected a module; got {type(model).__name__}. For files, use posembed.resize_checkpoint")
-    refuse_distributed(model)
+    refuse_wrapped(model)
     for path, slot in model.named_modules():  # an encoding that replace_positions put into a model of transformers
         named = isinstance(table, str) and f"{table}.".startswith(f"{path}.")
         if path and hasattr(slot, "record_in_config") and (named or (table is None and slot.belongs_to(model))):
@@ -113,13 +112,19 @@ def resize_model_(
     return edit
 
 
-def refuse_distributed(model: nn.Module) -> None:
-    """Refuses a model with modules of DDP or FSDP, or sharded parameters: they keep what depends on the old shapes."""
+def refuse_wrapped(model: nn.Module) -> None:
+    """Refuses what keeps the old shapes: modules of DDP or FSDP, sharded parameters, and peft's copies of a table."""
     for name, part in (*model.named_modules(), *model.named_parameters()):
         if any(DISTRIBUTED.match(kind.__module__) for kind in type(part).__mro__):
             raise ArgumentError(
                 f"{name or 'the model'} is distributed ({type(part).__name__}): call resize_model_ before the model is "
                 "wrapped or sharded"
+            )
+    for name, module in model.named_modules():
+        if type(module).__module__.startswith("peft.") and is_table_name(f"{name}.weight"):
+            raise ArgumentError(
+                f"{name} is a position table that peft has wrapped ({type(module).__name__}): call resize_model_ "
+                "before get_peft_model, or on the model that merge_and_unload returns"
             )
 
 
@@ -193,7 +198,7 @@ def timm_settings(model: Any) -> dict[str, Any]:
 
 def resize_rebuilt_(model: Any, config: dict[str, Any], **arguments: Any) -> Edit:
     """Resizes a model that its library builds from a config: tables, and buffers and numbers that depend on them."""
-    tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
+    tensors = {key: value.detach() for key, value in model.state_dict().items() if isinstance(value, Tensor)}
     edit = plan_edit(config, tensors, **arguments)
     with torch.random.fork_rng(devices=[]):  # both builds draw the same random buffers
         torch.default_generator.manual_seed(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 
 import rich_click as click
@@ -12,7 +13,10 @@ from posembed._version import __version__
 from posembed.cli import advise, checkpoints, compare, encodings, tune
 from posembed.errors import PosEmbedError
 from posembed.files import reason
+from posembed.words import brief
 
+NO_MEMORY = re.compile("(can't|not enough) .*memory|out of memory|Storage size calculation overflowed")
+"""Matches PyTorch's errors on tensors that are too large, which have no type of their own on a CPU."""
 app = click.RichGroup(
     name="posembed",
     help="Learned position embeddings: compare encodings by experiment, inspect and resize position tables.",
@@ -43,6 +47,11 @@ def main() -> None:
         if "--debug" in sys.argv:
             raise
         print(f"posembed: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if "--debug" in sys.argv or not (isinstance(error, MemoryError) or NO_MEMORY.search(str(error))):
+            raise
+        print(f"posembed: error: there is not enough memory for these sizes: {brief(error)}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
         if error.filename is not None or "--debug" in sys.argv:  # errors of streams have no file name

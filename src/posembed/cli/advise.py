@@ -80,7 +80,9 @@ def table_of_options(advice: Advice) -> Table:
         columns.append((Cell("passkeys", note="found, %"), lambda o: "" if o.found is None else f"{o.found.value:.0f}"))
     return table_of(
         advice.options,
-        f"Every option, the best first: {advice.measure}" if advice.measure else "What can be done with the checkpoint",
+        f"Every option, the recommended one first, then the best: {advice.measure}"
+        if advice.measure
+        else "What can be done with the checkpoint",
         "",
         *columns,
         ("parameters", lambda option: f"{option.parameters:,}"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posembed.cli.options import Printing, command
+from posembed.errors import ArgumentError
 from posembed.settings import Count, Settings, given_to, option
 
 
@@ -37,11 +38,14 @@ def run(given: dict[str, Any]) -> None:
     image = Sizes(dim=width, heads=heads, grid=(grid, grid), causal=False)
     rows: list[dict[str, Any]] = []
     for name, entry in ENCODINGS.items():
-        with torch.device("meta"):  # no initial values are drawn
-            encoding = entry.build(image if entry.uses == ("images",) else text)
-        learned = sum(parameter.numel() for parameter in encoding.parameters())
-        row = {"name": name, "line": entry.line, "models": entry.uses, "parameters": learned, "paper": entry.paper}
-        rows.append(row)
+        row: dict[str, Any] = {"name": name, "line": entry.line, "models": entry.uses, "parameters": None}
+        try:
+            with torch.device("meta"):  # no initial values are drawn
+                encoding = entry.build(image if entry.uses == ("images",) else text)
+            row["parameters"] = sum(parameter.numel() for parameter in encoding.parameters())
+        except ArgumentError as error:
+            row["line"] += f" (impossible at these sizes: {error})"
+        rows.append({**row, "paper": entry.paper})
     if given:
         print(json.dumps(rows))
         return
@@ -54,7 +58,7 @@ def run(given: dict[str, Any]) -> None:
         f"Learned parameters at width {width:,}, {heads} heads, {length:,} tokens, {layers} layers, images of {grid} x "
         f"{grid} patches",
         "",
-        ("parameters", lambda row: f"{row['parameters']:,}"),
+        ("parameters", lambda row: "impossible" if row["parameters"] is None else f"{row['parameters']:,}"),
         (Cell("what it is", kind="words"), lambda row: row["line"]),
         (Cell("paper", kind="words"), lambda row: row["paper"]),
         name=lambda row: row["name"],

@@ -9,7 +9,8 @@ from typing import Any
 
 import rich_click as click
 
-from posembed.settings import Part, Settings, Sides, bare, flag, item_of, option, options, types_of
+from posembed.errors import ArgumentError
+from posembed.settings import Part, Settings, Sides, bare, expected, flag, item_of, option, options, types_of
 
 click.rich_click.TEXT_MARKUP = "rich"
 METAVARS = {int: "N", float: "X", Path: "PATH", str: "TEXT"}
@@ -56,7 +57,13 @@ def command(
         for field, made in options(kind).items()
     }
 
+    types = {field: made for kind in kinds for field, made in types_of(kind).items()}
+
     def callback(**given: Any) -> None:
+        for field, value in given.items():  # as a path, empty text would be the current folder
+            if "" in (value if isinstance(value, tuple) else (value,)):
+                words = "a value" if dataclasses.is_dataclass(bare(types[field])) else expected(types[field])
+                raise ArgumentError(f"{field}: expected {words}; got ''")
         run({field: value for field, value in given.items() if value not in (None, ())})
 
     return click.RichCommand(name=name, params=[*known.values()], callback=callback, help=help or run.__doc__)

@@ -21,12 +21,13 @@ from posembed.measure.estimates import Comparison, compared_over_items, mean_ove
 from posembed.measure.frame import Frame, Run
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import Axis, Summary
-from posembed.statistics import Estimate
+from posembed.statistics import INTERVAL, Estimate
 
 if TYPE_CHECKING:
     import pandas
 
 Unit = Literal["text", "query", "document", "image"]
+FEW_BASELINES = 3
 UNITS: dict[Unit, str] = {"text": "texts", "query": "queries", "document": "documents", "image": "images"}
 """What has one value each, and its plural."""
 
@@ -136,15 +137,32 @@ class Evaluation:
 class Evaluated(Summary):
     """The estimates of an evaluation, whose intervals are over texts."""
 
-    of_each = "checkpoint"
+    of_each, past_end = "checkpoint", "takes at most"
 
     def __init__(self, evaluation: Evaluation, rows: Sequence[Row], reference: Row) -> None:
         frame = Frame(tuple(run for row in rows for run in row.runs))
         super().__init__(frame, [row.name for row in rows], reference.name)
         self.rows, self.metrics = rows, [MEASURES[name].metric for name in evaluation.measures]
-        self.axis = Axis("pixels" if evaluation.kind == "images" else "tokens", evaluation.lengths[-1])
+        self.longest = evaluation.lengths[-1]
+        self.axis = Axis("pixels" if evaluation.kind == "images" else "tokens", self.longest)
         self.unit, self.items = evaluation.unit, UNITS[evaluation.unit]
-        self.paired_by = evaluation.unit
+        self.paired_by, self.baselines = evaluation.unit, [row.name for row in rows if row.baseline]
+
+    @property
+    def drawn(self) -> Sequence[Row]:
+        """All rows, or of many baselines the reference and the best row."""
+        if len(self.baselines) <= FEW_BASELINES:
+            return self.rows
+        kept = (self.reference, self.best_first(self.headline, self.x)[0])
+        return [row for row in self.rows if not row.baseline or row.name in kept]
+
+    @property
+    def bands(self) -> str:
+        return f"Shaded bands are {INTERVAL}s over {self.items}."
+
+    def end(self, name: str) -> int | None:
+        row = self.row(name)
+        return None if row.fits(self.longest) else row.length
 
     @property
     def short_reference(self) -> str:

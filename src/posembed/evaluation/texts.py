@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import CheckpointError, DataError
+from posembed.words import listed
 
 # " = Title = " begins a WikiText article; " = = Section = = " does not.
 WIKITEXT_TITLE = re.compile(r"^ ?= [^=\n]+ = *$", flags=re.MULTILINE)
@@ -64,7 +65,8 @@ def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
             where, why = getattr(error, "filename", None) or path, getattr(error, "strerror", None) or error
             raise DataError(f"{where}: expected a text file or a folder of them; {why}") from error
     if not documents:
-        raise DataError(f"no text in {text}: expected one or several UTF-8 text files, or a folder of them")
+        named = [text] if isinstance(text, str | Path) else text
+        raise DataError(f"no text in {listed(map(str, named))}: expected UTF-8 text files, or a folder of them")
     return documents
 
 

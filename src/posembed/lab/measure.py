@@ -111,11 +111,6 @@ def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, to
     return shorter_windows(windows(held_out_bytes, longest, tokens), length)[:, 1:].double().mean().item()
 
 
-def loss_of_tokens(model: torch.nn.Module, ids: Tensor, device: torch.device) -> Tensor:
-    """Returns the losses (N, c) of token ids (N, c + 1), each predicted from the tokens before it. See ``losses``."""
-    return losses(model, ids[:, :-1], ids[:, 1:], device)
-
-
 @torch.no_grad()
 def losses(model: torch.nn.Module, inputs: Tensor, targets: Tensor, device: torch.device) -> Tensor:
     """Returns the losses (N, c) of targets (N, c) in nats, in float64 on the CPU; 0 for targets of -100, which are not

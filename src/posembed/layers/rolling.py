@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import InputEncoding, PositionEncoding, fill_, projected
+from posembed.layers.base import InputEncoding, fill_, projected
 from posembed.positions.checks import as_int64
 from posembed.settings import Amount, Count, NotNegative, Probability
 
@@ -42,36 +42,7 @@ def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
     return (waves * (std * math.sqrt(2))).float()
 
 
-class RingEncoding(PositionEncoding):
-    """The base of encodings that read a ring of learned rows, ``weight`` (P, D), under a window of w <= P tokens."""
-
-    ring: int
-    weight: nn.Parameter
-
-    def _make_ring(self, ring: int | None, window: int, dim: int) -> None:
-        """Creates ``ring`` rows (None means ``window`` rows). Raises ArgumentError if ``ring`` is below ``window``."""
-        self.ring = window if ring is None else ring
-        if self.ring < window:
-            raise ArgumentError(
-                f"ring={ring} is smaller than window={window}: two tokens that see each other would share a row; "
-                f"give a ring of at least {window} rows or a window of at most {ring} tokens"
-            )
-        self.weight = nn.Parameter(torch.empty(self.ring, dim))
-
-    def table(self) -> Tensor:
-        return self.weight
-
-    def training_positions(self, batch: Amount, length: Amount, generator: torch.Generator) -> Tensor:
-        """Draws ids (B, L), int64 on the CPU: each sequence starts at its own phase, so that all rows are trained."""
-        phases = torch.randint(self.ring, (batch, 1), generator=generator, device="cpu")
-        return phases + torch.arange(length, device="cpu")
-
-    def _read(self, rows: Tensor, position_ids: Tensor) -> Tensor:
-        """Returns the rows (..., E) of a ring (P, E) at position_ids, integers of any shape (...)."""
-        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, rows)
-
-
-class RollingPositionalEmbedding(RingEncoding, InputEncoding):
+class RollingPositionalEmbedding(InputEncoding):
     """A ring of P learned rows under a causal window: token i reads row (i + s) mod P, with a random s in training.
 
     Args:
@@ -112,7 +83,13 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
         dropout: Probability = 0.0,
     ) -> None:
         super().__init__(dim, dropout)
-        self._make_ring(ring, window, dim)
+        self.ring = window if ring is None else ring
+        if self.ring < window:
+            raise ArgumentError(
+                f"ring={ring} is smaller than window={window}: two tokens that see each other would share a row; "
+                f"give a ring of at least {window} rows or a window of at most {ring} tokens"
+            )
+        self.weight = nn.Parameter(torch.empty(self.ring, dim))
         self.window, self.place, self.init = window, place, init
         self.std = STD_BY_PLACE[place] if std is None else std
         self.reset_parameters()
@@ -122,6 +99,18 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
             fill_(self.weight, torch.empty(self.ring, self.dim).normal_(0.0, self.std))
         else:
             fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
+
+    def table(self) -> Tensor:
+        return self.weight
+
+    def training_positions(self, batch: Amount, length: Amount, generator: torch.Generator) -> Tensor:
+        """Draws ids (B, L), int64 on the CPU: each sequence starts at its own phase, so that all rows are trained."""
+        phases = torch.randint(self.ring, (batch, 1), generator=generator, device="cpu")
+        return phases + torch.arange(length, device="cpu")
+
+    def _read(self, rows: Tensor, position_ids: Tensor) -> Tensor:
+        """Returns the rows (..., E) of a ring (P, E) at position_ids, integers of any shape (...)."""
+        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, rows)
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers of any shape (...)."""

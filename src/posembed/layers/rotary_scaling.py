@@ -23,7 +23,7 @@ import torch
 from annotated_types import Ge, Lt
 from torch import Tensor
 
-from posembed.arguments import checks_arguments
+from posembed.arguments import ChecksCalls, checks_arguments
 from posembed.errors import ArgumentError
 from posembed.settings import Amount, Positive, TwoOrMore
 
@@ -32,7 +32,7 @@ Factor = float | Tensor
 """How many times longer texts become, at least 1: a number, or a tensor (..., 1) that broadcasts."""
 
 
-class RotaryScaling:
+class RotaryScaling(ChecksCalls):
     """The base of all scalings that RotaryEmbedding takes. A subclass defines ``formula`` or overrides ``scaled``."""
 
     factor: float | None

@@ -11,7 +11,7 @@ from typing import Any
 
 from posembed.measure.estimates import Comparison, Estimates
 from posembed.measure.metrics import Metric
-from posembed.statistics import Estimate
+from posembed.statistics import INTERVAL, Estimate
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Summary(Estimates):
     metrics: those that were measured, the main one first. axis: what the metrics are measured by; None if each has one
     value. of_each: the word after "per" in a number of runs: "3 runs per encoding". items: what was held out, such as
     "texts"; unit: one of them. paired_by: what comparisons are paired by.
+    baselines: names whose lines are grey. past_end: what stands before the x at which a line ends.
     """
 
     rows: Sequence[Any]
@@ -51,6 +52,22 @@ class Summary(Estimates):
     items: str
     unit: str = "text"
     paired_by: str = "seed"
+    baselines: Sequence[str] = ()
+    past_end: str = "no position past"
+
+    @property
+    def drawn(self) -> Sequence[Any]:
+        """The rows that the figure by x has."""
+        return self.rows
+
+    @property
+    def bands(self) -> str:
+        """A sentence on the intervals of that figure."""
+        return f"With several runs per {self.of_each}, shaded bands are {INTERVAL}s."
+
+    def end(self, name: str) -> int | None:
+        """Returns the x at which the line of a name ends, if it is known."""
+        return None
 
     @property
     def short_reference(self) -> str:

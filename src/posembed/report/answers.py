@@ -277,20 +277,26 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
     if drawn is not None and axis is not None and len(found.xs(drawn)) > 1:
         by_x = {
             row.name: {x: mean for x, mean in found.by_x(drawn, row.name).items() if x is not None}
-            for row in found.rows
+            for row in found.drawn
             if row.seeds
         }
         lines = [
-            Line.of(name, values, ended_at(values, axis.trained) if axis.trained else None)
+            Line.of(name, values, ended_at(values, axis.trained) if axis.trained else found.end(name))
             for name, values in by_x.items()
         ]
-        ends, scale = (None, "") if drawn.kind == "share" else (heights(lines), " (log scale)")
+        shares = drawn.kind in ("share", "score")
+        ends, scale = (None, "") if shares else (heights(lines), " (log scale)")
         by_axis = [x for x in found.xs(drawn) if x is not None]
-        how = {"names": names, "ticks": by_axis, "trained": axis.trained, "logarithmic": ends}
-        figure = line_chart(
-            lines, title=f"{titled(found, drawn)}{scale}", below=f"{axis.name}{scale if min(by_axis) else ''}", **how
-        )
-        bands = [f"With several runs per {found.of_each}, shaded bands are {INTERVAL}s."]
+        how: dict[str, Any] = {
+            "ticks": by_axis,
+            "trained": axis.trained,
+            "logarithmic": ends,
+            "past_end": found.past_end,
+        }
+        how |= {"names": [name for name in names if name not in found.baselines], "baselines": found.baselines}
+        title = f"{titled(found, drawn)}{', in percent' * (drawn.kind == 'score')}{scale}"
+        figure = line_chart(lines, title=title, below=f"{axis.name}{scale if min(by_axis) else ''}", **how)
+        bands = [found.bands]
         if ends:
             bands.append(f"The axis ends at {ends[1]:.3g}; a line that leaves it has its last value at its name.")
         yield picture(figure, name="values", described=described, caption=" ".join([*bands, *not_drawn(found.rows)]))

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-
-from matplotlib.figure import Figure
 
 from posembed.evaluation.plan import Plan, PlannedRow
 from posembed.evaluation.results import UNITS, Evaluation
 from posembed.evaluation.runnable import KINDS
-from posembed.measure.summary import Summary
-from posembed.plots.charts import Line, line_chart
 from posembed.report import answers
-from posembed.report.comparisons import comparison_figure
 from posembed.report.page import (
     Cell,
     Column,
@@ -21,16 +15,12 @@ from posembed.report.page import (
     Picture,
     Section,
     Table,
-    picture,
     render_page,
     table_of,
     write_page,
 )
 from posembed.report.words import capitalised
 from posembed.statistics import INTERVAL
-
-FEW_BASELINES = 3
-"""With more baselines than this, the figure by length has only the best of them and the reference."""
 
 
 def tables(evaluation: Evaluation) -> list[Table]:
@@ -105,69 +95,17 @@ def render(evaluation: Evaluation) -> str:
         f"{', '.join(row.name for row in evaluation.checkpoints)}.",
         answer=answer(evaluation),
         sections=[
-            Section("", (by_length(evaluation), *comparisons(evaluation))),
+            Section("", figures(evaluation)),
             Section("The numbers", numbers(evaluation), says=legend(evaluation)),
             Section("How it was measured", (Lines(evaluation.notes),)),
         ],
     )
 
 
+def figures(evaluation: Evaluation) -> tuple[Picture, ...]:
+    return tuple(answers.figures(evaluation.summary(), " ".join(answer(evaluation))))
+
+
 def numbers(evaluation: Evaluation) -> tuple[Table, ...]:
     found = answers.tables(evaluation.summary(), values=False)
     return tuple(table for table in (*tables(evaluation), *found) if table.rows)
-
-
-def by_length(evaluation: Evaluation) -> Picture:
-    measure, units = evaluation.measures[0], UNITS[evaluation.unit]
-    return picture(
-        length_figure(evaluation),
-        name="lengths",
-        described=" ".join(answer(evaluation)),
-        caption=f"{capitalised(measure)} by text length in tokens. Shaded bands are {INTERVAL}s over {units}.",
-    )
-
-
-def comparisons(evaluation: Evaluation) -> list[Picture]:
-    """Returns the figure of every row compared with the reference at the longest length."""
-    found: Summary = evaluation.summary()
-    x, reference = evaluation.lengths[-1], evaluation.reference.name
-    compared = found.all_versus(found.headline, x)
-    if not compared:
-        return []
-    figure = comparison_figure(compared, found.names, reference)
-    unit = "pixels" if evaluation.kind == "images" else "tokens"
-    caption = (
-        f"Every row at {x:,} {unit}, compared with {reference}. Thin bars are paired {INTERVAL}s over "
-        f"{UNITS[evaluation.unit]}; thick bars, if any, are {INTERVAL}s over seeds."
-    )
-    return [picture(figure, name="comparisons", described=" ".join(answer(evaluation)), caption=caption)]
-
-
-def length_figure(evaluation: Evaluation) -> Figure:
-    """Draws the main measure by length. Of many baselines, it has the reference and the best row."""
-    found, lengths = evaluation.summary(), evaluation.lengths
-    metric, ends = found.headline, list[float]()
-    shown = evaluation.rows
-    if len(shown) - len(evaluation.checkpoints) > FEW_BASELINES:
-        best = evaluation.best(metric.name, lengths[-1], shown)
-        shown = tuple(row for row in shown if not row.baseline or row in (evaluation.reference, best))
-    lines = [
-        Line.of(
-            row.name,
-            {length: found.mean(metric, row.name, length) for length in lengths},
-            end=None if row.fits(lengths[-1]) else row.length,
-        )
-        for row in shown
-    ]
-    for estimate in (each for line in lines for each in line.points.values()):
-        ends += [end for end in (estimate.low, estimate.value, estimate.high) if end is not None and math.isfinite(end)]
-    return line_chart(
-        lines,
-        names=[row.name for row in evaluation.checkpoints],
-        title=f"{metric.name}{'' if metric.kind == 'log' else ', percent'}; {metric.better}er is better",
-        below="tokens of text",
-        ticks=lengths,
-        logarithmic=(min(ends, default=1) / 1.05, max(ends, default=1) * 1.05) if metric.kind == "log" else None,
-        baselines=[row.name for row in shown if row.baseline],
-        past_end="takes at most",
-    )

@@ -12,7 +12,7 @@ from posembed.measure.summary import Summary
 from posembed.plots.by_position import Panel, by_position_figure
 from posembed.plots.style import DOTS, MUTED
 from posembed.report import answers
-from posembed.report.evaluation import comparisons, legend, numbers
+from posembed.report.evaluation import figures, legend, numbers
 from posembed.report.evaluation import tables as values
 from posembed.report.page import Cell, Column, Lines, Picture, Section, Table, picture, render_page, table_of
 from posembed.report.words import duration, listed, measured
@@ -154,17 +154,23 @@ def seeds_table(tuned: Tuned) -> list[Table]:
 
 def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
     """Returns what a fine-tuning would do, in sentences. estimate: that of the plan."""
-    settings, texts, old = plan.settings, plan.texts, plan.setup.old_length
-    steps = int(estimate["steps"])
-    items = steps * settings.batch
-    pictures = plan.original.kind == "images"
-    unit, windows = ("pixels", "image") if pictures else ("tokens", "window")
+    settings, texts, collection, kind = plan.settings, plan.texts, plan.setup.collection, plan.original.kind
+    unit, items = ("pixels", "images") if kind == "images" else ("tokens", "documents")
+    trained, held_out, short = (f"{len(each):,}" for each in (texts.training, texts.held_out, texts.short))
+    windows, steps = len(texts.windows), int(estimate["steps"])
+    result = f"{held_out} other {items}, which are held out"
+    if collection is not None:
+        result = f"{len(collection.queries):,} queries on {len(collection.documents):,} documents"
+    used = "only searched" if kind == "sentences" and collection is None else "not used"
+    tried = listed([f"{loss:.2f} if they start by {method}" for method, loss in plan.starts.items()])
+    start = f"New rows start by {settings.method}: before the fine-tuning, the loss per token of training windows is "
     return [
-        f"{plan.source}: from {old:,} to {settings.length:,} {unit}. Trained: {TRAINED[settings.train]}.",
-        parts_of(plan),
-        f"{steps:,} steps of {settings.batch} {windows}s, so that each {windows} is read "
-        f"{items / len(texts.windows):.1f} times.",
-        *starts(plan),
+        f"{plan.source}: from {plan.setup.old_length:,} to {settings.length:,} {unit}. Trained: "
+        f"{TRAINED[settings.train]}.",
+        f"To train on: {trained} {items} of {settings.length:,} {unit} or more, in {windows:,} windows; {steps:,} "
+        f"steps of {settings.batch} windows, so that each window is read {steps * settings.batch / windows:.1f} times.",
+        " ".join([f"To measure the result: {result}. Smaller {items}, {used}: {short}.", *texts.notes]),
+        *([f"{start}{tried}."] if tried else []),
         times(plan, estimate),
         f"To write: {listed([str(place) for place in plan.places.values()])}.",
     ]
@@ -186,43 +192,6 @@ def times(plan: TunePlan, estimate: Mapping[str, float]) -> str:
     if minutes is not None and estimate["steps"] == 1:
         said += f" The {minutes:g} minutes of --minutes leave time for a single step: give more minutes, or --steps."
     return said
-
-
-def starts(plan: TunePlan) -> list[str]:
-    """Returns a sentence on how the new rows are first computed, if that was chosen by trying."""
-    if not plan.starts:
-        return []
-    tried = listed([f"{loss:.2f} if they start by {method}" for method, loss in plan.starts.items()])
-    return [
-        f"New rows start by {plan.settings.method}: before the fine-tuning, the loss per token of training windows is "
-        f"{tried}."
-    ]
-
-
-def parts_of(plan: TunePlan) -> str:
-    """Returns sentences on what is trained on and what measures the result."""
-    texts, collection, length = plan.texts, plan.setup.collection, plan.settings.length
-    number, trained, held_out, short = (
-        f"{len(each):,}" for each in ((*texts.training, *texts.held_out), texts.training, texts.held_out, texts.short)
-    )
-    alike = "".join(f"{note} " for note in texts.notes)
-    if plan.original.kind == "images":
-        return (
-            f"Images whose short side has {length:,} pixels: {number}. {held_out} of them are held out to measure the "
-            f"result, {trained} are trained on. {alike}Smaller images, which are not used: "
-            f"{short}."
-        )
-    used = "only searched" if plan.original.kind == "sentences" and collection is None else "not used"
-    measure = (
-        f"{held_out} of them are held out to measure the result, {trained} are trained on, in {len(texts.windows):,} "
-        "windows."
-    )
-    if collection is not None:
-        measure = (
-            f"All of them are trained on, in {len(texts.windows):,} windows. The result is measured by "
-            f"{len(collection.queries):,} queries on {len(collection.documents):,} documents."
-        )
-    return f"Documents with {length:,} tokens: {number}. {measure} {alike}Shorter documents, which are {used}: {short}."
 
 
 def figure_of_rows(tuned: Tuned) -> list[Picture]:
@@ -264,7 +233,7 @@ def render(tuned: Tuned) -> str:
         else f"{evaluation.texts:,} queries of your own, which were not trained on.",
         answer=[" ".join(answer(tuned))],
         sections=[
-            Section("", (*comparisons(evaluation), *figure_of_rows(tuned))),
+            Section("", (*figures(evaluation), *figure_of_rows(tuned))),
             Section("The numbers", (*numbers(evaluation), *seeds_table(tuned)), says=legend(evaluation)),
             Section("How it was measured", (Lines((*how(tuned), *evaluation.notes)),)),
         ],

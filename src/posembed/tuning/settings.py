@@ -38,12 +38,16 @@ PartT = TypeVar("PartT", bound=Part)
 
 @dataclass(frozen=True, kw_only=True)
 class TextSize(Part):
+    """The new length of a model of texts."""
+
     belongs: ClassVar = "models of texts"
     length: Length = option("The new length in tokens, including special tokens.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSize(Part):
+    """The new size of an image model."""
+
     belongs: ClassVar = "image models"
     image_size: Length = option("The new side in pixels.", DATA)
 

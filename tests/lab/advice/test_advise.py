@@ -21,14 +21,15 @@ from safetensors.torch import save_file
 from scipy.stats import t
 
 from evaluated_models import save_encoder
-from posembed.checkpoints.inspect import CAUSAL, MASKED, SENTENCES, inspect_checkpoint, kind_of
+from posembed.checkpoints.inspect import inspect_checkpoint, kind_of
 from posembed.checkpoints.resize import resize_checkpoint
 from posembed.checkpoints.settings import limits_of
 from posembed.cli.advise import advise as command
 from posembed.errors import ArgumentError
 from posembed.evaluation.runnable import open_runnable
 from posembed.lab.advice.advise import Advice, advise, recommend
-from posembed.lab.advice.candidates import Candidate, candidates, end_of, names_of
+from posembed.lab.advice.built import end_of, names_of
+from posembed.lab.advice.candidates import Candidate, candidates
 from posembed.lab.advice.choose import FOUND, MOST_USED, Option
 from posembed.lab.advice.evidence import MEASURES, Measured, Study, published_studies
 from posembed.lab.advice.given import needs_of
@@ -38,6 +39,7 @@ from posembed.lab.advice.needs import Existing, Needs
 from posembed.lab.questions.lengths import Lengths
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.statistics import Estimate
+from posembed.words import CAUSAL, MASKED, SENTENCES
 from tiny_models import GPT, saved, tiny_model
 
 PUBLISHED = published_studies()
@@ -581,7 +583,7 @@ def test_any_width_has_heads_that_divide_it(width: int) -> None:
         ({"length": 8, "longest": 8, "width": 100, "heads": 12}, "width 100 is not divisible by 12 heads"),
         (
             {"length": 8, "longest": 8, "width": 0},
-            "width: expected a whole number of at least 1 and at most",
+            "width: expected a whole number of at least 1",
         ),
         ({"length": 8, "longest": 8, "heads": 0}, "heads: expected a whole number of at least 1"),
         ({"length": 8, "longest": 8, "vocabulary": -1}, "vocabulary: expected a whole number of at least 0"),

@@ -6,6 +6,8 @@ import importlib
 import json
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -13,8 +15,10 @@ import pytest
 
 from made_up_runs import runs, save
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.advice.candidates import names_of
+from posembed.lab.advice.built import built_candidates, names_of
+from posembed.lab.advice.candidates import TABLE, candidates
 from posembed.lab.advice.evidence import MEASURES, PUBLISHED, published_studies, study_of_folder
+from posembed.lab.advice.needs import Needs
 from posembed.statistics import Estimate
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
@@ -31,6 +35,31 @@ def test_the_file_equals_the_page(script: ModuleType) -> None:
     page = script.every_encoding.PAGE.read_text(encoding="utf-8")
     text = script.write_studies(script.studies(page))
     assert PUBLISHED.read_text(encoding="utf-8") == text, "run python benchmarks/evidence.py"
+
+
+def test_the_table_of_candidates_is_what_is_built(script: ModuleType, tmp_path: Path) -> None:
+    assert TABLE.read_text(encoding="utf-8") == script.write_table(), "run python benchmarks/evidence.py"
+    texts = [{"length": n, "longest": longest, "width": width, "heads": heads, "encoder": encoder}
+             for n, longest in ((8, 8), (512, 4096), (100, None)) for width, heads in ((64, 1), (768, 12), (64, 4))
+             for encoder in (False, True)]  # fmt: skip
+    images = [{"length": 168, "longest": 400, "grid": (14, 12), "longest_grid": (20, 20), "width": 64}]
+    for given in texts + images:
+        needs = Needs(**given)
+        assert candidates(needs) == built_candidates(needs)
+    odd = Needs(length=8, longest=8, width=63, heads=1)
+    assert any(each.problem for each in candidates(odd))
+    assert candidates(odd) == built_candidates(odd)
+
+
+def test_advice_from_the_table_imports_no_torch() -> None:
+    code = (
+        "import sys; from posembed.cli import main\n"
+        "sys.argv = ['posembed', 'advise', '--length', '512', '--longest', '4096']\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print({'torch', 'scipy.stats', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.endswith("set()\n"), done.stdout[-200:] + done.stderr
 
 
 def test_the_perplexity_of_every_encoding_was_measured() -> None:

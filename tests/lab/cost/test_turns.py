@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from posembed.lab.cost.instruments import (
     FEWEST_ROUNDS,
+    LONG_ENOUGH,
     LONGEST_TO_TIME,
     STEPS_TO_TIME,
     fit_exponent,
@@ -68,7 +69,7 @@ def test_the_time_of_a_batch_is_estimated_from_as_few_rows_as_needed(batch: int,
     rows = [each for _, each, _ in calls]
     assert rows == sorted(rows)
     assert rows[-1] <= batch
-    assert rows[-1] == batch or per_row * rows[-1] >= LONGEST_TO_TIME / 4
+    assert rows[-1] == batch or per_row * rows[-1] >= LONG_ENOUGH
     # At most one more step than fits into the time, unless a single row takes longer.
     assert sum(seconds for *_, seconds in calls[1:]) < 4 * LONGEST_TO_TIME or set(rows) == {1}
     assert len(calls) <= STEPS_TO_TIME + 5

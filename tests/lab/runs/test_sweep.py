@@ -14,6 +14,7 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from asked import runs_of, summarise
+from fresh_process import run_fresh
 from posembed import ArgumentError, RunFolderError
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
@@ -208,3 +209,21 @@ def test_a_plan_times_steps_in_the_precision_of_training(
     assert seen == {torch.bfloat16}
     (after,) = sweep([spec], task, RunFolder(tmp_path / "b", LengthSpec), in_bf16)
     assert numbers([after]) == numbers([fresh])
+
+
+def test_a_plan_imports_no_compiler(tmp_path: Path) -> None:
+    """Importing torch._dynamo takes seconds; a plan is asked for before each command."""
+    code = """
+import sys
+from pathlib import Path
+
+from posembed.comparison import prepare
+
+Path("text.txt").write_text("\\n".join(f"line {n} of a text" for n in range(400)))
+sizes = {"layers": 1, "width": 8, "heads": 2, "train_length": 16, "test_lengths": (16, 32), "test_tokens": 64}
+runs = {"encodings": ("learned", "rope", "t5"), "data": "text.txt", "steps": 2, "batch": 2, "device": "cpu"}
+assert len(prepare("lengths", {**sizes, **runs}).plan()) == 3
+assert not {"torch._dynamo", "sympy"} & set(sys.modules)
+"""
+    status, printed = run_fresh(code, tmp_path)
+    assert status == 0, printed

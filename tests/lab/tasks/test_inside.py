@@ -78,7 +78,7 @@ def test_gaps_between_positions_do_not_part_a_text(name: str, corpus: Corpus, sp
 
 
 def test_encodings_train_and_change_nothing_else(from_config: InsideGivenModel, spec: LengthSpec) -> None:
-    spec = dataclasses.replace(spec, batch=2)
+    spec = dataclasses.replace(spec, batch=2, rope_factors=(1.0, 1.5, 2.0, 4.0))  # which rope-longrope needs
     none = from_config.build(dataclasses.replace(spec, encoding="none"))
     for encoding in names_for("decoder"):
         asked = dataclasses.replace(spec, encoding=encoding)

@@ -53,9 +53,11 @@ def test_every_number_is_that_of_its_definition(rows: TrainedRows, row_spec: Row
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     text = measure.windows(rows.corpus.held_out, 16, row_spec.test_tokens)
     some = measure.windows(rows.corpus.held_out, 16, tokens_replaced(row_spec))
-    assert_close(found.loss, measure.loss_of_tokens(model, text, CPU).mean(dim=0).tolist(), dtype=torch.float32)
+    assert_close(
+        found.loss, measure.losses(model, text[:, :-1], text[:, 1:], CPU).mean(dim=0).tolist(), dtype=torch.float32
+    )
     weight = model.encoding.get_parameter("weight")
-    intact = measure.loss_of_tokens(model, some, CPU).mean(dim=0)
+    intact = measure.losses(model, some[:, :-1], some[:, 1:], CPU).mean(dim=0)
     assert list(found.text_increase) == list(found.own_increase) == list(found.neighbour_increase) == list(range(16))
     for row in (0, 7, 15):
         for of, other in (
@@ -66,7 +68,7 @@ def test_every_number_is_that_of_its_definition(rows: TrainedRows, row_spec: Row
             changed["encoding.weight"][row] = other.detach()
             model.load_state_dict(changed)
             rounding = {"dtype": torch.float32, "scale": intact.sum()}  # the increase is a difference
-            increase = measure.loss_of_tokens(model, some, CPU).mean(dim=0) - intact
+            increase = measure.losses(model, some[:, :-1], some[:, 1:], CPU).mean(dim=0) - intact
             model.load_state_dict(before)
             assert_close(of[row], increase.sum().item(), **rounding)
             assert increase[:row].abs().max() == 0 if row else True  # earlier tokens do not see the row

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from posembed.checkpoints.inspect import SENTENCES
 from posembed.lab.advice.caveats import caveats
 from posembed.lab.advice.choose import Evidence, Option
 from posembed.lab.advice.evidence import Study, published_studies, study_of_folder
@@ -22,6 +21,7 @@ from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.longer import OWN, cheapest, findings
 from posembed.lab.advice.needs import Needs
 from posembed.settings import converted
+from posembed.words import SENTENCES
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,28 +1,46 @@
-"""What each encoding can do, found by building it: its parameters, its window, and where its positions end."""
+"""What each encoding can do: its parameters, its window, and where its positions end. Read from a table, without torch.
+
+benchmarks/evidence.py writes the table from encodings that it builds (built.py).
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from pathlib import Path
 from typing import Literal
 
-import torch
-
-from posembed.errors import ArgumentError, PositionError
 from posembed.lab.advice.needs import Needs
-from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
-from posembed.nn.encodings import ENCODINGS, Use, names_for, split_name
-from posembed.torch_internals import without_memory
 
-ALSO: dict[Use, tuple[str, ...]] = {"decoder": ("rope+window", "alibi+window")}
-"""Names with a suffix that are measured too."""
-TRAINED, LONGEST = 8, 16
-"""The training length and the longest length of the small encodings that are tried out."""
+TABLE = Path(__file__).with_name("candidates.json")
+"""By use and name: the title, where positions end, and whether there is a window."""
+
+Parameters = Callable[[Needs], int]
+_rows: Parameters = lambda n: n.length * n.width  # noqa: E731
+_longest: Parameters = lambda n: (n.longest or n.length) * n.width  # noqa: E731
+_tupe: Parameters = lambda n: (n.length + 2 * n.width + 4) * n.width  # noqa: E731
+PARAMETERS: dict[str, Parameters] = {
+    **dict.fromkeys(("learned", "learned-averaged"), _rows),
+    **dict.fromkeys(("learned-interpolated", "learned-hierarchical", "learned-tiled", "learned-random"), _rows),
+    **dict.fromkeys(("learned-long", "learned-shifted", "learned-randomized", "learned-skipped"), _longest),
+    **dict.fromkeys(("learned-1d", "learned-2d"), lambda n: (1 + n.length) * n.width),
+    "factorized": lambda n: (1 + sum(n.grid or ())) * n.width,
+    "learned-concat": lambda n: n.length * (n.width // 4),
+    "rolling": lambda n: n.window * n.width,
+    "pope": lambda n: n.width,
+    "t5": lambda n: 32 * n.attention_heads,
+    **dict.fromkeys(("kerple-log", "kerple-power"), lambda n: 2 * n.attention_heads),
+    "tupe": _tupe,
+    "tupe-r": lambda n: _tupe(n) + 32 * n.attention_heads,
+    "fire": lambda n: 66 + 33 * n.attention_heads,
+}
+"""The number of parameters at usual sizes; 0 for all others."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An encoding, built for a user's needs.
+    """An encoding, for a user's needs.
 
     ends: "training" if it has no position beyond the training length, "longest" if its table has a row for every
     position up to the longest, None if its positions do not end. problem: why it cannot be built at these sizes.
@@ -36,59 +54,14 @@ class Candidate:
     problem: str | None = None
 
 
-def names_of(use: Use) -> tuple[str, ...]:
-    """Returns the names of all candidates for a kind of model."""
-    return *names_for(use), *ALSO.get(use, ())
-
-
 def candidates(needs: Needs) -> list[Candidate]:
     """Returns every encoding for the kind of model that the user needs."""
-    heads = needs.attention_heads
-    sizes = Sizes(
-        dim=needs.width,
-        heads=heads,
-        max_len=needs.length,
-        longest=needs.longest or needs.length,
-        window=needs.window,
-        rope_factors=(1.0,) * max(needs.width // heads // 2, 1),
-        grid=needs.grid,
-        causal=needs.use == "decoder",
-    )
-    return [candidate(name, needs.use, sizes) for name in names_of(needs.use)]
+    if needs.width % 4 or needs.width // needs.attention_heads % 2 or needs.length < 8:
+        from posembed.lab.advice.built import built_candidates
 
-
-@cache
-def candidate(name: str, use: Use, sizes: Sizes) -> Candidate:
-    base, suffixes = split_name(name, use)
-    title = ENCODINGS[base].line + (" (under a causal window)" if suffixes else "")
-    try:
-        with without_memory():
-            encoding = encoding_by_name(name, sizes)
-    except ArgumentError as error:
-        return Candidate(name, title, problem=str(error))
-    parameters = sum(parameter.numel() for parameter in encoding.parameters())
-    return Candidate(name, title, parameters, encoding.window, end_of(name, use))
-
-
-@cache
-def end_of(name: str, use: Use) -> Literal["training", "longest"] | None:
-    """Reads texts past both lengths with a small model, to find where an encoding's positions end. Encodings of images
-    are resized instead, so they have no end."""
-    if use == "images":
-        return None
-    width, heads = 32, 4
-    kind, causal = (Decoder, True) if use == "decoder" else (Encoder, False)
-    sizes = Sizes(
-        dim=width, heads=heads, max_len=TRAINED, longest=LONGEST, window=2, rope_factors=(1.0,) * 4, causal=causal
-    )
-    with torch.device("cpu"), torch.random.fork_rng(devices=[]), torch.no_grad():
-        model = kind(dim=width, heads=heads, layers=1, encoding=encoding_by_name(name, sizes)).eval()
-        try:
-            model(torch.zeros(1, TRAINED + 1, width))
-        except PositionError:
-            return "training"
-        try:
-            model(torch.zeros(1, LONGEST + 1, width))
-        except PositionError:
-            return "longest"
-    return None
+        return built_candidates(needs)  # an encoding may not fit these sizes
+    rows = json.loads(TABLE.read_text(encoding="utf-8"))[needs.use]
+    return [
+        Candidate(name, title, PARAMETERS.get(name, lambda _: 0)(needs), needs.window if window else None, ends)
+        for name, (title, ends, window) in rows.items()
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from posembed.errors import ArgumentError
 from posembed.lab.advice.candidates import Candidate, candidates
@@ -12,9 +13,11 @@ from posembed.lab.advice.evidence import Study
 from posembed.lab.advice.guides import guides_say
 from posembed.lab.advice.longer import OWN, findings
 from posembed.lab.advice.needs import Needs
-from posembed.nn.encodings import Use
 from posembed.statistics import Estimate
 from posembed.words import called, listed
+
+if TYPE_CHECKING:
+    from posembed.nn.encodings import Use
 
 MOST_USED: dict[Use, tuple[str, ...]] = {
     "decoder": ("rope", "learned", "sinusoidal", "alibi", "rope+window", "rope-yarn", "rope-llama3", "t5"),

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from posembed.calls import unknown
-from posembed.checkpoints.found import PositionTable
-from posembed.checkpoints.inspect import inspect_checkpoint
-from posembed.checkpoints.settings import limits_of
 from posembed.errors import ArgumentError
 from posembed.lab.advice.needs import Existing, Grid, Needs
 from posembed.settings import Count, converted, options, take
@@ -63,6 +60,10 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
         return Existing(table, grid if grid is not None and math.prod(grid) == table else None)
     if checkpoint is None:
         return None
+    from posembed.checkpoints.found import PositionTable
+    from posembed.checkpoints.inspect import inspect_checkpoint
+    from posembed.checkpoints.settings import limits_of
+
     checkpoint = converted("checkpoint", checkpoint, Path | str)
     report = inspect_checkpoint(checkpoint)
     learned = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from posembed.checkpoints.inspect import CAUSAL, MASKED, SENTENCES
+from posembed.words import CAUSAL, MASKED, SENTENCES
 
 OWN = ("keep", "chunk", "resize", "tune")
 """The options of an existing checkpoint, in the order of what they cost."""

@@ -17,8 +17,9 @@ from torch.utils._pytree import tree_leaves
 from posembed.statistics import Estimate, estimate_median
 
 FEWEST_ROUNDS = 7  # six rounds are the fewest whose extremes give a 95% interval of the median
-STEPS_TO_TIME, LONGEST_TO_TIME = 9, 2.0
-"""``time_batch`` times this many steps, but no more after this many seconds."""
+STEPS_TO_TIME, LONG_ENOUGH, LONGEST_TO_TIME = 3, 0.03, 2.0
+"""``time_batch`` times this many steps, on so many rows that each takes about ``LONG_ENOUGH`` seconds, but no more
+after ``LONGEST_TO_TIME`` seconds."""
 
 Step = Callable[[], object]
 
@@ -68,12 +69,12 @@ def time_batch(timed: Callable[[int, int], float], batch: int) -> float:
     """Estimates the seconds of one step on ``batch`` rows, from a few steps. ``timed`` runs a step, given its number
     and its rows, and returns its seconds.
 
-    Starts with one row. If a step takes long, does not try the whole batch, which may take minutes or not fit into
-    memory, but assumes that the time grows with the number of rows.
+    Starts with one row. If a step takes long enough, does not try the whole batch, which may take minutes or not fit
+    into memory, but assumes that the time grows with the number of rows.
     """
     rows = 1
     timed(0, rows)  # the first call also does one-time setup
-    while (seconds := timed(0, rows)) < LONGEST_TO_TIME / 4 and rows < batch:
+    while (seconds := timed(0, rows)) < LONG_ENOUGH and rows < batch:
         rows = min(4 * rows, batch)
     times = [seconds]
     while sum(times) < LONGEST_TO_TIME and len(times) < STEPS_TO_TIME:

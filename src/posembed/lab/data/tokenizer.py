@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 PAIRS = "bpe:"
+MOST_TOKENS = 1_000_000  # the tokenizers library reserves memory for all of them, and aborts the process without it
 TEXTS_AT_ONCE = 1000  # the tokenizers library keeps a few hundred bytes per token until a batch of texts is done
 
 
@@ -134,8 +135,10 @@ def _train_pairs(name: str, train: Iterable[str]) -> Loaded:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     number = name.removeprefix(PAIRS)
-    if not re.fullmatch("[0-9]{1,18}", number) or int(number) <= 256:
-        raise ArgumentError(f"expected a number above 256 after {PAIRS}, such as {PAIRS}2000; got {name!r}")
+    if not re.fullmatch("[0-9]{1,18}", number) or not 256 < int(number) <= MOST_TOKENS:
+        raise ArgumentError(
+            f"expected a number above 256 after {PAIRS}, at most {MOST_TOKENS:,}, such as {PAIRS}2000; got {name!r}"
+        )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -20,7 +20,7 @@ from posembed.lab.cost.instruments import seconds_of, time_batch
 from posembed.lab.model import PositionedModel
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec, Watcher
-from posembed.lab.runs.train import Progress, check, learning_rate, make_optimizer, run, take_step
+from posembed.lab.runs.train import Progress, check, learning_rate, run
 from posembed.lab.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -127,10 +127,7 @@ def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Acce
     planned: dict[SpecT, PlannedRun] = {}
     for spec in dict.fromkeys(dataclasses.replace(spec, seed=0) for spec in specs):
         model = task.build(spec).to(accelerator.device)
-        try:
-            seconds = _seconds_per_step(spec, task, accelerator, model)
-        finally:
-            accelerator.free_memory()
+        seconds = _seconds_per_step(spec, task, accelerator, model)
         # A forward pass takes about a third of a step.
         steps = spec.steps + task.tokens_measured(spec) / (spec.batch * spec.train_length) / 3
         planned[spec] = PlannedRun(spec, *model.sizes(), seconds=seconds * steps)
@@ -140,17 +137,20 @@ def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Acce
 def _seconds_per_step(
     spec: SpecT, task: Task[SpecT, MeasuredT], accelerator: Accelerator, model: PositionedModel
 ) -> float:
-    """Times steps as training takes them. Of sequences that are too long to try, times shorter ones, and extrapolates
-    from how the time grows with their length."""
+    """Times steps without their update of the weights, which takes little and whose optimizer takes seconds to import.
+    Of sequences that are too long to try, times shorter ones, and extrapolates from how the time grows with their
+    length."""
     share = spec.batch // accelerator.num_processes
     first = accelerator.process_index * share
     model.train()
-    wrapped, optimizer = accelerator.prepare(model, make_optimizer(spec, model))
 
     def timed(tried: SpecT, step: int, rows: int) -> float:
         def take() -> None:
             batch = [t.to(accelerator.device) for t in task.draw(tried, model, step, slice(first, first + rows))]
-            take_step(spec, task, accelerator, wrapped, optimizer, batch)
+            with accelerator.autocast():
+                loss = task.loss(model, *batch)
+            loss.backward()
+            model.zero_grad()
 
         taken = torch.tensor(seconds_of(take), device=accelerator.device)
         return accelerator.reduce(taken, "mean").item()  # so that all processes decide alike

@@ -204,7 +204,7 @@ def _mean_neighbour_cosine(rows: Tensor) -> float | None:
 
 
 def shared_loss(model: nn.Module, accelerator: Accelerator) -> measure.LossOfTokens:
-    """Returns a ``measure.loss_of_tokens`` that divides the rows among the processes. Each process gets all losses."""
+    """Returns the losses (N, c) of token ids (N, c + 1). Divides the rows among the processes; each gets all losses."""
     losses = shared_losses(model, accelerator)
     return lambda ids: losses(ids[:, :-1], ids[:, 1:])
 

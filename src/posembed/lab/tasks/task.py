@@ -12,6 +12,7 @@ from posembed.lab.model import Decoder, PositionedModel
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
 from posembed.layers.base import PositionEncoding
 from posembed.nn.encodings import Sizes, encoding_by_name
+from posembed.torch_internals import WithoutDraws
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -35,6 +36,11 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
         encoding = self.encoding(spec)
         torch.manual_seed(spec.seed)
         return self.model(spec, encoding)
+
+    def try_build(self, spec: SpecT) -> None:
+        """Builds the model without drawing its weights. Raises ArgumentError for sizes that do not fit."""
+        with WithoutDraws():
+            self.build(spec)
 
     def encoding(self, spec: SpecT) -> PositionEncoding:
         """Builds the encoding that the spec names."""

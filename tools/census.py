@@ -1,7 +1,7 @@
 """Every model type of transformers and every kind of model of timm: which learned tables it has, and what resize does.
 
-    python benchmarks/census.py                         # all of them: about half an hour on one core
-    python benchmarks/census.py --only beit,swin        # a few, without a page
+    python tools/census.py                         # all of them: about half an hour on one core
+    python tools/census.py --only beit,swin        # a few, without a page
 
 Each type is built small with random weights, in a process of its own with a limit of time and of memory. Its tables
 are found without posembed (``census_models.py``). It is saved as its library saves it, inspected, and resized to twice
@@ -23,6 +23,7 @@ import re
 import resource
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import warnings
@@ -32,11 +33,13 @@ from pathlib import Path
 from typing import Any
 
 import census_models
-import pages
 import torch
 from census_checks import examine
 from census_runs import last_frame
 from census_settings import why_not_built
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+import pages
 
 SECONDS = 200  # of processor time for a type
 MEMORY = 12 * 2**30
@@ -134,7 +137,7 @@ def file_of(work: Path, library: str, name: str) -> Path:
 def page(library: str, results: list[dict[str, Any]], missing: list[str]) -> list[str]:
     lines = [
         f"# A census of learned position tables: {library}", "",
-        f"    python benchmarks/census.py --library {library}", "",
+        f"    python tools/census.py --library {library}", "",
         pages.machine(library), "",
         "Each type was built small with random weights, saved, inspected, resized to twice the length, or to 1.5 times "
         "and twice the image size, loaded again and run. A model is resized in full if some call resized each of its "

@@ -1,6 +1,6 @@
 """Draws the pictures of index.md and plots.md again: runs their code from top to bottom, and saves each block's figure.
 
-    python docs/figures.py
+    python tools/figures.py
 
 Each picture comes from the block of code above it. It takes about a minute.
 """
@@ -20,7 +20,7 @@ import torch
 from matplotlib import pyplot as plt
 from PIL import Image
 
-DOCS = Path(__file__).resolve().parent
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n!\[[^\]]*\]\((\S+)\))?", flags=re.DOTALL)
 """A block of code, and the picture below it, if there is one."""
 DPI = 130

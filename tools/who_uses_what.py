@@ -1,6 +1,6 @@
 """Writes the tables of docs/who-uses-what.md: how each known model finds order, with what table, up to what length.
 
-    python docs/who_uses_what.py
+    python tools/who_uses_what.py
 
 The figures are those of the model that transformers builds, without memory, from the default config of its class.
 Where the published model differs, its row gives the fields that differ, and a link to the source.
@@ -21,8 +21,8 @@ from transformers import CONFIG_MAPPING, logging
 from posembed.checkpoints.rebuild import build_on_meta
 from posembed.tables.modules import is_table_name
 
-PAGE = Path(__file__).with_name("who-uses-what.md")
-START, END = "<!-- start of what docs/who_uses_what.py writes -->\n", "<!-- end -->"
+PAGE = Path(__file__).parents[1] / "docs" / "who-uses-what.md"
+START, END = "<!-- start of what tools/who_uses_what.py writes -->\n", "<!-- end -->"
 HUB, ARXIV, GITHUB = "https://huggingface.co/", "https://arxiv.org/abs/", "https://github.com/"
 SOURCES = {
     "arxiv": "paper",

@@ -1,0 +1,78 @@
+"""What each encoding can do, found by building it, for the table that advice reads and for unusual sizes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+import torch
+
+from posembed.errors import ArgumentError, PositionError
+from posembed.lab.advice.candidates import Candidate
+from posembed.lab.advice.needs import Needs
+from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
+from posembed.nn.encodings import ENCODINGS, Use, names_for, split_name
+from posembed.torch_internals import without_memory
+
+ALSO: dict[Use, tuple[str, ...]] = {"decoder": ("rope+window", "alibi+window")}
+"""Names with a suffix that are measured too."""
+TRAINED, LONGEST = 8, 16
+"""The training length and the longest length of the small encodings that are tried out."""
+
+
+def names_of(use: Use) -> tuple[str, ...]:
+    """Returns the names of all candidates for a kind of model."""
+    return *names_for(use), *ALSO.get(use, ())
+
+
+def built_candidates(needs: Needs) -> list[Candidate]:
+    """Returns every encoding for the kind of model that the user needs."""
+    heads = needs.attention_heads
+    sizes = Sizes(
+        dim=needs.width,
+        heads=heads,
+        max_len=needs.length,
+        longest=needs.longest or needs.length,
+        window=needs.window,
+        rope_factors=(1.0,) * max(needs.width // heads // 2, 1),
+        grid=needs.grid,
+        causal=needs.use == "decoder",
+    )
+    return [candidate(name, needs.use, sizes) for name in names_of(needs.use)]
+
+
+@cache
+def candidate(name: str, use: Use, sizes: Sizes) -> Candidate:
+    base, suffixes = split_name(name, use)
+    title = ENCODINGS[base].line + (" (under a causal window)" if suffixes else "")
+    try:
+        with without_memory():
+            encoding = encoding_by_name(name, sizes)
+    except ArgumentError as error:
+        return Candidate(name, title, problem=str(error))
+    parameters = sum(parameter.numel() for parameter in encoding.parameters())
+    return Candidate(name, title, parameters, encoding.window, end_of(name, use))
+
+
+@cache
+def end_of(name: str, use: Use) -> Literal["training", "longest"] | None:
+    """Reads texts past both lengths with a small model, to find where an encoding's positions end. Encodings of images
+    are resized instead, so they have no end."""
+    if use == "images":
+        return None
+    width, heads = 32, 4
+    kind, causal = (Decoder, True) if use == "decoder" else (Encoder, False)
+    sizes = Sizes(
+        dim=width, heads=heads, max_len=TRAINED, longest=LONGEST, window=2, rope_factors=(1.0,) * 4, causal=causal
+    )
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]), torch.no_grad():
+        model = kind(dim=width, heads=heads, layers=1, encoding=encoding_by_name(name, sizes)).eval()
+        try:
+            model(torch.zeros(1, TRAINED + 1, width))
+        except PositionError:
+            return "training"
+        try:
+            model(torch.zeros(1, LONGEST + 1, width))
+        except PositionError:
+            return "longest"
+    return None
