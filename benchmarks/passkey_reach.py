@@ -23,10 +23,10 @@ from torch import Tensor
 
 import posembed
 from posembed.comparison import prepare
-from posembed.lab.questions.problems import ProblemSpec
 from posembed.lab.runs.train import learning_rate, make_optimizer
 from posembed.lab.tasks.problem_texts import PROBLEMS
 from posembed.lab.tasks.problems import ProblemSolving, right_tokens
+from posembed.lab.tasks.problems_specs import ProblemSpec
 from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS
 from posembed.layers.averaged import DistanceBias
 from posembed.layers.base import PositionEncoding

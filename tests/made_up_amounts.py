@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from made_up_runs import spec
-from posembed.lab.questions.amounts import DataSpec
-from posembed.lab.questions.dropout import DropoutSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_tables
+from posembed.lab.tasks.amounts_specs import DataSpec, DropoutSpec
 
 TOKENS = {"8192": 8192, "1/16": 551_680, "1": 8_826_887}
 LOSSES = {

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import torch
 
-from posembed.lab.questions.classification import Images, ImageSpec, Text, TextSpec
+from posembed.lab.questions.classification import Images, Text
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_tables
 from posembed.lab.tasks.classification import Classified, Recognised
+from posembed.lab.tasks.classification_specs import ImageSpec, TextSpec
 
 DOCUMENTS, PIECES = 60, 10
 TEXT_ACCURACY = {"learned": 0.712, "sinusoidal": 0.71, "t5": 0.78, "none": 0.6}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from posembed.lab.questions.problems import Problem, ProblemSpec
+from posembed.lab.questions.problems import Problem
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.tasks.problems import Solved
+from posembed.lab.tasks.problems_specs import ProblemSpec
 
 SIZES = (5, 10, 30)
 

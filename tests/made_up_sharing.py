@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.sharing import Rewritten, SharingSpec
 from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.tasks.sharing_specs import Rewritten, SharingSpec
 
 SIZES = (1, 2, 3)
 

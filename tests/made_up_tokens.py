@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from made_up_classes import drawn, finished
-from posembed.lab.questions.tokens import Answered, Spans, SpanSpec, Tagged, Tags, TagSpec
+from posembed.lab.questions.tokens import Spans, Tags
 from posembed.lab.runs.results import RunResult
+from posembed.lab.tasks.tokens_specs import Answered, SpanSpec, Tagged, TagSpec
 
 DOCUMENTS, EACH = 60, 8
 SHARES = {"learned": 0.93, "sinusoidal": 0.85, "rope": 0.95, "none": 0.4}

@@ -5,10 +5,11 @@ from accelerate import Accelerator
 
 from posembed.lab.data.labelled import Labelled, load_labelled
 from posembed.lab.data.text import Corpus, load_corpus
-from posembed.lab.questions.classification import Images, ImageSpec, Text, TextSpec
+from posembed.lab.questions.classification import Images, Text
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.classification import ImageClassification, TextClassification
+from posembed.lab.tasks.classification_specs import ImageSpec, TextSpec
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import LengthSpec
 

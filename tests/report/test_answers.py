@@ -99,6 +99,15 @@ def test_a_summary_is_plain_json(found: Found) -> None:
     assert {each["metric"] for each in plain["estimates"]} == {metric.name for metric in found.metrics}
 
 
+def test_shares_stay_within_their_bounds_in_json_and_charts(found: Found) -> None:
+    shares = {metric.name for metric in found.metrics if metric.kind == "share"}
+    for each in found.to_dict()["estimates"]:
+        ends = [each["mean"] and each["mean"][end] for end in ("low", "high")]
+        gaps = [kind and kind[end] for kind in (each["versus"], each["over_items"]) for end in ("low", "high")]
+        assert each["metric"] not in shares or all(end is None or 0 <= end <= 1 for end in ends)
+        assert each["metric"] not in shares or all(end is None or -1 <= end <= 1 for end in gaps)
+
+
 def test_a_page_of_failed_runs_says_so() -> None:
     import dataclasses
 

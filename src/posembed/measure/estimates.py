@@ -127,9 +127,10 @@ class Estimates:
         return Comparison(metric, distinct(difference) if metric.kind == "share" else difference, over_items)
 
 
-def additive(metric: Metric, values: Mapping[int, float]) -> dict[int, float]:
-    """Returns values whose differences are comparisons: the logarithms of values that are compared by ratio."""
-    return {seed: math.log(value) if metric.kind == "times" else value for seed, value in values.items()}
+def additive(metric: Metric, values: Mapping[int, float]) -> Mapping[int, float]:
+    """Returns values whose differences are comparisons: the logarithms of values that are compared by ratio, without
+    those of 0, which have no ratio."""
+    return {seed: math.log(value) for seed, value in values.items() if value > 0} if metric.kind == "times" else values
 
 
 def difference_of(metric: Metric, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:

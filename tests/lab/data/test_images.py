@@ -14,11 +14,11 @@ from accelerate import Accelerator
 
 from asked import runs_of, shared, summarise
 from posembed import ArgumentError, DataError, LearnedGridEmbedding, PositionEncoding, resize_table
-from posembed.lab.questions.classification import ImageSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.classification import ImageClassification, patches
+from posembed.lab.tasks.classification_specs import ImageSpec
 from posembed.lab.tasks.task import build_encoding
 from posembed.nn.encodings import names_for, split_name
 from posembed.tables.layout import TableLayout

@@ -20,9 +20,9 @@ from posembed.lab import measure
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.text import load_corpus
 from posembed.lab.data.tokenizer import Loaded
-from posembed.lab.questions.classification import TextSpec
 from posembed.lab.runs import train
 from posembed.lab.tasks.classification import TextClassification
+from posembed.lab.tasks.classification_specs import TextSpec
 from posembed.lab.tasks.text_specs import bits_per_byte
 from tolerance import assert_close
 

@@ -7,8 +7,8 @@ import torch
 
 from posembed import ArgumentError, NoPosition, RollingPositionalEmbedding
 from posembed.lab.model import Classifier
-from posembed.lab.questions.classification import TextSpec
 from posembed.lab.tasks.classification import TextClassification
+from posembed.lab.tasks.classification_specs import TextSpec
 from posembed.nn.encodings import names_for, split_name
 from tolerance import assert_close, close
 

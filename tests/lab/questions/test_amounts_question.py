@@ -19,21 +19,22 @@ from posembed import ArgumentError, DataError
 from posembed.comparison import Comparison
 from posembed.lab.data.text import Corpus
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.amounts import (
+from posembed.lab.questions.dropout import Dropout
+from posembed.lab.runs import train
+from posembed.lab.runs.results import RunFolder, result_from_json
+from posembed.lab.runs.sweep import plan, sweep
+from posembed.lab.tasks.amounts import DropoutAfterTheSum, TrainingOnLess
+from posembed.lab.tasks.amounts_specs import (
     GAP,
     HELD_OUT,
     DataSpec,
+    DropoutSpec,
     Losses,
     canonical_amount,
     require_different,
     share_or_tokens,
     tokens_of,
 )
-from posembed.lab.questions.dropout import Dropout, DropoutSpec
-from posembed.lab.runs import train
-from posembed.lab.runs.results import RunFolder, result_from_json
-from posembed.lab.runs.sweep import plan, sweep
-from posembed.lab.tasks.amounts import DropoutAfterTheSum, TrainingOnLess
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.measure.frame import Run
 from posembed.nn.encodings import names_for

@@ -19,13 +19,13 @@ from posembed.comparison import Prepared
 from posembed.lab.advice.evidence import study_of_folder
 from posembed.lab.question import Conduct, Reading
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.classification import ImageSpec, TextSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import DRAWS, TrainingSpec, Watcher
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.runs.train import run
 from posembed.lab.tasks import classification, language, problems
 from posembed.lab.tasks.classification import ImageClassification, TextClassification
+from posembed.lab.tasks.classification_specs import ImageSpec, TextSpec
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.problems import ProblemSolving
 from posembed.lab.tasks.sharing import Rewriting

@@ -6,8 +6,8 @@ import dataclasses
 
 import torch
 
-from posembed.lab.questions.classification import TextSpec
 from posembed.lab.tasks.classification import TextClassification
+from posembed.lab.tasks.classification_specs import TextSpec
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import torch_seed
 from posembed.lab.tasks.text_specs import LengthSpec

@@ -16,12 +16,12 @@ from torch.nn import functional as F
 from asked import runs_of, shared
 from posembed.comparison import prepare
 from posembed.errors import ArgumentError
-from posembed.lab.questions.problems import ProblemSpec
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import plan, sweep
 from posembed.lab.runs.train import Progress, run
 from posembed.lab.tasks.problem_texts import ALPHABET, PROBLEMS, tokens_read
 from posembed.lab.tasks.problems import ProblemSolving, check_encoding, ids_of, right_tokens, written_for
+from posembed.lab.tasks.problems_specs import ProblemSpec
 from tolerance import assert_close
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "steps": 4, "batch": 6, "warmup": 2, "test_problems": 8}

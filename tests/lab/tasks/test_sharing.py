@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from asked import shared
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.sharing import SAME_ON_BOTH, TABLES, SharingSpec
 from posembed.lab.runs.train import check, run
 from posembed.lab.tasks.pairs import held_out_pairs
 from posembed.lab.tasks.sharing import Rewriting
+from posembed.lab.tasks.sharing_specs import SAME_ON_BOTH, TABLES, SharingSpec
 from posembed.nn.encodings import names_for
 from tolerance import assert_close
 

@@ -17,11 +17,11 @@ from asked import runs_of, shared, summarise
 from posembed import ArgumentError
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.tokenizer import encode, read_tokenizer
-from posembed.lab.questions.classification import ACCURACY, TextSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.classification import TextClassification
+from posembed.lab.tasks.classification_specs import ACCURACY, TextSpec
 from posembed.measure.estimates import Estimates
 from posembed.measure.frame import Frame, Run, Value
 from tolerance import assert_close

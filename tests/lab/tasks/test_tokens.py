@@ -16,11 +16,12 @@ from asked import shared, summarise
 from posembed import ArgumentError, DataError
 from posembed.lab.data.answered import exact_match, f1_score, load_answered
 from posembed.lab.data.tagged import entities, load_tagged
-from posembed.lab.questions.tokens import ENTITY_F1, TOKEN_ACCURACY, Answered, Spans, SpanSpec, Tags, TagSpec
+from posembed.lab.questions.tokens import Spans, Tags
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.tokens import IGNORED, Answering, Tagging, best_spans
+from posembed.lab.tasks.tokens_specs import ENTITY_F1, TOKEN_ACCURACY, Answered, SpanSpec, TagSpec
 from posembed.measure.frame import Run
 from posembed.nn.encodings import names_for
 from tolerance import assert_close, close

@@ -18,9 +18,10 @@ from posembed import ArgumentError
 from posembed.lab.data.answered import load_answered
 from posembed.lab.data.tokenizer import Pairs, Texts
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.tokens import Answered, Spans, SpanSpec
+from posembed.lab.questions.tokens import Spans
 from posembed.lab.runs import train
 from posembed.lab.tasks.tokens import Answering
+from posembed.lab.tasks.tokens_specs import Answered, SpanSpec
 from posembed.measure.frame import Run
 from tolerance import assert_close
 

@@ -2,94 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from posembed.errors import ArgumentError
 from posembed.lab.found import Axis, Found, model_size
 from posembed.lab.question import Loaded, TrainedQuestion, presets_of
 from posembed.lab.runs.results import RunResult
-from posembed.lab.runs.spec import MODEL, TrainingSpec
-from posembed.measure.frame import Value
+from posembed.lab.tasks.classification_specs import (
+    ACCURACY,
+    LOSS,
+    MACRO_F1,
+    Classified,
+    ImageSpec,
+    Recognised,
+    TextSpec,
+    require_room,
+)
 from posembed.measure.metrics import Metric
-from posembed.settings import Ascending, Count, TwoOrMore, option
 from posembed.words import percent
-
-ACCURACY = Metric("accuracy", better="high", kind="share")
-MACRO_F1 = Metric("macro F1", "Macro F1 gives every class the same weight, however small.", better="high", kind="share")
-LOSS = Metric("loss", "The mean cross-entropy on the held-out part.", unit="nats", digits=4)
-
 
 TWINS = {"learned-1d", "learned-2d"}
 """Encodings with one row per patch and the same initial values: they are the same model until the grid changes."""
-
-
-@dataclass(frozen=True)
-class Classified:
-    """Measurements of one run on the held-out examples. Tuples have one number per document."""
-
-    right: tuple[float, ...]
-    examples: tuple[int, ...]
-    classes: dict[str, int]
-    """The number of examples of each class."""
-    macro_f1: float
-    """The mean over classes of the F1 score, 2 precision recall / (precision + recall)."""
-    loss: float
-    """Mean cross-entropy in nats."""
-
-    def values(self) -> Iterator[Value]:
-        for item, (right, examples) in enumerate(zip(self.right, self.examples, strict=True)):
-            yield Value(ACCURACY.name, right, item=item, weight=examples)
-        yield Value(MACRO_F1.name, self.macro_f1)
-        yield Value(LOSS.name, self.loss)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextSpec(TrainingSpec):
-    Measured = Classified
-
-    data: str = option(
-        "stdlib (classify source by package), a .csv, .tsv or .jsonl file, hf:NAME, or sst2, mnli, mnli-mismatched, "
-        "qnli or qqp, on the hub or in a folder of GLUE's files (mnli:FOLDER).",
-        compare=False,
-    )
-    data_sha256: str
-    """Hash of the examples, their split, and the tokenizer."""
-    test_data: str | None = option(
-        "A file with the held-out examples. Default: a fifth of the data, or its own held-out part.",
-        default=None,
-        compare=False,
-    )
-    text_column: str | None = option(
-        "Column of the text: a name, or a number (1) in a file without a header. Several, separated by commas, are "
-        "read as --pairs says. Default: a column with an obvious name.",
-        default=None,
-        compare=False,
-    )
-    label_column: str | None = option(
-        "Column of the label. Default: a column with an obvious name.", default=None, compare=False
-    )
-    pairs: str | None = option(
-        "How two text columns are read: joined (as the lines of one text), or segments (first, separator, second, "
-        "separator, and an embedding of the segment, as in BERT). Default: segments for mnli, qnli and qqp; joined "
-        "otherwise.",
-        MODEL,
-        default=None,
-    )
-    tokenizer: str = option(
-        "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
-    )
-    train_length: TwoOrMore = option("Tokens per text, the class token included; longer texts are truncated.", MODEL)
-    pooling: str = option("cls (a token in front) or mean.", MODEL)
-
-
-def require_room(train_length: int, others: int) -> None:
-    """Raises ArgumentError if a pair of texts, with ``others`` more tokens, has no room for a token of each text."""
-    if train_length < others + 2:
-        raise ArgumentError(
-            f"train_length must be at least {others + 2} for pairs of texts with their separators, got {train_length}"
-        )
 
 
 class Text(TrainedQuestion[TextSpec, Classified]):
@@ -147,44 +80,6 @@ def most_frequent(kind: str, counts: Mapping[str, int], of: str) -> str:
     name, most = max(counts.items(), key=lambda pair: pair[1])
     share = percent(most / sum(counts.values()))
     return f"Always predicting the most frequent {kind}, {name}, would be correct for {share}% of these {of}."
-
-
-@dataclass(frozen=True)
-class Recognised:
-    """Measurements on the held-out images, by the side length in pixels that the images are resized to."""
-
-    right: dict[int, str]
-    """"1" for each correctly classified image, "0" for the others, in the order of the images."""
-    loss: dict[int, float]
-    """Mean cross-entropy in nats."""
-
-    def values(self) -> Iterator[Value]:
-        for size, right in self.right.items():
-            for item, correct in enumerate(right):
-                yield Value(ACCURACY.name, int(correct), size, item)
-        for size, loss in self.loss.items():
-            yield Value(LOSS.name, loss, size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageSpec(TrainingSpec):
-    """Settings of an image run. ``train_length`` counts the tokens of an image: its patches and any class token."""
-
-    Measured = Recognised
-
-    data: str = option("digits (from scikit-learn, 8 x 8 pixels).", compare=False)
-    data_sha256: str
-    patch: Count = option("Side of a patch, in pixels.", MODEL)
-    train_size: int
-    """The side of the training images, in pixels."""
-    test_sizes: Ascending[Count] = option(
-        "Side lengths in pixels that the held-out images are resized to, separated by commas.", MODEL
-    )
-    pooling: str = option("cls (a token in front) or mean.", MODEL)
-
-    def grid(self, size: int) -> tuple[int, int]:
-        """Returns the grid (height, width), in patches, of an image with this side in pixels."""
-        return size // self.patch, size // self.patch
 
 
 class Images(TrainedQuestion[ImageSpec, Recognised]):

@@ -4,41 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any
 
 from posembed.errors import ArgumentError
 from posembed.lab.found import Found, model_size
 from posembed.lab.question import Loaded, TrainedQuestion, presets_of
-from posembed.lab.questions.amounts import (
+from posembed.lab.tasks.amounts_specs import (
     GAP,
     HELD_OUT,
     TRAINING_TEXT,
-    AmountSpec,
+    DropoutSpec,
     Losses,
     amount_in_words,
     canonical_amount,
     share_or_tokens,
     times_read,
 )
-from posembed.lab.runs.spec import TRAINING
 from posembed.lab.tasks.text_specs import corpus_of, with_length_counts
-from posembed.settings import Share, option
-
-
-@dataclass(frozen=True, kw_only=True)
-class DropoutSpec(AmountSpec):
-    COMPARED: ClassVar[str] = "rate"
-
-    encoding: str = "learned"
-    rate: str = ""
-    """The dropout rate after the sum of tokens and positions."""
-    dropout: Share = option("Dropout after each sublayer, the same in all runs.", TRAINING)
-
-    @property
-    def name(self) -> str:
-        return f"dropout {super().name}"
 
 
 class Dropout(TrainedQuestion[DropoutSpec, Losses]):

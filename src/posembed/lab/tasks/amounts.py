@@ -11,8 +11,7 @@ from torch import Tensor
 from posembed.errors import ArgumentError, DataError
 from posembed.lab import measure
 from posembed.lab.model import PositionedModel
-from posembed.lab.questions.amounts import AmountSpec, Losses, tokens_of
-from posembed.lab.questions.dropout import DropoutSpec
+from posembed.lab.tasks.amounts_specs import AmountSpec, DropoutSpec, Losses, tokens_of
 from posembed.lab.tasks.language import TaskOnText, shared_loss
 from posembed.lab.tasks.task import build_encoding
 from posembed.layers.base import PositionEncoding

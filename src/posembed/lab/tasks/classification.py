@@ -15,10 +15,10 @@ from posembed.errors import ArgumentError, DataError
 from posembed.lab.data.labelled import Example, Labelled
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, encode, read_tokenizer
 from posembed.lab.model import Classifier, PositionedModel
-from posembed.lab.questions.classification import Classified, ImageSpec, Recognised, TextSpec
-from posembed.lab.questions.tokens import SpanSpec, TagSpec
 from posembed.lab.runs.spec import MeasuredT
+from posembed.lab.tasks.classification_specs import Classified, ImageSpec, Recognised, TextSpec
 from posembed.lab.tasks.task import Task, build_encoding, torch_seed
+from posembed.lab.tasks.tokens_specs import SpanSpec, TagSpec
 from posembed.layers.base import PositionEncoding
 
 if TYPE_CHECKING:

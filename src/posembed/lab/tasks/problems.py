@@ -26,7 +26,6 @@ from posembed.calls import unknown
 from posembed.errors import ArgumentError, PositionError
 from posembed.lab.measure import TOKENS_AT_ONCE
 from posembed.lab.model import PositionedModel
-from posembed.lab.questions.problems import ProblemSpec, Solved
 from posembed.lab.tasks.problem_texts import (
     ALPHABET,
     DIGITS,
@@ -37,6 +36,7 @@ from posembed.lab.tasks.problem_texts import (
     addition_written_forwards,
     tokens_read,
 )
+from posembed.lab.tasks.problems_specs import ProblemSpec, Solved
 from posembed.lab.tasks.task import DecoderTask, build_encoding, draw_seed, torch_seed
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding

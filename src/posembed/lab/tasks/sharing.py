@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from posembed.errors import PositionError
 from posembed.lab.measure import TOKENS_AT_ONCE
 from posembed.lab.model import EncoderDecoder, PositionedModel, TwoSides
-from posembed.lab.questions.sharing import ONE, TABLES, TWO, Rewritten, SharingSpec
 from posembed.lab.tasks.pairs import END, PADDING, PROBLEMS, START, Pair, held_out_pairs, train_pair
+from posembed.lab.tasks.sharing_specs import ONE, TABLES, TWO, Rewritten, SharingSpec
 from posembed.lab.tasks.task import Task, draw_seed
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding

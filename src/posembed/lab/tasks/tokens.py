@@ -17,9 +17,9 @@ from posembed.lab.data.answered import AnsweredQuestions, Asked
 from posembed.lab.data.tagged import Sentence, TaggedSentences, entities
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, Windows, encode, joined_ids, read_tokenizer
 from posembed.lab.model import PositionedModel
-from posembed.lab.questions.tokens import Answered, SpanSpec, Tagged, TagSpec
 from posembed.lab.tasks.classification import TEXTS_AT_ONCE, Classification
 from posembed.lab.tasks.task import build_encoding
+from posembed.lab.tasks.tokens_specs import Answered, SpanSpec, Tagged, TagSpec
 from posembed.layers.base import PositionEncoding
 
 if TYPE_CHECKING:

@@ -1,0 +1,88 @@
+"""The settings of rewriting with an encoder and a decoder, and what is measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
+from posembed.lab.tasks.pairs import PROBLEMS
+from posembed.measure.metrics import Metric
+from posembed.settings import Ascending, Count, option
+
+ONE, TWO = "one-table", "two-tables"
+WITHIN = Metric(
+    "exact match within the sizes of training",
+    "The share of held-out pairs whose target is written without a mistake: the mean of the tested sizes up to the "
+    "largest of training.",
+    better="high",
+    kind="share",
+)
+LOSS_WITHIN = Metric("loss within the sizes of training", unit="nats per token of the targets", digits=4, told=True)
+PAST = Metric("exact match past the sizes of training", better="high", kind="share", told=True)
+EXACT = Metric("exact match", better="high", kind="share")
+TOKENS = Metric(
+    "token accuracy",
+    "The share of tokens predicted correctly, each from the correct tokens before it.",
+    better="high",
+    kind="share",
+)
+LOSS = Metric("loss", unit="nats per token of the targets", digits=4)
+TABLES = (ONE, TWO, "encoder-table", "decoder-table")
+"""Where a learned table is: one for both, one for each, or one for one side and no position on the other."""
+SAME_ON_BOTH = ("sinusoidal", "none", "rope", "alibi", "t5", "kerple-log", "kerple-power", "pope")
+"""Encodings that have a form for encoders and for decoders. t5 and the two kerples are trained separately on each."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """Measurements on held-out pairs, by size. None means that a table has no row for some position."""
+
+    exact_match: dict[int, float | None]
+    """The share of targets that greedy decoding writes without a mistake."""
+    token_accuracy: dict[int, float | None]
+    """The share of correct tokens, each predicted from the correct tokens before it."""
+    loss: dict[int, float | None]
+    """The mean loss in nats per token of the targets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharingSpec(TrainingSpec):
+    Measured = Rewritten
+    SEEDS_DIFFER_SINCE = 1
+
+    problem: str = option(f"What is written: {', '.join(PROBLEMS)}.", MODEL)
+    train_size: Count = option(
+        "Size of the largest training pair, in letters, dates or clauses. The default depends on the problem.", MODEL
+    )
+    test_sizes: Ascending[Count] = option(
+        "Sizes to measure at, separated by commas. The default depends on the problem.", MODEL
+    )
+    test_pairs: Count = option("Held-out pairs per size to measure on.", TRAINING)
+    source_length: int
+    """Tokens of the longest training source, with its end; the rows of the encoder's table."""
+    target_length: int
+    """Tokens that the decoder reads to write the longest training target; the rows of the decoder's table."""
+
+    def shortened(self, tokens: int) -> SharingSpec:
+        if self.train_length <= tokens:
+            return self
+        size = max(self.train_size * tokens // self.train_length, 1)
+        return dataclasses.replace(self, train_size=size, **lengths_of(self.problem, size))
+
+
+def lengths_of(problem: str, size: int) -> dict[str, Any]:
+    """Returns the lengths in tokens of the longest pair of this size, as fields of ``SharingSpec``."""
+    source, target = (longest + 1 for longest in PROBLEMS[problem].longest(size))
+    return {"source_length": source, "target_length": target, "train_length": source + target}
+
+
+def mean_over(sizes: Sequence[int], values: Mapping[int, float | None]) -> float | None:
+    """Returns the mean of the values at these sizes; None if there are none or one of them is None."""
+    known = [values[size] for size in sizes]
+    if not known or None in known:
+        return None
+    return math.fsum(value for value in known if value is not None) / len(known)

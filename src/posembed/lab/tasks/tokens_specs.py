@@ -1,0 +1,149 @@
+"""The settings of labelling words and finding answers, and what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from posembed.lab.runs.spec import MODEL, TrainingSpec
+from posembed.lab.tasks.classification_specs import LOSS
+from posembed.measure.frame import Value
+from posembed.measure.metrics import Metric
+from posembed.settings import Amount, Count, option
+
+ENTITY_F1 = Metric(
+    "entity F1",
+    "An entity is correct if its first word, its last word and its type are. F1 is the harmonic mean of the share of "
+    "the marked entities that are correct and the share of the entities that are found.",
+    better="high",
+    kind="share",
+)
+TOKEN_ACCURACY = Metric(
+    "token accuracy",
+    "Token accuracy is the share of words with the correct label.",
+    better="high",
+    kind="share",
+    told=True,
+)
+F1 = Metric(
+    "F1",
+    "F1 compares the words of an answer with those of the references, as in SQuAD's evaluation script; the table has "
+    "the mean over questions.",
+    better="high",
+    kind="share",
+)
+EXACT = Metric(
+    "exact match",
+    "Exact match is the share of answers that equal a reference, apart from case, punctuation and articles.",
+    better="high",
+    kind="share",
+    told=True,
+)
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """Measurements of one run on the held-out sentences. Tuples have one number per document."""
+
+    right: tuple[int, ...]
+    """The numbers of words with the correct label."""
+    words: tuple[int, ...]
+    found: tuple[int, ...]
+    """The numbers of entities that are found exactly: their first word, their last word and their type."""
+    predicted: tuple[int, ...]
+    entities: tuple[int, ...]
+    """The numbers of entities that the model marks, and of those that there are; 0 if the labels mark no entities."""
+    labels: dict[str, int]
+    """The number of words with each label."""
+    truncated: int
+    """The number of words past the training length, which count as wrong."""
+    loss: float
+    """Mean cross-entropy in nats per word."""
+
+    def values(self) -> Iterator[Value]:
+        if any(self.entities):
+            for item, (found, *counts) in enumerate(zip(self.found, self.predicted, self.entities, strict=True)):
+                yield Value(ENTITY_F1.name, 2 * found, item=item, weight=sum(counts))
+        for item, (right, words) in enumerate(zip(self.right, self.words, strict=True)):
+            yield Value(TOKEN_ACCURACY.name, right, item=item, weight=words)
+        yield Value(LOSS.name, self.loss)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Measurements of one run on the held-out questions. Tuples have one number per context or title."""
+
+    exact: tuple[int, ...]
+    """The numbers of answers that match a reference exactly, once normalised."""
+    f1: tuple[float, ...]
+    """The sums of the F1 scores of the answers."""
+    questions: tuple[int, ...]
+    truncated: int
+    """The number of questions whose answer the model does not see: it is past the training length, or in no window as a
+    whole. If a question has several answers, the one that ends first counts, here and in the loss."""
+    loss: float
+    """Mean cross-entropy of the start and the end, in nats, over the answers that the model sees and all windows of
+    contexts with several windows."""
+
+    def values(self) -> Iterator[Value]:
+        for metric, sums in ((F1, self.f1), (EXACT, self.exact)):
+            for item, (value, questions) in enumerate(zip(sums, self.questions, strict=True)):
+                yield Value(metric.name, value, item=item, weight=questions)
+        yield Value(LOSS.name, self.loss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenSpec(TrainingSpec):
+    """The settings that the questions about tokens share."""
+
+    pooling: ClassVar[str] = "none"
+
+    data: str
+    data_sha256: str
+    """Hash of the examples, their split, and the tokenizer."""
+    test_data: str | None = option(
+        "A file with the held-out part. Default: a fifth of the data, or its own held-out part.",
+        default=None,
+        compare=False,
+    )
+    tokenizer: str = option(
+        "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagSpec(TokenSpec):
+    Measured = Tagged
+
+    data: str = option(
+        "generated (names in sentences), or a file of columns: a word and its label in each line (CoNLL).",
+        compare=False,
+    )
+    text_column: str | None = option("Number of the column of the words. Default: 1.", default=None, compare=False)
+    label_column: str | None = option(
+        "Number of the column of the labels. Default: the last.", default=None, compare=False
+    )
+    train_length: Count = option("Tokens per sentence; longer sentences are truncated.", MODEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanSpec(TokenSpec):
+    Measured = Answered
+
+    data: str = option(
+        "generated (who gave what to whom), a .json file in SQuAD's format, a .jsonl, .csv or .tsv file with context, "
+        "question, answer and answer_start, hf:NAME, or squad, on the hub or in a folder of its files (squad:FOLDER).",
+        compare=False,
+    )
+    train_length: Count = option(
+        "Tokens per question and context, with two separators; longer contexts are truncated, or read in windows if "
+        "--stride is given.",
+        MODEL,
+    )
+    stride: Amount | None = option(
+        "Tokens from the start of a window to that of the next, in contexts that are too long (BERT's doc_stride). 0 "
+        "truncates them.",
+        MODEL,
+        default=None,
+    )
