@@ -8,6 +8,7 @@ attention, or else as an attribute of the attention mask. Both also reach layers
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import transformers
@@ -106,3 +107,10 @@ def gpt_neo_attention(
         module, query, key, value, attention_mask, dropout=dropout, scaling=1.0, window=window
     )
     return attended.transpose(1, 2), None
+
+
+def bind_attention(module: GPTNeoSelfAttention, *_: object) -> None:
+    """Gives a module its ``_attn``. Also before each pass, because a replica of DataParallel has its original's."""
+    bound = vars(module).get("_attn")
+    if bound is None or bound.args[0] is not module:
+        module._attn = partial(gpt_neo_attention, module)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.found import PositionTable, pair
 from posembed.errors import ArgumentError
-from posembed.integrations.attention import NAME, GPTNeoSelfAttention, PreTrainedModel, gpt_neo_attention
+from posembed.integrations.attention import NAME, GPTNeoSelfAttention, PreTrainedModel, bind_attention
 from posembed.integrations.saved import encoding_for
 from posembed.integrations.slot import CROSS_ATTENTION, NO_ROWS, OldTable, PositionSlot, add_hooks
 from posembed.layers.base import PositionEncoding
@@ -68,8 +67,9 @@ def install(
     _change_config(model, slot, undo)
     for module in base.modules():
         if isinstance(module, GPTNeoSelfAttention) and "_attn" not in vars(module):
-            module._attn = partial(gpt_neo_attention, module)
+            bind_attention(module)
             undo.callback(delattr, module, "_attn")
+            undo.callback(module.register_forward_pre_hook(bind_attention).remove)
     return slot, base
 
 
