@@ -166,6 +166,7 @@ READS = (
     Reads("inputs/base.py", "cls.declaration", OURS),
     Reads("inputs/text.py", "kind[name]", OURS),
     # --- integrations
+    Reads("integrations/attention.py", "vars(module)['_attn']", OURS),
     Reads("integrations/attention.py", "attention_mask[NAME]", OURS),
     Reads(
         "integrations/attention.py",

@@ -148,7 +148,7 @@ def test_a_known_family_is_inspected_without_heavy_imports(tmp_path: Path) -> No
     code = f"""
 import sys
 from posembed.cli.checkpoints import inspect
-inspect({str(get_model_path())!r})
+inspect([{str(get_model_path())!r}], standalone_mode=False)
 print("loaded", {{"transformers", "sklearn", "matplotlib", "jinja2", "accelerate"}} & set(sys.modules))
 """
     status, printed = run_fresh(code, tmp_path)

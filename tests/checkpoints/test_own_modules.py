@@ -476,7 +476,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     ),
     "a layout for transformers": (lambda: tiny_model("bert", TEXT), {"layout": TableLayout()}, "leave layout"),
     "several tables of transformers": (lambda: tiny_model("bert", TEXT), {"table": ["a", "b"]}, "name one table"),
-    "no name of a table": (lambda: Bert(LENGTH), {"table": 3}, "table takes the name"),
+    "no name of a table": (lambda: Bert(LENGTH), {"table": 3}, "table takes the name|table: expected text"),
     "a parametrized table": (parametrized, {}, "computed by a parametrization.*remove_parametrizations"),
     "a table without values": (lambda: Bert(LENGTH).to("meta"), {}, "on the meta device"),
     "a grid": (

@@ -231,8 +231,11 @@ def test_a_file_of_training_lengths_is_compared(posembed, text: Path, tmp_path: 
     sizes = "--layers 1 --width 8 --heads 2 --steps 3 --batch 4 --train-length 16 --test-tokens 64 --data"
     done = posembed(f"compare rows --json --train-lengths full,{file} {sizes}", text, "--out", tmp_path / "runs")
     assert done.code == 0, done.err
-    rows = json.loads(done.out)["rows"]
-    assert [row["name"] for row in rows] == ["full", str(file)]
-    assert rows[1]["trained"]["0"]["value"] == 12
+    summary = json.loads(done.out)
+    assert [row["name"] for row in summary["rows"]] == ["full", str(file)]
+    trained = {
+        (each["run"], each["x"]): each["mean"] for each in summary["estimates"] if each["metric"] == "times trained"
+    }
+    assert trained[str(file), 0]["value"] == 12
     file.unlink()  # the page does not need the file
     assert posembed("report", tmp_path / "runs").code == 0

@@ -230,12 +230,12 @@ def test_the_next_run_names_what_a_killed_one_left(
     (tmp_path / ".out.0123abcd.partial").mkdir()
     posembed.resize_checkpoint(source, tmp_path / "old", length=64)
     (tmp_path / "old").rename(tmp_path / ".out.01234567.old")
-    resize(str(source), tmp_path / "out", length=80)
+    resize([str(source), str(tmp_path / "out"), "--length", "80"], standalone_mode=False)
     printed = capsys.readouterr().out
     for name in (".out.0123abcd.partial", ".out.01234567.old"):
         assert f"{tmp_path / name}: an unfinished copy or the earlier OUT" in printed
         assert (tmp_path / name).exists()
-    resize(str(source), tmp_path / "out", length=90, dry_run=True, as_json=True)
+    resize([str(source), str(tmp_path / "out"), "--length", "90", "--dry-run", "--json"], standalone_mode=False)
     names = [str(tmp_path / name) for name in (".out.01234567.old", ".out.0123abcd.partial")]
     assert json.loads(capsys.readouterr().out)["leftovers"] == names
 

@@ -147,23 +147,23 @@ def test_a_grid_is_two_whole_numbers(grid: Any) -> None:
         if grid is None:
             assert draw(TABLE, grid=(np.int64(3), torch.tensor(4)), ax=Figure().add_subplot()).child_axes
         else:
-            refused(draw, TABLE, grid=grid, said=r"grid: expected \(height, width\)")
+            refused(draw, TABLE, grid=grid, said=r"grid: expected")
 
 
 @pytest.mark.parametrize("number", [0, -1, 2.5, "3", None, True])
 def test_the_number_of_directions_is_a_whole_number(number: Any) -> None:
-    refused(plots.directions, TABLE, number=number, said="number: expected a whole number of directions, at least 1")
+    refused(plots.directions, TABLE, number=number, said="number: expected a whole number")
 
 
 @pytest.mark.parametrize("window", [0, 2.5, "3", True])
 def test_a_window_is_a_whole_number_of_tokens(window: Any) -> None:
     weights = torch.full((1, 2, 8), 1 / 8)
-    refused(plots.attention_by_distance, weights, window=window, said="window: expected a whole number of tokens")
+    refused(plots.attention_by_distance, weights, window=window, said="window: expected a whole number")
 
 
 @pytest.mark.parametrize("marked", [[12], [-1], [1.5], 5, None, "12", np.ones((2, 2)), [None]])
 def test_only_rows_are_marked(marked: Any) -> None:
-    refused(plots.norms, TABLE, marked=marked, said="marked: expected numbers of rows")
+    refused(plots.norms, TABLE, marked=marked, said="marked: expected")
 
 
 @pytest.mark.parametrize("kind", [list, tuple, set, np.array, torch.tensor])
@@ -229,7 +229,7 @@ def test_other_lengths_are_refused(keys: list[Any]) -> None:
 
 @pytest.mark.parametrize("trained", [0, -5, "64", 64.0, True])
 def test_the_training_length_is_a_whole_number(trained: Any) -> None:
-    refused(plots.lengths, {"a": {64: 3.0}}, trained=trained, said="trained: expected a whole number of tokens")
+    refused(plots.lengths, {"a": {64: 3.0}}, trained=trained, said="trained: expected a whole number")
 
 
 @pytest.mark.parametrize(

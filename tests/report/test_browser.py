@@ -70,10 +70,10 @@ def test_nothing_overflows(seen: Seen, width: str) -> None:
 @pytest.mark.parametrize("width", ["1100", "400"])
 def test_every_figure_is_there_whole_and_legible(seen: Seen, width: str) -> None:
     figures = seen.by_width[width]["figures"]
-    images = {"Past": 0, "initialisation": 4, "training:": 6, "Norms,": 0, "Mean": 0, "Training": 0}
+    images = {"At": 0, "initialisation": 4, "training:": 6, "Norms,": 0, "Mean": 0, "Training": 0}
     names = [figure["name"].split()[5 if figure["name"].startswith("The table") else 0] for figure in figures]
     heads = len([*runs(1), "none", "sinusoidal+window"])
-    assert names == ["Past", *["initialisation", "training:"] * 2, "Norms,", *["Mean"] * heads, "Training"]
+    assert names == ["At", "At", *["initialisation", "training:"] * 2, "Norms,", *["Mean"] * heads, "Training"]
     assert [len(figure["images"]) for figure in figures] == [images[name] for name in names]
     for figure in figures:
         assert figure["width"] > 0.85 * min(int(width), 700)

@@ -119,9 +119,10 @@ def test_one_failed_run_does_not_stop_the_others(
     assert "at step 1 of 2" in (results[0].failure or "")
     assert results[1].failure is None
     assert RunFolder(tmp_path, LengthSpec).results() == results
-    row = summarise(results).rows[0]
+    found = summarise(results)
+    row = found.rows[0]
     assert row.failures == ("seed 0: " + (results[0].failure or ""),)
-    assert set(row.perplexity.values()) == {None}
+    assert set(found.by_x(found.headline, row.name).values()) == {None}
 
 
 def test_a_mistake_in_any_run_is_said_before_the_first_trains(

@@ -156,8 +156,10 @@ class InitialValues(TaskOnText[TableSpec, InitMeasurements]):
         self.check_lengths(spec, (spec.train_length,))
 
     def encoding(self, spec: TableSpec) -> LearnedPositionalEmbedding:
-        start = initial_table(spec.init, spec.train_length, spec.width)
-        return LearnedPositionalEmbedding(max_len=spec.train_length, dim=spec.width, dropout=spec.dropout, init=start)
+        layer = LearnedPositionalEmbedding(max_len=spec.train_length, dim=spec.width, dropout=spec.dropout, init="zero")
+        with torch.no_grad():
+            layer.weight.copy_(initial_table(spec.init, spec.train_length, spec.width))
+        return layer
 
     def measure(self, spec: TableSpec, model: PositionedModel, accelerator: Accelerator) -> InitMeasurements:
         loss = self.held_out_loss(spec, model, accelerator)
