@@ -295,9 +295,7 @@ def _kind(found: Any) -> Any:
 
 
 def _in_python(value: Any) -> Any:
-    """Converts numbers of numpy, tensors of one integer, and sequences of these, or in one tensor."""
-    if isinstance(value, Tensor) and value.dim() == 1 and not value.is_meta:
-        value = value.tolist()
+    """Converts numbers of numpy, tensors of one integer, and sequences of these."""
     if isinstance(value, tuple | list):
         return tuple(map(_in_python, value))
     if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):

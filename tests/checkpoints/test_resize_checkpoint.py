@@ -491,7 +491,7 @@ def test_a_method_is_named(method: Any, bert: Path, tmp_path: Path) -> None:
         posembed.resize_checkpoint(bert, tmp_path / "out", length=64, method=method)
 
 
-@pytest.mark.parametrize("kind", [tuple, list, torch.tensor])
+@pytest.mark.parametrize("kind", [tuple, list])
 def test_the_grid_that_is_there_is_refused_in_every_form(kind: Any, tmp_path: Path) -> None:
     vit = saved(tiny_model("vit", IMAGE), tmp_path / "vit")
     side = IMAGE["image_size"] // IMAGE["patch_size"]
