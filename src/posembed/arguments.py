@@ -31,7 +31,7 @@ from torch.compiler import is_compiling
 
 from posembed.calls import wrong_call
 from posembed.errors import ArgumentError, PosEmbedError
-from posembed.settings import MOST, Whole, Words, expected
+from posembed.settings import LARGE, Whole, Words, expected
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
 RAW = (TypeError, AttributeError, RuntimeError, LookupError, ValueError)
@@ -147,7 +147,7 @@ class Argument(NamedTuple):
                     return found
         if isinstance(value, torch.SymInt) or torch.jit.is_tracing():  # a number whose value is not known yet
             return value
-        words = expected(self.kind, hidden=0 if too_large else MOST)
+        words = expected(self.kind, hidden=0 if too_large else LARGE)
         remedy = (
             ". Make them with .long() from the start" if "of integers" in words and isinstance(value, Tensor) else ""
         )

@@ -25,9 +25,9 @@ from posembed.errors import ArgumentError
 from posembed.words import listed
 
 MOST = 10**12
-# A message that is not about an upper bound names it only below this.
-LARGE = 10**6
 """The largest whole number: PyTorch cannot count the entries of much larger tensors."""
+LARGE = 10**6
+"""A message that is not about an upper bound names it only below this."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +102,7 @@ def types_of(settings: Any) -> dict[str, Any]:
     return _types_of(settings)
 
 
-@cache
+@cache  # for mypy, a class is no argument of a cached function
 def _types_of(settings: Any) -> dict[str, Any]:
     return get_type_hints(settings, include_extras=True)
 
@@ -273,7 +273,7 @@ def expected(kind: Any, *, hidden: float = LARGE) -> str:
         f"{words} {limit:,}".removesuffix(".0")
         for each in (get_args(kind)[1:] if get_origin(kind) is Annotated else ())
         for attribute, words in [BOUNDS.get(type(each), ("", ""))]
-        if attribute and (abs(limit := getattr(each, attribute)) < hidden or (not hidden and limit < math.inf))
+        if attribute and (abs(limit := getattr(each, attribute)) < hidden or (not hidden and 0 < limit < math.inf))
     ]
     only = bare(kind)
     word = WORDS.get(only, f"a {getattr(only, '__name__', only)}")

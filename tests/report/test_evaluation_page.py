@@ -22,7 +22,8 @@ def test_a_notebook_shows_a_line_per_row() -> None:
     found = evaluation().rows[1].estimate("recall at 1", 128)
     assert found is not None
     assert found.low is not None
-    shown = f"{found.value:.3f} ±{found.value - found.low:.3f}"
+    assert found.high == 1.0  # what no score exceeds
+    shown = f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
     assert [line.split("  ")[1] for line in lines[1:]] == [row.name for row in evaluation().rows]
     assert lines[2] == f"  tile  64: {shown}, 128: {shown}"
     assert lines[1].endswith("128: none")

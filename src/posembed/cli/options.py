@@ -47,8 +47,8 @@ def command(
 ) -> click.RichCommand:
     """Returns a command whose options are the fields of ``kinds``. ``run`` receives the given values by name.
 
-    ``help``: its description; by default the docstring of ``run``. ``defaults``: defaults that only the help shows, or
-    None for a field that is no option here. ``panels``: the heading of a group of options.
+    ``help``: its description; by default the docstring of ``run``. ``defaults``: defaults that only the help shows.
+    ``panels``: the heading of a group of options.
     """
     shown = dict(defaults or {})
     known = {

@@ -120,14 +120,14 @@ class Evaluation:
         return {**named, **of, "rows": rows, "estimates": self.summary().estimates()}
 
     def __repr__(self) -> str:
-        """Returns the first measure of each row at each length, with half of the 95% interval."""
+        """Returns the first measure of each row at each length, with its 95% interval."""
         measure = self.measures[0]
 
         def cell(row: Row, length: int) -> str:
             found = row.estimate(measure, length)
             if found is None:
                 return f"{length:,}: none"
-            spread = "" if found.low is None or found.high is None else f" ±{(found.high - found.low) / 2:.3f}"
+            spread = "" if found.low is None or found.high is None else f" ({found.low:.3f} to {found.high:.3f})"
             return f"{length:,}: {found.value:.3f}{spread}"
 
         rows = (f"  {row.name}  {', '.join(cell(row, length) for length in self.lengths)}" for row in self.rows)

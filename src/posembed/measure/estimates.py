@@ -114,17 +114,15 @@ class Estimates:
     def _compared(
         self, metric: Metric, ours: Mapping[int, Run], x: X, theirs: Mapping[int, Run], other: X
     ) -> Comparison | None:
-        before = additive(metric, values_at(theirs, metric, other))
-        after = additive(metric, values_at(ours, metric, x))
-        difference = difference_of(metric, after, before)
-        if difference is None:
+        over_seeds = compared_over_seeds(metric, ours, x, theirs, other)
+        if over_seeds is None:
             return None
         if metric.ratio:
-            return Comparison(metric, difference.exp())
-        shared = sorted(after.keys() & before.keys())
+            return Comparison(metric, over_seeds)
+        shared = sorted(values_at(ours, metric, x).keys() & values_at(theirs, metric, other).keys())
         gained = differences([ours[seed] for seed in shared], x, [theirs[seed] for seed in shared], other, metric)
         over_items = None if gained is None else within(of_items(gained), -1.0, 1.0, metric)
-        return Comparison(metric, distinct(difference) if metric.kind == "share" else difference, over_items)
+        return Comparison(metric, distinct(over_seeds) if metric.kind == "share" else over_seeds, over_items)
 
 
 def additive(metric: Metric, values: Mapping[int, float]) -> Mapping[int, float]:
@@ -144,7 +142,7 @@ def difference_of(metric: Metric, ours: Mapping[int, float], theirs: Mapping[int
 
 def within(found: Estimate, low: float, high: float, metric: Metric) -> Estimate:
     """Limits the interval of a share, or of a difference of shares, to its possible values."""
-    if metric.kind != "share" or found.low is None or found.high is None:
+    if not metric.bounded or found.low is None or found.high is None:
         return found
     return dataclasses.replace(found, low=max(found.low, low), high=min(found.high, high))
 
@@ -157,7 +155,7 @@ def mean_over_items(metric: Metric, runs: Sequence[Run], x: X) -> Estimate | Non
         return None
     by_item = estimate([math.fsum(each) / len(known) for each in zip(*known, strict=True)])
     whole = by_item if by_item.low != by_item.high else dataclasses.replace(by_item, low=None, high=None)
-    return whole.exp() if metric.kind == "log" else whole
+    return whole.exp() if metric.kind == "log" else within(whole, 0.0, 1.0, metric)
 
 
 def compared_over_items(
@@ -168,7 +166,8 @@ def compared_over_items(
     gained = differences([ours[seed] for seed in seeds], x, [theirs[seed] for seed in seeds], other, metric)
     if gained is None:
         return None
-    over_items, over_seeds = of_items(gained), compared_over_seeds(metric, ours, x, theirs, other)
+    over_items = within(of_items(gained), -1.0, 1.0, metric)
+    over_seeds = compared_over_seeds(metric, ours, x, theirs, other)
     if metric.kind == "log":
         over_items = over_items.exp()
     if equal := not any(gained):
@@ -180,8 +179,10 @@ def compared_over_items(
 def compared_over_seeds(
     metric: Metric, ours: Mapping[int, Run], x: X, theirs: Mapping[int, Run], other: X
 ) -> Estimate | None:
-    found = paired_difference(values_at(ours, metric, x), values_at(theirs, metric, other))
-    return found and (found.exp() if metric.kind == "log" else found)
+    """Compares runs of the same seeds; None if there are none."""
+    after, before = (additive(metric, values_at(*of)) for of in ((ours, metric, x), (theirs, metric, other)))
+    found = difference_of(metric, after, before)
+    return found and (found.exp() if metric.ratio else found)
 
 
 def values_at(runs: Mapping[int, Run], metric: Metric, x: X) -> dict[int, float]:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from posembed.errors import ArgumentError
-
 if TYPE_CHECKING:
     import pandas
 
@@ -84,10 +82,8 @@ class Frame:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Returns a tidy frame with the columns of ``COLUMNS``. NaN means that the encoding has no position there."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise ArgumentError("a frame needs pandas; install it with pip install pandas") from error
+        import pandas  # it takes a second
+
         rows: Sequence[Mapping[str, Any]] = [
             {"run": run.name, "seed": run.seed, **value._asdict()} for run in self.runs for value in run.values
         ]

@@ -53,6 +53,11 @@ class Metric:
         return self.kind in ("log", "times")
 
     @property
+    def bounded(self) -> bool:
+        """Whether values lie from 0 to 1, and differences from -1 to 1."""
+        return self.kind in ("share", "score")
+
+    @property
     def same(self) -> float:
         """The comparison of two equal values: 1 for a ratio, 0 for a difference."""
         return 1.0 if self.ratio else 0.0
@@ -62,16 +67,13 @@ class Metric:
         if self.kind == "number":
             text = signed(value, self.digits) if self.digits is not None else f"{value:+.3g}".replace("-", MINUS)
             return text if self.signed else text.removeprefix("+")
-        if self.kind == "score":  # the ends of an interval can exceed 0 and 1
-            return f"{min(max(value, 0.0), 1.0):.3f}"
-        return {"log": number, "share": percent, "times": "{:,.0f}".format}[self.kind](value)
+        return {"log": number, "share": percent, "score": "{:.3f}".format, "times": "{:,.0f}".format}[self.kind](value)
 
     def write_comparison(self, value: float) -> str:
-        """Formats a difference or a ratio. The ends of an interval of shares are limited to -100 and 100 points."""
+        """Formats a difference or a ratio."""
         if self.ratio:
             return f"{value:.{self.near}f}" if 0 < abs(value - 1) < 0.1 else number(value)
-        points = signed(100 * min(max(value, -1.0), 1.0), 1)
-        return points if self.kind == "share" else signed(value, self.digits or 3)
+        return signed(100 * value, 1) if self.kind == "share" else signed(value, self.digits or 3)
 
     def verdict(self, side: Literal["below", "above", "both"] | None) -> Verdict:
         """Returns what it means that the interval of a comparison lies on this side of ``same``."""

@@ -29,7 +29,7 @@ from posembed.errors import ArgumentError
 from posembed.evaluation.runnable import open_runnable
 from posembed.lab.advice.advise import Advice, advise, recommend
 from posembed.lab.advice.built import end_of, names_of
-from posembed.lab.advice.candidates import Candidate, candidates
+from posembed.lab.advice.candidates import candidates
 from posembed.lab.advice.choose import FOUND, MOST_USED, Option
 from posembed.lab.advice.evidence import MEASURES, Measured, Study, published_studies
 from posembed.lab.advice.given import needs_of
@@ -674,7 +674,7 @@ def test_every_option_of_the_command_is_an_argument(tmp_path: Path) -> None:
 
 
 def test_sizes_that_do_not_fit_an_encoding_are_its_reason() -> None:
-    found: dict[str, Candidate] = {each.name: each for each in candidates(Needs(length=4, longest=4, width=3, heads=3))}
+    found = {each.name: each for each in candidates(Needs(length=4, longest=4, width=3, heads=3))}
     assert "at least 8" in str(found["learned-averaged"].problem)
     assert found["sinusoidal"].problem is not None  # an odd width
     assert found["alibi"].problem is None

@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 
 from posembed.errors import ArgumentError, PositionError
-from posembed.lab.advice.candidates import Candidate
-from posembed.lab.advice.needs import Needs
+from posembed.lab.advice.needs import Candidate, Needs
 from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, Use, names_for, split_name
 from posembed.torch_internals import without_memory

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from posembed.lab.advice.needs import Needs
+from posembed.lab.advice.needs import Candidate, Needs
 
 TABLE = Path(__file__).with_name("candidates.json")
-"""By use and name: the title, where positions end, and whether there is a window."""
+"""A title, where positions end, and whether there is a window, by use and name."""
 
 Parameters = Callable[[Needs], int]
 _rows: Parameters = lambda n: n.length * n.width  # noqa: E731
@@ -36,22 +34,6 @@ PARAMETERS: dict[str, Parameters] = {
     "fire": lambda n: 66 + 33 * n.attention_heads,
 }
 """The number of parameters at usual sizes; 0 for all others."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """An encoding, for a user's needs.
-
-    ends: "training" if it has no position beyond the training length, "longest" if its table has a row for every
-    position up to the longest, None if its positions do not end. problem: why it cannot be built at these sizes.
-    """
-
-    name: str
-    title: str
-    parameters: int = 0
-    window: int | None = None
-    ends: Literal["training", "longest"] | None = None
-    problem: str | None = None
 
 
 def candidates(needs: Needs) -> list[Candidate]:

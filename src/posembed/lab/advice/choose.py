@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from posembed.errors import ArgumentError
-from posembed.lab.advice.candidates import Candidate, candidates
+from posembed.lab.advice.candidates import candidates
 from posembed.lab.advice.evidence import Study
 from posembed.lab.advice.guides import guides_say
 from posembed.lab.advice.longer import OWN, findings
-from posembed.lab.advice.needs import Needs
+from posembed.lab.advice.needs import Candidate, Needs
 from posembed.statistics import Estimate
 from posembed.words import called, listed
 

@@ -1,10 +1,10 @@
-"""A user's requirements for a position encoding."""
+"""A user's requirements for a position encoding, and what an encoding is at their sizes."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from annotated_types import Ge, Le
 from pydantic import BeforeValidator
@@ -217,3 +217,19 @@ class Needs(Settings):
 
 def shown(grid: tuple[int, ...]) -> str:
     return " x ".join(map(str, grid))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An encoding, for a user's needs.
+
+    ends: "training" if it has no position beyond the training length, "longest" if its table has a row for every
+    position up to the longest, None if its positions do not end. problem: why it cannot be built at these sizes.
+    """
+
+    name: str
+    title: str
+    parameters: int = 0
+    window: int | None = None
+    ends: Literal["training", "longest"] | None = None
+    problem: str | None = None
