@@ -85,9 +85,10 @@ def against_base(found: Summary, metric: Metric, x: X) -> list[str]:
 
 
 def verdicts(found: Summary, metric: Metric, x: X = None) -> list[str]:
-    """Returns one sentence per verdict, with the names that are compared with the reference."""
+    """Returns one sentence per verdict, with the names that are compared with the reference. Without any interval, as
+    after one run per name, there is none: a later sentence gives the reason, and a table the comparisons."""
     known = found.all_versus(metric, x)
-    if not known or not metric.compared:
+    if not metric.compared or all(each.verdict == "unknown" and not each.width for each in known.values()):
         return []
     texts = [(each.verdict, f"{called(name)} ({in_words(each, found)})") for name, each in known.items()]
     sentences = by_outcome(called(found.reference or ""), texts, found.unit)
