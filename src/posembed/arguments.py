@@ -151,7 +151,7 @@ class Argument(NamedTuple):
         remedy = (
             ". Make them with .long() from the start" if "of integers" in words and isinstance(value, Tensor) else ""
         )
-        raise ArgumentError(f"{name}: expected {words}; got {_shown(value)}{remedy}")
+        raise ArgumentError(f"{name}: expected {words}; got {_shown(value, words)}{remedy}")
 
 
 @cache
@@ -305,9 +305,11 @@ def _in_python(value: Any) -> Any:
     return float(value) if isinstance(value, Real) else value
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, words: str) -> str:
     if isinstance(value, Tensor) or hasattr(value, "dtype"):
-        from_numpy = "" if isinstance(value, Tensor) else " of numpy, which torch.as_tensor converts"
-        return f"{value.dtype} of shape {tuple(value.shape)}{from_numpy}"
+        shown = f"{value.dtype} of shape {tuple(value.shape)}{'' if isinstance(value, Tensor) else ' of numpy'}"
+        if "tensor" in words:
+            return shown if isinstance(value, Tensor) else f"{shown}, which torch.as_tensor converts"
+        return f"{shown}, which .tolist() converts" if len(value.shape) == 1 else shown
     found = repr(value)
     return f"a {type(value).__name__}" if len(found) > 80 or "\n" in found else found
