@@ -273,7 +273,7 @@ def expected(kind: Any, *, hidden: float = LARGE) -> str:
         f"{words} {limit:,}".removesuffix(".0")
         for each in (get_args(kind)[1:] if get_origin(kind) is Annotated else ())
         for attribute, words in [BOUNDS.get(type(each), ("", ""))]
-        if attribute and (abs(limit := getattr(each, attribute)) < hidden or (not hidden and 0 < limit < math.inf))
+        if attribute and (abs(limit := getattr(each, attribute)) < hidden or (not hidden and -LARGE < limit < math.inf))
     ]
     only = bare(kind)
     word = WORDS.get(only, f"a {getattr(only, '__name__', only)}")
