@@ -300,18 +300,6 @@ def test_a_cache_of_fixed_size_needs_no_mask(name: str) -> None:
         assert torch.equal(generated(model, ids, **options), generated(model, ids, max_new_tokens=5)), encoding
 
 
-def test_a_cache_does_not_continue_positions_with_gaps() -> None:
-    model, ids = replaced("gpt2", "rope"), made.inputs("gpt2")["input_ids"]
-    with torch.no_grad():
-        cache = model(ids, position_ids=torch.arange(9).unsqueeze(0) * 2, use_cache=True)[made.CACHE]
-        with pytest.raises(ArgumentError, match="use_cache=False"):
-            model(ids[:, :1], **{made.CACHE: cache})
-        cache = model(ids, position_ids=torch.arange(5, 14).unsqueeze(0), use_cache=True)[made.CACHE]
-        alone = model(ids[:, :1], **{made.CACHE: cache}, position_ids=torch.tensor([[14]])).logits
-    both = torch.cat((ids, ids[:, :1]), dim=1)
-    assert_close(alone[:, -1], outputs(model, input_ids=both)[:, -1], depth=2)
-
-
 # --- training -----------------------------------------------------------------------------------------------------
 
 
