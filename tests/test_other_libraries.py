@@ -211,7 +211,7 @@ READS = (
     Reads("integrations/trial.py", "module._hf_hook", "only modules that accelerate offloads have it"),
     Reads(
         "integrations/slot.py",
-        "cache[GAPS] module._former_parameters",
+        "module._former_parameters",
         OURS,
     ),
     Reads(

@@ -120,7 +120,12 @@ def test_a_cache_in_any_form_continues_padded_texts_with_their_positions() -> No
 def test_positions_that_a_cache_cannot_keep_are_never_put_into_one() -> None:
     """Nor can they follow a cache. So no copy, however it was made, can be continued with other positions."""
     ids, count = made.inputs("gpt2")["input_ids"], torch.arange(9)
-    others = {"holes": count * 2, "shifted": count + 5, "packed": torch.tensor([*range(5), *range(4)]), "back": 8 - count}
+    others = {
+        "holes": count * 2,
+        "shifted": count + 5,
+        "packed": torch.tensor([*range(5), *range(4)]),
+        "back": 8 - count,
+    }
     for encoding in ("rope", "alibi", "t5", "tupe"):
         model = replace_positions(made.tiny("gpt2"), encoding)
         for kind, positions in others.items():

@@ -300,6 +300,21 @@ def test_a_cache_of_fixed_size_needs_no_mask(name: str) -> None:
         assert torch.equal(generated(model, ids, **options), generated(model, ids, max_new_tokens=5)), encoding
 
 
+# --- the meta device ----------------------------------------------------------------------------------------------
+
+
+def test_a_model_without_values_is_refused_and_stays_unchanged() -> None:
+    for name in made.MODELS:
+        model = made.tiny(name).to("meta")
+        before = list(model.state_dict())
+        for encoding in ("learned", "rope", "alibi"):
+            with pytest.raises(ArgumentError, match=r"meta device.*then move it"):
+                replace_positions(model, encoding)
+        assert list(model.state_dict()) == before
+        moved = replace_positions(made.tiny(name), "learned").to("meta")
+        assert all(parameter.is_meta for parameter in moved.parameters())
+
+
 # --- training -----------------------------------------------------------------------------------------------------
 
 

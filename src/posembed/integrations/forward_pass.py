@@ -45,8 +45,8 @@ class Placed:
     """The positions of the tokens of a pass, where they differ from the defaults of ``Positions``.
 
     position_ids: (B, L), or None for consecutive positions. mask: (B, earlier + L), or None without padding. earlier:
-    the tokens in the cache, or None. has_gaps: whether positions differ from the number of tokens before them. texts: (B,
-    L), the index of each token's text if texts are packed.
+    the tokens in the cache, or None. has_gaps: whether positions differ from the numbers of tokens before them. texts:
+    (B, L), the index of each token's text if texts are packed.
     """
 
     position_ids: Tensor | None

@@ -26,8 +26,8 @@ ENDLESS = 2**40
 CACHES = ("cache", "past_key_values")
 """The names that versions of transformers give to the cache of a base model."""
 UNCOUNTABLE = (
-    "a cache keeps no positions, so the encoding counts those of its tokens, and the given position_ids differ from the "
-    "count of the tokens in attention_mask: leave out position_ids, or pass use_cache=False and no cache"
+    "a cache keeps no positions, so they are counted by attention_mask, and the given position_ids differ from this "
+    "count: leave out position_ids, or pass use_cache=False and no cache"
 )
 CROSS_ATTENTION = (
     "whose queries and keys belong to two texts; replace_positions is for an encoder or a decoder alone. Build the "
