@@ -194,7 +194,7 @@ def test_a_value_that_cannot_be_used_is_refused_by_its_name(name: str) -> None:
 @pytest.mark.parametrize("factor", [0.5, float("nan"), float("inf"), "4"])
 def test_a_factor_that_cannot_be_used_is_refused(factor: Any) -> None:
     for scaling in (posembed.LinearScaling, posembed.NTKScaling):
-        with pytest.raises(ArgumentError, match="factor: expected a (finite )?number of at least 1"):
+        with pytest.raises(ArgumentError, match=r"factor: expected a (finite )?number of at least 1"):
             scaling(factor=factor)
 
 
