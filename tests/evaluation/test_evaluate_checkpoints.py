@@ -240,7 +240,7 @@ def test_bad_input(tmp_path: Path) -> None:
         evaluate_checkpoints([tmp_path / "gpt", tmp_path / "bert"], text)
     with pytest.raises(ArgumentError, match="named twice"):
         evaluate_checkpoints([tmp_path / "gpt", tmp_path / "gpt"], text)
-    with pytest.raises(DataError, match="expected at least 1 texts of 2,048 tokens"):
+    with pytest.raises(DataError, match="expected at least 1 text of 2,048 tokens"):
         evaluate_checkpoints([tmp_path / "gpt"], text)
     save_encoder(tmp_path / "encoder")
     with pytest.raises(DataError, match="expected at least 10 texts"):

@@ -48,9 +48,9 @@ def from_to(texts: Sequence[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Formats a duration for people: 40 s, 12 min, 3.5 h."""
+    """Formats a duration for people, at least 1 s: 40 s, 12 min, 3.5 h."""
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return f"{max(seconds, 1):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 

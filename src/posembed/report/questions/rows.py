@@ -39,8 +39,9 @@ class Page(QuestionPage):
                 None: "one run cannot show whether late rows are learned worse than early rows",
             }[costs.side_of(0)]
             yield (
-                f"Between the rows from position {early:,} and those from {late:,} on, the loss that {called(name)} adds "
-                f"beyond {called(control or '')}, which has no rows to learn, changes by {measured(costs, signed)}: {verdict}."
+                f"Between the rows from position {early:,} and those from {late:,} on, the loss that {called(name)} "
+                f"adds beyond {called(control or '')}, which has no rows to learn, "
+                f"changes by {measured(costs, signed)}: {verdict}."
             )
         for name, metric in [(name, metric) for name in found.names for metric in (TEXT, NEIGHBOUR) if early != late]:
             if (each := found.against(metric, name, early, late)) is not None:
