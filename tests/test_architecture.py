@@ -36,6 +36,7 @@ MAY_IMPORT = {
         "checkpoints",
         "evaluation",
         "lab",
+        "measure",
         "report",
         "tuning",
     },
@@ -101,7 +102,7 @@ MAY_WRITE = (
     "modelfiles/raw_files.py",
     "evaluation/results.py",
     "lab/cost/results.py",
-    "tuning/staging.py",
+    "measure/jobs.py",
 )
 
 

@@ -93,19 +93,16 @@ def print_plan(planned: Sequence[PlannedRun] | Sequence[PlannedCost], descriptio
 
 def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
     """Runs a comparison with a progress bar. After Ctrl-C, prints that the same command continues it."""
-    from posembed.cli.console import Bar, RunsBar
+    from posembed.cli.console import Bar, RunsBar, told_when_stopped
     from posembed.comparison import PreparedCost
 
     if isinstance(prepared, PreparedCost):
         with Bar() as bar:
             return prepared.run(bar.update)
     quiet = not prepared.accelerator.is_main_process
-    try:
-        with RunsBar(prepared.specs, about=prepared.description, quiet=quiet) as watcher:
-            return prepared.run(watcher)
-    except KeyboardInterrupt:
-        print(f"posembed: stopped; the same command continues from {prepared.folder.path}", file=sys.stderr)
-        raise Exit(130) from None
+    bar_of_runs = RunsBar(prepared.specs, about=prepared.description, quiet=quiet)
+    with told_when_stopped(prepared.folder.path), bar_of_runs as watcher:
+        return prepared.run(watcher)
 
 
 def print_comparison(comparison: Comparison) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from click.exceptions import Exit
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from posembed.lab.runs.spec import Watcher
+from posembed.measure.jobs import SETTINGS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,6 +34,19 @@ def plain_console(**options: Any) -> Console:
     if not console.is_terminal:
         console.width = WIDER_THAN_ANY_TABLE
     return console
+
+
+@contextmanager
+def told_when_stopped(folder: Path) -> Iterator[None]:
+    """Ends the command on Ctrl-C in the block, and says how it continues. folder: a run folder."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        begun = (folder / SETTINGS).exists()
+        starts = "nothing was written, and the same command starts again"
+        said = f"the same command continues from {folder}" if begun else starts
+        print(f"posembed: stopped; {said}", file=sys.stderr)
+        raise Exit(130) from None
 
 
 class Bar:

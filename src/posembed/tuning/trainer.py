@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +18,7 @@ from torch.utils.data import Dataset, SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from posembed.errors import CheckpointError
+from posembed.measure.jobs import delayed_signals
 from posembed.tuning.draws import number_of
 from posembed.tuning.objectives import Objective
 from posembed.tuning.settings import TuneSettings
@@ -28,8 +27,6 @@ from posembed.tuning.trainable import Trainable
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 WEIGHTS = "trained.safetensors"
 STATE = "trainer_state.json"
-BEFORE_LAST = "before-the-last-step"
-"""A folder with the weights before the last step, which has no loss after it that would show whether it was good."""
 
 Tick = Callable[[int], None]
 """A function of the number of steps done."""
@@ -107,11 +104,9 @@ class StepTrainer(Trainer):
 
         Raises CheckpointError if the loss is not finite, and KeyboardInterrupt, after writing a checkpoint, on Ctrl-C.
         """
-        with interrupts() as asked:
-            self.add_callback(Keeper(self, tick, asked))
+        with delayed_signals() as signals:
+            self.add_callback(Keeper(self, tick, signals))
             self.train(resume_from_checkpoint=last_checkpoint(self.folder))
-        if asked.is_set():
-            raise KeyboardInterrupt
         self.refuse_end()
 
     def _get_train_sampler(self, *dataset: Any) -> SequentialSampler:
@@ -153,8 +148,7 @@ class StepTrainer(Trainer):
     def stop(self, what: str, kept: str | None = None) -> NoReturn:
         """Raises CheckpointError. kept: which state is kept; None for the last one from before these weights."""
         if kept is None:
-            earlier = self.folder / BEFORE_LAST if (self.folder / BEFORE_LAST / WEIGHTS).exists() else None
-            checkpoint = earlier or last_checkpoint(self.folder)
+            checkpoint = last_checkpoint(self.folder)
             kept = "no earlier state of this fine-tuning was kept"
             kept = f"the last good state is in {checkpoint}" if checkpoint else kept
         raise CheckpointError(
@@ -185,14 +179,9 @@ class Keeper(TrainerCallback):
     """Writes a checkpoint every minute, and when Ctrl-C is pressed, which also stops after the step. Reports the steps,
     and refuses gradients that are not finite."""
 
-    def __init__(self, trainer: StepTrainer, tick: Tick, asked: threading.Event) -> None:
-        self.trainer, self.tick, self.asked = trainer, tick, asked
+    def __init__(self, trainer: StepTrainer, tick: Tick, signals: Sequence[int]) -> None:
+        self.trainer, self.tick, self.signals = trainer, tick, signals
         self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if 0 < state.global_step == state.max_steps - 1:
-            self.trainer.refuse_weights()
-            self.trainer._save(str(self.trainer.folder / BEFORE_LAST))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         gradients = [parameter.grad for parameter in self.trainer.trained.parameters.values()]
@@ -200,31 +189,11 @@ class Keeper(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self.tick(state.global_step)
-        if self.asked.is_set():
+        if self.signals:
             control.should_save = control.should_training_stop = True
         elif time.monotonic() > self.due:
             self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
             control.should_save = True
-
-
-@contextmanager
-def interrupts() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C sets. The second Ctrl-C interrupts at once. Outside the main thread, it is never
-    set."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def ask(number: int, frame: Any) -> None:
-        asked.set()
-        signal.signal(signal.SIGINT, earlier)
-
-    earlier = signal.signal(signal.SIGINT, ask) or signal.SIG_DFL  # None: a handler that Python did not install
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, earlier)
 
 
 def last_checkpoint(folder: Path) -> str | None:

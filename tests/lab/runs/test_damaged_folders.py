@@ -117,7 +117,9 @@ def test_a_value_of_another_type_is_refused_wherever_it_is(other: Any, tmp_path:
 def test_any_cost_is_read_or_refused(what: str, tmp_path: Path) -> None:
     (tmp_path / "cost.json").write_bytes(BROKEN[what])
     assert "not a run folder of this version" in refused("report", tmp_path)
-    assert "did not write its cost.json" in refused("compare", "cost", "--out", tmp_path, "--encodings", "rope")
+    assert "has no settings.json); move its cost.json" in refused(
+        "compare", "cost", "--out", tmp_path, "--encodings", "rope"
+    )
     (tmp_path / "settings.json").write_text('{"question": "cost"}')
     assert "cannot be read" in refused("report", tmp_path)
     assert (tmp_path / "cost.json").read_bytes() == BROKEN[what]

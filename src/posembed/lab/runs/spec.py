@@ -15,8 +15,8 @@ from posembed.settings import Amount, Count, NotNegative, Positive, Settings, Sh
 
 MODEL, TRAINING = "Model", "Training"
 DRAWS = 2
-"""The version of the random draws, which results and checkpoints record. In version 1, all seeds of a question on text
-or images drew the same batches."""
+"""The version of the random draws, which results and checkpoints record. Runs with other draws are not continued: in
+version 1, all seeds of a question on text or images drew the same batches."""
 
 if TYPE_CHECKING:
     from posembed.lab.runs.results import RunResult
@@ -39,8 +39,6 @@ class TrainingSpec(Settings):
     values. Like names, they are texts."""
     Measured: ClassVar[type[Any]]
     """The class of the measurements: a frozen dataclass of plain values, which a results file can hold."""
-    SEEDS_DIFFER_SINCE: ClassVar[int] = 2
-    """The first version of the draws in which seeds draw different batches."""
 
     question: str
     encoding: str = ""
@@ -93,11 +91,6 @@ class TrainingSpec(Settings):
     def name(self) -> str:
         """The run's name within its folder, such as "rope, seed 0"."""
         return f"{self.compared}, {self.case}"
-
-    @property
-    def oldest_draws(self) -> int:
-        """The oldest version of the draws in which this run drew the batches of its own seed. Seed 0 always did."""
-        return self.SEEDS_DIFFER_SINCE if self.seed else 1
 
     def key(self) -> str:
         """Returns a short file name that is unique to this spec."""
