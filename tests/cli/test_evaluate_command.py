@@ -18,7 +18,7 @@ def test_evaluate(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     write_texts(Path("text"))
     words = ["evaluate", "gpt", "--text", "text", "--lengths", "32,64,1024", "--texts", "2", "--device", "cpu"]
     failed = posembed("", *words)
-    assert "expected at least 1 texts of 1,024 tokens" in failed.err
+    assert "expected at least 1 text of 1,024 tokens" in failed.err
     words[5] = "32,64,128"
     done = posembed("", *words)
     assert done.code == 0
@@ -65,7 +65,7 @@ def test_a_check_that_cannot_run_is_refused_before_anything_is_written(posembed,
     short = write_texts(tmp_path / "short", words=100)
     done = posembed("resize", tmp_path / "gpt", *words[1:5], short)
     assert done.code == 1
-    assert "expected at least 1 texts of 128 tokens" in done.err
+    assert "expected at least 1 text of 128 tokens" in done.err
     assert not (tmp_path / "out").exists()
 
 
