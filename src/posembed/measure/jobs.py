@@ -46,7 +46,7 @@ class Store:
     def check(self) -> None:
         """Raises RunFolderError if the folder holds other results, or is somebody else's. Writes nothing."""
         if os.path.lexists(self.path) and not os.path.isdir(self.path):
-            raise RunFolderError(f"{self.path} is not a folder; move it away, or use another output folder")
+            raise RunFolderError(f"{self.path} cannot be written: it is not a folder; move it away, or use another")
         own = self.path.glob(self.own) if self.own and os.path.lexists(self.path) else ()
         found = set(own) - set(leftovers(self.path / SETTINGS))
         if self.begun:
@@ -54,7 +54,7 @@ class Store:
         elif found:
             raise RunFolderError(
                 f"{self.path} is not a folder of this command (it has no {SETTINGS}); move its {min(found).name} away, "
-                "or use another output folder"
+                "or choose another output folder"
             )
 
     def claim(self, folders: Iterable[str] = ()) -> None:
