@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "lab": {"measure", "nn", "layers", "positions", "tables", "checkpoints", "integrations"},
     "plots": {"tables", "layers", "nn", "checkpoints", "modelfiles"},
     "report": {"plots", "tables", "checkpoints", "evaluation", "lab", "measure", "tuning"},
-    "comparison": {"lab", "report"},
+    "comparison": {"lab", "measure", "report"},
     "cli": {
         "comparison",
         "nn",

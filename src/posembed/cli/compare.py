@@ -22,6 +22,7 @@ from posembed.settings import Settings, argument, given_to, option
 if TYPE_CHECKING:
     from posembed.comparison import Comparison, Prepared, PreparedCost
     from posembed.lab.cost.plan import PlannedCost
+    from posembed.lab.runs.results import RunResult
     from posembed.lab.runs.sweep import PlannedRun
 
 
@@ -93,16 +94,22 @@ def print_plan(planned: Sequence[PlannedRun] | Sequence[PlannedCost], descriptio
 
 def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
     """Runs a comparison with a progress bar. After Ctrl-C, prints that the same command continues it."""
-    from posembed.cli.console import Bar, RunsBar, told_when_stopped
+    from posembed.cli.console import Bar, told_when_stopped
     from posembed.comparison import PreparedCost
 
     if isinstance(prepared, PreparedCost):
         with Bar() as bar:
             return prepared.run(bar.update)
     quiet = not prepared.accelerator.is_main_process
-    bar_of_runs = RunsBar(prepared.specs, about=prepared.description, quiet=quiet)
-    with told_when_stopped(prepared.folder.path), bar_of_runs as watcher:
-        return prepared.run(watcher)
+    with told_when_stopped(prepared.folder.path), Bar(about=prepared.description, quiet=quiet) as bar:
+
+        def finished(result: RunResult[Any, Any]) -> None:
+            told, style = f"training loss {result.losses[-1][1]:.3f} after {result.seconds:.0f} s", None
+            if result.failure:
+                told, style = f"failed: {result.failure}", "red"
+            bar.console.print(f"{result.spec.name}: {told}", style=style)
+
+        return prepared.run(bar.update, finished)
 
 
 def print_comparison(comparison: Comparison) -> None:

@@ -26,6 +26,10 @@ Progress = Callable[[str, int, int], None]
 """A function of the name of what is running, the amount done and the total amount."""
 
 
+def silent(name: str, done: int, total: int) -> None:
+    """Shows no progress."""
+
+
 @dataclass(frozen=True)
 class Store:
     """A folder of results that share their settings.

@@ -34,7 +34,7 @@ from posembed.evaluation.plan import Plan, PlannedRow
 from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import slices
-from posembed.measure.jobs import Progress, Store
+from posembed.measure.jobs import Progress, Store, silent
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.apart import left_out_note, set_apart
 from posembed.tuning.draws import window_of
@@ -75,7 +75,7 @@ def split_pictures(
     held_out: float,
     seed: int,
     fewest: int = FEWEST,
-    progress: Progress = lambda name, done, total: None,
+    progress: Progress = silent,
 ) -> Pictures:
     """Splits the images of a folder whose short side has ``size`` pixels. A hash of the seed and of the file decides on
     the part of an image. Images that look like a held-out one are left out. Raises DataError if there are too few, or
@@ -125,9 +125,7 @@ class Images(Objective):
         make = partial(self.vectors_of, self.setup.original, self.pictures, progress)
         self.targets = vectors_once(store, make)
 
-    def vectors_of(
-        self, runnable: Runnable, pictures: Sequence[Picture], progress: Progress = lambda name, done, total: None
-    ) -> Tensor:
+    def vectors_of(self, runnable: Runnable, pictures: Sequence[Picture], progress: Progress = silent) -> Tensor:
         """Returns the unit vectors (N, D) of whole images, which a checkpoint reads at its own size."""
         viewer, found = Viewer.of(runnable, runnable.model(device_named(self.setup.device)).float()), list[Tensor]()
         with torch.inference_mode():

@@ -20,7 +20,7 @@ from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
 from posembed.evaluation.settings import Split
 from posembed.evaluation.tokens import DOCUMENT_PROMPTS, Prompt
 from posembed.files import longest_name
-from posembed.measure.jobs import SETTINGS, Progress
+from posembed.measure.jobs import SETTINGS, Progress, silent
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import RECORD
 from posembed.modelfiles.folders import other_files
@@ -49,7 +49,7 @@ def tune_checkpoint(
     split: str | None = None,
     images: str | Path | None = None,
     device: str | None = None,
-    progress: Progress = lambda name, done, total: None,
+    progress: Progress = silent,
     **settings: Any,
 ) -> Tuned:
     """Resizes a checkpoint, fine-tunes it on long texts, and measures whether the longer table pays.
@@ -107,7 +107,7 @@ def plan_tuning(
     retrieval: str | Path | None = None,
     images: str | Path | None = None,
     device: str | None = None,
-    progress: Progress = lambda name, done, total: None,
+    progress: Progress = silent,
 ) -> TunePlan:
     """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing. given: its settings."""
     checked_bounds(given, TuneSettings, *PARTS, of=" of tune")

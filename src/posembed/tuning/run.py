@@ -24,7 +24,7 @@ from posembed.evaluation.pictures import open_image_model
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable, open_runnable
 from posembed.files import flush_one, remove, renamed, write_whole
-from posembed.measure.jobs import Progress, Store
+from posembed.measure.jobs import Progress, Store, silent
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_place, whole_copy
 from posembed.modelfiles.folders import other_files
@@ -122,7 +122,7 @@ class TunePlan:
             "windows": len(self.texts.windows),
         }
 
-    def run(self, progress: Progress = lambda name, done, total: None) -> Tuned:
+    def run(self, progress: Progress = silent) -> Tuned:
         """Runs what earlier calls have not finished, and writes OUT."""
         self.refuse_places()  # another process may have begun or finished since this was planned
         with writing(self.store.path), self.store.locked():

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from posembed.errors import ArgumentError
 from posembed.settings import Amount, Count, NotNegative, Positive, Settings, Share, option
@@ -17,10 +17,6 @@ MODEL, TRAINING = "Model", "Training"
 DRAWS = 2
 """The version of the random draws, which results and checkpoints record. Runs with other draws are not continued: in
 version 1, all seeds of a question on text or images drew the same batches."""
-
-if TYPE_CHECKING:
-    from posembed.lab.runs.results import RunResult
-    from posembed.lab.runs.train import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,12 +153,3 @@ def with_default_window(values: dict[str, Any]) -> dict[str, Any]:
     values.setdefault("window", default_window(values["layers"], values["train_length"]))
     values.setdefault("ring", values["window"])
     return values
-
-
-class Watcher:
-    """Receives the events of a sweep in the main process. The base class ignores them."""
-
-    def found(self, result: RunResult[Any, Any]) -> None: ...
-    def started(self, spec: TrainingSpec) -> None: ...
-    def stepped(self, spec: TrainingSpec, progress: Progress) -> None: ...
-    def finished(self, result: RunResult[Any, Any]) -> None: ...

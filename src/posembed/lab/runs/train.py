@@ -41,8 +41,8 @@ FINAL_LEARNING_RATE = 0.1  # the learning rate at the last step, as a share of t
 
 
 @dataclass(frozen=True)
-class Progress:
-    """The progress of a run after ``step`` of ``spec.steps`` steps."""
+class Step:
+    """What a run did in a step. tokens_per_second: the mean since the run started or continued."""
 
     step: int
     loss: float
@@ -54,7 +54,7 @@ def run(
     task: Task[SpecT, MeasuredT],
     accelerator: Accelerator,
     folder: RunFolder[SpecT] | None = None,
-    on_step: Callable[[Progress], None] = lambda progress: None,
+    on_step: Callable[[Step], None] = lambda step: None,
 ) -> RunResult[SpecT, MeasuredT]:
     """Trains and measures one run. With a folder, continues from the spec's checkpoint, if any, and writes checkpoints.
 
@@ -167,7 +167,7 @@ def _train(
     model: PositionedModel,
     state: State,
     folder: RunFolder[SpecT] | None,
-    on_step: Callable[[Progress], None],
+    on_step: Callable[[Step], None],
 ) -> str | None:
     """Trains up to ``spec.steps`` and updates ``state``. Returns the reason if training failed, or None."""
     optimizer = make_optimizer(spec, model)
@@ -201,7 +201,7 @@ def _train(
             if state.step in keep_rows_after:
                 keep_rows(model, state, state.step)
             tokens = (state.step - first_step) * spec.batch * spec.train_length
-            on_step(Progress(state.step, loss, tokens / (now - started)))
+            on_step(Step(state.step, loss, tokens / (now - started)))
             due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or signals
             if due and folder is not None and accelerator.is_main_process:
                 save_checkpoint(folder.file("checkpoints", spec), model, optimizer, state)
