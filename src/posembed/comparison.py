@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from posembed.calls import unknown
 from posembed.lab.cost import results as cost_results
 from posembed.lab.cost.measure import checked, measure_cost
-from posembed.lab.cost.plan import PlannedCost, plan_cost
+from posembed.lab.cost.plan import plan_cost
 from posembed.lab.cost.results import CostSettings, sizes_in_words
 from posembed.lab.found import Found
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
@@ -21,9 +21,9 @@ from posembed.lab.runs.cluster import knock, sweep_on_ray
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec
-from posembed.lab.runs.sweep import PlannedRun, check_tracker, plan, sweep
+from posembed.lab.runs.sweep import check_tracker, plan, sweep
 from posembed.lab.tasks.task import Task
-from posembed.measure.jobs import Progress, silent
+from posembed.measure.jobs import Planned, Progress, silent
 from posembed.settings import options, take
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class PreparedCost:
         """The sizes at which the encodings are measured."""
         return sizes_in_words(self.settings)
 
-    def plan(self) -> list[PlannedCost]:
+    def plan(self) -> list[Planned]:
         """Returns the encodings with the estimated times to measure them."""
         return plan_cost(self.settings)
 
@@ -102,7 +102,7 @@ class Prepared:
         """Describes the data."""
         return self.task.description
 
-    def plan(self) -> list[PlannedRun]:
+    def plan(self) -> list[Planned]:
         """Returns the runs with their sizes and estimated times. Raises RunFolderError if the folder holds runs that
         cannot be compared with them."""
         self.folder.check(*self.specs)

@@ -31,6 +31,26 @@ def silent(name: str, done: int, total: int) -> None:
 
 
 @dataclass(frozen=True)
+class Planned:
+    """A job of compare before it runs: a training run, with its steps and position parameters, or a measured encoding.
+    seconds: the estimated time."""
+
+    name: str
+    parameters: int
+    seconds: float
+    position_parameters: int | None = None
+    steps: int | None = None
+
+    @property
+    def kind(self) -> str:
+        return "encoding" if self.steps is None else "run"
+
+    def to_dict(self) -> dict[str, Any]:
+        values = {name: value for name, value in vars(self).items() if value is not None and name != "name"}
+        return {self.kind: self.name, **values}
+
+
+@dataclass(frozen=True)
 class Store:
     """A folder of results that share their settings.
 

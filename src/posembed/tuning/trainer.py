@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from accelerate.utils import patch_environment
@@ -120,16 +120,8 @@ class StepTrainer(Trainer):
         return loss.to(self.args.device)
 
     def refuse(self, *values: Tensor) -> None:
-        """Raises CheckpointError if a value is not finite, before the step changes any weight. Keeps the last state."""
-        if all(bool(value.isfinite().all()) for value in values):
-            return
-        step, kept = self.state.global_step, "no weight has changed"
-        if step:
-            checkpoint = self.folder / f"checkpoint-{step}"
-            if not (checkpoint / STATE).exists():
-                self._save_checkpoint(self.model, trial=None)
-            kept = f"the state after step {step} is in {checkpoint}"
-        self.stop(f"the loss or a gradient of step {step + 1}", kept)
+        """Raises CheckpointError if a value is not finite, before the step changes any weight."""
+        self.refuse_not_finite(f"the loss or a gradient of step {self.state.global_step + 1}", values)
 
     def refuse_end(self) -> None:
         """Raises CheckpointError if the weights after the last step, or the loss that they give, are not finite."""
@@ -137,23 +129,19 @@ class StepTrainer(Trainer):
         (length, seed), last = self.pieces, self.state.global_step * self.batch - 1
         with self.compute_loss_context_manager():
             loss = self.objective.loss(self.model, [max(last, 0)], length=length, seed=seed)
-        if not bool(loss.isfinite()):
-            self.stop(f"the loss after step {self.state.global_step}")
+        self.refuse_not_finite(f"the loss after step {self.state.global_step}", [loss])
 
     def refuse_weights(self) -> None:
         """Raises CheckpointError if a weight is not finite after the last step that was done."""
-        if not all(bool(value.isfinite().all()) for value in self.trained.parameters.values()):
-            self.stop(f"a weight after step {self.state.global_step}")
+        self.refuse_not_finite(f"a weight after step {self.state.global_step}", self.trained.parameters.values())
 
-    def stop(self, what: str, kept: str | None = None) -> NoReturn:
-        """Raises CheckpointError. kept: which state is kept; None for the last one from before these weights."""
-        if kept is None:
+    def refuse_not_finite(self, what: str, values: Iterable[Tensor]) -> None:
+        if not all(bool(value.isfinite().all()) for value in values):
             checkpoint = last_checkpoint(self.folder)
-            kept = "no earlier state of this fine-tuning was kept"
-            kept = f"the last good state is in {checkpoint}" if checkpoint else kept
-        raise CheckpointError(
-            f"{what} is not finite; give a smaller --learning-rate or --rows-learning-rate, and another OUT; {kept}"
-        )
+            kept = f"the last good state is in {checkpoint}" if checkpoint else "no earlier state was kept"
+            raise CheckpointError(
+                f"{what} is not finite; give a smaller --learning-rate or --rows-learning-rate, and another OUT; {kept}"
+            )
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.refuse_weights()

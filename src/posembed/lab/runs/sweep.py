@@ -7,7 +7,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +22,7 @@ from posembed.lab.runs.results import RunFolder, RunResult, measured_values
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
 from posembed.lab.runs.train import Step, check, learning_rate, run
 from posembed.lab.tasks.task import Task
-from posembed.measure.jobs import Progress, silent
+from posembed.measure.jobs import Planned, Progress, silent
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -132,38 +131,20 @@ def completed(
 # --- the plan ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PlannedRun:
-    """A run that is planned, with its parameter counts and the estimated time to train and measure it."""
-
-    spec: TrainingSpec
-    parameters: int
-    position_parameters: int
-    seconds: float
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the run's name, steps, parameters and time as plain values."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "spec"}
-        return {"run": self.name, "steps": self.spec.steps, **values}
-
-
-def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[PlannedRun]:
-    """Returns the planned run of each spec. Specs that differ only in their seed are timed once, over a few steps.
+def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[Planned]:
+    """Returns each spec as a planned job. Specs that differ only in their seed are timed once, over a few steps.
     Every process calls this. Raises ArgumentError or DataError for a spec that cannot run."""
     for spec in specs:
         check(spec, task, accelerator.num_processes)
-    planned: dict[SpecT, PlannedRun] = {}
+    planned: dict[SpecT, Planned] = {}
     for spec in dict.fromkeys(dataclasses.replace(spec, seed=0) for spec in specs):
         model = task.build(spec).to(accelerator.device)
         seconds = _seconds_per_step(spec, task, accelerator, model)
         # A forward pass takes about a third of a step.
         steps = spec.steps + task.tokens_measured(spec) / (spec.batch * spec.train_length) / 3
-        planned[spec] = PlannedRun(spec, *model.sizes(), seconds=seconds * steps)
-    return [dataclasses.replace(planned[dataclasses.replace(spec, seed=0)], spec=spec) for spec in specs]
+        parameters, of_positions = model.sizes()
+        planned[spec] = Planned(spec.name, parameters, seconds * steps, of_positions, spec.steps)
+    return [dataclasses.replace(planned[dataclasses.replace(spec, seed=0)], name=spec.name) for spec in specs]
 
 
 def _seconds_per_step(
