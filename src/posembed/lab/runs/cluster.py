@@ -7,8 +7,6 @@ again on another worker, so a lost machine costs only the time of its unfinished
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,12 +55,7 @@ def sweep_on_ray(
     """
     for spec in specs:
         check(spec, task)
-    words = (
-        "posembed: error: this command was ended from outside, as Ray does when one of its own processes on this "
-        f"machine is killed or runs out of memory; the finished runs are kept in {folder.path}, and the same command "
-        "continues from them"
-    )
-    with last_words(words), connected(address) as ray:
+    with connected(address) as ray:
         folder.prepare(*specs)
         gpus = 1 if device in (None, "cuda") and ray.cluster_resources().get("GPU") else 0
         remote_run = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus, max_retries=RETRIES)(run_there)
@@ -191,27 +184,3 @@ def knock(address: str) -> None:
                 f"{address} does not answer; start a cluster there with "
                 f"ray start --head --ray-client-server-port={port}, or name another"
             ) from None
-
-
-# The witness reads until this process closes the pipe or ends. It shows the cursor in case a progress bar hid it.
-WITNESS = """
-import sys
-if not sys.stdin.read():
-    shown = "\\x1b[?25h" if sys.stderr.isatty() else ""
-    sys.stderr.write(shown + "\\n" + sys.argv[1] + "\\n")
-"""
-
-
-@contextmanager
-def last_words(words: str) -> Iterator[None]:
-    """Prints ``words`` on stderr if this process ends inside the block.
-
-    A second process prints the message, because some libraries end the whole process from a thread of their own. Python
-    then runs no handler and raises no exception.
-    """
-    command = [sys.executable, "-I", "-S", "-c", WITNESS, words]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as witness:
-        try:
-            yield
-        finally:
-            witness.communicate(b"left alive")
