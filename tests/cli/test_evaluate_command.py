@@ -29,6 +29,7 @@ def test_evaluate(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (lines[6][0], lines[6][-2:]) == ("gpt", ["too", "long"])
     assert "gpt takes at most 64 tokens" in " ".join(done.out.split())
     assert Path("runs/evaluations.jsonl").exists()
+    assert posembed("", *words, "--csv").out.startswith("run,seed,item,metric,x,value,weight\n")
     printed = json.loads(posembed("", *words, "--json").out)
     assert [each["mean"] for each in printed["estimates"] if (each["run"], each["x"]) == ("gpt", 128)] == [None, None]
 
