@@ -117,11 +117,10 @@ def test_what_appears_at_out_stays_and_so_does_the_trained_model(folder: Path, p
     assert (folder / "out-at-24" / "posembed.json").exists()
 
 
-@pytest.mark.parametrize("cut", [1, 30, 500])
-def test_a_measurement_that_is_half_written_is_repeated(folder: Path, cut: int) -> None:
+def test_a_measurement_that_is_half_written_is_repeated(folder: Path) -> None:
     whole = planned().run()
     kept = Path("out.tune/evaluations.jsonl")
     content = kept.read_bytes()
-    kept.write_bytes(content[:-cut])
+    kept.write_bytes(content[:-30])
     assert planned().run().evaluation == whole.evaluation
     assert sorted(kept.read_bytes().splitlines()) == sorted(content.splitlines())

@@ -232,7 +232,7 @@ class TunePlan:
         remove(folder)
 
     def measured(self, steps: int, progress: Progress) -> Tuned:
-        kept = ResultsFile(whole_lines(self.store.path / "evaluations.jsonl"))
+        kept = ResultsFile(self.store.path / "evaluations.jsonl")
         original = replace(self.original, name=str(self.source))
         found, near = list[Evaluation](), list[Estimate]()
         too_much = (
@@ -328,15 +328,6 @@ def store_of(out: Path, settings: TuneSettings, hashes: Mapping[str, str]) -> St
 
 def name_of(which: str, seed: int) -> str:
     return f"seed-{seed}-{which}"
-
-
-def whole_lines(path: Path) -> Path:
-    """Removes what a kill or a full disk left of a file's last line. Returns the path."""
-    if path.exists():
-        content = path.read_bytes()
-        if (stop := content.rfind(b"\n") + 1) < len(content):
-            os.truncate(path, stop)
-    return path
 
 
 def place_beside(out: Path, old_length: int) -> Path:
