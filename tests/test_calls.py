@@ -194,7 +194,7 @@ def test_a_value_that_cannot_be_used_is_refused_by_its_name(name: str) -> None:
 @pytest.mark.parametrize("factor", [0.5, float("nan"), float("inf"), "4"])
 def test_a_factor_that_cannot_be_used_is_refused(factor: Any) -> None:
     for scaling in (posembed.LinearScaling, posembed.NTKScaling):
-        with pytest.raises(ArgumentError, match="factor: expected a number of at least 1"):
+        with pytest.raises(ArgumentError, match=r"factor: expected a (finite )?number of at least 1"):
             scaling(factor=factor)
 
 
@@ -260,7 +260,7 @@ def test_the_second_argument_of_other_libraries_is_named() -> None:
     ids = torch.ones(2, 5, dtype=torch.int64)
     layer = inputs.BertInput(vocab_size=9, max_len=5, dim=8)
     with pytest.raises(
-        TypeError, match=r"by position, and got 2: write .*mask=\.\.\. or token_type_ids=\.\.\. for the"
+        TypeError, match=r"by position, and got 2 values: write .*mask=\.\.\. or token_type_ids=\.\.\. for the"
     ):
         layer(ids, torch.zeros_like(ids))
 
