@@ -62,6 +62,7 @@ def test_the_answer_and_the_page(posembed, folder: Path) -> None:
     assert files(folder) == ["model", "out", "out-at-64", "out.html", "out.tune", "text"]
     again = posembed("", *HOW)
     assert (again.code, again.out) == (0, done.out)
+    assert posembed("", *HOW, "--csv").out.startswith("run,seed,item,metric,x,value,weight\n")
     printed = posembed("", *(word.replace("out", "rows") for word in HOW), "--train", "rows", "--json")
     found = json.loads(printed.out)
     assert (found["recommended"], found["pays"]) == ("model, chunks of 64, mean", False)

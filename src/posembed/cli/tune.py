@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posembed.cli.options import Planning, Printing, command
+from posembed.cli.options import Planning, Values, command, print_measured, shape_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.files import longest_name, reason, staging_of
 from posembed.settings import Settings, argument, checked_bounds, given_to, option
@@ -55,7 +55,7 @@ def start(given: dict[str, Any]) -> None:
 
     The same command continues after Ctrl-C or a kill, and prints a finished result again.
     """
-    dry_run, as_json = given.pop("dry_run", False), given.pop("json", False)
+    shape, dry_run = shape_of(given), given.pop("dry_run", False)
     of = given_to(Tuning, given)
     checked_bounds(given, TuneSettings, *PARTS)
     out = of.out
@@ -70,11 +70,11 @@ def start(given: dict[str, Any]) -> None:
 
     kept = folder_of(out)
     with told_when_stopped(kept):
-        plan = run(of.checkpoint, out, of.text or None, given, page, dry_run, as_json, **sources)
+        plan = run(of.checkpoint, out, of.text or None, given, page, dry_run, shape, **sources)
     if not dry_run:
         told = [f"written: {path}" for path in plan.places.values()]
         told += [f"report: {page}", f"kept: {kept}, with every seed and measurement; remove it when you need no more"]
-        print(*told, sep="\n", file=sys.stderr if as_json else sys.stdout)
+        print(*told, sep="\n", file=sys.stderr if shape else sys.stdout)
 
 
 def run(
@@ -84,7 +84,7 @@ def run(
     given: dict[str, Any],
     page: Path,
     dry_run: bool,
-    as_json: bool,
+    shape: str,
     **sources: Any,
 ) -> TunePlan:
     from posembed.cli.console import Bar
@@ -94,13 +94,13 @@ def run(
         plan = plan_tuning(checkpoint, out, text, given, progress=bar.update, **sources)
     refuse_page_inside(page, plan)
     if dry_run:
-        print_plan(plan, as_json)
+        print_plan(plan, bool(shape))
         return plan
     if not plan.store.begun:
         print_times(plan)
     with Bar() as bar:
         tuned = plan.run(bar.update)
-    print_tuned(tuned, as_json)
+    print_tuned(tuned, shape)
     save_page(tuned, page, plan)
     return plan
 
@@ -162,9 +162,9 @@ def estimated(plan: TunePlan) -> dict[str, float]:
         return plan.estimate()
 
 
-def print_tuned(tuned: Tuned, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(tuned.to_dict(), indent=2, allow_nan=False))
+def print_tuned(tuned: Tuned, shape: str) -> None:
+    if shape:
+        print_measured(tuned, shape)
         return
     from posembed.cli.console import plain_console
     from posembed.report.terminal import print_tables
@@ -173,4 +173,4 @@ def print_tuned(tuned: Tuned, as_json: bool) -> None:
     print_tables(plain_console(), tables(tuned), paragraphs(tuned))
 
 
-tune = command("tune", start, Tuning, TuneSettings, *PARTS, Planning, Printing)
+tune = command("tune", start, Tuning, TuneSettings, *PARTS, Planning, Values)
