@@ -37,8 +37,7 @@ def row_importance(
         losses: runs the model, in evaluation mode, on the same texts in each call, and returns a loss for each: (N,) or
             (N, L), whose mean is taken.
         rows: their indices. None means all.
-        instead: "mean", the mean of all rows, which no position resembles; or "neighbour", the next row, which is off
-            by one position.
+        instead: "mean", the mean of all rows, or "neighbour", the next row, which is off by one position.
 
     Raises:
         ArgumentError: a table without values or with fewer than 2 rows, other losses, or a row that it does not have.
