@@ -38,7 +38,7 @@ INSTALLED = {"posembed", *re.findall(r'"(\w+)', DEPENDENCIES)}
 PACKAGES = {"transformers": "'posembed[hf]'"}
 """What to install for an import, if it is not called like the import."""
 TRAIN = re.compile(r"posembed compare (?!cost)|python benchmarks/(length|learned_full_attention)\.py")
-OTHER_LIBRARIES = ("torch", "nn", "transformers", "timm", "x_transformers", "fairseq", "torchtune", "Dim")
+OTHER_LIBRARIES = ("torch", "nn", "transformers", "timm", "x_transformers", "fairseq", "torchtune", "Dim", "plt")
 OTHER_OPTIONS = {"--num-processes", "--no-deps"}
 FOLDERS = ("src", "tests", "docs", "benchmarks", "tools", "theme", "examples", "posembed")
 

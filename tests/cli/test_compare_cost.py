@@ -34,7 +34,10 @@ def test_json_is_the_result(posembed, tmp_path: Path) -> None:
 
 def test_csv_is_the_frame(posembed, tmp_path: Path) -> None:
     code, out, _ = posembed(f"compare cost {SMALL} --csv --out {tmp_path}")
-    frame, result = pandas.read_csv(io.StringIO(out), keep_default_na=False), load(tmp_path)
+    frame, result = (
+        pandas.read_csv(io.StringIO(out), keep_default_na=False, float_precision="round_trip"),
+        load(tmp_path),
+    )
     assert code == 0
     assert tuple(frame.columns) == COLUMNS
     for row in result.rows:

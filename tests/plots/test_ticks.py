@@ -19,7 +19,7 @@ def test_however_long_the_axis_is(low: float, high: float) -> None:
     tick_heights(axes)
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert 2 <= len(names) <= 12
-    assert all(len(name) <= 6 for name in names), names
+    assert all(len(name) <= 7 for name in names), names
     assert all(low <= height <= high for height in axes.get_yticks())
     shown = [float(name.replace(",", "").replace("\N{MINUS SIGN}", "-")) for name in names]
     assert_close(shown, list(axes.get_yticks()))

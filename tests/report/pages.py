@@ -80,7 +80,9 @@ def pages(folder: Path) -> Iterator[tuple[str, Path]]:
         "line": tiny_model("bert", TEXT),
         "grid": ViTModel(ViTConfig(**shapes)),
         "biases": tiny_model("t5", {"vocab_size": 60, "d_model": 32, "num_layers": 3, "num_heads": 4, "d_kv": 8}),
-        "differences": tiny_model("swin", {"image_size": 64, "patch_size": 4, "embed_dim": 32, "depths": [1, 1]}),
+        "differences": tiny_model(
+            "swin", {"image_size": 64, "patch_size": 4, "embed_dim": 32, "depths": [1, 1], "num_heads": [2, 4]}
+        ),
     }
     for name, model in models.items():
         with torch.no_grad():

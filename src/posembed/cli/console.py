@@ -72,7 +72,8 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        if self.begun and not self.progress.disable:  # rich before 14.3 prints an empty line otherwise
+            self.progress.stop()
 
     def update(self, name: str, done: int, total: int) -> None:
         if not self.begun:
