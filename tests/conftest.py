@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator, Iterator
+from itertools import combinations
 
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # workers share the cores; each taking all would have them wait
     share = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -12,8 +13,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # workers share the cores; each t
 import pytest
 import torch
 
-seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
-"""Where no GPU is, ``torch.manual_seed`` notes the whole call stack for one to come: as long as a small test."""
+from together import seed
 
 
 @pytest.fixture(autouse=True)
@@ -34,11 +34,13 @@ def one_thread() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shapes", action="store_true", help="check the shapes in signatures at every call")
     parser.addoption("--perturb", action="store_true", help="change results of arithmetic by an ulp")
-    parser.addoption("--whole", action="store_true", help="train the examples for all their steps, not for a tenth")
+    parser.addoption("--whole", action="store_true", help="run every case, and train the examples for all their steps")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Checks the shapes in signatures: at run time they are strings, whose names only this option defines."""
+    config.addinivalue_line("markers", "whole: runs only with --whole")
+    config.addinivalue_line("markers", "pairwise: without --whole, every pair of values runs, not every combination")
     if config.getoption("--perturb"):
         import perturbed
 
@@ -53,6 +55,33 @@ def pytest_configure(config: pytest.Config) -> None:
         checked = ["layers", "positions.from_layout", "positions.samplers", "inputs.text", "inputs.vit"]
         modules = [f"posembed.{name}" for name in checked]
         jaxtyping.install_import_hook(modules, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+
+def pairwise(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Chooses items of one parametrized test such that every pair of values of its parameters comes together in one."""
+    missing = {item: set(combinations(sorted(item.callspec.indices.items()), 2)) for item in items}
+    chosen = []
+    while most := max(missing, key=lambda item: len(missing[item]), default=None):
+        if not (met := missing.pop(most)):
+            break
+        chosen.append(most)
+        for pairs in missing.values():
+            pairs -= met
+    return chosen
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--whole"):
+        return
+    kept = [item for item in items if item.get_closest_marker("whole") is None]
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in kept:
+        if item.get_closest_marker("pairwise"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    chosen = {item for cases in tests.values() for item in pairwise(cases)}
+    kept = [item for item in kept if item in chosen or item.get_closest_marker("pairwise") is None]
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)
