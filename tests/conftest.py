@@ -3,7 +3,6 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator, Iterator
-from itertools import combinations
 
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # workers share the cores; each taking all would have them wait
     share = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -13,7 +12,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # workers share the cores; each t
 import pytest
 import torch
 
-from together import seed
+from together import asked, seed
 
 
 @pytest.fixture(autouse=True)
@@ -38,14 +37,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Checks the shapes in signatures: at run time they are strings, whose names only this option defines."""
+    asked["whole"] = config.getoption("--whole")
     config.addinivalue_line("markers", "whole: runs only with --whole")
-    config.addinivalue_line("markers", "pairwise: without --whole, every pair of values runs, not every combination")
     if config.getoption("--perturb"):
         import perturbed
 
         perturbed.perturb()
-    if config.getoption("--shapes"):
+    if config.getoption("--shapes"):  # at run time they are strings, whose names only this option defines
         import builtins
 
         import jaxtyping
@@ -57,30 +55,11 @@ def pytest_configure(config: pytest.Config) -> None:
         jaxtyping.install_import_hook(modules, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 
-def pairwise(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Chooses items of one parametrized test such that every pair of values of its parameters comes together in one."""
-    missing = {item: set(combinations(sorted(item.callspec.indices.items()), 2)) for item in items}
-    chosen = []
-    while most := max(missing, key=lambda item: len(missing[item]), default=None):
-        if not (met := missing.pop(most)):
-            break
-        chosen.append(most)
-        for pairs in missing.values():
-            pairs -= met
-    return chosen
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--whole"):
         return
     kept = [item for item in items if item.get_closest_marker("whole") is None]
-    tests: dict[str, list[pytest.Item]] = {}
-    for item in kept:
-        if item.get_closest_marker("pairwise"):
-            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    chosen = {item for cases in tests.values() for item in pairwise(cases)}
-    kept = [item for item in kept if item in chosen or item.get_closest_marker("pairwise") is None]
-    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("whole") is not None])
     items[:] = kept
 
 

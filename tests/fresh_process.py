@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 SERVER = """
-import builtins, json, os, runpy, selectors, sys, traceback, types
+import builtins, io, json, os, runpy, selectors, sys, traceback, types
 
 import torch
 
@@ -22,12 +22,14 @@ import posembed
 
 def run(given):
     os.chdir(given["cwd"])
-    sys.path[0] = given["cwd"]
+    sys.path[:1] = [given["cwd"], *filter(None, given["env"].get("PYTHONPATH", "").split(os.pathsep))]
     os.environ.clear()
     os.environ.update(given["env"])
-    coding = given["env"].get("PYTHONIOENCODING")
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding=coding or "utf-8")
+    coding = given["env"].get("PYTHONIOENCODING") or "utf-8"
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(open(file, "wb", closefd=False), encoding=coding, errors=errors, line_buffering=file == 2)
+        for file, errors in ((1, "strict"), (2, "backslashreplace"))
+    )
     first, *rest = given["arguments"]
     sys.argv = [first, *rest[first in ("-c", "-m"):]]
     main = sys.modules["__main__"] = types.ModuleType("__main__")

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from fresh_process import run_python
 
 WITH_OUTPUTS = ("index.md", "pitfalls.md", "tables.md")
 """The pages that show what their Python prints."""
@@ -21,7 +22,7 @@ STEPS = re.compile(r"""(?<=in range\()\d{3,}|(?<=steps=)\d{3,}|(?<=steps\[)\d{3,
 """Numbers of training steps in code: a hundred or more."""
 RUN = """
 import contextlib, io, json, sys
-blocks, names = json.load(sys.stdin), {"__name__": "__main__"}
+blocks, names = json.loads(sys.argv[1]), {"__name__": "__main__"}
 outputs = []
 for block in blocks:
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -37,15 +38,13 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 def shorter(code: str) -> str:
-    """The same code, trained for a tenth of its steps."""
-    return STEPS.sub(lambda number: str(int(number[0]) // 10), code)
+    """The same code, trained for a fiftieth of its steps."""
+    return STEPS.sub(lambda number: str(max(int(number[0]) // 50, 2)), code)
 
 
 def outputs(codes: list[str], folder: Path) -> list[str]:
     """What each block of Python prints, run in this folder one after the other. Warnings are errors."""
-    command = [sys.executable, "-W", "error", "-c", RUN]
-    given = json.dumps(codes)
-    done = subprocess.run(command, input=given, cwd=folder, capture_output=True, text=True, check=False)
+    done = run_python("-c", RUN, json.dumps(codes), cwd=folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

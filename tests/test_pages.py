@@ -12,6 +12,7 @@ import pytest
 
 from run_page import WITH_OUTPUTS, agree, blocks, outputs, same_words, shorter
 from tiny_models import GPT, IMAGE, PAIR, TEXT, tiny_model
+from together import together
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -130,7 +131,7 @@ FIXED = {
 """Tiny models whose position tables, if they have one, are not learned."""
 
 
-@pytest.mark.parametrize("kind", FIXED)
+@together("kind", FIXED)
 def test_positions_of_a_model_without_a_learned_table_end_where_the_page_says(kind: str) -> None:
     pytest.importorskip("transformers", minversion="5")
     import torch

@@ -20,13 +20,19 @@ import torch
 seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
 """Where no GPU is, ``torch.manual_seed`` notes the whole call stack for one to come: as long as a small test."""
 numbers = count()
+asked = {"whole": False}
+"""Whether every case was asked for, with --whole."""
 
 
-def together(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def together(
+    names: str | tuple[str, ...], cases: Iterable[Any], *, usual: Callable[..., bool] = lambda *case: True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Runs every case of a test in one test, each from the same seed, and reports all that fail.
 
     A case is the value of the only name, or a tuple with a value of each. Each case has a folder below tmp_path, and
     undoes what it changed with monkeypatch; it shares the other fixtures of the test.
+
+    usual: the case -> whether it also runs without --whole.
     """
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     values = [(case,) if len(arguments) == 1 else tuple(case) for case in cases]
@@ -36,7 +42,7 @@ def together(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Ca
         @functools.wraps(test)
         def every(**fixtures: Any) -> None:
             failed, skipped = [], []
-            for case in values:
+            for case in values if asked["whole"] else [case for case in values if usual(*case)]:
                 seed(0)
                 with ExitStack() as undone:
                     own = dict(zip(arguments, case, strict=True))

@@ -32,6 +32,7 @@ from posembed.tuning.images import Images, Pictures, split_pictures
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.run import TunePlan
 from tiny_models import IMAGE, TEXT, tiny_model
+from together import together
 from tolerance import assert_close
 
 SETTINGS: dict[str, Any] = {"image_size": 48, "steps": 2, "batch": 2}
@@ -249,7 +250,7 @@ def test_the_same_call_continues(folder: Path) -> None:
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize(
+@together(
     ("given", "error", "message"),
     [
         ({"images": None}, ArgumentError, "expected text, retrieval or both"),
@@ -321,7 +322,7 @@ WAYS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@together("way", WAYS)
 def test_an_image_is_the_same_in_every_format(tmp_path: Path, way: str) -> None:
     coarse = Image.fromarray(np.random.default_rng(0).integers(0, 256, (5, 4, 3), dtype=np.uint8))
     image = coarse.resize((80, 60), Image.Resampling.BICUBIC)
@@ -340,8 +341,8 @@ def test_values_of_unknown_range_are_refused(folder: Path, values: Any) -> None:
         planned()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.9])
-@pytest.mark.parametrize("suffix", ["jpg", "png", "gif", "bmp", "ppm", "tif", "webp"])
+@together("share", [0.0, 0.01, 0.3, 0.9])
+@together("suffix", ["jpg", "png", "gif", "bmp", "ppm", "tif", "webp"])
 def test_a_broken_image_is_refused_before_anything_is_trained(folder: Path, suffix: str, share: float) -> None:
     path = folder / "images" / f"broken.{suffix}"
     noise = np.random.default_rng(0).integers(0, 256, (70, 70, 3), dtype=np.uint8)
@@ -362,8 +363,8 @@ COPIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("copy", COPIES)
-@pytest.mark.parametrize("seed", range(3))
+@together("copy", COPIES)
+@together("seed", range(3))
 def test_no_held_out_image_is_trained_on_under_another_form(folder: Path, copy: str, seed: int) -> None:
     alone = split_pictures("images", size=48, held_out=0.5, seed=seed)
     assert alone.alike == 0
@@ -386,7 +387,7 @@ def test_very_many_images_are_not_all_read(folder: Path, monkeypatch: pytest.Mon
     assert (len(few.training), len(few.held_out)) == (11, 10)
 
 
-@pytest.mark.parametrize(
+@together(
     "settings",
     [
         {"do_rescale": True, "rescale_factor": 1 / 127.5, "image_mean": [1.0] * 3, "image_std": [1.0, 0.5, 0.25]},
@@ -395,7 +396,7 @@ def test_very_many_images_are_not_all_read(folder: Path, monkeypatch: pytest.Mon
         {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]},
     ],
 )
-@pytest.mark.parametrize("shared", [False, True])
+@together("shared", [False, True])
 def test_pixels_are_prepared_as_the_models_processor_does(folder: Path, settings: dict[str, Any], shared: bool) -> None:
     """At the model's own size nothing is resized, and the vectors are the same."""
     transformers = pytest.importorskip("transformers")

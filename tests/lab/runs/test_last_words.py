@@ -9,6 +9,9 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from fresh_process import run_python
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.text_specs import LengthSpec
 
@@ -16,15 +19,10 @@ ENCODINGS = ("rope", "alibi", "none", "learned", "sinusoidal", "t5")
 SMALL = "--train-length 16 --test-lengths 16,32 --layers 1 --width 8 --heads 2 --steps 600 --batch 2 --test-tokens 200"
 
 
-def start(code: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", f"from posembed.lab.runs.cluster import last_words\n{code}"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def test_the_words_are_said_if_the_process_is_ended_and_only_then() -> None:
     for ending in ("pass", "raise SystemExit(3)", "import os; os._exit(1)", "import os; os.kill(os.getpid(), 9)"):
-        with start(f"with last_words('the {{last}} words\\nof it'):\n    {ending}") as process:
-            _, said = process.communicate(timeout=60)
+        code = f"with last_words('the {{last}} words\\nof it'):\n    {ending}"
+        said = run_python("-c", f"from posembed.lab.runs.cluster import last_words\n{code}").stderr
         assert ("\nthe {last} words\nof it\n" in said) == ("os." in ending), ending
 
 
@@ -47,6 +45,7 @@ def agent_of(process: int) -> int:
     raise AssertionError(f"no agent among {descendants(process)}")
 
 
+@pytest.mark.whole  # tests/lab/runs/test_cluster.py kills a worker
 def test_a_ray_process_that_is_killed_ends_the_command_with_a_word(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a line of text that comes again and again\n" * 100)
     out = tmp_path / "run"
