@@ -24,7 +24,7 @@ sys.path.append(str(ROOT / "tools"))
 def test_every_output_on_a_page_is_what_its_code_prints(
     page: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """What trains for a tenth of its steps prints the same words; with --whole, the same numbers too."""
+    """What trains for a fiftieth of its steps prints the same words; with --whole, the same numbers too."""
     if page == "pitfalls.md":
         pytest.importorskip("transformers", minversion="5")
     written = blocks((DOCS / page).read_text(encoding="utf-8"))
@@ -45,7 +45,7 @@ def test_other_words_are_no_same_words() -> None:
     assert same_words("step 0: loss 5.63\nend\n", "step 0: loss 5.63\nstep 100: loss 2.56\nend\n")
     assert not same_words("step 0: loss 5.63\n", "step 0: accuracy 5.63\n")
     assert not same_words("step 0: loss 5.63\n", "step 0: loss 5.63\nend\n")
-    assert shorter("held_out(steps=400, texts=100)") == "held_out(steps=40, texts=100)"
+    assert shorter("held_out(steps=400, texts=100)") == "held_out(steps=8, texts=100)"
 
 
 def test_the_tables_of_known_models_are_what_the_program_writes() -> None:

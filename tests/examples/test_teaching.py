@@ -17,7 +17,7 @@ SHOWN = re.findall(r"^    python examples/(\w+)\.py\n.*?```text\n(.*?)```", PAGE
 
 @pytest.mark.parametrize(("name", "shown"), SHOWN, ids=[name for name, _ in SHOWN])
 def test_it_prints_what_the_page_shows(name: str, shown: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Trained for a tenth of its steps, an example prints the same words; with --whole, the same numbers too."""
+    """Trained for a fiftieth of its steps, an example prints the same words; with --whole, the same numbers too."""
     if name == "trainer":
         pytest.importorskip("transformers", minversion="5")
     whole, script = request.config.getoption("--whole"), tmp_path / f"{name}.py"
