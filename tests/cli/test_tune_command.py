@@ -204,7 +204,7 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("swallowed", [False, True])
+@pytest.mark.parametrize("swallowed", [False, pytest.param(True, marks=pytest.mark.whole)])
 @pytest.mark.parametrize(
     ("where", "left", "message"),
     [
@@ -231,3 +231,10 @@ def test_ctrl_c(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert posembed("", *HOW, "--train", "rows").code == 0
     assert files(folder) == ["model", "out", "out.html", "text"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_in_a_finalizer(posembed, folder: Path, monkeypatch) -> None:
+    where, message = "posembed.tuning.run.rows_moved", "the same command continues from .out.tune"
+    test_ctrl_c(posembed, folder, monkeypatch, where, None, message, swallowed=True)
