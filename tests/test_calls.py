@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import abc
 import copy
+import gc
 import inspect
 import pickle
+import weakref
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import posembed
 from every_layer import LAYERS, SMALL, public_layers
@@ -331,3 +333,73 @@ def test_the_nearest_name_is_in_the_error() -> None:
         assert f"unknown encoding {name!r} (did you mean {near}?); choose from learned, rolling" in str(caught.value)
     with pytest.raises(ArgumentError, match=r"unknown thing 'xyzzy'; choose from a, b$"):
         raise unknown("thing", "xyzzy", ["a", "b"])
+
+
+# What an outsider found
+
+
+def test_a_layer_never_cuts_its_input_off() -> None:
+    """Integers, bools and complex numbers for floats are refused, if rows are added to them."""
+    wrong = []
+    for name, layer in LAYERS.items():
+        made, arguments = layer.make(SMALL), layer.arguments(SMALL)
+        floats = [at for at, given in enumerate(arguments) if isinstance(given, Tensor) and given.is_floating_point()]
+        for dtype in (torch.int64, torch.uint8, torch.bool, torch.complex64) if floats else ():
+            given = [value.to(dtype) if at in floats else value for at, value in enumerate(arguments)]
+            try:
+                made(*given)
+            except posembed.PosEmbedError:
+                continue
+            except Exception as error:
+                wrong.append((name, dtype, repr(error)[:200]))
+            else:
+                wrong.append((name, dtype, "accepted"))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_missing_argument_is_named(name: str) -> None:
+    needed = [p.name for p in parameters(MODULES[name]).values() if p.default is p.empty]
+    if needed:
+        with pytest.raises(CallError, match=rf"^{name} needs {needed[0]}\b.*{needed[-1]}=\.\.\.\)"):
+            MODULES[name]()
+
+
+def test_a_number_in_a_pass_is_no_bool_and_not_too_large() -> None:
+    x, q = torch.zeros(1, 4, 8), torch.zeros(1, 2, 4, 8)
+    rope = posembed.RotaryEmbedding(head_dim=8)
+    for call in (
+        lambda offset: posembed.LearnedPositionalEmbedding(max_len=16, dim=8)(x, offset=offset),
+        lambda offset: posembed.SinusoidalPositionalEmbedding(dim=8)(x, offset=offset),
+        lambda offset: rope(q, q, offset=offset),
+    ):
+        for offset in (True, 10**20, -(10**20)):
+            with pytest.raises((ArgumentError, PositionError), match="offset"):
+                call(offset)
+
+
+def test_positions_of_queries_and_keys_are_called_by_their_names() -> None:
+    q, right, rope = torch.zeros(1, 2, 4, 8), torch.arange(4), posembed.RotaryEmbedding(head_dim=8)
+    for wrong in (torch.arange(5), torch.arange(4.0), torch.zeros(2, 4, dtype=torch.int64)):
+        with pytest.raises(ArgumentError, match="q_positions"):
+            rope.at_queries_keys(q, q, wrong, right)
+        with pytest.raises(ArgumentError, match="k_positions"):
+            rope.at_queries_keys(q, q, right, wrong)
+    with pytest.raises(ArgumentError, match="d=8"):
+        rope.at_queries_keys(q, torch.zeros(1, 2, 4, 6), right, right)
+
+
+def test_classes_of_users_are_freed() -> None:
+    def freed() -> weakref.ref[type]:
+        class Mine(posembed.LearnedPositionalEmbedding):
+            def __init__(self, rows: int) -> None:
+                super().__init__(max_len=rows, dim=8)
+
+        Mine(4)(torch.zeros(1, 2, 8))
+        with pytest.raises(CallError):
+            Mine(row=4)  # type: ignore[call-arg]
+        return weakref.ref(Mine)
+
+    kind = freed()
+    gc.collect()
+    assert kind() is None

@@ -23,6 +23,7 @@ from functools import cache, wraps
 from numbers import Real
 from types import FunctionType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 import torch
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
@@ -34,7 +35,7 @@ from posembed.errors import ArgumentError, PosEmbedError
 from posembed.settings import LARGE, Whole, Words, expected
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
-RAW = (TypeError, AttributeError, RuntimeError, LookupError, ValueError)
+RAW = (TypeError, AttributeError, RuntimeError, LookupError, ValueError, OverflowError)
 """The errors of Python and PyTorch for an argument of a wrong type or shape."""
 
 IN_A_PASS = ("forward", "consecutive_rows", "training_positions", "given")
@@ -171,27 +172,36 @@ class Parameters(NamedTuple):
     own: int
     by_position: list[str]
     known: dict[str, Argument | None]
+    required: set[str]
     is_open: bool
 
 
-@cache
+_KNOWN: WeakKeyDictionary[Callable[..., Any], Parameters] = WeakKeyDictionary()
+"""By call, so that the classes of users can be freed."""
+
+
 def _parameters(call: Callable[..., Any], names_only: bool) -> Parameters:
+    if call in _KNOWN:
+        return _KNOWN[call]
     every = [*inspect.signature(call).parameters.values()]
     own = int(every[0].name in ("self", "cls")) if every else 0
     taken = [p for p in every[own:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     names = _Names({**inspect.unwrap(call).__globals__, **_READ})
     known = {p.name: None if names_only else _argument(p.annotation, names) for p in taken}
     by_position = [p.name for p in taken if p.kind is not p.KEYWORD_ONLY]
-    return Parameters(own, by_position, known, len(taken) < len(every) - own)
+    required = {p.name for p in taken if p.default is p.empty and not names_only}
+    _KNOWN[call] = Parameters(own, by_position, known, required, len(taken) < len(every) - own)
+    return _KNOWN[call]
 
 
 def _converted(
     call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, names_only: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns the arguments of a call in Python's types. Raises CallError or ArgumentError for a wrong one."""
-    own, by_position, known, is_open = _parameters(call, names_only)
+    own, by_position, known, required, is_open = _parameters(call, names_only)
     given = args[own:]
-    if not is_open and (len(given) > len(by_position) or not kwargs.keys() <= known.keys()):
+    too_much = not is_open and (len(given) > len(by_position) or not kwargs.keys() <= known.keys())
+    if too_much or not required <= {*by_position[: len(given)], *kwargs}:
         raise wrong_call(_name(call, args[:own]), call, given, kwargs, own=own)
 
     def read(name: str, value: Any) -> Any:
@@ -207,7 +217,7 @@ def _name(call: Callable[..., Any], own: tuple[Any, ...]) -> str:
     if not own:
         return call.__name__
     kinds = (own[0] if isinstance(own[0], type) else type(own[0])).__mro__
-    found = next(k for k in kinds if inspect.unwrap(getattr(k, call.__name__, id)) is inspect.unwrap(call))
+    found = next((k for k in kinds if inspect.unwrap(getattr(k, call.__name__, id)) is inspect.unwrap(call)), kinds[0])
     return found.__name__ + ("" if call.__name__ in ("__init__", "forward") else f".{call.__name__}")
 
 

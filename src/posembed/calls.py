@@ -94,7 +94,7 @@ NOTES = {
 def wrong_call(
     name: str, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, own: int = 1
 ) -> CallError:
-    """Returns the error for a call with arguments that it does not take, or takes by name only.
+    """Returns the error for a call with arguments that it does not take, takes by name only, or lacks.
 
     Args:
         name: the name that the caller wrote, such as a class name.
@@ -108,6 +108,11 @@ def wrong_call(
         refused = [f"{given}{_meant(given, taken)}" for given in unknown_names]
         return CallError(f"{name} does not take {listed(refused, 'or')}. It takes {listed(taken) or 'no argument'}")
     by_position = [p.name for p in taken.values() if p.kind is not p.KEYWORD_ONLY]
+    needed = [p.name for p in taken.values() if p.default is p.empty]
+    if (missing := [n for n in needed if n not in kwargs and n not in by_position[: len(args)]]) and (
+        len(args) <= len(by_position)
+    ):
+        return CallError(f"{name} needs {listed(missing)}: {name}({', '.join(f'{n}=...' for n in needed)})")
     only = f"takes only {listed(by_position)} by position" if by_position else "takes its arguments by name"
     by_name = [p.name for p in taken.values() if p.kind is p.KEYWORD_ONLY and p.name not in kwargs]
     extra = len(args) - len(by_position)

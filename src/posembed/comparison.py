@@ -178,8 +178,9 @@ class Comparison:
 
     def frame(self) -> DataFrame:
         """Returns every measured value as a tidy pandas frame, one row per value, with the columns of
-        ``posembed.measure.frame.Value``: run (a name that is compared), seed, item, metric, x, value and weight."""
-        return self.summary.frame.to_pandas()
+        ``posembed.measure.frame.Value``: run (a name that is compared), seed, item, metric, x, value and weight.
+        Perplexities are losses there, and called "log perplexity"."""
+        return self.summary.to_pandas()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the summary as plain values that JSON can represent. NaN and infinity become None."""

@@ -16,7 +16,8 @@ def number(value: float) -> str:
         return "∞"
     if value >= 99_999.5:
         return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
-    return f"{value:.2f}" if value < 99.995 else f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"
+    text = f"{value:.2f}" if value < 99.995 else f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"
+    return text.replace("-", MINUS)
 
 
 def brief(text: object, most: int = 160) -> str:

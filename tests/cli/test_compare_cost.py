@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
+import pandas
+
 from posembed.lab.cost.results import load
+from posembed.measure.frame import COLUMNS
+from tolerance import assert_close
 
 SMALL = "--encodings learned,alibi --batch 1 --length 16 --width 32 --heads 4 --layers 2 --longest 512 --seconds 0"
 
@@ -25,6 +30,21 @@ def test_json_is_the_result(posembed, tmp_path: Path) -> None:
     assert code == 0
     assert [row.encoding for row in load(tmp_path).rows] == ["learned", "alibi"]
     assert json.loads((tmp_path / "cost.json").read_text(encoding="utf-8")) == json.loads(out)
+
+
+def test_csv_is_the_frame(posembed, tmp_path: Path) -> None:
+    code, out, _ = posembed(f"compare cost {SMALL} --csv --out {tmp_path}")
+    frame, result = pandas.read_csv(io.StringIO(out), keep_default_na=False), load(tmp_path)
+    assert code == 0
+    assert tuple(frame.columns) == COLUMNS
+    for row in result.rows:
+        own = frame[frame.run == row.encoding].set_index("metric").value
+        assert own["parameters"] == row.parameters
+        assert own["peak bytes, forward"] == row.peak_forward
+        assert_close(float(own["time alone, forward"].median()), row.alone.forward.value)
+        assert list(own[["time by length"]]) == list(row.growth.seconds)
+    assert "expected one of --json and --csv; got both" in posembed(f"compare cost {SMALL} --csv --json").err
+    assert "a dry run measures none" in posembed(f"compare cost {SMALL} --csv --dry-run").err
 
 
 def test_a_plan_of_a_preset_measures_nothing(posembed, tmp_path: Path) -> None:

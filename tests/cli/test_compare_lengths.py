@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas
 import pytest
 
 from asked import means
@@ -32,6 +34,9 @@ def test_from_text_to_table(posembed, text: Path, tmp_path: Path) -> None:
     assert [row["name"] for row in summary["rows"]] == ["learned", "rolling", "alibi"]
     assert means(summary, "perplexity of the same tokens")["learned", 32] is None
     assert "training loss" not in err  # nothing trained again
+    values = pandas.read_csv(io.StringIO(posembed(command + " --csv").out))
+    assert set(values.run) == {"learned", "rolling", "alibi"}
+    assert "log perplexity of the same tokens" in set(values.metric)
     assert {file: file.read_text() for file in (tmp_path / "run" / "results").iterdir()} == runs
 
 

@@ -18,7 +18,7 @@ def test_evaluate(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     write_texts(Path("text"))
     words = ["evaluate", "gpt", "--text", "text", "--lengths", "32,64,1024", "--texts", "2", "--device", "cpu"]
     failed = posembed("", *words)
-    assert "expected at least 1 texts of 1,024 tokens" in failed.err
+    assert "expected at least 1 text of 1,024 tokens" in failed.err
     words[5] = "32,64,128"
     done = posembed("", *words)
     assert done.code == 0
@@ -29,6 +29,7 @@ def test_evaluate(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (lines[6][0], lines[6][-2:]) == ("gpt", ["too", "long"])
     assert "gpt takes at most 64 tokens" in " ".join(done.out.split())
     assert Path("runs/evaluations.jsonl").exists()
+    assert posembed("", *words, "--csv").out.startswith("run,seed,item,metric,x,value,weight\n")
     printed = json.loads(posembed("", *words, "--json").out)
     assert [each["mean"] for each in printed["estimates"] if (each["run"], each["x"]) == ("gpt", 128)] == [None, None]
 
@@ -65,7 +66,7 @@ def test_a_check_that_cannot_run_is_refused_before_anything_is_written(posembed,
     short = write_texts(tmp_path / "short", words=100)
     done = posembed("resize", tmp_path / "gpt", *words[1:5], short)
     assert done.code == 1
-    assert "expected at least 1 texts of 128 tokens" in done.err
+    assert "expected at least 1 text of 128 tokens" in done.err
     assert not (tmp_path / "out").exists()
 
 

@@ -38,7 +38,7 @@ def test_a_dry_run_writes_nothing(posembed, folder: Path) -> None:
     assert done.code == 0
     said = " ".join(done.out.split())
     assert "To train on: 14 documents of 128 tokens or more, in 42 windows; 2 steps of 2 windows, so that" in said
-    assert "each window is read 0.1 times. To measure the result: 10 other documents, which are held out." in said
+    assert "each window is read 0.10 times. To measure the result: 10 other documents, which are held out." in said
     assert re.search(r"fine-tuning at 128 tokens: \d+ s; the same fine-tuning at 64 tokens: \d+ s", said)
     assert "To write: out-at-64 and out. Nothing was written (--dry-run)." in said
     planned = json.loads(

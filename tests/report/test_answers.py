@@ -75,7 +75,7 @@ def test_sentences_and_tables_have_the_same_verdicts(found: Found) -> None:
             (sentence,) = [
                 each for each in sentences if f"{called(name)} ({metric.write_comparison(versus.value)}" in each
             ]
-            assert words[verdict] in sentence
+            assert f"{words[verdict]} {called(found.references[name])}" in sentence
 
 
 def test_every_value_is_on_the_page(found: Found) -> None:
@@ -116,8 +116,32 @@ def test_a_page_of_failed_runs_says_so() -> None:
         summary = summarise(failed)
         page = page_of(summary.question)
         assert "Failed runs are left out" in " ".join(page.answer(summary))
-        assert all(cell.kind in ("failed", "") for row in page.main_table(summary).rows for cell in row.cells[:1])
+        cells = [row.cells for row in page.main_table(summary).rows]
+        assert cells
+        assert all(row and {cell.kind for cell in row} == {"failed"} for row in cells), summary.question.name
         assert list(page.figures(summary)) is not None
+
+
+def test_the_smallest_difference_that_is_significant_is_never_called_too_small() -> None:
+    for runs in (made_up_classes.text_runs, made_up_classes.image_runs, made_up_tokens.tag_runs):
+        found = summarise(runs(3))
+        said = " ".join(answers.verdicts(found, found.headline, found.x))
+        if least := re.search(r"Differences below about (\S+) points", said):
+            known = found.all_versus(found.headline, found.x).values()
+            significant = [100 * abs(each.value) for each in known if each.verdict in ("better", "worse")]
+            assert float(least[1]) <= min(significant, default=100.0) + 0.05
+
+
+def test_frames_say_what_is_a_logarithm(found: Found) -> None:
+    frame = found.to_pandas()
+    for metric in found.metrics:
+        name = f"log {metric.name}" if metric.kind == "log" else metric.name
+        for run in found.frame.runs:
+            for x in found.xs(metric):
+                own = frame[(frame.run == run.name) & (frame.seed == run.seed) & (frame.metric == name)]
+                own = own if x is None else own[own.x == x]
+                value = run.value(metric.name, x)
+                assert value is None or abs(own.value.sum() / own.weight.sum() - value) < 1e-3 * max(1, abs(value))
 
 
 def test_a_verdict_that_changes_along_the_axis_is_told() -> None:

@@ -41,7 +41,7 @@ def test_lists_and_names() -> None:
 
 def test_intervals() -> None:
     assert interval(Estimate(3.5, 3.4, 3.6, (3.5, 3.5))) == "3.40\N{EN DASH}3.60"
-    assert interval(Estimate(0.1, -0.1, 0.3, (0.1, 0.1))) == "-0.10 to 0.30"
+    assert interval(Estimate(0.1, -0.1, 0.3, (0.1, 0.1))) == "\N{MINUS SIGN}0.10 to 0.30"
     assert interval(Estimate(3.5, None, None, (3.5,))) == interval(None) == ""
     assert measured(Estimate(3.5, 3.4, 3.6)) == "3.50 (3.40\N{EN DASH}3.60)"
     assert measured(Estimate(3.5), unit=" times") == "3.50 times"
@@ -54,6 +54,9 @@ def test_runs_are_counted_as_they_are() -> None:
     assert counted(*runs(1)).startswith("There is one run per encoding, so there are no intervals")
     assert counted(*runs(3)).startswith("There are 3 runs per encoding.")
     assert counted(*runs(2), run("none", (4.0,) * 4)).startswith("There are 1 to 2 runs per encoding.")
+    uneven = "Means over different seeds cannot be ranked"
+    assert uneven in counted(*runs(2), run("none", (4.0,) * 4))
+    assert uneven not in counted(*runs(3))
 
 
 def test_sentences_by_outcome() -> None:
@@ -61,7 +64,7 @@ def test_sentences_by_outcome() -> None:
     assert by_outcome("x", found) == [
         "b and d are significantly better than x.",
         "c is significantly worse than x.",
-        "a cannot be called better or worse than x, because an interval is missing.",
+        "a cannot be called better or worse than x, because not every interval is known.",
     ]
     assert by_outcome("x", []) == []
 

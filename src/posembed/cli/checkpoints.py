@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posembed.cli.options import Paging, Planning, Printing, command
+from posembed.cli.options import Paging, Planning, Printing, Values, command, print_measured, shape_of
 from posembed.errors import ArgumentError
 from posembed.evaluation.settings import PARTS, EvaluationSettings, Measured
 from posembed.settings import Count, Settings, Sides, argument, flag, given_to, option, take
@@ -80,7 +80,8 @@ def run_evaluate(given: dict[str, Any]) -> None:
     from posembed.evaluation.api import plan_texts
     from posembed.evaluation.retrieval import plan_retrieval
 
-    dry_run, as_json, report = given.pop("dry_run", False), given.pop("json", False), given_to(Paging, given).report
+    shape, report = shape_of(given), given_to(Paging, given).report
+    dry_run = given.pop("dry_run", False)
     given.setdefault("results", KEPT)
     of = given_to(EvaluationSettings, given)
     if bool(of.text) == (of.retrieval is not None):
@@ -94,18 +95,18 @@ def run_evaluate(given: dict[str, Any]) -> None:
     else:
         plan = plan_retrieval(of.checkpoints, of.retrieval, **given)
     if dry_run:
-        print_plan(plan, as_json)
+        print_plan(plan, bool(shape))
         return
     with Bar() as bar:
         evaluation = plan.run(bar.update)
-    if as_json:
-        print(json.dumps(evaluation.to_dict(), indent=2))
+    if shape:
+        print_measured(evaluation, shape)
     else:
         print_evaluation(evaluation)
     if report is not None:
         from posembed.report.evaluation import write_evaluation_page
 
-        print(f"report: {write_evaluation_page(evaluation, report)}", file=sys.stderr if as_json else sys.stdout)
+        print(f"report: {write_evaluation_page(evaluation, report)}", file=sys.stderr if shape else sys.stdout)
 
 
 def print_plan(plan: Plan, as_json: bool) -> None:
@@ -219,7 +220,7 @@ evaluate = command(
     *PARTS,
     Paging,
     Planning,
-    Printing,
+    Values,
     defaults={"results": KEPT},
 )
 resize = command("resize", run_resize, Resizing, Planning, Printing)

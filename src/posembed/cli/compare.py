@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from click.exceptions import Exit
 
-from posembed.cli.options import Planning, Printing, command
+from posembed.cli.options import Planning, Values, command, print_measured, shape_of
 from posembed.lab.question import Question
 from posembed.lab.questions import QUESTIONS
 from posembed.settings import Settings, argument, given_to, option
@@ -31,11 +31,11 @@ def command_of(question: Question) -> click.RichCommand:
     def run(given: dict[str, Any]) -> None:
         from posembed.comparison import Prepared, PreparedCost, prepare
 
-        dry_run, as_json = given.pop("dry_run", False), given.pop("json", False)
+        shape, dry_run = shape_of(given), given.pop("dry_run", False)
         prepared = prepare(question.name, given)
         if dry_run:
             planned = prepared.plan()
-            if as_json:
+            if shape:
                 print(json.dumps([each.to_dict() for each in planned]))
             else:
                 print_plan(planned, prepared.description, measured=isinstance(prepared, PreparedCost))
@@ -43,8 +43,8 @@ def command_of(question: Question) -> click.RichCommand:
         comparison = with_bar(prepared)
         if isinstance(prepared, Prepared) and not prepared.accelerator.is_main_process:
             return
-        if as_json:
-            print(json.dumps(comparison.to_dict()))
+        if shape:
+            print_measured(comparison, shape)
         else:
             print_comparison(comparison)
             out = comparison.path
@@ -59,7 +59,7 @@ def command_of(question: Question) -> click.RichCommand:
         run,
         *question.kinds,
         Planning,
-        Printing,
+        Values,
         help=question.asks,
         defaults={"out": f"runs/{question.name}", **question.shown_defaults},
         panels="{} (set by the preset)" if presets else "{}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,28 @@ class Printing(Settings):
     """How a command prints its result."""
 
     json: bool = flag("Print JSON instead of text.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Values(Printing):
+    """How a command prints what it measured."""
+
+    csv: bool = flag("Print every measured value as CSV instead of text, with the columns of frame() in Python.")
+
+
+def print_measured(found: Any, shape: str) -> None:
+    """Prints a result with ``to_dict`` and ``frame``. shape: "json" or "csv"."""
+    print(json.dumps(found.to_dict(), indent=2) if shape == "json" else found.frame().to_csv(index=False).rstrip())
+
+
+def shape_of(given: dict[str, Any]) -> str:
+    """Takes out ``json``, ``csv`` and ``dry_run``, and returns "json", "csv" or "" for text."""
+    shapes = [shape for shape in ("json", "csv") if given.pop(shape, False)]
+    if len(shapes) > 1:
+        raise ArgumentError("expected one of --json and --csv; got both")
+    if shapes == ["csv"] and given.get("dry_run"):
+        raise ArgumentError("--csv prints measured values, and a dry run measures none; leave one out")
+    return "".join(shapes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -91,7 +91,7 @@ def plan_texts(sources: Sequence[str | Path], text: str | Path | Sequence[str | 
     rows = planned_rows(runnables, samples, lengths, setting)
     measures = tuple(measure.metric.name for measure in measurement.measures)
     number = len(samples[runnables[0].name].ids)
-    how = f"{number:,} texts of {lengths[-1]:,} tokens; {measurement.note.format(setting)}."
+    how = f"{number:,} text{'s' * (number != 1)} of {lengths[-1]:,} tokens; {measurement.note.format(setting)}."
     notes = (how, *notes_on(runnables, samples, rows, lengths))
     return Plan(kind, measures, lengths, number, rows, notes, kept, where)
 

@@ -85,11 +85,11 @@ class Evaluation:
 
     def frame(self) -> pandas.DataFrame:
         """Returns every value as a tidy frame: one row per row, seed, text, measure and length. Perplexities are
-        losses: exp(sum of values / sum of weights) is the perplexity.
+        losses, called "log perplexity": exp(sum of values / sum of weights) is the perplexity.
 
         Columns: run, seed, item (the text, query, document or image), metric, x (the length), value, weight.
         """
-        return self.summary().frame.to_pandas()
+        return self.summary().to_pandas()
 
     def summary(self, rows: Sequence[Row] | None = None, reference: Row | None = None) -> Summary:
         """Returns what pages show of some rows, by default of all, compared with a reference."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import CheckpointError, DataError
-from posembed.words import listed
+from posembed.words import amount, listed
 
 # " = Title = " begins a WikiText article; " = = Section = = " does not.
 WIKITEXT_TITLE = re.compile(r"^ ?= [^=\n]+ = *$", flags=re.MULTILINE)
@@ -100,7 +100,7 @@ def draw_sample(
     if len(rows) < fewest:
         found = f"found {len(rows)}, and the longest of {seen} documents has {longest:,}"
         remedy = "give smaller lengths or more text (documents are files of a folder, or separated by blank lines)"
-        raise DataError(f"expected at least {fewest} texts of {length:,} tokens; {found}; {remedy}")
+        raise DataError(f"expected at least {amount(fewest, 'text')} of {length:,} tokens; {found}; {remedy}")
     sampled = torch.tensor(rows[:most])
     unknown = tokenizer.unk_token_id
     if unknown is not None and (sampled == unknown).float().mean() > MOST_UNKNOWN:

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError, CallError
+from posembed.positions.checks import require_floats
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
 from posembed.settings import Amount, Count, Pair, Probability
 from posembed.tables.rows import table_rows
@@ -207,6 +208,7 @@ class InputEncoding(PositionEncoding):
         return self.rows(self._ids(x, position_ids, offset))
 
     def _require_input(self, x: Tensor) -> None:
+        require_floats(x, "x")
         if x.dim() != 3 or x.shape[-1] != self.dim:
             remedy = ". For the rows alone call .rows(position_ids)" if x.dim() == 2 else ""
             raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}{remedy}")
@@ -254,8 +256,10 @@ class RotationEncoding(PositionEncoding):
     def at_queries_keys(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, *, text_length: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        for x, position_ids in ((q, q_positions), (k, k_positions)):
-            require_heads_fit(x, position_ids)
+        for x, position_ids, name in ((q, q_positions, "q_positions"), (k, k_positions, "k_positions")):
+            require_heads_fit(x, position_ids, name)
+            if x.shape[-1] != self.head_dim:
+                raise ArgumentError(f"q and k must be (B, H, L, d={self.head_dim}); got {tuple(x.shape)}")
             require_text_length(text_length, x.shape[-2], batch=x.shape[0] if x.dim() == 4 else 1)
         return self.turned(q, k, q_positions, k_positions, text_length)
 

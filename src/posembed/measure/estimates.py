@@ -83,6 +83,8 @@ class Estimates:
         values = self.by_seed(metric, name, x)
         measured = sum((metric.name, x) in run.found for run in self.runs(name).values())
         found = estimate(list(values.values())) if values and len(values) == measured else None
+        if found is not None and metric.kind == "times" and found.low is not None:
+            found = dataclasses.replace(found, low=max(found.low, 0.0))
         return found and (found.exp() if metric.kind == "log" else within(found, 0.0, 1.0, metric))
 
     def versus(self, metric: Metric, name: str, x: X = None) -> Comparison | None:

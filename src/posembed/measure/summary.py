@@ -7,11 +7,15 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from posembed.measure.estimates import Comparison, Estimates
 from posembed.measure.metrics import Metric
 from posembed.statistics import INTERVAL, Estimate
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,21 @@ class Summary(Estimates):
         """Returns the x at which the line of a name ends, if it is known."""
         return None
 
+    @cached_property
+    def references(self) -> dict[str, str]:
+        """The name that each name is compared with."""
+        return {name: other for name in self.names if (other := self.reference_of(name)) is not None}
+
+    @property
+    def compared_with(self) -> str:
+        """What titles and captions call the reference: its name, or "its reference" if names have different ones."""
+        known = set(self.references.values())
+        return "its reference" if len(known) > 1 else next(iter(known), self.reference or "")
+
     @property
     def short_reference(self) -> str:
-        """The name of the reference in the heads of columns."""
-        return self.reference or ""
+        """What the heads of columns call it."""
+        return self.compared_with
 
     def missing(self, name: str, x: int | None) -> str:
         """Returns what tables say where a name has no value; empty if the metric knows."""
@@ -123,12 +138,18 @@ class Summary(Estimates):
         names = self.best_first(metric, x)
         return {name: each for name in names if (each := self.versus(metric, name, x)) is not None}
 
+    def to_pandas(self) -> DataFrame:
+        """Returns every value as a tidy frame, with the columns of ``posembed.measure.frame.COLUMNS``. Metrics whose
+        values are kept as logarithms say so in their names: "log perplexity"."""
+        logarithms = {metric.name: f"log {metric.name}" for metric in self.metrics if metric.kind == "log"}
+        return self.frame.to_pandas().replace({"metric": logarithms})
+
     def estimates(self) -> list[dict[str, Any]]:
         """Returns every estimate, with its comparison with the reference, as plain values. None is NaN or infinity."""
         found = [
             {"run": name, "metric": metric.name, "x": x, "mean": self.mean(metric, name, x)}
             | {"versus": versus and versus.over_seeds, "over_items": versus and versus.over_items}
-            | {"verdict": versus and versus.verdict}
+            | {"reference": self.reference_of(name), "verdict": versus and versus.verdict}
             for metric in self.metrics
             for x in self.xs(metric)
             for name in self.names

@@ -50,7 +50,10 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
     """
     trained = checked("trained", trained, Count | None)
     summary = getattr(comparison, "summary", comparison)
-    axis = summary.axis if hasattr(summary, "headline") and summary.headline.kind == "log" else None
+    of_lengths = hasattr(summary, "headline") and summary.headline.kind == "log"
+    axis = summary.axis if of_lengths else None
+    if of_lengths and not any(row.seeds for row in summary.rows):
+        raise ArgumentError("expected at least one run that succeeded; got a comparison whose runs all failed")
     if axis is not None:
         lines, names, trained = length_lines(summary), list(summary.names), axis.trained
         ticks = list(summary.xs(summary.headline))

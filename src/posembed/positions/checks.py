@@ -31,6 +31,12 @@ def require_integers(values: Tensor, name: str) -> None:
         )
 
 
+def require_floats(x: Tensor, name: str) -> None:
+    """Raises ArgumentError unless the tensor has a floating-point dtype. Rows in integers would be cut off."""
+    if not x.is_floating_point():
+        raise ArgumentError(f"{name} must be floats; got {x.dtype}, which .float() converts")
+
+
 def as_int64(values: Tensor, name: str) -> Tensor:
     """Converts integers of any dtype to int64, in which sums and differences of positions do not overflow."""
     require_integers(values, name)
@@ -40,7 +46,7 @@ def as_int64(values: Tensor, name: str) -> Tensor:
 def require_whole(number: object, name: str) -> None:
     """Raises ArgumentError unless the number is whole."""
     of_tensor = isinstance(number, torch.Tensor) and number.dim() == 0 and not number.is_floating_point()
-    if not isinstance(number, (int, Integral, torch.SymInt)) and not of_tensor:
+    if isinstance(number, bool) or not (isinstance(number, (int, Integral, torch.SymInt)) or of_tensor):
         raise ArgumentError(f"{name} must be a whole number; got {number!r}")
 
 

@@ -14,6 +14,7 @@ from posembed.positions.checks import (
     check_cu_seqlens,
     check_mask,
     check_offset,
+    require_floats,
     require_integers,
     require_whole,
 )
@@ -48,7 +49,9 @@ def consecutive(
     return torch.arange(offset, offset + length, device=device)
 
 
-def require_fit(batch: int, length: int, position_ids: Tensor | None, offset: int | Tensor) -> None:
+def require_fit(
+    batch: int, length: int, position_ids: Tensor | None, offset: int | Tensor, name: str = "position_ids"
+) -> None:
     """Raises ArgumentError unless these positions fit an input of ``batch`` sequences of ``length`` tokens.
 
     Every layer accepts either position_ids, (L,), (1, L) or (B, L), or an offset, which is a number or (B,).
@@ -59,12 +62,12 @@ def require_fit(batch: int, length: int, position_ids: Tensor | None, offset: in
         return
     if isinstance(offset, Tensor) or offset:
         raise ArgumentError("give position_ids or offset, not both: add the offset to the ids")
-    require_integers(position_ids, "position_ids")
+    require_integers(position_ids, name)
     shape = tuple(position_ids.shape)
     # Compare with batch before 1: otherwise an exported program would specialize on whether the batch is 1.
     if len(shape) not in (1, 2) or shape[-1] != length or (len(shape) == 2 and shape[0] not in (batch, 1)):
         raise ArgumentError(
-            f"position_ids must be (L,)=({length},) or (B, L)=({batch}, {length}) for this input; got {shape}"
+            f"{name} must be (L,)=({length},) or (B, L)=({batch}, {length}) for this input; got {shape}"
         )
 
 
@@ -76,11 +79,12 @@ def given_or_consecutive(
     return consecutive(length, offset, device=device) if position_ids is None else position_ids
 
 
-def require_heads_fit(x: Tensor, position_ids: Tensor) -> None:
-    """Raises ArgumentError unless positions (L,) or (B, L) fit queries or keys (B, H, L, d)."""
+def require_heads_fit(x: Tensor, position_ids: Tensor, name: str = "position_ids") -> None:
+    """Raises ArgumentError unless positions (L,) or (B, L), called ``name``, fit queries or keys (B, H, L, d)."""
+    require_floats(x, "queries and keys")
     if x.dim() < 3 or (x.dim() == 3 and position_ids.dim() > 1):
         raise ArgumentError(f"queries and keys must be (B, H, L, d) for these positions; got {tuple(x.shape)}")
-    require_fit(x.shape[0] if x.dim() == 4 else 1, x.shape[-2], position_ids, 0)
+    require_fit(x.shape[0] if x.dim() == 4 else 1, x.shape[-2], position_ids, 0, name)
 
 
 def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) -> Tensor:

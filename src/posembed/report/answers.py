@@ -53,7 +53,7 @@ def along(found: Summary, metric: Metric) -> list[str]:
                 at.setdefault(each.verdict, []).append(f"{x:,}")
         if len(at) > 1 and (axis := found.axis_of(metric)) is not None:
             places = listed([f"{verdict} at {listed(xs)}" for verdict, xs in at.items()])
-            sentences.append(f"{called(name)} is significantly {places} {axis.name} than {found.reference}.")
+            sentences.append(f"{called(name)} is significantly {places} {axis.name} than {found.reference_of(name)}.")
     return [" ".join(sentences)] if sentences else []
 
 
@@ -90,11 +90,19 @@ def verdicts(found: Summary, metric: Metric, x: X = None) -> list[str]:
     known = found.all_versus(metric, x)
     if not metric.compared or all(each.verdict == "unknown" and not each.width for each in known.values()):
         return []
-    texts = [(each.verdict, f"{called(name)} ({in_words(each, found)})") for name, each in known.items()]
-    sentences = by_outcome(called(found.reference or ""), texts, found.unit)
+    sentences = []
+    for reference in dict.fromkeys(found.references.values()):
+        texts = [
+            (each.verdict, f"{called(name)} ({in_words(each, found)})")
+            for name, each in known.items()
+            if found.references[name] == reference
+        ]
+        sentences += by_outcome(called(reference), texts, found.unit)
     halves = sorted(each.width / 2 for each in known.values() if each.over_seeds and each.over_seeds.low is not None)
-    if halves and metric.kind == "share" and (least := metric.write(halves[len(halves) // 2])) != "0.0":
-        sentences.append(f"Differences below about {least} points would not be significant here.")
+    if halves and metric.kind == "share":
+        told = [abs(each.value) for each in known.values() if each.verdict in LOOKS]
+        if (least := metric.write(min([halves[len(halves) // 2], *told]))) != "0.0":
+            sentences.append(f"Differences below about {least} points would not be significant here.")
     return sentences
 
 
@@ -139,7 +147,8 @@ def comparison_cell(each: Comparison | None, missing: str = "") -> Cell:
 def columns(found: Summary, metric: Metric, cell: CellOf, *, ranked: int = 0) -> Iterator[Column]:
     """Yields one column per x, or a single one. ``ranked``: the rank of the x of the answer; 0 hides no column."""
     axis = found.axis_of(metric)
-    for x in found.xs(metric):
+    failed = not any(row.seeds for row in found.rows)  # nothing was measured anywhere
+    for x in (None,) if failed else found.xs(metric):
         trained = axis is not None and x is not None and x == axis.trained
         rank = ranked and (ranked if x == found.x_of(metric) else ranked + (2 if trained else 5))
         unit = ", %" if metric.kind == "share" else ""
@@ -169,10 +178,19 @@ def main_table(found: Summary, extra: Iterable[Column] = (), metric: Metric | No
     return table_of(
         [found.row(name) for name in found.best_first(metric, x)],
         titled(found, metric),
-        " ".join(filter(None, [*(each.says for each in (metric, *single)), significant(metric)])),
+        " ".join(
+            filter(None, [*(each.says for each in (metric, *single)), significant(metric), own_references(found)])
+        ),
         *shown,
         first=found.of_each.partition(" ")[0],
     )
+
+
+def own_references(found: Summary) -> str:
+    """Returns a sentence on which name is compared with which, if they have different references."""
+    if len(set(found.references.values())) < 2:
+        return ""
+    return f"Compared are {listed([f'{called(a)} with {called(b)}' for a, b in found.references.items()])}."
 
 
 def titled(found: Summary, metric: Metric) -> str:
@@ -212,7 +230,7 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
     other metrics."""
     first = found.of_each.partition(" ")[0]
     rows = [row for row in map(found.row, found.best_first(found.headline, found.x)) if row.seeds]
-    others = [row for row in rows if row.name != found.reference]
+    others = [row for row in rows if row.name in found.references]
     for title in dict.fromkeys(metric.table for metric in found.metrics if metric.table):
         group = [metric for metric in found.metrics if metric.table == title]
         shown = [column for metric in group for column in columns(found, metric, mean_of(found))]
@@ -246,13 +264,13 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
         if base is not None and (metric is found.headline or metric.told):
             title = f"{capitalised(metric.name)}, compared with its own value at {base:,}"
             yield table_of(rows, title, says, *columns(found, metric, own), first=first)
-        if found.reference is not None:
-            title = f"{capitalised(metric.name)}, compared with {found.reference}"
+        if found.references:
+            title = f"{capitalised(metric.name)}, compared with {found.compared_with}"
             compared = versus_columns(found, metric, None) if axis is None else columns(found, metric, versus)
             if axis is not None or metric is not found.headline:
                 yield table_of(others, title, says, *compared, first=first)
             if base is not None and (metric is found.headline or metric.told):
-                title = f"Change of {metric.name} from {base:,}, compared with {found.reference}"
+                title = f"Change of {metric.name} from {base:,}, compared with {found.compared_with}"
                 yield table_of(others, title, says, *columns(found, metric, change), first=first)
 
 
@@ -304,10 +322,10 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
     compared = found.all_versus(metric, found.x)
     if compared and metric.compared:
         caption = (
-            f"The line is the reference, {found.reference}. With several runs per {found.of_each}, thick bars "
-            f"are {INTERVAL}s over seeds. Thin bars, if any, are {INTERVAL}s over the held-out {found.items}."
+            f"The line is {found.compared_with}. {own_references(found)} With several runs per {found.of_each}, thick "
+            f"bars are {INTERVAL}s over seeds. Thin bars, if any, are {INTERVAL}s over the held-out {found.items}."
         )
-        figure = comparison_figure(compared, names, found.reference or "")
+        figure = comparison_figure(compared, names, found.compared_with)
         yield picture(figure, name="comparisons", described=described, caption=caption)
     if found.x is None:
         known = [(name, found.mean(metric, name)) for name in found.best_first(metric)]

@@ -21,6 +21,7 @@ from posembed.report.page import (
 )
 from posembed.report.words import capitalised
 from posembed.statistics import INTERVAL
+from posembed.words import amount
 
 
 def tables(evaluation: Evaluation) -> list[Table]:
@@ -59,7 +60,7 @@ def plan_words(plan: Plan) -> list[str]:
     tokens = sum(job.tokens for job in missing.values())
     return [
         f"To measure: {', '.join(plan.measures)}. Rows and lengths that read the same tokens in the same way are "
-        f"measured once: {jobs} measurements in all, of which {jobs - len(missing)} are kept. "
+        f"measured once: {amount(jobs, 'measurement')} in all, of which {jobs - len(missing)} are kept. "
         f"{tokens:,} tokens remain to be read.",
         *plan.notes,
     ]

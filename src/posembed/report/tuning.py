@@ -15,7 +15,7 @@ from posembed.report import answers
 from posembed.report.evaluation import figures, legend, numbers
 from posembed.report.evaluation import tables as values
 from posembed.report.page import Cell, Column, Lines, Picture, Section, Table, picture, render_page, table_of
-from posembed.report.words import duration, listed, measured
+from posembed.report.words import duration, listed, measured, number
 from posembed.statistics import INTERVAL, estimate
 from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan
@@ -168,7 +168,8 @@ def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
         f"{plan.source}: from {plan.setup.old_length:,} to {settings.length:,} {unit}. Trained: "
         f"{TRAINED[settings.train]}.",
         f"To train on: {trained} {items} of {settings.length:,} {unit} or more, in {windows:,} windows; {steps:,} "
-        f"steps of {settings.batch} windows, so that each window is read {steps * settings.batch / windows:.1f} times.",
+        f"steps of {settings.batch:,} windows, so that each window is read "
+        f"{number(steps * settings.batch / windows)} times.",
         " ".join([f"To measure the result: {result}. Smaller {items}, {used}: {short}.", *texts.notes]),
         *([f"{start}{tried}."] if tried else []),
         times(plan, estimate),
@@ -188,7 +189,8 @@ def times(plan: TunePlan, estimate: Mapping[str, float]) -> str:
     }
     each = [f"{what}: {duration(estimate[name])}" for name, what in parts.items() if estimate.get(name)]
     total = sum(seconds for name, seconds in estimate.items() if name != "steps")
-    said = f"Estimated times on this machine: {'; '.join(each)}. In all: about {duration(total)}."
+    said = f"Estimated times on this machine, without loading and saving: {'; '.join(each)}. "
+    said += f"In all: about {duration(total)}."
     if minutes is not None and estimate["steps"] == 1:
         said += f" The {minutes:g} minutes of --minutes leave time for a single step: give more minutes, or --steps."
     return said
@@ -203,8 +205,8 @@ def figure_of_rows(tuned: Tuned) -> list[Picture]:
     parts = {f"the {old:,} rows of the original": True, "the new ones": False}
     values = {name: [each.value for at, each in rows.items() if (at < old) == is_old] for name, is_old in parts.items()}
     said = ", ".join(
-        f"{fmean(found):.2g}%{' on average' * (not number)} for {name}"
-        for number, (name, found) in enumerate(values.items())
+        f"{fmean(found):.2g}%{' on average' * (not at)} for {name}"
+        for at, (name, found) in enumerate(values.items())
         if found
     )
     what = "How far each position's row moved, relative to its norm before the fine-tuning"

@@ -18,7 +18,7 @@ OUTCOMES = {
     "worse": ("is", "are", "significantly worse than {}"),
     "not significant": ("is", "are", "not significantly different from {}"),
     "equal": ("equals", "equal", "{} on every {unit}"),
-    "unknown": ("cannot be", "cannot be", "called better or worse than {}, because an interval is missing"),
+    "unknown": ("cannot be", "cannot be", "called better or worse than {}, because not every interval is known"),
 }
 """For each outcome: the verb for one name, the verb for several names, and the rest of the sentence, which contains the
 reference."""
@@ -48,9 +48,9 @@ def from_to(texts: Sequence[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Formats a duration for people: 40 s, 12 min, 3.5 h."""
+    """Formats a duration for people, at least 1 s: 40 s, 12 min, 3.5 h."""
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return f"{max(seconds, 1):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
@@ -84,9 +84,11 @@ def certainty(rows: Sequence[Row], of_each: str, how: str = PAIRED) -> str:
         return ""
     if counts == [1]:
         return f"There is one run per {of_each}, so there are no intervals over seeds; small differences may be chance."
+    uneven = len({row.seeds for row in rows if row.seeds}) > 1
+    alike = " Means over different seeds cannot be ranked; a comparison uses the seeds that both have." * uneven
     return (
         f"There are {from_to([f'{count}' for count in counts])} runs per {of_each}. Unless stated otherwise, intervals "
-        f"are {INTERVAL}s over seeds (Student's t). {how}"
+        f"are {INTERVAL}s over seeds (Student's t). {how}{alike}"
     )
 
 

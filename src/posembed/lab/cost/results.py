@@ -5,17 +5,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, write_text
 from posembed.lab.runs.results import DAMAGED, OF_COST, claim
+from posembed.measure.frame import Frame, Run, Value
 from posembed.settings import Count, Names, NotNegative, Settings, TwoOrMore, option, restored
 from posembed.statistics import Estimate
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def every_encoding() -> tuple[str, ...]:
@@ -132,6 +137,20 @@ class CostRow:
     peak_backward: int
     growth: Growth
 
+    def values(self) -> Iterator[Value]:
+        yield from by_round("time alone", self.alone)
+        yield from by_round("time of the layer", self.attention)
+        for metric, value in {
+            "parameters": self.parameters,
+            "share of the position and token parameters": self.share_of_embeddings,
+            "written bytes": self.writes.all,
+            "peak bytes, forward": self.peak_forward,
+            "peak bytes, with backward": self.peak_backward,
+        }.items():
+            yield Value(metric, value)
+        for length, seconds, peak in zip(self.growth.lengths, self.growth.seconds, self.growth.peak, strict=True):
+            yield from (Value("time by length", seconds, length), Value("peak bytes by length", peak, length))
+
 
 @dataclass(frozen=True)
 class CostResult:
@@ -145,6 +164,20 @@ class CostResult:
     growth_heads: int
     seconds: float
     environment: dict[str, str]
+
+    def frame(self) -> Frame:
+        """Returns every measured value: one run per encoding, one item per round, and by length (x) how the cost of the
+        encoding alone grows. Times are in seconds and sizes in bytes."""
+        attention = Run("attention without position", 0, tuple(by_round("time of the layer", self.attention)))
+        return Frame((attention, *(Run(row.encoding, 0, tuple(row.values())) for row in self.rows)))
+
+    def to_pandas(self) -> DataFrame:
+        return self.frame().to_pandas()
+
+
+def by_round(metric: str, passes: Passes) -> Iterator[Value]:
+    for name, found in (("forward", passes.forward), ("with backward", passes.backward)):
+        yield from (Value(f"{metric}, {name}", value, item=number) for number, value in enumerate(found.values))
 
 
 def sizes_in_words(settings: CostSettings) -> str:

@@ -128,6 +128,6 @@ class Images(TrainedQuestion[ImageSpec, Recognised]):
             versus = found.versus(ACCURACY, name, size)
             if versus is not None and set(versus.kinds[0].values) == {0.0}:
                 yield (
-                    f"{name} and {found.reference} are the same model until the grid changes, so their accuracies on "
-                    "the training grid are equal."
+                    f"{name} and {found.reference} are the same model until the grid changes, so with equal "
+                    "seeds, their accuracies on the training grid are equal."
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from posembed.lab.found import Axis, Found, model_size
@@ -62,8 +62,10 @@ class Problem(TrainedQuestion[ProblemSpec, Solved]):
             "position encoding differs."
         )
 
-    def remarks(self, found: Found) -> Iterable[str]:
+    def remarks(self, found: Found) -> Iterator[str]:
         solved = self.columns(found)["solves"]
+        if not any(row.seeds for row in found.rows):
+            return
         yield (
             f"A size counts as solved if the model answers at least {SOLVED:.0%} of the problems of that size, and of "
             "every smaller size tested, without a mistake. The largest size solved is "

@@ -35,6 +35,8 @@ class Page(QuestionPage):
         known: TableSimilarities = summary.special
         lost = [f"{each.name}, seed {seed}" for each in known.tasks for seed in each.without_table]
         without = f"Tables that are not in the run folder are left out: {'; '.join(lost)}." if lost else ""
+        if not any(row.seeds for row in summary.rows):
+            return list(super().paragraphs(summary))
         return [_two_seeds(known, summary.spec.init), _two_tasks(known), without, *super().paragraphs(summary)]
 
     def main_table(self, summary: Found) -> Table:

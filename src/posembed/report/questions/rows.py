@@ -39,15 +39,16 @@ class Page(QuestionPage):
                 None: "one run cannot show whether late rows are learned worse than early rows",
             }[costs.side_of(0)]
             yield (
-                f"From positions {early:,} to positions {late:,} on, the loss that {called(name)} adds beyond "
-                f"{called(control or '')}, which has no rows to learn, changes by {measured(costs, signed)}: {verdict}."
+                f"Between the rows from position {early:,} and those from {late:,} on, the loss that {called(name)} "
+                f"adds beyond {called(control or '')}, which has no rows to learn, "
+                f"changes by {measured(costs, signed)}: {verdict}."
             )
         for name, metric in [(name, metric) for name in found.names for metric in (TEXT, NEIGHBOUR) if early != late]:
             if (each := found.against(metric, name, early, late)) is not None:
                 difference = each.kinds[0]
                 yield (
-                    f"With {called(name)}, the {metric.name}, is {measured(difference, metric.write)} higher from "
-                    f"position {early:,} than from {late:,} on: {MATTERS[difference.side_of(0)]}."
+                    f"With {called(name)}, the {metric.name}, differs by {measured(difference, metric.write)} between "
+                    f"the rows from position {early:,} and those from {late:,} on: {MATTERS[difference.side_of(0)]}."
                 )
 
     def extra_tables(self, found: Found) -> Iterator[Table]:
