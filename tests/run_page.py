@@ -18,8 +18,10 @@ WITH_OUTPUTS = ("index.md", "pitfalls.md", "tables.md")
 """The pages that show what their Python prints."""
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", flags=re.DOTALL)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
-STEPS = re.compile(r"""(?<=in range\()\d{3,}|(?<=steps=)\d{3,}|(?<=steps\[)\d{3,}|(?<="steps": )\d{3,}""")
-"""Numbers of training steps in code: a hundred or more."""
+STEPS = re.compile(
+    r"""(?<=in range\()\d{3,}|(?<=steps=)\d{3,}|(?<=steps\[)\d{3,}|(?<="steps": )\d{3,}|(?<="warmup": )\d{2,}"""
+)
+"""Numbers of training steps in code: a hundred or more, or ten or more to warm up."""
 RUN = """
 import contextlib, io, json, sys
 blocks, names = json.loads(sys.argv[1]), {"__name__": "__main__"}
@@ -39,7 +41,7 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 def shorter(code: str) -> str:
     """The same code, trained for a fiftieth of its steps."""
-    return STEPS.sub(lambda number: str(max(int(number[0]) // 50, 2)), code)
+    return STEPS.sub(lambda number: str(max(int(number[0]) // 50, 1)), code)
 
 
 def outputs(codes: list[str], folder: Path) -> list[str]:
