@@ -277,7 +277,7 @@ def test_a_real_sentence_encoder_reads_four_times_as_far(tmp_path: Path) -> None
 # --- what is refused, with the disk as it was
 
 
-@together(
+@pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         ({}, "expected one of"),

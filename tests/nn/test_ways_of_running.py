@@ -92,7 +92,7 @@ def test_compiled_steps_with_a_cache() -> None:
 
 
 @torch.no_grad()
-@together("name", ENCODERS, usual=is_usual)
+@together("name", ENCODERS, usual=lambda name: name.split()[-1] in ("learned", "rope", "t5", "pope"))
 def test_an_exported_encoder_reads_other_batches_and_lengths(name: str) -> None:
     model = model_of(name)
     shapes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=LENGTH)}
@@ -106,7 +106,7 @@ def test_an_exported_encoder_reads_other_batches_and_lengths(name: str) -> None:
 
 
 @torch.no_grad()
-@together("name", ENCODERS, usual=is_usual)
+@together("name", ENCODERS, usual=lambda name: is_usual(name) and name.split()[-1] not in ("pope", "rope"))
 def test_an_exported_encoder_reads_packed_sequences_of_other_lengths(name: str) -> None:
     """Down to a single token."""
     model, ids = model_of(name), torch.zeros(2, 12, dtype=torch.int64)
