@@ -180,7 +180,7 @@ def test_the_output_says_which_sizes_were_run(grid: int, sizes: str, tmp_path: P
 
 
 @pytest.mark.parametrize("kind", ["zeros", "random", "sinusoids"])
-@pytest.mark.parametrize("width", [32, 16])
+@pytest.mark.parametrize("width", [32, pytest.param(16, marks=pytest.mark.whole)])
 def test_a_decoder_of_patches_is_resized_whatever_its_table_holds(kind: str, width: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
     decoder = {

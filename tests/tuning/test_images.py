@@ -250,7 +250,7 @@ def test_the_same_call_continues(folder: Path) -> None:
     assert weights[0] == weights[1]
 
 
-@together(
+@pytest.mark.parametrize(
     ("given", "error", "message"),
     [
         ({"images": None}, ArgumentError, "expected text, retrieval or both"),
@@ -341,8 +341,8 @@ def test_values_of_unknown_range_are_refused(folder: Path, values: Any) -> None:
         planned()
 
 
-@together("share", [0.0, 0.01, 0.3, 0.9])
-@together("suffix", ["jpg", "png", "gif", "bmp", "ppm", "tif", "webp"])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.9])
+@pytest.mark.parametrize("suffix", ["jpg", "png", "gif", "bmp", "ppm", "tif", "webp"])
 def test_a_broken_image_is_refused_before_anything_is_trained(folder: Path, suffix: str, share: float) -> None:
     path = folder / "images" / f"broken.{suffix}"
     noise = np.random.default_rng(0).integers(0, 256, (70, 70, 3), dtype=np.uint8)
@@ -363,8 +363,8 @@ COPIES: dict[str, Any] = {
 }
 
 
-@together("copy", COPIES)
-@together("seed", range(3))
+@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("seed", range(3))
 def test_no_held_out_image_is_trained_on_under_another_form(folder: Path, copy: str, seed: int) -> None:
     alone = split_pictures("images", size=48, held_out=0.5, seed=seed)
     assert alone.alike == 0
@@ -387,7 +387,7 @@ def test_very_many_images_are_not_all_read(folder: Path, monkeypatch: pytest.Mon
     assert (len(few.training), len(few.held_out)) == (11, 10)
 
 
-@together(
+@pytest.mark.parametrize(
     "settings",
     [
         {"do_rescale": True, "rescale_factor": 1 / 127.5, "image_mean": [1.0] * 3, "image_std": [1.0, 0.5, 0.25]},
@@ -396,7 +396,7 @@ def test_very_many_images_are_not_all_read(folder: Path, monkeypatch: pytest.Mon
         {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]},
     ],
 )
-@together("shared", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
 def test_pixels_are_prepared_as_the_models_processor_does(folder: Path, settings: dict[str, Any], shared: bool) -> None:
     """At the model's own size nothing is resized, and the vectors are the same."""
     transformers = pytest.importorskip("transformers")

@@ -19,7 +19,6 @@ from posembed.tuning.language import Causal
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.settings import LARGEST, TuneSettings
 from posembed.tuning.trainable import same
-from together import together
 
 SAVE: dict[str, Any] = {"causal": save_causal, "masked": save_masked, "sentences": save_encoder}
 SETTINGS: dict[str, dict[str, Any]] = {kind: {"length": 48, "batch": 2} for kind in SAVE}
@@ -93,8 +92,8 @@ def test_weights_that_do_not_fit_into_the_dtype_of_the_files(folder: Path, kind:
     assert names(folder) == [".out.tune", "model", "texts"]
 
 
-@together("kind", SAVE)
-@together("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", SAVE)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_checkpoint_that_is_not_finite_is_refused_in_planning(folder: Path, kind: str, value: float) -> None:
     SAVE[kind](Path("model"), positions=24)
     path = Path("model/model.safetensors")
@@ -125,8 +124,8 @@ def test_numbers_have_a_largest_value(name: str) -> None:
             TuneSettings.of({"length": 64, name: value}, kind="sentences")
 
 
-@together("name", ["learning_rate", "rows_learning_rate", "clip", "temperature", "anchor"])
-@together("value", [1e-300, LARGEST])
+@pytest.mark.parametrize("name", ["learning_rate", "rows_learning_rate", "clip", "temperature", "anchor"])
+@pytest.mark.parametrize("value", [1e-300, LARGEST])
 def test_no_number_that_is_taken_breaks_a_step(folder: Path, name: str, value: float) -> None:
     """It ends well, or with an error that names the step."""
     save_encoder(Path("model"), positions=24)

@@ -20,7 +20,6 @@ from posembed.files import leftovers
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.run import TunePlan
 from posembed.tuning.staging import Staging, is_own
-from together import together
 
 OF_ANY: dict[str, Any] = {"length": 48, "batch": 2, "steps": 1}
 SETTINGS: dict[str, Any] = {**OF_ANY, "passage": 6, "query": 6}
@@ -55,8 +54,8 @@ FOREIGN: dict[str, Any] = {
 }
 
 
-@together("name", [".out.tune", ".out.tune.removed"])
-@together("what", FOREIGN)
+@pytest.mark.parametrize("name", [".out.tune", ".out.tune.removed"])
+@pytest.mark.parametrize("what", FOREIGN)
 def test_what_is_somebody_elses_stays(folder: Path, name: str, what: str) -> None:
     """Whenever it appears: before the plan, before the run, or before the removal."""
     late = planned()
@@ -198,7 +197,7 @@ def test_few_rows_start_by_a_method_that_takes_them(folder: Path, positions: int
     assert {change.how for change in plan.resize.edit.tables} == {"tile"}
 
 
-@together(
+@pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"length": None, "image_size": 48}, "image_size: only for image models; this is a sentence encoder"),

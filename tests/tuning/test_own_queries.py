@@ -15,7 +15,6 @@ from posembed.evaluation.results import ResultsFile
 from posembed.report.tuning import answer, plan_words
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned
-from together import together
 from tolerance import assert_close
 
 SETTINGS: dict[str, Any] = {"length": 128, "steps": 2, "batch": 2, "passage": 8}
@@ -77,7 +76,7 @@ def test_another_collection_is_not_continued(folder: Path) -> None:
         tune("text")
 
 
-@together(
+@pytest.mark.parametrize(
     ("given", "error", "message"),
     [
         ({"retrieval": None}, ArgumentError, "expected text, retrieval or both"),

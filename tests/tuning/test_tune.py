@@ -496,7 +496,7 @@ def untouched(folder: Path) -> Iterator[Path]:
     assert sorted(folder.rglob("*")) == before
 
 
-@together(
+@pytest.mark.parametrize(
     ("changed", "error", "message"),
     [
         ({"length": 64}, ArgumentError, "length: expected more than 64 tokens, which model takes already; got 64"),
