@@ -195,7 +195,7 @@ def test_a_value_that_cannot_be_used_is_refused_by_its_name(name: str) -> None:
 @pytest.mark.parametrize("factor", [0.5, float("nan"), float("inf"), "4"])
 def test_a_factor_that_cannot_be_used_is_refused(factor: Any) -> None:
     for scaling in (posembed.LinearScaling, posembed.NTKScaling):
-        with pytest.raises(ArgumentError, match="factor: expected a number of at least 1"):
+        with pytest.raises(ArgumentError, match=r"factor: expected a (finite )?number of at least 1"):
             scaling(factor=factor)
 
 
@@ -261,7 +261,7 @@ def test_the_second_argument_of_other_libraries_is_named() -> None:
     ids = torch.ones(2, 5, dtype=torch.int64)
     layer = inputs.BertInput(vocab_size=9, max_len=5, dim=8)
     with pytest.raises(
-        TypeError, match=r"by position, and got 2: write .*mask=\.\.\. or token_type_ids=\.\.\. for the"
+        TypeError, match=r"by position, and got 2 values: write .*mask=\.\.\. or token_type_ids=\.\.\. for the"
     ):
         layer(ids, torch.zeros_like(ids))
 
@@ -347,13 +347,12 @@ def test_a_layer_never_cuts_its_input_off() -> None:
         for dtype in (torch.int64, torch.uint8, torch.bool, torch.complex64) if floats else ():
             given = [value.to(dtype) if at in floats else value for at, value in enumerate(arguments)]
             try:
-                made(*given)
+                if not torch.equal(made(*given), given[0]):  # NoPosition adds nothing
+                    wrong.append((name, dtype, "accepted"))
             except posembed.PosEmbedError:
                 continue
             except Exception as error:
                 wrong.append((name, dtype, repr(error)[:200]))
-            else:
-                wrong.append((name, dtype, "accepted"))
     assert wrong == []
 
 

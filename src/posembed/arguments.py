@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -149,6 +150,8 @@ class Argument(NamedTuple):
         if isinstance(value, torch.SymInt) or torch.jit.is_tracing():  # a number whose value is not known yet
             return value
         words = expected(self.kind, hidden=0 if too_large else LARGE)
+        if isinstance(value, Real) and not math.isfinite(value):
+            words = words.replace("a number", "a finite number", 1)
         remedy = (
             ". Make them with .long() from the start" if "of integers" in words and isinstance(value, Tensor) else ""
         )
@@ -293,7 +296,8 @@ def _kind(found: Any) -> Any:
     if found in (Any, str, bool, float, type(None)) or origin in (Annotated, Literal, Callable):
         return found
     if origin in (dict, Mapping):
-        return _that("a mapping, such as module.state_dict()", lambda value: isinstance(value, Mapping))
+        example = ", such as module.state_dict()" if args[-1:] in ((Tensor,), (Any,)) else ""
+        return _that(f"a mapping{example}", lambda value: isinstance(value, Mapping))
     if found is torch.device:
         return _that('a device, such as "cpu"', torch.device)
     if not isinstance(found, type):
@@ -305,9 +309,11 @@ def _kind(found: Any) -> Any:
 
 
 def _in_python(value: Any) -> Any:
-    """Converts numbers of numpy, tensors of one integer, and sequences of these."""
+    """Converts numbers of numpy, tensors of one integer, devices, and sequences of these."""
     if isinstance(value, tuple | list):
         return tuple(map(_in_python, value))
+    if isinstance(value, torch.device):
+        return str(value)
     if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
         return value if isinstance(value, Tensor) else bool(value)
     with suppress(TypeError, RuntimeError):  # not an integer, or a tensor without values

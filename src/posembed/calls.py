@@ -118,7 +118,7 @@ def wrong_call(
     extra = len(args) - len(by_position)
     if extra > len(by_name) or any(_shown(value) is None for value in args):
         remedy = f"write {listed([f'{other}=...' for other in by_name], 'or')} for the others" if by_name else ""
-        return CallError(f"{name} {only}, and got {len(args)}{remedy and ': ' + remedy}")
+        return CallError(f"{name} {only}, and got {len(args)} values{remedy and ': ' + remedy}")
     values = [*map(_shown, args[: len(by_position)])]
     by_name_too = {**dict(zip(by_name, args[len(by_position) :], strict=False)), **kwargs}
     values += [f"{other}={_shown(value) or '...'}" for other, value in by_name_too.items()]

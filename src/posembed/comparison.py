@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from posembed.calls import unknown
 from posembed.lab.cost import results as cost_results
 from posembed.lab.cost.measure import Progress, checked, measure_cost
@@ -218,7 +220,8 @@ def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
     """Checks a question's settings and loads its data. Takes the arguments of ``compare`` and raises its errors."""
     if not isinstance(name, str) or name not in QUESTIONS:
         raise unknown("question", str(name), QUESTIONS)
-    question, given = QUESTIONS[name], dict(chosen)
+    question = QUESTIONS[name]
+    given = {key: str(value) if isinstance(value, torch.device) else value for key, value in chosen.items()}
     if isinstance(question, TrainedQuestion):
         return prepare_training(question, given)
     assert isinstance(question, Cost)

@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
 
-from posembed.calls import unknown
+from posembed.calls import closest, unknown
 from posembed.errors import ArgumentError
 from posembed.lab.found import Axis, Found
 from posembed.lab.runs.results import RunFolder, RunResult
@@ -171,7 +171,10 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
             self.check_name(name)
         wanted = getattr(reading, "reference", None)
         if wanted not in (None, *names):
-            raise ArgumentError(f"the reference {wanted!r} is not compared; the names are {', '.join(names)}; add it")
+            meant = "".join(f" (did you mean {name}?)" for name in closest(str(wanted), names, most=1))
+            raise ArgumentError(
+                f"the reference {wanted!r} is not compared{meant}; the names are {', '.join(names)}; add it"
+            )
 
     def check_used(self, names: Sequence[str], given: Mapping[str, Any]) -> None:
         """Raises ArgumentError for a window, a ring or factors that none of the compared encodings has."""
