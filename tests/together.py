@@ -42,7 +42,9 @@ def together(
         @functools.wraps(test)
         def every(**fixtures: Any) -> None:
             failed, skipped = [], []
-            for case in values if asked["whole"] else [case for case in values if usual(*case)]:
+            chosen = values if asked["whole"] else [case for case in values if usual(*case)]
+            assert chosen, f"no case of {arguments} is usual"
+            for case in chosen:
                 seed(0)
                 with ExitStack() as undone:
                     own = dict(zip(arguments, case, strict=True))
@@ -63,8 +65,8 @@ def together(
                 if "matplotlib.pyplot" in sys.modules:
                     sys.modules["matplotlib.pyplot"].close("all")
             if failed:
-                pytest.fail(f"{len(failed)} of {len(values)} cases failed\n" + "\n".join(failed), pytrace=False)
-            if len(skipped) == len(values):
+                pytest.fail(f"{len(failed)} of {len(chosen)} cases failed\n" + "\n".join(failed), pytrace=False)
+            if len(skipped) == len(chosen):
                 pytest.skip(skipped[0])
 
         signature = inspect.signature(test)
