@@ -34,6 +34,7 @@ def test_whatever_is_said_is_printed(coding: str) -> None:
             assert text.startswith(r"difference \u22120.3 (\u22120.5\u20130.1), \u221e, ")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("coding", ["cp1252"])
 def test_an_answer_after_training(coding: str, tmp_path: Path) -> None:
     sizes = "--steps 2 --layers 1 --width 16 --heads 2 --batch 2 --seeds 2"

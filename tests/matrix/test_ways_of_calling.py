@@ -110,7 +110,11 @@ def test_another_default_dtype_changes_nothing(name: str) -> None:
         assert_same(result, expected)
 
 
-@together("name", LAYERS, usual=is_usual)
+COMPILED_ELSEWHERE = ("ExtendedPositionalEmbedding", "SampledPositionalEmbedding", "KerplePower", "NoPosition")
+"""Layers with a test of their own, or one of another of their kind."""
+
+
+@together("name", LAYERS, usual=lambda name: is_usual(name) and name not in COMPILED_ELSEWHERE)
 def test_compiled_whole(name: str) -> None:
     case = LAYERS[name]
     layer = case.make(Size(2, 9, 8)).eval()

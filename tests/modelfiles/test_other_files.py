@@ -14,7 +14,6 @@ from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.folders import other_files
 from tiny_models import TEXT, saved, tiny_model
-from together import together
 
 BINARY = os.urandom(4096) + b"\0"
 
@@ -75,8 +74,8 @@ def test_what_is_no_file_is_named(source: Path, tmp_path: Path) -> None:
     assert files(tmp_path / "out") == {"config.json", "model.safetensors", "posembed.json"}
 
 
-@together("folder", ["", "2_Dense/", "assets/"])
-@together("name", [".git", ".hg", ".svn", ".jj"])
+@pytest.mark.parametrize("folder", ["", "2_Dense/", "assets/"])
+@pytest.mark.parametrize("name", [".git", ".hg", ".svn", ".jj"])
 def test_files_of_version_control_are_left_out(name: str, folder: str, source: Path, tmp_path: Path) -> None:
     """In a worktree and in a submodule .git is a file, and a copy of it would be that worktree again."""
     write(source, ["modules.json"], b'[{"path": ""}, {"path": "2_Dense/"}]')
@@ -114,8 +113,8 @@ def test_links_inside_the_checkpoint_become_files_and_folders(source: Path, tmp_
     assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
 
 
-@together("name", ["tokenizer.json", "1_Pooling", "config.json", "nowhere", "loop"])
-@together("dry_run", [True, False])
+@pytest.mark.parametrize("name", ["tokenizer.json", "1_Pooling", "config.json", "nowhere", "loop"])
+@pytest.mark.parametrize("dry_run", [True, False])
 def test_a_link_to_anywhere_else_is_refused_by_name(name: str, dry_run: bool, source: Path, tmp_path: Path) -> None:
     write(tmp_path, ["secret/id_rsa"], b"secret")
     target = {
@@ -188,9 +187,11 @@ def test_a_link_over_another_model_to_a_private_file_is_refused(step: str, sourc
     assert not (tmp_path / "out").exists()
 
 
-@together("link", ["{}.hidden/../words.txt", "{}more/.hidden/../words.txt", "{}more/./.hidden/../words.txt"])
-@together("absolute", [True, False])
-@together("dry_run", [True, False])
+@pytest.mark.parametrize(
+    "link", ["{}.hidden/../words.txt", "{}more/.hidden/../words.txt", "{}more/./.hidden/../words.txt"]
+)
+@pytest.mark.parametrize("absolute", [True, False])
+@pytest.mark.parametrize("dry_run", [True, False])
 def test_two_dots_behind_a_link_are_followed_as_the_system_does(
     link: str, absolute: bool, dry_run: bool, source: Path, tmp_path: Path
 ) -> None:

@@ -19,7 +19,6 @@ from posembed.errors import CheckpointError
 from posembed.files import system_rename
 from posembed.modelfiles.safetensors import read_header
 from tiny_models import TEXT, saved, tiny_model
-from together import together
 
 TABLE = "embeddings.position_embeddings.weight"
 
@@ -83,7 +82,7 @@ OF_THE_USER: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@together("name", OF_THE_USER)
+@pytest.mark.parametrize("name", OF_THE_USER)
 def test_an_earlier_output_with_anything_of_the_users_stays_and_it_is_named(
     name: str, source: Path, tmp_path: Path
 ) -> None:
@@ -150,8 +149,8 @@ def test_a_copy_with_its_times_can_be_replaced_and_one_without_them_is_safe(sour
         posembed.resize_checkpoint(source, tmp_path / "copied", length=80, overwrite=True)
 
 
-@together("moment", ["even", "of the record"])
-@together("name", ["notes.txt", "model.safetensors", "README.md", "1_Pooling/config.json"])
+@pytest.mark.parametrize("moment", ["even", "of the record"])
+@pytest.mark.parametrize("name", ["notes.txt", "model.safetensors", "README.md", "1_Pooling/config.json"])
 def test_one_time_for_all_files_hides_no_work(name: str, moment: str, source: Path, tmp_path: Path) -> None:
     """Archives give all files one time (tar --mtime, zip's two seconds), sometimes that of another file."""
     out = tmp_path / "out"
