@@ -48,7 +48,6 @@ from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan
 from posembed.tuning.sentences import Sentences, answer_loss
 from posembed.tuning.settings import Existing
-from posembed.tuning.staging import Staging
 from posembed.tuning.texts import pieces_of_text
 from posembed.tuning.trainer import StepTrainer
 
@@ -105,7 +104,6 @@ def main() -> None:
             continue
         with Bar() as bar:
             part = once(f"tuned-{length}.pickle", lambda plan=plan, bar=bar: fine_tuned(plan(), bar))
-            Staging.of(Path(f"tuned-{length}")).remove()
             write(out, words, [*parts, part])
             sources, lengths = [f"tuned-{length}", "original"], [OLD, length]
             kept = {"results": "other.jsonl", "progress": bar.update}
@@ -179,8 +177,8 @@ def compared_speeds(text: Sequence[Path], settings: dict[str, Any], rounds: int)
         objective.vectors = F.normalize(torch.randn(len(objective.bank.ids), 384), dim=1)
         from posembed.checkpoints.resize import resize_checkpoint
 
-        plan.staging.open()
-        resized = plan.staging.path / "resized"
+        plan.store.claim()
+        resized = plan.store.path / "resized"
         resize_checkpoint("original", resized, length=settings["length"])
         refuse_another_loss(plan, objective)
         runs: dict[str, Callable[[], list[float]]] = {
@@ -208,7 +206,7 @@ def refuse_another_loss(plan: TunePlan, objective: Sentences) -> None:
     """Raises AssertionError unless both trainers compute the same loss on the first windows."""
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(plan.staging.path / "resized")).eval()
+    model = SentenceTransformer(str(plan.store.path / "resized")).eval()
     model.max_seq_length = plan.settings.length
     numbers = [window_of(item, len(plan.texts.windows), 0) for item in range(plan.settings.batch)]
     with torch.inference_mode():
@@ -251,7 +249,7 @@ def their_steps(plan: TunePlan, objective: Sentences, folder: Path, *, dropout: 
 
     from posembed.tuning.trainable import without_dropout
 
-    model = SentenceTransformer(str(plan.staging.path / "resized"))
+    model = SentenceTransformer(str(plan.store.path / "resized"))
     model.max_seq_length = plan.settings.length
     if not dropout:
         without_dropout(model)

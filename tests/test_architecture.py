@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "lab": {"measure", "nn", "layers", "positions", "tables", "checkpoints", "integrations"},
     "plots": {"tables", "layers", "nn", "checkpoints", "modelfiles"},
     "report": {"plots", "tables", "checkpoints", "evaluation", "lab", "measure", "tuning"},
-    "comparison": {"lab", "report"},
+    "comparison": {"lab", "measure", "report"},
     "cli": {
         "comparison",
         "nn",
@@ -36,6 +36,7 @@ MAY_IMPORT = {
         "checkpoints",
         "evaluation",
         "lab",
+        "measure",
         "report",
         "tuning",
     },
@@ -101,7 +102,7 @@ MAY_WRITE = (
     "modelfiles/raw_files.py",
     "evaluation/results.py",
     "lab/cost/results.py",
-    "tuning/staging.py",
+    "measure/jobs.py",
 )
 
 

@@ -211,7 +211,7 @@ READS = (
     Reads("integrations/trial.py", "module._hf_hook", "only modules that accelerate offloads have it"),
     Reads(
         "integrations/slot.py",
-        "cache[GAPS] module._former_parameters",
+        "module._former_parameters",
         OURS,
     ),
     Reads(
@@ -252,6 +252,7 @@ READS = (
     Reads("plots/tables.py", "marked.ndim", USERS),
     Reads("report/questions/__init__.py", "reading.reference", OURS),
     Reads("settings.py", "only.__name__", PYTHON),
+    Reads("tables/importance.py", "table.weight", USERS),
     Reads("tables/families.py", "layouts['line']", OURS),
     Reads(
         "tables/modules.py",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,8 @@ import torch
 
 from posembed.calls import unknown
 from posembed.lab.cost import results as cost_results
-from posembed.lab.cost.measure import Progress, checked, measure_cost
-from posembed.lab.cost.plan import PlannedCost, plan_cost
+from posembed.lab.cost.measure import checked, measure_cost
+from posembed.lab.cost.plan import plan_cost
 from posembed.lab.cost.results import CostSettings, sizes_in_words
 from posembed.lab.found import Found
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
@@ -23,9 +22,10 @@ from posembed.lab.questions import QUESTIONS, Cost
 from posembed.lab.runs.cluster import knock, sweep_on_ray
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import TrainingSpec, Watcher
-from posembed.lab.runs.sweep import PlannedRun, Tracked, check_tracker, plan, sweep
+from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.runs.sweep import check_tracker, plan, sweep
 from posembed.lab.tasks.task import Task
+from posembed.measure.jobs import Planned, Progress, silent
 from posembed.settings import options, take
 
 if TYPE_CHECKING:
@@ -75,11 +75,11 @@ class PreparedCost:
         """The sizes at which the encodings are measured."""
         return sizes_in_words(self.settings)
 
-    def plan(self) -> list[PlannedCost]:
+    def plan(self) -> list[Planned]:
         """Returns the encodings with the estimated times to measure them."""
         return plan_cost(self.settings)
 
-    def run(self, progress: Progress = lambda part, done, total: None) -> Comparison:
+    def run(self, progress: Progress = silent) -> Comparison:
         """Measures every encoding and saves the result. ``progress`` is called with (part, done, total)."""
         cost_results.prepare(self.path, self.settings)
         result = measure_cost(self.settings, progress)
@@ -104,24 +104,23 @@ class Prepared:
         """Describes the data."""
         return self.task.description
 
-    def plan(self) -> list[PlannedRun]:
+    def plan(self) -> list[Planned]:
         """Returns the runs with their sizes and estimated times. Raises RunFolderError if the folder holds runs that
         cannot be compared with them."""
         self.folder.check(*self.specs)
         return plan(self.specs, self.task, self.accelerator)
 
-    def run(self, watcher: Watcher | None = None) -> Comparison:
-        """Trains the runs that are not in the folder yet. ``watcher`` is notified of every step."""
+    def run(
+        self, progress: Progress = silent, finished: Callable[[RunResult[Any, Any]], None] = lambda result: None
+    ) -> Comparison:
+        """Trains the runs that are not in the folder yet. ``finished`` is called with each new result."""
         specs, task, folder, conduct = self.specs, self.task, self.folder, self.conduct
-        watcher = watcher or Watcher()
+        told: Any = {"progress": progress, "finished": finished}
         if conduct.on != "here":
             on, device, cpus = conduct.on, conduct.device, conduct.cpus_per_run or 1
-            results = sweep_on_ray(specs, task, folder, address=on, device=device, cpus_per_run=cpus, watcher=watcher)
-        elif conduct.track:
-            with closing(Tracked(self.accelerator, conduct.track, folder.tracking, watcher)) as tracked:
-                results = sweep(specs, task, folder, self.accelerator, tracked)
+            results = sweep_on_ray(specs, task, folder, address=on, device=device, cpus_per_run=cpus, **told)
         else:
-            results = sweep(specs, task, folder, self.accelerator, watcher)
+            results = sweep(specs, task, folder, self.accelerator, track=conduct.track, **told)
         return Comparison(self.question, folder.path, results, self.question.summarise(results, self.reading, folder))
 
 

@@ -139,15 +139,6 @@ def leftovers(out: Path) -> list[Path]:
         return []
 
 
-def remove_beginnings(out: Path, content: bytes, *, refusal: Refusal) -> None:
-    """Removes the leftovers of a file that are beginnings of this content, or that ``refusal`` allows to replace. No
-    other process may be writing the file."""
-    for path in leftovers(out):
-        own = path.is_file() and not path.is_symlink()
-        if own and (content.startswith(path.read_bytes()) or refusal(path) is None):
-            path.unlink()
-
-
 def remove_leftovers(folder: Path) -> None:
     """Removes unfinished files that are more than an hour old from a run folder and its subfolders."""
     for path in folder.rglob(".*.partial"):

@@ -73,11 +73,11 @@ def test_a_console_prints_names_as_they_are(name: str, capsys: pytest.CaptureFix
 @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals")
 def test_the_bar_of_the_commands_shows_names_as_they_are() -> None:
     program = "from posembed.cli.console import Bar\n" + "".join(
-        f"with Bar() as bar: bar.update({name!r}, 1, 3, now={name!r})\n" for name in NAMES
+        f"with Bar() as bar: bar.update({name!r}, 1, 3)\n" for name in NAMES
     )
     printed = on_a_terminal(program, 200)
     for name in NAMES:
-        assert printed.count(name.split("\n")[0]) >= 2
+        assert name.split("\n")[0] in printed
 
 
 def test_a_log_has_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,8 +85,8 @@ def test_a_log_has_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
     with Bar(about="ten documents") as bar:
         bar.update("first", 1, 3)
         bar.line_due = 0.0
-        bar.update("second", 2, now="loss 4")
-    assert capsys.readouterr().err == "ten documents\nsecond: 67%, loss 4\n"
+        bar.update("second (loss 4)", 2, 3)
+    assert capsys.readouterr().err == "ten documents\nsecond (loss 4): 67%\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import pkgutil
 import re
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,10 +59,10 @@ def test_the_answer_and_the_page(posembed, folder: Path) -> None:
     page = Path("out.html").read_text(encoding="utf-8")
     for words in ("Is it worth fine-tuning model at 128 tokens?", "On this text, use model", "10 held-out documents"):
         assert words in page
-    assert files(folder) == ["model", "out", "out-at-64", "out.html", "text"]
+    assert files(folder) == ["model", "out", "out-at-64", "out.html", "out.tune", "text"]
     again = posembed("", *HOW)
-    assert again.code == 1
-    assert "it exists; choose another OUT" in again.err
+    assert (again.code, again.out) == (0, done.out)
+    assert posembed("", *HOW, "--csv").out.startswith("run,seed,item,metric,x,value,weight\n")
     printed = posembed("", *(word.replace("out", "rows") for word in HOW), "--train", "rows", "--json")
     found = json.loads(printed.out)
     assert (found["recommended"], found["pays"]) == ("model, chunks of 64, mean", False)
@@ -103,7 +101,7 @@ def test_refusals(posembed, folder: Path, options: list[str], message: str) -> N
     assert files(folder) == before
 
 
-@pytest.mark.parametrize("place", ["out", "out-at-64", ".out.tune", ".out.tune.removed"])
+@pytest.mark.parametrize("place", ["out", "out-at-64", "out.tune"])
 def test_a_page_is_not_one_of_the_folders(posembed, folder: Path, place: str) -> None:
     before = files(folder)
     done = posembed("", *HOW, "--report", place)
@@ -128,72 +126,6 @@ def test_names_that_cannot_be_written(posembed, folder: Path, words: list[str], 
     assert files(folder) == before
 
 
-def test_a_page_that_cannot_be_written_and_what_kills_left_of_it(posembed, folder: Path, monkeypatch) -> None:
-    from posembed.report import page as pages
-
-    write = pages.write_whole
-
-    def full(path: Path, content: bytes, **how: object) -> None:
-        Path(".out.html.0123abcd.partial").write_bytes(content[:1000])  # as a kill leaves it
-        Path(".out.html.0123abce.partial").write_bytes(b"")
-        Path(".out.html.0123abcf.partial").write_text("mine")
-        Path(".out.html.thesis.partial").write_bytes(content[:1000])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(pages, "write_whole", full)
-    done = posembed("", *HOW, "--train", "rows")
-    assert done.code == 1
-    assert (
-        "the page out.html cannot be written: the disk is full; make room or name another file (--report)" in done.err
-    )
-    assert "it continues from .out.tune" in done.err
-    monkeypatch.setattr(pages, "write_whole", write)
-    assert posembed("", *HOW, "--train", "rows").code == 0
-    left = [".out.html.0123abcf.partial", ".out.html.thesis.partial"]
-    assert files(folder) == [*left, "model", "out", "out.html", "text"]
-
-
-@pytest.mark.parametrize("options", [[], ["--json"], ["--dry-run"]])
-def test_a_kill_in_the_final_removal(posembed, folder: Path, monkeypatch, options: list[str]) -> None:
-    from posembed.tuning import staging
-
-    monkeypatch.setattr(staging.Staging, "clean", lambda self: None)
-    assert posembed("", *HOW, "--train", "rows").code == 0
-    assert ".out.tune.removed" in files(folder)
-    monkeypatch.undo()
-    monkeypatch.chdir(folder)
-    done = posembed("", *HOW, "--train", "rows", *options)
-    assert done.code == 0, done.err
-    if options == ["--json"]:
-        assert json.loads(done.out) == {"out": "out", "done": True}
-    else:
-        said = " ".join(done.out.split())
-        assert "out: an earlier call has finished this fine-tuning; nothing is left to do" in said
-    rest = [".out.tune.removed"] * (options == ["--dry-run"])
-    assert files(folder) == [*rest, "model", "out", "out.html", "text"]
-
-
-def pressed_in(monkeypatch: pytest.MonkeyPatch, where: str, *, swallowed: bool) -> None:
-    """Presses Ctrl-C when a function is called; swallowed: in a finalizer, where Python ignores the exception."""
-
-    class Finalized:
-        def __del__(self) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0)
-
-    original = pkgutil.resolve_name(where)
-
-    def pressed(*given: object, **named: object) -> object:
-        if swallowed:
-            del given_up[:]
-        else:
-            os.kill(os.getpid(), signal.SIGINT)
-        return original(*given, **named)
-
-    given_up = [Finalized()]
-    monkeypatch.setattr(where, pressed)
-
-
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Ctrl-C has its usual effect: a shell's background jobs ignore it."""
@@ -202,9 +134,7 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, earlier)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("swallowed", [False, pytest.param(True, marks=pytest.mark.whole)])
 @pytest.mark.parametrize(
     ("where", "left", "message"),
     [
@@ -213,28 +143,20 @@ def interruptible() -> Iterator[None]:
             ["model", "text"],
             "nothing was written, and the same command starts again",
         ),
-        ("posembed.tuning.run.rows_moved", None, "the same command continues from .out.tune"),
-        ("posembed.tuning.run.renamed", None, "the same command continues from .out.tune"),
-        ("posembed.report.page.write_whole", None, "the same command continues from .out.tune"),
-        ("posembed.report.tuning.render", None, "the same command continues from .out.tune"),
+        ("posembed.tuning.run.rows_moved", None, "the same command continues from out.tune"),
+        ("posembed.tuning.run.renamed", None, "the same command continues from out.tune"),
+        ("posembed.report.page.write_whole", None, "the same command continues from out.tune"),
+        ("posembed.report.tuning.render", None, "the same command continues from out.tune"),
     ],
 )
-def test_ctrl_c(
-    posembed, folder: Path, monkeypatch, where: str, left: list[str] | None, message: str, swallowed: bool
-) -> None:
+def test_ctrl_c(posembed, folder: Path, monkeypatch, where: str, left: list[str] | None, message: str) -> None:
     with monkeypatch.context() as patched:
-        pressed_in(patched, where, swallowed=swallowed)
+        original = pkgutil.resolve_name(where)
+        patched.setattr(where, lambda *given, **named: os.kill(os.getpid(), signal.SIGINT) or original(*given, **named))
         done = posembed("", *HOW, "--train", "rows")
     assert done.code == 130
     assert f"posembed: stopped; {message}" in done.err
     assert left is None or files(folder) == left
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert posembed("", *HOW, "--train", "rows").code == 0
-    assert files(folder) == ["model", "out", "out.html", "text"]
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_in_a_finalizer(posembed, folder: Path, monkeypatch) -> None:
-    where, message = "posembed.tuning.run.rows_moved", "the same command continues from .out.tune"
-    test_ctrl_c(posembed, folder, monkeypatch, where, None, message, swallowed=True)
+    assert files(folder) == ["model", "out", "out.html", "out.tune", "text"]

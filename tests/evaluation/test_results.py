@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
 
 from evaluated_models import by_text, row_of
+from posembed.errors import DataError
 from posembed.evaluation.counts import Counts
 from posembed.evaluation.measures import MEASUREMENTS
-from posembed.evaluation.results import Evaluation, Row
+from posembed.evaluation.results import Evaluation, ResultsFile, Row
 from posembed.evaluation.runnable import Kind
 from posembed.measure.frame import Run, Value
 from tolerance import assert_close
@@ -130,3 +132,23 @@ def test_the_reference_is_chunking_and_json_holds_plain_numbers() -> None:
     figure = next(each for each in printed["estimates"] if each["run"] == "old, truncated" and each["x"] == 64)
     assert_close(figure["mean"]["value"], 2 / 3)
     assert figure["over_items"]["low"] < figure["over_items"]["value"] < 0
+
+
+def test_a_line_that_a_kill_cut_off_is_written_again(tmp_path: Path) -> None:
+    """At any byte. Anything else without a newline at the end of the file stays."""
+    path, counts = tmp_path / "results.jsonl", {"number": [1, None], "total": [0.5, 2.0]}
+    kept = ResultsFile(path)
+    for key in ("a", "b"):
+        kept.add(key, counts, checkpoint="é")
+    whole = path.read_bytes()
+    first = whole.index(b"\n") + 1
+    for size in range(first, len(whole)):
+        path.write_bytes(whole[:size])
+        kept = ResultsFile(path)
+        assert list(kept) == ["a", "b"][: 1 + (size == len(whole) - 1)], size
+        kept.add("b", counts, checkpoint="é")
+        assert set(path.read_bytes().splitlines()) == set(whole.splitlines())
+    for other in ("half a li", '{"other"', "["):
+        path.write_bytes(whole[:first] + other.encode())
+        with pytest.raises(DataError, match="line 2 is not a result"):
+            ResultsFile(path)

@@ -20,7 +20,7 @@ import posembed.integrations
 import replaced_models as made
 import timm_peer
 from fresh_process import run_fresh
-from posembed import ArgumentError, TableMonitor
+from posembed import ArgumentError, LearnedPositionalEmbedding, TableMonitor
 from posembed.integrations.transformers import replace_positions
 from together import together
 from tolerance import assert_close
@@ -65,15 +65,14 @@ def test_a_mask_of_pairs_is_read_like_the_mask_of_tokens(name: str) -> None:
 
 
 def test_a_mask_of_packed_texts_leaves_the_given_positions() -> None:
-    """Also with a cache: the last token does not see the earlier texts, which are no padding."""
+    """The last token does not see the earlier texts, which are no padding."""
     ids, texts = made.inputs("gpt2")["input_ids"], torch.tensor([0] * 5 + [1] * 4)
     seen = ((texts[:, None] == texts) & torch.ones(9, 9, dtype=torch.bool).tril()).expand(2, 1, 9, 9)
     for encoding in ("learned", "rope", "alibi"):
         model = replace_positions(made.tiny("gpt2"), encoding)
         alone = torch.cat([outputs(model, input_ids=ids[:, texts == text]) for text in (0, 1)], dim=1)
-        for cache in ({}, {made.CACHE: hf.DynamicCache()}):
-            given = {"attention_mask": seen, "position_ids": torch.tensor([[*range(5), *range(4)]]), **cache}
-            assert_close(outputs(model, input_ids=ids, **given), alone, depth=2, msg=encoding)
+        given = {"attention_mask": seen, "position_ids": torch.tensor([[*range(5), *range(4)]]), "use_cache": False}
+        assert_close(outputs(model, input_ids=ids, **given), alone, depth=2, msg=encoding)
 
 
 @pytest.mark.parametrize("name", made.DECODERS)
@@ -85,13 +84,69 @@ def test_a_mask_without_the_tokens_of_the_cache_is_refused(name: str) -> None:
             model(ids[:, 5:], attention_mask=torch.ones(2, 4), **{made.CACHE: cache})
 
 
-def test_a_cache_that_was_emptied_holds_another_text() -> None:
-    model, ids = replace_positions(made.tiny("gpt2"), "rope"), made.inputs("gpt2")["input_ids"]
-    cache = hf.StaticCache(config=model.config, max_cache_len=20)
-    outputs(model, input_ids=ids, position_ids=torch.arange(9).unsqueeze(0) * 2, **{made.CACHE: cache})
-    cache.reset()
-    parts = [outputs(model, input_ids=part, **{made.CACHE: cache}) for part in ids.split((5, 4), dim=1)]
-    assert_close(torch.cat(parts, dim=1), outputs(model, input_ids=ids), depth=2)
+def rebuilt_caches(cache: Any) -> dict[str, Any]:
+    """Returns caches with the tensors of a DynamicCache, by the way in which each was made."""
+    layers = [(layer.keys, layer.values) for layer in cache.layers]
+    selected, reordered, deep, longer = (copy.deepcopy(cache) for _ in range(4))
+    selected.batch_select_indices(torch.arange(2))
+    reordered.reorder_cache(torch.arange(2))
+    for i, layer in enumerate(layers):
+        longer.update(*(torch.zeros_like(part[:, :, :1]) for part in layer), i)
+    longer.crop(-1)
+    return {
+        "copied": deep, "selected": selected, "reordered": reordered, "cropped": longer,
+        "from its tensors": hf.DynamicCache(layers),
+        "wrapped": hf.EncoderDecoderCache(copy.deepcopy(cache), hf.DynamicCache()), "the same": cache,
+    }  # fmt: skip
+
+
+def test_a_cache_in_any_form_continues_padded_texts_with_their_positions() -> None:
+    """Also if padding is within a text. No encoding needs more than the mask and the tensors of the cache."""
+    ids = made.inputs("gpt2")["input_ids"]
+    holes = LEFT.clone()
+    holes[0, 2:4] = 0
+    for encoding in ("learned", "rope", "alibi", "t5", "tupe"):
+        model = replace_positions(made.tiny("gpt2"), encoding)
+        for mask in (LEFT, holes):
+            with torch.no_grad():
+                cache = model(ids[:, :6], attention_mask=mask[:, :6], use_cache=True)[made.CACHE]
+                for form, each in rebuilt_caches(cache).items():
+                    got = outputs(model, input_ids=ids[:, 6:], attention_mask=mask, **{made.CACHE: each})
+                    for row in range(2):
+                        kept = mask[row] != 0
+                        want = outputs(model, input_ids=ids[row : row + 1, kept])[0, -3:]
+                        assert_close(got[row], want, depth=2, msg=f"{encoding} {form}")
+
+
+def test_positions_that_a_cache_cannot_keep_are_never_put_into_one() -> None:
+    """Nor can they follow a cache. So no copy, however it was made, can be continued with other positions."""
+    ids, count = made.inputs("gpt2")["input_ids"], torch.arange(9)
+    others = {
+        "holes": count * 2,
+        "shifted": count + 5,
+        "packed": torch.tensor([*range(5), *range(4)]),
+        "back": 8 - count,
+    }
+    for encoding in ("rope", "alibi", "t5", "tupe"):
+        model = replace_positions(made.tiny("gpt2"), encoding)
+        for kind, positions in others.items():
+            given = {"input_ids": ids, "position_ids": positions[None]}
+            for cached in ({"use_cache": True}, {made.CACHE: hf.DynamicCache()}):
+                with pytest.raises(ArgumentError, match="use_cache=False"):
+                    outputs(model, **given, **cached)
+            with pytest.warns(UserWarning, match="returns no cache"):
+                assert made.CACHE not in model(**given), kind
+            assert made.CACHE not in model.train()(**given), kind  # packed training asks for no cache
+            model.eval()
+            cache = model(ids[:, :5], use_cache=True)[made.CACHE]
+            with pytest.raises(ArgumentError, match="use_cache=False"):
+                outputs(model, input_ids=ids[:, 5:], position_ids=positions[None, 5:] + 1, **{made.CACHE: cache})
+    model = replace_positions(made.tiny("gpt2"), LearnedPositionalEmbedding(max_len=40, dim=16, dropout=0))
+    for kind, positions in others.items():  # rows are added before the cache, which has no part in them
+        want, cache = outputs(model, input_ids=ids, position_ids=positions[None]), hf.DynamicCache()
+        parts = zip(ids.split((5, 4), dim=1), positions[None].split((5, 4), dim=1), strict=True)
+        got = [outputs(model, input_ids=part, position_ids=where, **{made.CACHE: cache}) for part, where in parts]
+        assert_close(torch.cat(got, dim=1), want, depth=2, msg=kind)
 
 
 # --- other models and copies within a pass ------------------------------------------------------------------------

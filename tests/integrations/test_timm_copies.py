@@ -114,6 +114,58 @@ def test_two_threads_with_images_of_two_shapes_get_their_own_rows() -> None:
         assert right == [True] * 60, name
 
 
+def test_a_pass_may_contain_passes_of_other_models_from_any_hook() -> None:
+    """Also of models that fail, and of models of the same class with images of other shapes."""
+    torch.manual_seed(1)
+    images, other_images = torch.randn(1, 3, 16, 64), torch.randn(1, 3, 32, 32)
+    for name in ("learned-2d", "sinusoidal-2d", "rope", "tupe"):
+        for other_name in ("learned-2d", "rope"):
+            model, other = (model_with(each, dynamic_img_size=True).eval() for each in (name, other_name))
+            failing = model_with(other_name, dynamic_img_size=True).eval()
+            failing.blocks[0].register_forward_pre_hook(lambda module, args: 1 / 0)  # after its table was read
+            want, others = model(images), other(other_images)
+            calls = []
+
+            def act(*args: Any, other: nn.Module = other, failing: nn.Module = failing, others: Any = others,
+                    calls: list[None] = calls) -> None:  # fmt: skip
+                with pytest.raises(ZeroDivisionError):
+                    failing(other_images)
+                assert close(other(other_images), others, depth=2)
+                calls.append(None)
+
+            for module in model.modules():
+                for add in (module.register_forward_pre_hook, module.register_forward_hook):
+                    hook = add(act)
+                    assert_close(model(images), want, depth=2, msg=f"{name} {other_name} {type(module).__name__}")
+                    hook.remove()
+            assert len(calls) > 40
+            CURRENT.images = None
+
+
+def test_a_pass_within_the_pass_of_the_same_model_is_right_or_refused() -> None:
+    torch.manual_seed(1)
+    shapes = [torch.randn(1, 3, 16, 64), torch.randn(1, 3, 32, 32), torch.randn(1, 3, 16, 32)]
+    for name in ("learned-2d", "sinusoidal-2d", "rope", "tupe"):
+        model, refused = model_with(name, dynamic_img_size=True).eval(), 0
+        wants = [model(images) for images in shapes]
+        for module in model.modules():
+            for inner, outer in ((0, 1), (1, 0), (2, 1), (1, 2)):
+                running: list[None] = []
+
+                def act(*args: Any, running: list[None] = running, inner: int = inner) -> None:
+                    if not running:
+                        running.append(None)
+                        assert close(model(shapes[inner]), wants[inner], depth=2)  # noqa: B023 - called in this round
+
+                hook = module.register_forward_hook(act)
+                try:
+                    assert_close(model(shapes[outer]), wants[outer], depth=2, msg=f"{name} {type(module).__name__}")
+                except ArgumentError:
+                    refused += 1
+                hook.remove()
+        assert refused < len(list(model.modules()))
+
+
 def test_gradient_checkpointing_works_in_another_thread_and_after_other_images() -> None:
     """On a GPU, autograd calls the layers again in a thread of its own."""
     torch.manual_seed(1)

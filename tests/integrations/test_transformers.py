@@ -301,16 +301,19 @@ def test_a_cache_of_fixed_size_needs_no_mask(name: str) -> None:
         assert torch.equal(generated(model, ids, **options), generated(model, ids, max_new_tokens=5)), encoding
 
 
-def test_a_cache_does_not_continue_positions_with_gaps() -> None:
-    model, ids = replaced("gpt2", "rope"), made.inputs("gpt2")["input_ids"]
-    with torch.no_grad():
-        cache = model(ids, position_ids=torch.arange(9).unsqueeze(0) * 2, use_cache=True)[made.CACHE]
-        with pytest.raises(ArgumentError, match="use_cache=False"):
-            model(ids[:, :1], **{made.CACHE: cache})
-        cache = model(ids, position_ids=torch.arange(5, 14).unsqueeze(0), use_cache=True)[made.CACHE]
-        alone = model(ids[:, :1], **{made.CACHE: cache}, position_ids=torch.tensor([[14]])).logits
-    both = torch.cat((ids, ids[:, :1]), dim=1)
-    assert_close(alone[:, -1], outputs(model, input_ids=both)[:, -1], depth=2)
+# --- the meta device ----------------------------------------------------------------------------------------------
+
+
+def test_a_model_without_values_is_refused_and_stays_unchanged() -> None:
+    for name in made.MODELS:
+        model = made.tiny(name).to("meta")
+        before = list(model.state_dict())
+        for encoding in ("learned", "rope", "alibi"):
+            with pytest.raises(ArgumentError, match=r"meta device.*then move it"):
+                replace_positions(model, encoding)
+        assert list(model.state_dict()) == before
+        moved = replace_positions(made.tiny(name), "learned").to("meta")
+        assert all(parameter.is_meta for parameter in moved.parameters())
 
 
 # --- training -----------------------------------------------------------------------------------------------------

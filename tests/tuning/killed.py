@@ -150,7 +150,7 @@ def interrupted_runs(
         assert not any((folder / out).exists() for out in OUTS)
         if limit is KILL:
             assert ended.status == -signal.SIGKILL, ended
-            found = sorted((folder / ".out.tune").glob("*-steps/checkpoint-*"))
+            found = sorted((folder / "out.tune").glob("*-steps/checkpoint-*"))
             halves = [path.name for path in found if not (path / trainer.STATE).exists()]
             happened.append(f"killed after {ended.seen[-1]!r}; half written: {', '.join(halves) or 'none'}")
         else:
@@ -160,7 +160,7 @@ def interrupted_runs(
     assert ended.status == 0, ended.last
     assert weights(folder) == weights(place)
     assert json.loads(ended.last) == json.loads(whole.last)
-    assert sorted(path.name for path in folder.iterdir()) == sorted(["model", "texts", *OUTS])
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["model", "texts", "out.tune", *OUTS])
     return [*happened, "finished: the same weights and values as without an interruption, to the last bit"]
 
 

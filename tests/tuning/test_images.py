@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from evaluated_models import save_causal
-from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError
+from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError, RunFolderError
 from posembed.evaluation.pictures import (
     Viewer,
     alike,
@@ -25,6 +25,7 @@ from posembed.evaluation.pictures import (
     thumbnail,
     tiles,
 )
+from posembed.measure.jobs import Store
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
 from posembed.report.tuning import answer, how, plan_words, render
@@ -90,7 +91,7 @@ def test_every_family_can_be_trained(family: str, tmp_path: Path, monkeypatch: p
     save_image_model(Path("model"), family)
     write_images(Path("images"))
     plan = planned()
-    plan.objective.prepare(tmp_path, lambda *done: None)
+    plan.objective.prepare(Store(tmp_path, {}), lambda *done: None)
     trained = plan.trainable("old", plan.start("old"), 0)
     plan.objective.loss(trained.model, [0, 1], length=32, seed=0).backward()
     moved = {trained.keys[name] for name, value in trained.parameters.items() if value.grad is not None}
@@ -148,7 +149,7 @@ def test_the_loss_by_hand(folder: Path) -> None:
     plan = planned()
     objective = plan.objective
     assert isinstance(objective, Images)
-    objective.prepare(folder, lambda *done: None)
+    objective.prepare(Store(folder, {}), lambda *done: None)
     model = plan.original.model("cpu").double()
 
     def embed(pixels: torch.Tensor) -> torch.Tensor:
@@ -432,5 +433,5 @@ def test_another_processor_is_not_continued(folder: Path) -> None:
         planned().run(stop)
     path = Path("model/preprocessor_config.json")
     path.write_text(path.read_text().replace("0.4", "0.45"))
-    with pytest.raises(CheckpointError, match="differs in the tokenizer or the other settings of the checkpoint"):
+    with pytest.raises(RunFolderError, match=r"tokenizer or the other settings of the checkpoint: .* there, .* now"):
         planned()

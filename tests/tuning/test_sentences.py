@@ -12,6 +12,7 @@ from torch import Tensor
 
 from evaluated_models import save_encoder, write_texts
 from posembed import ArgumentError
+from posembed.measure.jobs import Store
 from posembed.tuning.draws import seeded, window_of
 from posembed.tuning.plan import plan_tuning
 from posembed.tuning.run import TunePlan
@@ -43,7 +44,7 @@ def planned(folder: Path, **settings: Any) -> TunePlan:
 def objective(folder: Path) -> Sentences:
     made = planned(folder).objective
     assert isinstance(made, Sentences)
-    made.prepare(folder, lambda *done: None)
+    made.prepare(Store(folder, {}), lambda *done: None)
     return made
 
 

@@ -90,7 +90,7 @@ def test_a_masked_model_has_a_choice_too(folder: Path) -> None:
 @pytest.mark.parametrize("method", STARTS)
 def test_an_unfinished_run_keeps_its_method(folder: Path, method: str) -> None:
     begun = plan_of(folder, "causal-0", f"begun-{method}", method=method)
-    begun.staging.open()
+    begun.store.claim()
     again = plan_of(folder, "causal-0", f"begun-{method}")
     assert again.settings.method == method
     assert not again.starts

@@ -21,15 +21,15 @@ from posembed.settings import Settings, argument, given_to, option
 
 if TYPE_CHECKING:
     from posembed.comparison import Comparison, Prepared, PreparedCost
-    from posembed.lab.cost.plan import PlannedCost
-    from posembed.lab.runs.sweep import PlannedRun
+    from posembed.lab.runs.results import RunResult
+    from posembed.measure.jobs import Planned
 
 
 def command_of(question: Question) -> click.RichCommand:
     """Returns the command of a question."""
 
     def run(given: dict[str, Any]) -> None:
-        from posembed.comparison import Prepared, PreparedCost, prepare
+        from posembed.comparison import Prepared, prepare
 
         shape, dry_run = shape_of(given), given.pop("dry_run", False)
         prepared = prepare(question.name, given)
@@ -38,7 +38,7 @@ def command_of(question: Question) -> click.RichCommand:
             if shape:
                 print(json.dumps([each.to_dict() for each in planned]))
             else:
-                print_plan(planned, prepared.description, measured=isinstance(prepared, PreparedCost))
+                print_plan(planned, prepared.description)
             return
         comparison = with_bar(prepared)
         if isinstance(prepared, Prepared) and not prepared.accelerator.is_main_process:
@@ -66,46 +66,47 @@ def command_of(question: Question) -> click.RichCommand:
     )
 
 
-def print_plan(planned: Sequence[PlannedRun] | Sequence[PlannedCost], description: str, *, measured: bool) -> None:
-    """Prints what would run and how long it takes. ``measured``: whether encodings are measured, not trained."""
+def print_plan(planned: Sequence[Planned], description: str) -> None:
+    """Prints what would run and how long it takes."""
     from posembed.cli.console import plain_console
-    from posembed.report.page import Column, table_of
+    from posembed.report.page import table_of
     from posembed.report.terminal import print_tables
     from posembed.report.words import duration
 
-    of_runs: tuple[Column, ...] = (
-        ("of positions", lambda run: f"{run.position_parameters:,}"),
-        ("steps", lambda run: f"{run.spec.steps:,}"),
-    )
+    (kind,), trained = {each.kind for each in planned}, [each for each in planned if each.steps is not None]
     table = table_of(
         planned,
         description,
         "",
         ("parameters", lambda each: f"{each.parameters:,}"),
-        *(() if measured else of_runs),
+        *([("of positions", lambda each: f"{each.position_parameters:,}")] if trained else []),
+        *([("steps", lambda each: f"{each.steps:,}")] if trained else []),
         ("time", lambda each: duration(each.seconds)),
-        first="encoding" if measured else "run",
+        first=kind,
     )
     total = duration(math.fsum(each.seconds for each in planned))
-    done = "measured" if measured else "trained"
+    done = "trained" if trained else "measured"
     print_tables(plain_console(), [table], [f"About {total} in total on this machine; nothing was {done}."])
 
 
 def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
     """Runs a comparison with a progress bar. After Ctrl-C, prints that the same command continues it."""
-    from posembed.cli.console import Bar, RunsBar
+    from posembed.cli.console import Bar, told_when_stopped
     from posembed.comparison import PreparedCost
 
     if isinstance(prepared, PreparedCost):
         with Bar() as bar:
             return prepared.run(bar.update)
     quiet = not prepared.accelerator.is_main_process
-    try:
-        with RunsBar(prepared.specs, about=prepared.description, quiet=quiet) as watcher:
-            return prepared.run(watcher)
-    except KeyboardInterrupt:
-        print(f"posembed: stopped; the same command continues from {prepared.folder.path}", file=sys.stderr)
-        raise Exit(130) from None
+    with told_when_stopped(prepared.folder.path), Bar(about=prepared.description, quiet=quiet) as bar:
+
+        def finished(result: RunResult[Any, Any]) -> None:
+            told, style = f"training loss {result.losses[-1][1]:.3f} after {result.seconds:.0f} s", None
+            if result.failure:
+                told, style = f"failed: {result.failure}", "red"
+            bar.console.print(f"{result.spec.name}: {told}", style=style)
+
+        return prepared.run(bar.update, finished)
 
 
 def print_comparison(comparison: Comparison) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from click.exceptions import Exit
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from posembed.lab.runs.spec import Watcher
+from posembed.measure.jobs import SETTINGS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from posembed.lab.runs.results import RunResult
-    from posembed.lab.runs.spec import TrainingSpec
-    from posembed.lab.runs.train import Progress as StepProgress
 
 WIDER_THAN_ANY_TABLE = 10_000
 SECONDS_BETWEEN_LINES = 30.0
@@ -31,23 +31,34 @@ def plain_console(**options: Any) -> Console:
     return console
 
 
+@contextmanager
+def told_when_stopped(folder: Path) -> Iterator[None]:
+    """Ends the command on Ctrl-C in the block, and says how it continues. folder: a run folder."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        begun = (folder / SETTINGS).exists()
+        starts = "nothing was written, and the same command starts again"
+        said = f"the same command continues from {folder}" if begun else starts
+        print(f"posembed: stopped; {said}", file=sys.stderr)
+        raise Exit(130) from None
+
+
 class Bar:
-    """A progress bar on stderr, below the text ``about``. It shows the current part, the share done, the latest values
-    and the time left.
+    """A progress bar on stderr, below the text ``about``. It shows the current part, the share done and the time left.
 
     The bar appears with the first step, so that an earlier error is printed without it. If stderr is not a terminal,
     there is no bar but a line every 30 seconds.
     """
 
-    def __init__(self, *, total: int | None = None, about: str = "", quiet: bool = False) -> None:
-        self.about, self.total, self.begun = about, total, False
+    def __init__(self, *, about: str = "", quiet: bool = False) -> None:
+        self.about, self.begun = about, False
         self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
         self.console = plain_console(stderr=True, quiet=quiet)
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             TaskProgressColumn(),
-            TextColumn("{task.fields[now]}", markup=False),
             TimeRemainingColumn(compact=True),
             TextColumn("left", markup=False),
             console=self.console,
@@ -55,7 +66,7 @@ class Bar:
             speed_estimate_period=60,
             disable=not self.console.is_terminal,
         )
-        self.task = self.progress.add_task("starting", total=total, now="")
+        self.task = self.progress.add_task("starting", total=None)
 
     def __enter__(self) -> Self:
         return self
@@ -63,43 +74,13 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
-    def update(self, name: str, done: int, total: int | None = None, now: str = "") -> None:
-        """Shows the current part, the amount done, and ``now``. ``total``: the total amount, if it changed."""
-        self.total = total or self.total
+    def update(self, name: str, done: int, total: int) -> None:
         if not self.begun:
             self.begun = True
             if self.about:
                 self.console.print(self.about)
             self.progress.start()
-        self.progress.update(self.task, description=name, completed=done, total=total, now=now)
-        if self.total and not self.console.is_terminal and time.monotonic() > self.line_due:
-            self.console.print(f"{name}: {done / self.total:.0%}{now and f', {now}'}")
+        self.progress.update(self.task, description=name, completed=done, total=total)
+        if total and not self.console.is_terminal and time.monotonic() > self.line_due:
+            self.console.print(f"{name}: {done / total:.0%}")
             self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
-
-
-class RunsBar(Bar, Watcher):
-    """A progress bar over the steps of all runs, with the name, loss and speed of the latest run."""
-
-    def __init__(self, specs: Sequence[TrainingSpec], *, about: str = "", quiet: bool = False) -> None:
-        self.steps_done: dict[TrainingSpec, int] = {}
-        super().__init__(total=sum(spec.steps for spec in specs), about=about, quiet=quiet)
-
-    def found(self, result: RunResult[Any, Any]) -> None:
-        self.steps_done[result.spec] = result.spec.steps
-
-    def started(self, spec: TrainingSpec) -> None:
-        self.update(spec.name, sum(self.steps_done.values()))
-
-    def stepped(self, spec: TrainingSpec, progress: StepProgress) -> None:
-        self.steps_done[spec] = progress.step
-        now = f"loss {progress.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s"
-        self.update(spec.name, sum(self.steps_done.values()), now=now)
-
-    def finished(self, result: RunResult[Any, Any]) -> None:
-        name = result.spec.name
-        if result.failure:
-            self.console.print(f"{name}: failed: {result.failure}", style="red")
-        else:
-            self.console.print(f"{name}: training loss {result.losses[-1][1]:.3f} after {result.seconds:.0f} s")
-        self.steps_done[result.spec] = result.spec.steps
-        self.progress.update(self.task, completed=sum(self.steps_done.values()), now="")

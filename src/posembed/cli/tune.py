@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from click.exceptions import Exit
-
-from posembed.cli.options import Planning, Printing, command
+from posembed.cli.options import Planning, Values, command, print_measured, shape_of
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.files import as_bytes, longest_name, reason, remove_beginnings, staging_of
+from posembed.files import longest_name, reason, staging_of
 from posembed.settings import Settings, argument, checked_bounds, given_to, option
-from posembed.tuning.settings import DATA, PARTS, TuneSettings
+from posembed.tuning.settings import DATA, PARTS, TuneSettings, folder_of
 
 if TYPE_CHECKING:
     from posembed.tuning.result import Tuned
@@ -59,9 +53,9 @@ def start(given: dict[str, Any]) -> None:
     Measures it on held-out texts, compared with the original and with the same fine-tuning at the old length, both
     with truncated and with chunked texts.
 
-    The same command continues after Ctrl-C or a kill.
+    The same command continues after Ctrl-C or a kill, and prints a finished result again.
     """
-    dry_run, as_json = given.pop("dry_run", False), given.pop("json", False)
+    shape, dry_run = shape_of(given), given.pop("dry_run", False)
     of = given_to(Tuning, given)
     checked_bounds(given, TuneSettings, *PARTS)
     out = of.out
@@ -72,12 +66,15 @@ def start(given: dict[str, Any]) -> None:
     if not of.text and of.retrieval is None and of.images is None:
         raise ArgumentError("expected --text, --retrieval or both (for an image model, --images); got neither")
     sources: dict[str, Any] = {name: getattr(of, name) for name in ("retrieval", "images", "device")}
-    with interrupts_told(out):
-        plan = run(of.checkpoint, out, of.text or None, given, page, dry_run, as_json, **sources)
-    for path in [] if dry_run else plan.places.values():
-        print(f"written: {path}", file=sys.stderr if as_json else sys.stdout)
-    if page.exists() and not dry_run:
-        print(f"report: {page}", file=sys.stderr if as_json else sys.stdout)
+    from posembed.cli.console import told_when_stopped
+
+    kept = folder_of(out)
+    with told_when_stopped(kept):
+        plan = run(of.checkpoint, out, of.text or None, given, page, dry_run, shape, **sources)
+    if not dry_run:
+        told = [f"written: {path}" for path in plan.places.values()]
+        told += [f"report: {page}", f"kept: {kept}, with every seed and measurement; remove it when you need no more"]
+        print(*told, sep="\n", file=sys.stderr if shape else sys.stdout)
 
 
 def run(
@@ -87,79 +84,25 @@ def run(
     given: dict[str, Any],
     page: Path,
     dry_run: bool,
-    as_json: bool,
+    shape: str,
     **sources: Any,
 ) -> TunePlan:
     from posembed.cli.console import Bar
     from posembed.tuning.plan import plan_tuning
 
-    with interrupts_heard() as heard:
-        with Bar() as bar:
-            plan = plan_tuning(checkpoint, out, text, given, progress=heard(bar.update), **sources)
-        refuse_page_inside(page, plan)
-        if plan.done:
-            print_done(plan, dry_run, as_json)
-        elif dry_run:
-            print_plan(plan, as_json)
-        else:
-            if not plan.staging.begun:
-                heard(print_times)(plan)
-            with Bar() as bar:
-                tuned = plan.run(heard(bar.update))
-            heard(print_tuned)(tuned, as_json)
-            heard(save_page)(tuned, page, plan)
-        if not dry_run:
-            heard(plan.finish)()
+    with Bar() as bar:
+        plan = plan_tuning(checkpoint, out, text, given, progress=bar.update, **sources)
+    refuse_page_inside(page, plan)
+    if dry_run:
+        print_plan(plan, bool(shape))
+        return plan
+    if not plan.store.begun:
+        print_times(plan)
+    with Bar() as bar:
+        tuned = plan.run(bar.update)
+    print_tuned(tuned, shape)
+    save_page(tuned, page, plan)
     return plan
-
-
-@contextmanager
-def interrupts_heard() -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
-    """Yields a function that makes another one raise KeyboardInterrupt if Ctrl-C was pressed before its call.
-
-    Python prints and forgets the exception if it comes in a finalizer or in a callback from C.
-    """
-    pressed = threading.Event()
-
-    def press(number: int, frame: Any) -> None:
-        pressed.set()
-        raise KeyboardInterrupt
-
-    def heard(function: Callable[..., None]) -> Callable[..., None]:
-        def called(*given: Any, **named: Any) -> None:
-            if pressed.is_set():
-                raise KeyboardInterrupt
-            function(*given, **named)
-
-        return called
-
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # it may be ignored
-        yield heard
-        return
-    signal.signal(signal.SIGINT, press)
-    try:
-        yield heard
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@contextmanager
-def interrupts_told(out: Path) -> Iterator[None]:
-    """Ends the command on Ctrl-C in the block, and says how it continues."""
-    from posembed.tuning.staging import Staging
-
-    try:
-        yield
-    except KeyboardInterrupt:
-        folder = Staging.of(out)
-        goes_on = "nothing was written, and the same command starts again"
-        if folder.begun:
-            goes_on = f"the same command continues from {folder.path}"
-        elif folder.half_removed:
-            goes_on = f"everything is written, and the same command removes {folder.removed}"
-        print(f"posembed: stopped; {goes_on}", file=sys.stderr)
-        raise Exit(130) from None
 
 
 def refuse_page_of(page: Path) -> None:
@@ -174,34 +117,23 @@ def refuse_page_of(page: Path) -> None:
 def refuse_page_inside(page: Path, plan: TunePlan) -> None:
     """Raises ArgumentError if the page would be one of the folders that are written, or in one of them."""
     target = page.resolve()
-    for place in (*plan.places.values(), plan.staging.path, plan.staging.removed):
+    for place in (*plan.places.values(), plan.store.path):
         if place.resolve() in (target, *target.parents):
             raise ArgumentError(f"report: {page} is the folder {place}, or in it; name another file (--report)")
 
 
 def save_page(tuned: Tuned, page: Path, plan: TunePlan) -> None:
-    """Writes the page, and removes what kills left of it: beginnings of the same page, and pages that it replaced."""
-    from posembed.report.page import why_not_replaced, write_page
+    from posembed.report.page import write_page
     from posembed.report.tuning import render
-    from posembed.tuning.staging import TakenError
 
-    written = render(tuned)
-    with suppress(TakenError, OSError), plan.staging.locked():
-        remove_beginnings(page, as_bytes(written), refusal=why_not_replaced)
     try:
-        write_page(page, written)
+        write_page(page, render(tuned))
     except ArgumentError as error:
         why = reason(error.__cause__) if isinstance(error.__cause__, OSError) else "it exists"
         raise CheckpointError(
             f"the page {page} cannot be written: {why}; make room or name another file (--report), and repeat the "
-            f"command; it continues from {plan.staging.path}"
+            f"command; it continues from {plan.store.path}"
         ) from error
-
-
-def print_done(plan: TunePlan, dry_run: bool, as_json: bool) -> None:
-    said = f"{plan.out}: an earlier call has finished this fine-tuning; nothing is left to do"
-    said += "." if dry_run else f" but to remove {plan.staging.removed}."
-    print(json.dumps({"out": str(plan.out), "done": True}) if as_json else said)
 
 
 def print_plan(plan: TunePlan, as_json: bool) -> None:
@@ -230,9 +162,9 @@ def estimated(plan: TunePlan) -> dict[str, float]:
         return plan.estimate()
 
 
-def print_tuned(tuned: Tuned, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(tuned.to_dict(), indent=2, allow_nan=False))
+def print_tuned(tuned: Tuned, shape: str) -> None:
+    if shape:
+        print_measured(tuned, shape)
         return
     from posembed.cli.console import plain_console
     from posembed.report.terminal import print_tables
@@ -241,4 +173,4 @@ def print_tuned(tuned: Tuned, as_json: bool) -> None:
     print_tables(plain_console(), tables(tuned), paragraphs(tuned))
 
 
-tune = command("tune", start, Tuning, TuneSettings, *PARTS, Planning, Printing)
+tune = command("tune", start, Tuning, TuneSettings, *PARTS, Planning, Values)

@@ -14,7 +14,7 @@ from posembed.arguments import checks_arguments
 from posembed.checkpoints.rebuild import last_line
 from posembed.errors import ArgumentError
 from posembed.evaluation.measures import MEASUREMENTS, Job
-from posembed.evaluation.plan import Plan, PlannedRow, Progress, original
+from posembed.evaluation.plan import Plan, PlannedRow, original
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
 from posembed.evaluation.settings import (
@@ -29,6 +29,7 @@ from posembed.evaluation.settings import (
     TokenCount,
 )
 from posembed.evaluation.texts import Sample, draw_sample, read_documents
+from posembed.measure.jobs import Progress, silent
 from posembed.settings import checked_bounds, converted, given_to, take_parts
 
 
@@ -37,7 +38,7 @@ def evaluate_checkpoints(
     sources: Sequence[str | Path],
     text: str | Path | Sequence[str | Path],
     *,
-    progress: Progress = lambda name, done, total: None,
+    progress: Progress = silent,
     **settings: Any,
 ) -> Evaluation:
     """Measures models at several text lengths, compared with truncating and chunking at the original length.

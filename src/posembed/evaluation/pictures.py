@@ -22,11 +22,11 @@ from torch import Tensor, nn
 
 from posembed.errors import CheckpointError, DataError
 from posembed.evaluation.counts import Tick
-from posembed.evaluation.plan import Progress
 from posembed.evaluation.ranking import ranking_values, top
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import Index, slices
 from posembed.files import reason
+from posembed.measure.jobs import Progress, silent
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 
 VERSION = 2
@@ -61,7 +61,7 @@ class Picture(NamedTuple):
     sha256: str
 
 
-def read_pictures(folder: str | Path, progress: Progress = lambda name, done, total: None) -> list[Picture]:
+def read_pictures(folder: str | Path, progress: Progress = silent) -> list[Picture]:
     """Lists the images of a folder, at any depth. Equal files count once. Raises DataError if there is none."""
     folder = Path(folder)
     if not folder.is_dir():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -18,9 +18,7 @@ from posembed.evaluation.measures import MEASURES
 from posembed.evaluation.results import UNITS, Evaluation, ResultsFile, Row, Unit
 from posembed.evaluation.runnable import Kind, Runnable
 from posembed.measure.frame import Run, Value
-
-Progress = Callable[[str, int, int], None]
-"""A function of the name of the running checkpoint, the number of tokens done and the total number of tokens."""
+from posembed.measure.jobs import Progress, silent
 
 
 class AnyJob(Protocol):
@@ -112,7 +110,7 @@ class Plan:
     def missing(self) -> dict[str, AnyJob]:
         return {key: job for key, job in self.jobs.items() if key not in self.kept}
 
-    def run(self, progress: Progress = lambda name, done, total: None) -> Evaluation:
+    def run(self, progress: Progress = silent) -> Evaluation:
         """Runs the missing jobs, and returns the values of all rows. progress: a function called after each batch."""
         run_jobs(self.missing, self.kept, device=self.device, progress=progress, remedy=self.remedy)
         rows = tuple(row.finished(self) for row in self.rows)

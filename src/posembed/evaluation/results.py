@@ -179,24 +179,35 @@ class Evaluated(Summary):
         return compared_over_items(*given)
 
 
+BEGINNING = '{"key": "'
+
+
 class ResultsFile(dict[str, Counts]):
     """A dictionary of counts by key, kept in a file with one JSON line per key. Without a path, it is only in memory.
+
+    unfinished: the bytes of a last line that a kill or a full disk cut off; the next result replaces them.
 
     Raises DataError if the file cannot be read, or if one of its lines is not a result.
     """
 
     def __init__(self, path: str | Path | None) -> None:
         super().__init__()
-        self.path = None if path is None else Path(path)
+        self.path, self.unfinished = None if path is None else Path(path), 0
         if self.path is None or not self.path.exists():
             return
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines()
+            text = self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(
                 f"{self.path}: cannot be read as a results file ({reason(error)}); name another file"
             ) from error
-        for number, line in enumerate(lines, start=1):
+        *lines, last = text.split("\n")
+        try:
+            json.loads(last or "{}")
+        except ValueError:
+            if last.startswith(BEGINNING) or BEGINNING.startswith(last):
+                self.unfinished, last = len(last.encode()), ""
+        for number, line in enumerate([*lines, last] if last else lines, start=1):
             try:
                 entry = json.loads(line)
                 self[entry["key"]] = dict(entry["values"])
@@ -219,8 +230,11 @@ class ResultsFile(dict[str, Counts]):
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a+b") as file:
-                if line and file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
-                    file.write(b"\n")  # an editor or a killed process left the last line without a newline
+                if line and self.unfinished:
+                    file.truncate(file.tell() - self.unfinished)
+                    self.unfinished = 0
+                elif line and file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
+                    file.write(b"\n")  # an editor left the last line without a newline
                 file.write(line)
         except (OSError, ValueError) as error:
             raise DataError(

@@ -25,7 +25,7 @@ from posembed.evaluation.collection import Collection, own_document_is_left_out,
 from posembed.evaluation.counts import Tick
 from posembed.evaluation.generated import GENERATED, generate
 from posembed.evaluation.measures import RANKINGS
-from posembed.evaluation.plan import Plan, PlannedRow, Progress, original
+from posembed.evaluation.plan import Plan, PlannedRow, original
 from posembed.evaluation.ranking import ranking_values, top
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import KINDS, Runnable
@@ -40,6 +40,7 @@ from posembed.evaluation.ways import (
     Reading,
     tokens_to_read,
 )
+from posembed.measure.jobs import Progress, silent
 from posembed.settings import TwoOrMore, checked_bounds, converted, given_to, take_parts
 
 VERSION = 1
@@ -52,7 +53,7 @@ def evaluate_retrieval(
     sources: Sequence[str | Path],
     collection: str | Path,
     *,
-    progress: Progress = lambda name, done, total: None,
+    progress: Progress = silent,
     **settings: Any,
 ) -> Evaluation:
     """Measures how well sentence encoders find the documents of a collection, by the number of tokens that are read.

@@ -45,8 +45,8 @@ class Placed:
     """The positions of the tokens of a pass, where they differ from the defaults of ``Positions``.
 
     position_ids: (B, L), or None for consecutive positions. mask: (B, earlier + L), or None without padding. earlier:
-    the tokens in the cache, or None. has_gaps: whether the positions of a sequence are not consecutive. texts: (B,
-    L), the index of each token's text if texts are packed.
+    the tokens in the cache, or None. has_gaps: whether positions differ from the numbers of tokens before them. texts:
+    (B, L), the index of each token's text if texts are packed.
     """
 
     position_ids: Tensor | None
@@ -68,11 +68,11 @@ def place(
     """Compares given position ids (B, L) and a mask (B, earlier + L) with consecutive positions.
 
     Positions that only count the tokens become None, so that a batch shares one bias. Compiled code does not check
-    this. The positions of the tokens in a cache precede the new positions without gaps. If ``packs``, a new text starts
-    where the positions decrease.
+    this. A cache holds no positions: those of its tokens are counted. If ``packs``, a new text starts where the
+    positions decrease.
 
     Raises:
-        ArgumentError: the position ids have another length, or gaps after the tokens of a cache; the mask is too short.
+        ArgumentError: the position ids have another length; the mask is too short.
     """
     looks = not torch.compiler.is_compiling()
     new = None
@@ -89,7 +89,7 @@ def place(
     ranks = consecutive(earlier + length, device=device)
     if mask is not None:
         ranks = torch.where(mask, mask.cumsum(-1) - 1, 0)
-    has_gaps, shift = False, ranks.new_zeros(1)
+    has_gaps = False
     if position_ids is not None:
         position_ids = position_ids.to(device).reshape(-1, position_ids.size(-1))
         if position_ids.size(-1) != length:
@@ -97,25 +97,18 @@ def place(
                 f"position_ids must be (L,)=({length},) or (B, {length}) for this input; got {position_ids.size(-1)} "
                 "in a row"
             )
-        differences = position_ids - ranks[..., earlier:]
-        shift = differences[:, -1:]
-        if new is not None:  # the position ids of padding mean nothing
-            last = torch.where(new, torch.arange(length, device=device), 0).amax(-1, keepdim=True)
-            shift = torch.where(new.any(-1, keepdim=True), differences.expand_as(new).gather(-1, last), 0)
-            differences = torch.where(new, differences, shift)
-        has_gaps = looks and bool((differences != shift).any())
-        if looks and not has_gaps and not bool(shift.any()):
-            position_ids, shift = None, shift[0]
+        differ = position_ids != ranks[..., earlier:]
+        has_gaps = looks and bool((differ if new is None else differ & new).any())  # those of padding mean nothing
+        if looks and not has_gaps:
+            position_ids = None
     if not earlier:
         texts = None
         if packs and has_gaps and mask is None and position_ids is not None:
             starts = position_ids.diff(dim=-1) <= 0
             texts = F.pad(starts, (1, 0)).cumsum(-1) if bool(starts.any()) else None
         return Placed(position_ids, mask, None, has_gaps, texts)
-    if has_gaps and length > 1:
-        raise ArgumentError("position_ids after the tokens of a cache must be consecutive: pass use_cache=False")
     before = None if mask is None else mask[:, :earlier]
-    return Placed(position_ids, mask, Earlier(earlier, (ranks + shift)[..., :earlier], before), has_gaps)
+    return Placed(position_ids, mask, Earlier(earlier, ranks[..., :earlier], before), has_gaps)
 
 
 class ForwardPass(Positions):
@@ -136,6 +129,9 @@ class ForwardPass(Positions):
 
     outer: ForwardPass | None = None
     """The pass of another model that calls this one in its own forward."""
+
+    uncountable = False
+    """Whether its positions cannot be found again from a cache, although the attention needs them."""
 
     carried_by_keyword = True
     """Whether the model passes this object to its attention; otherwise the attention mask carries it."""
@@ -162,7 +158,6 @@ class ForwardPass(Positions):
             segment_ids=placed.texts,
         )  # fmt: skip
         self.batch, self.image, self.shares_bias = batch, image, shares_bias
-        self.has_gaps = placed.has_gaps
         self.seen_as_causal: list[bool] = []
         """Whether the attention was causal, for each layer that has used this pass."""
         self._masks: dict[tuple[object, ...], tuple[Tensor | None, Tensor | None]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,15 +17,18 @@ from posembed._version import __version__
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import CURRENT, NAME, Cache, PreTrainedModel
 from posembed.integrations.forward_pass import ForwardPass, image_pass, place
-from posembed.integrations.saved import described
+from posembed.integrations.saved import acts_in_attention, described
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
 
 ENDLESS = 2**40
-GAPS = "posembed_has_gaps"
 CACHES = ("cache", "past_key_values")
 """The names that versions of transformers give to the cache of a base model."""
+UNCOUNTABLE = (
+    "a cache keeps no positions, so they are counted by attention_mask, and the given position_ids differ from this "
+    "count: leave out position_ids, or pass use_cache=False and no cache"
+)
 CROSS_ATTENTION = (
     "whose queries and keys belong to two texts; replace_positions is for an encoder or a decoder alone. Build the "
     "model from posembed.nn instead"
@@ -164,6 +168,10 @@ class BaseHooks:
             return (), kwargs  # the model itself reports the missing input
         tokens.dtype = next(tensor.dtype for tensor in _parameters(base) if tensor.is_floating_point())
         tokens.carried_by_keyword = slot.carried_by_keyword
+        if tokens.uncountable and "use_cache" in parameters:
+            if kwargs.get("use_cache") is None and not base.training:
+                warnings.warn(f"{type(base).__name__} returns no cache: {UNCOUNTABLE}", stacklevel=2)
+            kwargs["use_cache"] = False
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             kwargs[NAME] = tokens
         outer = CURRENT.tokens
@@ -177,9 +185,8 @@ class BaseHooks:
         if tokens is None or tokens.slot is not base.get_submodule(self.slot_path):
             return  # it failed before its pass began
         CURRENT.tokens = tokens.outer
-        for cache in caches_in(output).values():
-            if tokens.has_gaps or getattr(cache, GAPS, False):  # a cache that was emptied may be used again
-                setattr(cache, GAPS, tokens.has_gaps)
+        if tokens.uncountable and caches_in(output):
+            raise ArgumentError(UNCOUNTABLE)
 
 
 def caches_in(values: Any) -> dict[Any, Cache]:
@@ -216,8 +223,6 @@ def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], sha
         raise ArgumentError(f"{unknown[0]} must be a Cache of transformers, such as a DynamicCache; got a {kind}")
     cache = next(iter(caches.values()), None)
     earlier = 0 if cache is None else int(cache.get_seq_length())
-    if earlier and getattr(cache, GAPS, False):
-        raise ArgumentError("the tokens of this cache were given position_ids with gaps: pass use_cache=False")
     if not isinstance(mask, Tensor):
         mask = None
     elif mask.dim() == 3 and ids is not None and ids.shape == mask.shape:  # several texts of each example
@@ -231,7 +236,11 @@ def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], sha
     if kwargs.get("token_type_ids") is None and isinstance(getattr(around, "token_type_ids", None), Tensor):
         # Otherwise the model would read zeros from a buffer of the old table's length.
         kwargs["token_type_ids"] = torch.zeros(batch, length, dtype=torch.int64, device=device)
-    return ForwardPass(slot.encoding, batch, length, device, causal=slot.causal, placed=placed, shares_bias=shares)
+    tokens = ForwardPass(slot.encoding, batch, length, device, causal=slot.causal, placed=placed, shares_bias=shares)
+    tokens.uncountable = placed.has_gaps and slot.causal and acts_in_attention(slot.encoding)
+    if tokens.uncountable and (caches or kwargs.get("use_cache")):
+        raise ArgumentError(UNCOUNTABLE)
+    return tokens
 
 
 def _present_in(mask: Tensor, earlier: int, causal: bool) -> Tensor:

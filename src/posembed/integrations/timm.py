@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,14 +27,36 @@ with names_versions("timm"):
     from timm.models.vision_transformer import VisionTransformer
 
 
+class Images(NamedTuple):
+    """The images that a model reads: their grid (height, width) in patches, and from its position table on its pass.
+
+    outer: those of the models in whose passes this one is called.
+    """
+
+    positions: ImagePositions
+    grid: tuple[int, int]
+    tokens: ForwardPass | None
+    outer: Images | None
+
+    def without(self, positions: ImagePositions) -> Images | None:
+        outer = self.outer and self.outer.without(positions)
+        return outer if self.positions is positions else self._replace(outer=outer)
+
+
 class _Current(threading.local):
     """The images that a thread reads, from the patches to the last block.
 
     torch.compile follows a threading.local, but breaks the graph at each ContextVar.
     """
 
-    images: tuple[ImagePositions, tuple[int, int], ForwardPass | None] | None = None
-    """The model's ``ImagePositions``, the grid (height, width) in patches, and from the position table on the pass."""
+    images: Images | None = None
+
+    def of(self, positions: ImagePositions) -> Images | None:
+        """Returns the images of a model. Those of models that it has called, and that failed, come before them."""
+        images = self.images
+        while images is not None and images.positions is not positions:
+            images = images.outer
+        return images
 
 
 CURRENT = _Current()
@@ -61,8 +83,13 @@ class ImagePositions(nn.Module):
 
         ``runs_again``: whether gradient checkpointing will call the layers a second time.
         """
-        now = CURRENT.images
-        grid = self.grid if now is None or now[0] is not self else now[1]
+        images = CURRENT.of(self)
+        if images is None:
+            raise ArgumentError(
+                "the grid of these images is unknown: call the model, whose own patch_embed tells it, and do not call "
+                "it again from a hook of its patch_embed"
+            )
+        grid = images.grid
         encoding, in_attention = self.encoding, acts_in_attention(self.encoding)
         if grid != self.grid:
             encoding = encoding.on_grid(grid)
@@ -73,7 +100,7 @@ class ImagePositions(nn.Module):
                     "images, or call replace_positions with encoding.on_grid((height, width))"
                 )
         tokens = image_pass(encoding, len(x), self.prefix, grid, x.device, shares=not runs_again)
-        CURRENT.images = (self, grid, tokens) if in_attention and not runs_again else None
+        CURRENT.images = images._replace(tokens=tokens) if in_attention and not runs_again else images.outer
         return tokens
 
     def of_tokens(self, x: Tensor) -> ForwardPass:
@@ -82,10 +109,10 @@ class ImagePositions(nn.Module):
         Gradient checkpointing calls a layer again after the model has returned, on a GPU in another thread. Its pass
         follows from the number of patches alone, in both calls: ``begin`` refuses images for which it does not.
         """
-        now, patches = CURRENT.images, x.size(1) - self.prefix
-        if now is not None and now[0] is self and now[2] is not None:
-            if now[2].q_positions.size(-1) == x.size(1):
-                return now[2]
+        images, patches = CURRENT.of(self), x.size(1) - self.prefix
+        if images is not None and images.tokens is not None:
+            if images.tokens.q_positions.size(-1) == x.size(1):
+                return images.tokens
         elif patches == math.prod(self.grid) or self.encoding.on_grid((1, patches)) is self.encoding:
             return image_pass(self.encoding, len(x), self.prefix, (1, patches), x.device, shares=False)
         raise ArgumentError(
@@ -101,9 +128,10 @@ class _Around:
     model: Any
 
     @names_versions("timm")
-    def note_grid(self, patch_embed: Any, args: tuple[Any, ...]) -> None:
-        height, width = args[0].shape[-2:]
-        CURRENT.images = self.model.positions, tuple(patch_embed.dynamic_feat_size((height, width))), None
+    def note_grid(self, patch_embed: Any, args: tuple[Any, ...], output: Tensor) -> None:
+        positions, (height, width) = self.model.positions, args[0].shape[-2:]
+        outer = CURRENT.images and CURRENT.images.without(positions)  # a pass of this model has been interrupted
+        CURRENT.images = Images(positions, tuple(patch_embed.dynamic_feat_size((height, width))), None, outer)
 
     @names_versions("timm")
     def add_rows(self, patch_drop: nn.Module, args: tuple[Any, ...]) -> tuple[Tensor]:
@@ -134,7 +162,8 @@ class PositionedAttention(Attention):
             is_causal=is_causal and mask is None,
         )  # fmt: skip
         if tokens.shares_bias and self is self.around.model.blocks[-1].attn:
-            CURRENT.images = None
+            images = CURRENT.of(self.around.model.positions)
+            CURRENT.images = images and images.outer
         x = self.norm(x.transpose(1, 2).reshape(B, L, self.attn_dim))
         if gate is not None:
             x = x * gate
@@ -209,7 +238,7 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
     model.positions = positions.train(model.training)
     around = _Around(model)
     if earlier is None:
-        model.patch_embed.register_forward_pre_hook(around.note_grid)
+        model.patch_embed.register_forward_hook(around.note_grid)
         model.patch_drop.register_forward_pre_hook(around.add_rows)
     for module in standard:
         assert module is not None

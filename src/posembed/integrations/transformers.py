@@ -23,7 +23,7 @@ from posembed.integrations.attention import NAME
 from posembed.integrations.callback import TableCallback as TableCallback
 from posembed.integrations.install import find_slot, install
 from posembed.integrations.saved import encoding_of
-from posembed.integrations.trial import VERSIONS, require_agreement, try_out
+from posembed.integrations.trial import VERSIONS, device_of, require_agreement, try_out
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.versions import names_versions, warn_if_untested
@@ -67,6 +67,11 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
         RotaryEmbedding(16, base=10000.0, pairing='half_split', scaling=None)
     """
     warn_if_untested("transformers")
+    if isinstance(model, PreTrainedModel) and device_of(model).type == "meta":
+        raise ArgumentError(
+            f"{type(model).__name__} is on the meta device, where it cannot be tried out with the encoding. Load its "
+            "weights or build it on a CPU, call replace_positions, then move it"
+        )
     with ExitStack() as undo:
         try:
             if find_slot(model) is None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from posembed.lab.found import model_size  # noqa: F401
-from posembed.lab.runs.results import RunResult, seeds_of
 from posembed.statistics import INTERVAL, Estimate
 from posembed.words import MINUS, called, listed, loss_number, number, percent, signed, up_to  # noqa: F401
 
@@ -90,17 +89,6 @@ def certainty(rows: Sequence[Row], of_each: str, how: str = PAIRED) -> str:
         f"There are {from_to([f'{count}' for count in counts])} runs per {of_each}. Unless stated otherwise, intervals "
         f"are {INTERVAL}s over seeds (Student's t). {how}{alike}"
     )
-
-
-def earlier_draws(results: Sequence[RunResult[Any, Any]]) -> list[str]:
-    """Returns a sentence on runs of an earlier version that drew the same batches for all seeds, if there are any."""
-    shared = [result for result in results if result.shares_batches]
-    if not shared:
-        return []
-    return [
-        f"An earlier version of posembed trained {len(shared)} of these runs ({seeds_of(shared)}) and drew the same "
-        "batches for all seeds, so the intervals over seeds are too narrow; train them again with another --out."
-    ]
 
 
 def failures(rows: Sequence[Row]) -> list[str]:

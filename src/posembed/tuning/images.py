@@ -34,14 +34,13 @@ from posembed.evaluation.plan import Plan, PlannedRow
 from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import slices
+from posembed.measure.jobs import Progress, Store, silent
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.apart import left_out_note, set_apart
 from posembed.tuning.draws import window_of
-from posembed.tuning.objectives import Objective, Progress, Setup
-from posembed.tuning.staging import vectors_once
+from posembed.tuning.objectives import RESIZED, Objective, Setup, vectors_once
 from posembed.tuning.texts import FEWEST, MOST_HELD_OUT, MOST_WINDOWS, order
 
-VECTORS = "targets.safetensors"
 NOT_TUNED = "resized, not fine-tuned"
 
 
@@ -76,7 +75,7 @@ def split_pictures(
     held_out: float,
     seed: int,
     fewest: int = FEWEST,
-    progress: Progress = lambda name, done, total: None,
+    progress: Progress = silent,
 ) -> Pictures:
     """Splits the images of a folder whose short side has ``size`` pixels. A hash of the seed and of the file decides on
     the part of an image. Images that look like a held-out one are left out. Raises DataError if there are too few, or
@@ -121,14 +120,12 @@ class Images(Objective):
         """The original reads each image once, at its own size: a tile of the many that it is cut into."""
         return len(self.pictures) / len(slices(self.settings.length, self.setup.old_length)) ** 2
 
-    def prepare(self, folder: Path, progress: Progress) -> None:
-        self.resized = folder / "resized"
+    def prepare(self, store: Store, progress: Progress) -> None:
+        self.resized = store.path / RESIZED
         make = partial(self.vectors_of, self.setup.original, self.pictures, progress)
-        self.targets = vectors_once(folder / VECTORS, make)
+        self.targets = vectors_once(store, make)
 
-    def vectors_of(
-        self, runnable: Runnable, pictures: Sequence[Picture], progress: Progress = lambda name, done, total: None
-    ) -> Tensor:
+    def vectors_of(self, runnable: Runnable, pictures: Sequence[Picture], progress: Progress = silent) -> Tensor:
         """Returns the unit vectors (N, D) of whole images, which a checkpoint reads at its own size."""
         viewer, found = Viewer.of(runnable, runnable.model(device_named(self.setup.device)).float()), list[Tensor]()
         with torch.inference_mode():

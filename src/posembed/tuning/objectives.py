@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from posembed.evaluation.collection import Collection
@@ -19,12 +20,14 @@ from posembed.evaluation.plan import Plan
 from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import encode
+from posembed.files import whole_or_absent
+from posembed.measure.jobs import Progress, Store
 from posembed.statistics import Estimate
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import Texts
 
-Progress = Callable[[str, int, int], None]
-"""A function of what is running, the amount done and the total amount."""
+RESIZED, VECTORS = "resized", "vectors.safetensors"
+"""Names in the store of a fine-tuning: of the resized checkpoint, and of vectors of the original model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +75,8 @@ class Objective:
         """How much the original model reads in ``prepare``, in windows of the new length."""
         return 0
 
-    def prepare(self, folder: Path, progress: Progress) -> None:
-        """Computes what all fine-tunings share, such as vectors of the original model, and keeps it in the folder."""
+    def prepare(self, store: Store, progress: Progress) -> None:
+        """Computes what all fine-tunings share, such as vectors of the original model, and keeps it in the store."""
 
     def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
         """Returns the mean loss of the items, read in pieces of at most ``length`` tokens. Differentiable, ().
@@ -93,6 +96,16 @@ class Objective:
         """Returns the mean cosine of the vectors of held-out short texts to those of the original model; None if the
         model has no such vectors."""
         return None
+
+
+def vectors_once(store: Store, make: Callable[[], Tensor]) -> Tensor:
+    """Returns the vectors that a store keeps. Without any, computes and keeps them."""
+
+    def write(path: Path) -> None:
+        with whole_or_absent(path) as staging:
+            save_file({"vectors": make()}, staging)
+
+    return load_file(store.once(VECTORS, write))["vectors"]
 
 
 OBJECTIVES: Mapping[str, tuple[str, str]] = {

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -20,22 +20,19 @@ from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
 from posembed.evaluation.settings import Split
 from posembed.evaluation.tokens import DOCUMENT_PROMPTS, Prompt
 from posembed.files import longest_name
+from posembed.measure.jobs import SETTINGS, Progress, silent
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import RECORD
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.safetensors import values_of
 from posembed.settings import checked_bounds, converted
-from posembed.tuning.objectives import Progress, Setup, objective_for
+from posembed.tuning.objectives import Setup, objective_for
 from posembed.tuning.remedies import PLANNING, memory
 from posembed.tuning.result import Tuned
-from posembed.tuning.run import TunePlan, all_finite, place_beside, refuse_existing, size_of
-from posembed.tuning.settings import PARTS, HeldOut, TuneSettings
-from posembed.tuning.staging import Staging
+from posembed.tuning.run import TunePlan, all_finite, place_beside, refuse_existing, size_of, store_of
+from posembed.tuning.settings import PARTS, HeldOut, TuneSettings, folder_of
 from posembed.tuning.starts import started
 from posembed.tuning.texts import MORE_TEXT, judged_collection, read_texts, split_documents
-
-if TYPE_CHECKING:
-    pass
 
 OTHERS = (
     "for an image model, give --images; otherwise fine-tune the checkpoint that has the model's head, or resize this "
@@ -52,14 +49,15 @@ def tune_checkpoint(
     split: str | None = None,
     images: str | Path | None = None,
     device: str | None = None,
-    progress: Progress = lambda name, done, total: None,
+    progress: Progress = silent,
     **settings: Any,
 ) -> Tuned:
     """Resizes a checkpoint, fine-tunes it on long texts, and measures whether the longer table pays.
 
     Measures on held-out documents: the fine-tuned model on whole documents and in chunks; the original, truncated and
     in chunks; and the same fine-tuning at the old length, on the same tokens, in chunks. Writes the fine-tuned model to
-    ``out``, and that of the old length beside it, to ``out``-at-LENGTH. The same call continues after a kill.
+    ``out``, and that of the old length beside it, to ``out``-at-LENGTH. ``out``.tune keeps the fine-tunings of all
+    seeds and their measurements: the same call continues after a kill, and returns a finished result again.
 
     Args:
         source: a sentence encoder, a causal or masked language model or an image model, as a folder in the format of
@@ -81,6 +79,7 @@ def tune_checkpoint(
     Raises:
         ArgumentError: an argument cannot be used.
         CheckpointError: the checkpoint cannot be fine-tuned, the loss is not finite, or files cannot be written.
+        RunFolderError: ``out``.tune holds another fine-tuning, or another process is running this one.
         DataError: the text, the images or the collection cannot be read, or too few documents have the new length.
 
     Examples:
@@ -94,24 +93,8 @@ def tune_checkpoint(
         ...     print(error)  # doctest: +ELLIPSIS
         expected at least 20 documents of 2,048 tokens, 10 to train on and 10 to measure on; 0 of ...
     """
-    plan = plan_tuning(
-        source,
-        out,
-        text,
-        {**settings, "split": split},
-        retrieval=retrieval,
-        images=images,
-        device=device,
-        progress=progress,
-    )
-    if plan.done:
-        plan.finish()
-        raise CheckpointError(
-            f"{out}: an earlier call has finished this fine-tuning, and was killed afterwards; nothing is left to do"
-        )
-    tuned = plan.run(progress)
-    plan.finish()
-    return tuned
+    sources: Any = {"retrieval": retrieval, "images": images, "device": device, "progress": progress}
+    return plan_tuning(source, out, text, {**settings, "split": split}, **sources).run(progress)
 
 
 @memory(PLANNING)
@@ -124,7 +107,7 @@ def plan_tuning(
     retrieval: str | Path | None = None,
     images: str | Path | None = None,
     device: str | None = None,
-    progress: Progress = lambda name, done, total: None,
+    progress: Progress = silent,
 ) -> TunePlan:
     """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing. given: its settings."""
     checked_bounds(given, TuneSettings, *PARTS, of=" of tune")
@@ -140,8 +123,7 @@ def plan_tuning(
         )
     check(place.name not in ("", ".."), "out", "the path of a new folder", str(out))
     refuse_long_name(place)
-    unfinished = Staging.of(place)
-    is_new = not (unfinished.begun or unfinished.half_removed)
+    is_new = not (folder_of(place) / SETTINGS).exists()
     if is_new:
         refuse_existing(place)
     device_named(device)
@@ -193,16 +175,16 @@ def plan_tuning(
         "texts": setup.texts.sha256,
         "collection": "" if setup.collection is None else setup.collection.sha256,
     }
-    plan = started(TunePlan(source, place, setup, make(setup), resize, Staging.of(place, settings, hashes)), make)
-    plan.staging.refuse_other()
-    if not plan.done:
-        plan.refuse_places()
+    store = store_of(place, settings, hashes)
+    plan = started(TunePlan(source, place, setup, make(setup), resize, store, hashes), make)
+    plan.store.check()
+    plan.refuse_places()
     return plan
 
 
 def refuse_long_name(out: Path) -> None:
     """Raises ArgumentError if the names of the folders beside ``out`` would be too long for its file system."""
-    longest = os.fsencode(Staging.of(out).removed.name)
+    longest = os.fsencode(place_beside(out, 10**6).name)
     if len(longest) > (most := longest_name(out.parent)):
         least = len(os.fsencode(out.name)) - len(longest) + most
         raise ArgumentError(f"out: expected a name of at most {least} bytes; got {len(os.fsencode(out.name))}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,17 @@ from posembed.evaluation.api import device_named
 from posembed.evaluation.pictures import open_image_model
 from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable, open_runnable
-from posembed.files import flush_one, remove, renamed
+from posembed.files import flush_one, remove, renamed, write_whole
+from posembed.measure.jobs import Progress, Store, silent
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_place, whole_copy
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
 from posembed.statistics import Estimate, estimate
-from posembed.tuning.objectives import Objective, Progress, Setup
+from posembed.tuning.objectives import RESIZED, Objective, Setup
 from posembed.tuning.remedies import memory, too_large, writing
 from posembed.tuning.result import Tuned, means, with_seeds
-from posembed.tuning.settings import MINUTES, TuneSettings
-from posembed.tuning.staging import Staging, whole_lines
+from posembed.tuning.settings import MINUTES, TuneSettings, folder_of
 from posembed.tuning.trainable import Trainable, rows_moved, trainable
 
 PROBED = 3
@@ -41,6 +42,7 @@ SHARE_OF_READING = 0.35
 """The time to read tokens, as a share of the time to train on them."""
 READINGS = {"tuned": 3, "old": 4}
 """How often the held-out documents are read at the new length, and at the old."""
+STATE = "state.json"
 COPIES = 3
 """Copies of the weights in a checkpoint of the Trainer: the weights, and two averages of AdamW."""
 SMALLER_RATES = "give a smaller --learning-rate or --rows-learning-rate, and another OUT"
@@ -58,7 +60,8 @@ class TunePlan:
     setup: Setup
     objective: Objective
     resize: Resize
-    staging: Staging
+    store: Store
+    hashes: Mapping[str, str]
     starts: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -90,26 +93,22 @@ class TunePlan:
         return {which: self.out if which == "tuned" else beside for which in self.lengths}
 
     def refuse_places(self) -> None:
-        """Raises CheckpointError if a folder to write exists, unless this fine-tuning wrote it before a kill."""
+        """Raises CheckpointError if a folder to write exists, unless this fine-tuning wrote it."""
         kept, _ = other_files(self.original.checkpoint)
         for place in self.places.values():
             refuse_unsafe_place(self.original.checkpoint, place)
             if not self.wrote(place):
                 refuse_existing(place)
-        copies = 1 + len(self.lengths) * (1 + self.settings.seeds) + 2 * COPIES
-        refuse_full_disk(self.original.checkpoint, kept, self.out, copies=copies)
+        if not self.store.begun:
+            copies = 1 + len(self.lengths) * (1 + self.settings.seeds) + 2 * COPIES
+            refuse_full_disk(self.original.checkpoint, kept, self.out, copies=copies)
 
     def wrote(self, place: Path) -> bool:
         with suppress(CheckpointError, KeyError, IndexError, TypeError, AttributeError):
             last = read_json(place / RECORD)["tunings"][-1]
-            ours = last["hashes"] == self.staging.hashes and not self.settings.differences(last["settings"])
-            return ours and (self.staging.begun or self.staging.half_removed)
+            settings = json.loads(json.dumps(self.settings.to_dict()))
+            return self.store.begun and (last["hashes"], last["settings"]) == (self.hashes, settings)
         return False
-
-    @property
-    def done(self) -> bool:
-        """Whether an earlier process wrote everything, and was killed while it removed the folder of the run."""
-        return self.staging.half_removed and all(map(self.wrote, self.places.values()))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON: the settings, and the numbers of documents and windows."""
@@ -123,42 +122,30 @@ class TunePlan:
             "windows": len(self.texts.windows),
         }
 
-    def run(self, progress: Progress = lambda name, done, total: None) -> Tuned:
-        """Runs what earlier calls have not finished, and writes OUT. ``finish`` then removes the folder of the run."""
-        with self.staging.locked(), writing(self.staging.path):
-            # Another process may have begun or finished since this was planned.
-            self.staging.refuse_other()
-            self.refuse_places()
-            self.staging.clean()
-            self.staging.open()
-            self.staging.clean_unfinished()
-            resized = self.staging.path / "resized"
-            if not resized.exists():
-                resize_checkpoint(self.source, resized, **size_of(self.original, self.settings))
-            self.objective.prepare(self.staging.path, progress)
+    def run(self, progress: Progress = silent) -> Tuned:
+        """Runs what earlier calls have not finished, and writes OUT."""
+        self.refuse_places()  # another process may have begun or finished since this was planned
+        with writing(self.store.path), self.store.locked():
+            size = size_of(self.original, self.settings)
+            self.store.once(RESIZED, lambda place: resize_checkpoint(self.source, place, **size))
+            self.objective.prepare(self.store, progress)
             steps = self.steps()
             for seed in self.seeds:
                 for which in self.lengths:
-                    if not self.place(which, seed).exists():
-                        self.tune(which, seed, steps, progress)
+                    self.store.once(name_of(which, seed), partial(self.tune, which, seed, steps, progress))
             tuned = self.measured(steps, progress)
             for which, place in self.places.items():
                 if not self.wrote(place):
                     self.write(which, place, tuned)
         return tuned
 
-    def finish(self) -> None:
-        """Removes the folder of the run, unless another process continues it. Until then, the same plan returns its
-        result again."""
-        self.staging.end()
-
     def place(self, which: str, seed: int) -> Path:
-        """Returns the folder that keeps a fine-tuned checkpoint until everything is measured."""
-        return self.staging.path / f"seed-{seed}-{which}"
+        """Returns the folder that keeps a fine-tuned checkpoint."""
+        return self.store.path / name_of(which, seed)
 
     def start(self, which: str) -> Runnable:
         """Returns the checkpoint that a fine-tuning starts from."""
-        return self.opened(self.staging.path / "resized") if which == "tuned" else self.original
+        return self.opened(self.store.path / RESIZED) if which == "tuned" else self.original
 
     def opened(self, place: Path) -> Runnable:
         return open_image_model(place) if self.original.kind == "images" else open_runnable(place)
@@ -167,9 +154,11 @@ class TunePlan:
         """Returns the number of steps. Minutes are turned into steps once, so that a continued run has as many."""
         if self.settings.steps is not None:
             return self.settings.steps
-        if "steps" not in self.staging.state:
-            self.staging.keep(steps=int(self.estimate()["steps"]))
-        return int(self.staging.state["steps"])
+
+        def count(place: Path) -> None:
+            write_whole(place, json.dumps({"steps": int(self.estimate()["steps"])}).encode(), refusal=None)
+
+        return int(read_json(self.store.once(STATE, count))["steps"])
 
     def trainable(self, which: str, start: Runnable, seed: int) -> Trainable:
         model = start.model(device_named(self.setup.device))
@@ -208,11 +197,11 @@ class TunePlan:
         train = {f"train {which}": steps * seconds * seeds for which, seconds in per_step.items()}
         return {"steps": steps, **others, **train}
 
-    def tune(self, which: str, seed: int, steps: int, progress: Progress) -> None:
+    def tune(self, which: str, seed: int, steps: int, progress: Progress, place: Path) -> None:
         """Fine-tunes with one seed, and keeps the result. A batch that does not fit into memory is read in parts."""
         from posembed.tuning.trainer import StepTrainer
 
-        start, place, length = self.start(which), self.place(which, seed), self.lengths[which]
+        start, length = self.start(which), self.lengths[which]
         name = f"fine-tuning at {length:,}{f', seed {seed}' if len(self.seeds) > 1 else ''}"
         folder, batch = place.with_name(f"{place.name}-steps"), self.settings.batch
         for parts in [parts for parts in range(1, batch + 1) if batch % parts == 0]:
@@ -243,13 +232,13 @@ class TunePlan:
         remove(folder)
 
     def measured(self, steps: int, progress: Progress) -> Tuned:
-        kept = ResultsFile(whole_lines(self.staging.path / "evaluations.jsonl"))
+        kept = ResultsFile(self.store.path / "evaluations.jsonl")
         original = replace(self.original, name=str(self.source))
         found, near = list[Evaluation](), list[Estimate]()
         too_much = (
             "the measurement does not fit into memory; free some or give another --device, and repeat the command"
         )
-        too_much += f"; it continues from {self.staging.path}"
+        too_much += f"; it continues from {self.store.path}"
         for seed in self.seeds:
             made = {
                 which: replace(self.opened(self.place(which, seed)), name=str(place))
@@ -257,13 +246,13 @@ class TunePlan:
             }
             with memory(too_much):
                 plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
-                plan = replace(plan, seed=seed, remedy=f"the fine-tuned models are in {self.staging.path}")
+                plan = replace(plan, seed=seed, remedy=f"the fine-tuned models are in {self.store.path}")
                 found.append(plan.run(progress))
                 if (of_seed := self.objective.kept(made["tuned"])) is not None:
                     near.append(of_seed)
         names = {which: str(place) for which, place in self.places.items()}
         cosine = estimate(means([each.values for each in near])) if near else None
-        resized = open_checkpoint(self.staging.path / "resized")
+        resized = open_checkpoint(self.store.path / RESIZED)
         keys, old_rows = [change.key for change in self.resize.edit.tables], self.resize.edit.target.length[0]
         moved = tuple(
             rows_moved(resized, open_checkpoint(self.place("tuned", seed)), keys, old=old_rows) for seed in self.seeds
@@ -292,22 +281,24 @@ class TunePlan:
         if lacking:
             raise CheckpointError(
                 f"{lacking[0]}: its outputs are not finite where the result is measured, after step {tuned.steps}; "
-                f"{SMALLER_RATES}; the fine-tuned models are in {self.staging.path}"
+                f"{SMALLER_RATES}; the fine-tuned models are in {self.store.path}"
             )
 
     def write(self, which: str, place: Path, tuned: Tuned) -> None:
         """Writes a fine-tuned checkpoint with its record and the model card's paragraph.
 
-        It is written into the folder of the run and then renamed, so that a kill leaves nothing beside ``place``.
+        It is written into the store and then renamed, so that a kill leaves nothing beside ``place``.
         """
-        checkpoint, whole = open_checkpoint(self.place(which, self.settings.seed)), self.staging.path / f"whole-{which}"
-        if not os.path.lexists(place) and not whole.exists():
+        checkpoint = open_checkpoint(self.place(which, self.settings.seed))
+
+        def copied(whole: Path) -> None:
             with whole_copy(checkpoint, whole) as copy:
                 copy.write(tensors={}, documents=dict(self.documents(which, checkpoint, tuned)))
-        if os.path.lexists(place) or not renamed(whole, place):
+
+        if os.path.lexists(place) or not renamed(self.store.once(f"whole-{which}", copied), place):
             raise CheckpointError(
                 f"{place}: something else was written there during the fine-tuning; move it away, and repeat the "
-                f"command; it continues from {self.staging.path}"
+                f"command; it continues from {self.store.path}"
             )
         with suppress(OSError):
             flush_one(place.parent)
@@ -321,7 +312,7 @@ class TunePlan:
             "length": self.lengths[which],
             "steps": tuned.steps,
             "settings": self.settings.to_dict(),
-            "hashes": self.staging.hashes,
+            "hashes": self.hashes,
             "posembed": __version__,
         }
         yield Path(RECORD), json_text({**record, "tunings": [*record.get("tunings", []), entry]})
@@ -329,6 +320,14 @@ class TunePlan:
         before = card.read_bytes().decode("utf-8", "surrogateescape") if card.is_file() else ""
         before = before.replace(f"{NOT_TRAINED}\n", "").rstrip("\n")
         yield Path(MODEL_CARD), before + "\n\n" * bool(before) + tuned.card_paragraph(self.lengths[which])
+
+
+def store_of(out: Path, settings: TuneSettings, hashes: Mapping[str, str]) -> Store:
+    return Store(folder_of(out), {"question": "tune", **settings.to_dict(), **hashes}, own="*")
+
+
+def name_of(which: str, seed: int) -> str:
+    return f"seed-{seed}-{which}"
 
 
 def place_beside(out: Path, old_length: int) -> Path:

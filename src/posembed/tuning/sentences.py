@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -28,14 +27,13 @@ from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import encode
 from posembed.evaluation.tokens import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt
 from posembed.evaluation.ways import Encoder, Reading
+from posembed.measure.jobs import Progress, Store
 from posembed.statistics import Estimate, estimate
 from posembed.tuning.draws import pieces, seeded, window_of
-from posembed.tuning.objectives import Objective, Progress, Setup
+from posembed.tuning.objectives import Objective, Setup, vectors_once
 from posembed.tuning.settings import PassageLoss, Queries
-from posembed.tuning.staging import vectors_once
 from posembed.tuning.texts import pieces_of_text
 
-VECTORS = "passages.safetensors"
 PASSAGES_PER_PIECE = 2
 """Passages in the bank for each piece of the original length, at random places."""
 ANCHORS = 4
@@ -97,7 +95,7 @@ class Sentences(Objective):
             torch.tensor([window.document for window in self.windows])[windows],
         )
 
-    def prepare(self, folder: Path, progress: Progress) -> None:
+    def prepare(self, store: Store, progress: Progress) -> None:
         done = 0
 
         def tick(tokens: int) -> None:
@@ -106,7 +104,7 @@ class Sentences(Objective):
             progress("embedding passages by the original", done, self.bank.ids.numel())
 
         make = partial(self.vectors_of, self.setup.original, list(self.bank.ids), tick)
-        self.vectors = vectors_once(folder / VECTORS, make)
+        self.vectors = vectors_once(store, make)
 
     def vectors_of(self, runnable: Runnable, texts: Sequence[Tensor], tick: Tick = lambda tokens: None) -> Tensor:
         """Returns the unit vectors (N, D) of short texts, given as ids, by a checkpoint."""

@@ -5,9 +5,9 @@ A field made by ``option`` is also an option of ``posembed tune``, with the same
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from annotated_types import Ge, Gt, Le
@@ -172,7 +172,7 @@ class TuneSettings(Settings):
         own = {name: value for name, value in vars(self).items() if name != "parts"}
         return own | {name: value for part in self.parts for name, value in vars(part).items()}
 
-    def differences(self, other: dict[str, Any]) -> list[str]:
-        """Returns the settings in which another fine-tuning differs, such as "batch (4, now 8)"."""
-        plain = json.loads(json.dumps(self.to_dict()))
-        return [f"{name} ({other.get(name)}, now {now})" for name, now in plain.items() if other.get(name) != now]
+
+def folder_of(out: Path) -> Path:
+    """Returns the folder that keeps what a fine-tuning has finished."""
+    return out.with_name(f"{out.name}.tune")

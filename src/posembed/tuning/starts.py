@@ -17,11 +17,11 @@ from posembed.checkpoints.live import resize_model_
 from posembed.checkpoints.resize import plan_resize
 from posembed.errors import ArgumentError
 from posembed.evaluation.api import device_named
+from posembed.measure.jobs import read_settings
 from posembed.tuning.language import Language
 from posembed.tuning.objectives import Objective, Setup
 from posembed.tuning.remedies import memory, too_large
-from posembed.tuning.run import TunePlan, size_of
-from posembed.tuning.staging import Staging
+from posembed.tuning.run import TunePlan, size_of, store_of
 
 STARTS = ("tile", "stretch")
 TRIED = 8
@@ -34,7 +34,8 @@ def started(plan: TunePlan, make: Callable[[Setup], Objective]) -> TunePlan:
     default = any(change.how in STARTS for change in plan.resize.edit.tables)
     if plan.settings.method is not None or plan.settings.train == "rows" or not default:
         return plan
-    method, losses = plan.staging.method, dict[str, float]()
+    method = read_settings(plan.store.path).get("method") if plan.store.begun else None
+    losses = dict[str, float]()
     if method not in STARTS:
         if not isinstance(plan.objective, Language):
             return plan
@@ -49,7 +50,7 @@ def started(plan: TunePlan, make: Callable[[Setup], Objective]) -> TunePlan:
         setup=setup,
         objective=make(setup),
         resize=plan_resize(plan.original.checkpoint, str(plan.source), **size_of(plan.original, settings)),
-        staging=Staging.of(plan.out, settings, plan.staging.hashes),
+        store=store_of(plan.out, settings, plan.hashes),
         starts=losses,
     )
 

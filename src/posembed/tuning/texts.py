@@ -15,9 +15,9 @@ from torch import Tensor
 
 from posembed.errors import DataError
 from posembed.evaluation.collection import Collection, read_collection
-from posembed.evaluation.plan import Progress
 from posembed.evaluation.texts import MOST_UNKNOWN, encode, read_documents
 from posembed.evaluation.ways import slices
+from posembed.measure.jobs import Progress, silent
 from posembed.tuning.apart import Candidates, NearCopies, left_out_note, runs, set_apart
 
 FEWEST = 10
@@ -114,7 +114,7 @@ def split_documents(
     fewest: int = FEWEST,
     queries: Iterable[str] = (),
     remedy: str = MORE_TEXT,
-    progress: Progress = lambda name, done, total: None,
+    progress: Progress = silent,
 ) -> Texts:
     """Splits the documents of at least ``width`` tokens. Documents with equal tokens count once, and near copies of a
     held-out one are left out.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from accelerate.utils import patch_environment
@@ -20,6 +18,7 @@ from torch.utils.data import Dataset, SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from posembed.errors import CheckpointError
+from posembed.measure.jobs import delayed_signals
 from posembed.tuning.draws import number_of
 from posembed.tuning.objectives import Objective
 from posembed.tuning.settings import TuneSettings
@@ -28,8 +27,6 @@ from posembed.tuning.trainable import Trainable
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 WEIGHTS = "trained.safetensors"
 STATE = "trainer_state.json"
-BEFORE_LAST = "before-the-last-step"
-"""A folder with the weights before the last step, which has no loss after it that would show whether it was good."""
 
 Tick = Callable[[int], None]
 """A function of the number of steps done."""
@@ -107,11 +104,9 @@ class StepTrainer(Trainer):
 
         Raises CheckpointError if the loss is not finite, and KeyboardInterrupt, after writing a checkpoint, on Ctrl-C.
         """
-        with interrupts() as asked:
-            self.add_callback(Keeper(self, tick, asked))
+        with delayed_signals() as signals:
+            self.add_callback(Keeper(self, tick, signals))
             self.train(resume_from_checkpoint=last_checkpoint(self.folder))
-        if asked.is_set():
-            raise KeyboardInterrupt
         self.refuse_end()
 
     def _get_train_sampler(self, *dataset: Any) -> SequentialSampler:
@@ -125,16 +120,8 @@ class StepTrainer(Trainer):
         return loss.to(self.args.device)
 
     def refuse(self, *values: Tensor) -> None:
-        """Raises CheckpointError if a value is not finite, before the step changes any weight. Keeps the last state."""
-        if all(bool(value.isfinite().all()) for value in values):
-            return
-        step, kept = self.state.global_step, "no weight has changed"
-        if step:
-            checkpoint = self.folder / f"checkpoint-{step}"
-            if not (checkpoint / STATE).exists():
-                self._save_checkpoint(self.model, trial=None)
-            kept = f"the state after step {step} is in {checkpoint}"
-        self.stop(f"the loss or a gradient of step {step + 1}", kept)
+        """Raises CheckpointError if a value is not finite, before the step changes any weight."""
+        self.refuse_not_finite(f"the loss or a gradient of step {self.state.global_step + 1}", values)
 
     def refuse_end(self) -> None:
         """Raises CheckpointError if the weights after the last step, or the loss that they give, are not finite."""
@@ -142,24 +129,19 @@ class StepTrainer(Trainer):
         (length, seed), last = self.pieces, self.state.global_step * self.batch - 1
         with self.compute_loss_context_manager():
             loss = self.objective.loss(self.model, [max(last, 0)], length=length, seed=seed)
-        if not bool(loss.isfinite()):
-            self.stop(f"the loss after step {self.state.global_step}")
+        self.refuse_not_finite(f"the loss after step {self.state.global_step}", [loss])
 
     def refuse_weights(self) -> None:
         """Raises CheckpointError if a weight is not finite after the last step that was done."""
-        if not all(bool(value.isfinite().all()) for value in self.trained.parameters.values()):
-            self.stop(f"a weight after step {self.state.global_step}")
+        self.refuse_not_finite(f"a weight after step {self.state.global_step}", self.trained.parameters.values())
 
-    def stop(self, what: str, kept: str | None = None) -> NoReturn:
-        """Raises CheckpointError. kept: which state is kept; None for the last one from before these weights."""
-        if kept is None:
-            earlier = self.folder / BEFORE_LAST if (self.folder / BEFORE_LAST / WEIGHTS).exists() else None
-            checkpoint = earlier or last_checkpoint(self.folder)
-            kept = "no earlier state of this fine-tuning was kept"
-            kept = f"the last good state is in {checkpoint}" if checkpoint else kept
-        raise CheckpointError(
-            f"{what} is not finite; give a smaller --learning-rate or --rows-learning-rate, and another OUT; {kept}"
-        )
+    def refuse_not_finite(self, what: str, values: Iterable[Tensor]) -> None:
+        if not all(bool(value.isfinite().all()) for value in values):
+            checkpoint = last_checkpoint(self.folder)
+            kept = f"the last good state is in {checkpoint}" if checkpoint else "no earlier state was kept"
+            raise CheckpointError(
+                f"{what} is not finite; give a smaller --learning-rate or --rows-learning-rate, and another OUT; {kept}"
+            )
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.refuse_weights()
@@ -185,14 +167,9 @@ class Keeper(TrainerCallback):
     """Writes a checkpoint every minute, and when Ctrl-C is pressed, which also stops after the step. Reports the steps,
     and refuses gradients that are not finite."""
 
-    def __init__(self, trainer: StepTrainer, tick: Tick, asked: threading.Event) -> None:
-        self.trainer, self.tick, self.asked = trainer, tick, asked
+    def __init__(self, trainer: StepTrainer, tick: Tick, signals: Sequence[int]) -> None:
+        self.trainer, self.tick, self.signals = trainer, tick, signals
         self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if 0 < state.global_step == state.max_steps - 1:
-            self.trainer.refuse_weights()
-            self.trainer._save(str(self.trainer.folder / BEFORE_LAST))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         gradients = [parameter.grad for parameter in self.trainer.trained.parameters.values()]
@@ -200,31 +177,11 @@ class Keeper(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self.tick(state.global_step)
-        if self.asked.is_set():
+        if self.signals:
             control.should_save = control.should_training_stop = True
         elif time.monotonic() > self.due:
             self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
             control.should_save = True
-
-
-@contextmanager
-def interrupts() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C sets. The second Ctrl-C interrupts at once. Outside the main thread, it is never
-    set."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def ask(number: int, frame: Any) -> None:
-        asked.set()
-        signal.signal(signal.SIGINT, earlier)
-
-    earlier = signal.signal(signal.SIGINT, ask) or signal.SIG_DFL  # None: a handler that Python did not install
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, earlier)
 
 
 def last_checkpoint(folder: Path) -> str | None:

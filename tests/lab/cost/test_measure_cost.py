@@ -101,7 +101,7 @@ def test_a_folder_without_a_measurement_says_how_to_make_one(tmp_path: Path, res
     with pytest.raises(RunFolderError, match="cannot be read"):
         load(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(RunFolderError, match="choose another --out"):
+    with pytest.raises(RunFolderError, match="choose another output folder"):
         save(result, tmp_path / "file" / "below")
 
 

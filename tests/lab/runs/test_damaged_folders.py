@@ -23,7 +23,6 @@ from made_up_runs import save as write_runs
 from posembed.cli import app
 from posembed.errors import PosEmbedError, RunFolderError
 from posembed.lab.runs.results import RunFolder
-from posembed.lab.runs.spec import Watcher
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import LengthSpec
@@ -117,20 +116,12 @@ def test_a_value_of_another_type_is_refused_wherever_it_is(other: Any, tmp_path:
 def test_any_cost_is_read_or_refused(what: str, tmp_path: Path) -> None:
     (tmp_path / "cost.json").write_bytes(BROKEN[what])
     assert "not a run folder of this version" in refused("report", tmp_path)
-    assert "did not write its cost.json" in refused("compare", "cost", "--out", tmp_path, "--encodings", "rope")
+    assert "has no settings.json); move its cost.json" in refused(
+        "compare", "cost", "--out", tmp_path, "--encodings", "rope"
+    )
     (tmp_path / "settings.json").write_text('{"question": "cost"}')
     assert "cannot be read" in refused("report", tmp_path)
     assert (tmp_path / "cost.json").read_bytes() == BROKEN[what]
-
-
-class Meanwhile(Watcher):
-    """Does something to the folder when the first run starts."""
-
-    def __init__(self, what: Any) -> None:
-        self.what = what
-
-    def started(self, spec: object) -> None:
-        self.what()
 
 
 def test_a_folder_that_goes_away(
@@ -144,7 +135,7 @@ def test_a_folder_that_goes_away(
         lambda: (shutil.rmtree(folder.path), folder.path.write_text("")),
     ):
         with pytest.raises(RunFolderError, match=r"cannot be (written|read)"):
-            sweep(specs, task, folder, accelerator, Meanwhile(what))
+            sweep(specs, task, folder, accelerator, lambda name, done, total, what=what: done or what())
         folder.path.unlink() if folder.path.is_file() else None
 
 

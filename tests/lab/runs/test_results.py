@@ -8,8 +8,9 @@ import pytest
 
 from posembed import RunFolderError
 from posembed.lab.question import Compared
-from posembed.lab.runs.results import RunFolder, RunResult, read_settings, result_from_json
+from posembed.lab.runs.results import RunFolder, RunResult, result_from_json
 from posembed.lab.tasks.text_specs import LengthSpec, Measurements
+from posembed.measure.jobs import read_settings
 
 
 def result(spec: LengthSpec, loss: float = 1.5) -> RunResult:
@@ -71,10 +72,12 @@ def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: LengthSp
         folder.add(result(one))
     file = folder.file("results", specs[1])
     text = file.read_text()
-    for broken in (text[:40], "", "{}", "[1]", '"text"', text.replace("steps", "stops")):
+    earlier = (text.replace(',"draws":2', ""), text.replace('"draws":2', '"draws":1'))  # written by an earlier version
+    assert text not in earlier
+    for broken in (text[:40], "", "{}", "[1]", '"text"', text.replace("steps", "stops"), *earlier):
         file.write_text(broken)
         with pytest.raises(RunFolderError, match=r"results/alibi-.*\.json is not a run.*the other 2 results stay"):
-            folder.results()
+            folder.check(spec)
         assert file.read_text() == broken
     file.unlink()
     assert [r.spec.encoding for r in folder.results()] == ["rope", "none"]
@@ -95,7 +98,7 @@ def test_other_settings_are_refused_and_named(tmp_path: Path, spec: LengthSpec) 
 
 def test_folders_that_cannot_be_used(tmp_path: Path, spec: LengthSpec) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match=r"cannot be written.*another --out"):
+    with pytest.raises(RunFolderError, match=r"cannot be written.*another output folder"):
         RunFolder(tmp_path / "file" / "run", LengthSpec).prepare(spec)
     with pytest.raises(RunFolderError, match=r"is not a run folder.*posembed compare lengths"):
         read_settings(tmp_path)

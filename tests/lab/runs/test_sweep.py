@@ -19,27 +19,27 @@ from posembed import ArgumentError, RunFolderError
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.runs import train
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import TrainingSpec, Watcher
 from posembed.lab.runs.sweep import TOKENS_TO_TIME, plan, sweep
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import LengthSpec
 
 
-class Diary(Watcher):
+class Diary:
     """Remembers which runs were trained; may press Ctrl-C in the middle of one."""
 
     def __init__(self, stop_in: str | None = None) -> None:
         self.trained: list[str] = []
         self.stop_in = stop_in
 
-    def started(self, spec: TrainingSpec) -> None:
-        self.trained.append(spec.encoding)
-
-    def stepped(self, spec: TrainingSpec, progress: train.Progress) -> None:
-        if self.trained[-1] == self.stop_in and progress.step == 6:
+    def __call__(self, name: str, done: int, total: int) -> None:
+        encoding = name.split(",")[0]
+        if "loss" not in name:
+            self.trained.append(encoding)
+            self.begun = done
+        assert encoding == self.trained[-1]
+        if encoding == self.stop_in and done == self.begun + 6:
             os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from posembed import RunFolderError
 from posembed.lab.runs.tensors import load_tables, save_tables, snapshot_steps
@@ -47,11 +46,3 @@ def test_a_table_without_its_first_or_last_rows_is_refused(lost: int, tmp_path: 
     save_tables(file, {step: torch.randn(4, 6) for step in (0, 2, 30) if step != lost})
     with pytest.raises(RunFolderError, match="the first or the last rows are missing"):
         load_tables(file, 30)
-
-
-def test_tables_of_earlier_versions_can_be_read(tmp_path: Path) -> None:
-    file, rows = tmp_path / "tables.safetensors", torch.randn(3, 4, 6)
-    save_file({"final": rows[2], "initial": rows[0], "step 2": rows[1]}, file)
-    there = load_tables(file, 30)
-    assert list(there) == [0, 2, 30]
-    assert all(map(torch.equal, there.values(), rows))

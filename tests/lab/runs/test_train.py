@@ -114,28 +114,6 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     assert side_files(folder, spec) == side_files(whole_folder, spec)
 
 
-def test_a_checkpoint_of_an_earlier_version_keeps_the_first_rows(
-    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, folder: RunFolder
-) -> None:
-    """It has no tables and no gradient norms."""
-
-    def press_ctrl_c(progress: train.Progress) -> None:
-        if progress.step == 5:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    spec = dataclasses.replace(spec, encoding="learned")
-    with pytest.raises(KeyboardInterrupt):
-        train.run(spec, task, accelerator, folder, press_ctrl_c)
-    file = folder.file("checkpoints", spec)
-    contents = torch.load(file, weights_only=True)
-    initial = contents["state"]["tables"].pop(0)
-    assert [step for step, _ in contents["state"].pop("gradient_norms")] == [1, 2, 3, 4, 5]
-    torch.save(contents, file)
-    result = train.run(spec, task, accelerator, folder)
-    assert [step for step, _ in result.gradient_norms] == [6, 7, 8, 9, 10, 11, 12]
-    assert torch.equal(load_tables(folder.file("tables", spec), spec.steps)[0], initial)
-
-
 def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
     spec: LengthSpec,
     task: LanguageModelling,
@@ -265,8 +243,14 @@ def test_a_checkpoint_that_cannot_be_read(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, folder: RunFolder
 ) -> None:
     spec = dataclasses.replace(spec, encoding="rope")
-    folder.file("checkpoints", spec).write_bytes(b"half a file")
+    file = folder.file("checkpoints", spec)
+    file.write_bytes(b"half a file")
     with pytest.raises(RunFolderError, match=r"checkpoint .* cannot be read .*delete it"):
+        train.run(spec, task, accelerator, folder)
+    file.unlink()
+    train.run(spec, task, accelerator, folder)
+    torch.save({**torch.load(file, weights_only=True), "draws": 1}, file)
+    with pytest.raises(RunFolderError, match=r"cannot be read \(its random draws are those of another version\)"):
         train.run(spec, task, accelerator, folder)
 
 

@@ -22,9 +22,7 @@ from posembed import ArgumentError
 from posembed.integrations.decoder import open_decoder
 from posembed.lab.data.text import Corpus
 from posembed.lab.runs.results import RunFolder
-from posembed.lab.runs.spec import TrainingSpec, Watcher
 from posembed.lab.runs.sweep import sweep
-from posembed.lab.runs.train import Progress
 from posembed.lab.tasks.inside import InsideGivenModel
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn.encodings import names_for
@@ -98,10 +96,9 @@ def test_encodings_train_and_change_nothing_else(from_config: InsideGivenModel, 
     assert not torch.equal(*(m.get_parameter("body.transformer.wte.weight") for m in (none, another)))
 
 
-class Stops(Watcher):
-    def stepped(self, spec: TrainingSpec, progress: Progress) -> None:
-        if progress.step == 4:
-            os.kill(os.getpid(), signal.SIGINT)
+def stop(name: str, done: int, total: int) -> None:
+    if done == 4:
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.mark.parametrize(("name", "encoding"), [("gpt_neo", "learned"), ("opt", "learned-shifted")])
@@ -114,7 +111,7 @@ def test_a_run_that_was_stopped_ends_the_same(
     (whole,) = sweep(specs, task, RunFolder(tmp_path / "whole", LengthSpec), accelerator)
     folder = RunFolder(tmp_path / "cut", LengthSpec)
     with pytest.raises(KeyboardInterrupt):
-        sweep(specs, task, folder, accelerator, Stops())
+        sweep(specs, task, folder, accelerator, stop)
     copied = pickle.loads(pickle.dumps(task))  # as another machine gets it
     (continued,) = sweep(specs, copied, folder, accelerator)
     assert whole.measurements is not None

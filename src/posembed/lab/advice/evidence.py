@@ -156,9 +156,10 @@ def published_studies() -> list[Study]:
 
 def study_of_folder(folder: Path) -> Study:
     """Reads the runs of ``posembed compare lengths --out FOLDER``. Raises RunFolderError if the folder holds anything
-    else, or runs whose seeds share batches, and ArgumentError if no run is finished."""
+    else, and ArgumentError if no run is finished."""
     from posembed.lab.questions.lengths import Lengths
-    from posembed.lab.runs.results import RunFolder, read_settings
+    from posembed.lab.runs.results import RunFolder
+    from posembed.measure.jobs import read_settings
 
     lengths = Lengths()
     question = read_settings(folder)["question"]
@@ -166,9 +167,7 @@ def study_of_folder(folder: Path) -> Study:
         raise RunFolderError(
             f"{folder} holds runs of posembed compare {question}; advice needs runs of posembed compare lengths"
         )
-    runs = RunFolder(folder, lengths.Spec)
-    runs.refuse_shared_batches()
-    results = runs.results()
+    results = RunFolder(folder, lengths.Spec).results()
     if not any(result.measurements for result in results):
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
     found = lengths.summarise(results)

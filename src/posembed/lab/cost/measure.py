@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 
@@ -19,12 +19,10 @@ from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.spec import default_window, require_divisible
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
+from posembed.measure.jobs import Progress, silent
 from posembed.nn import Attention, Sizes, encoding_by_name
 from posembed.nn.encodings import split_name
 from posembed.statistics import Estimate
-
-Progress: TypeAlias = Callable[[str, int, int], None]
-"""A function of the name of the current part, the amount done and the total amount."""
 
 PLAIN = "attention without position"
 SHARES = {False: 1 / 3, True: 2 / 3}
@@ -69,7 +67,7 @@ def parameter_count(encoding: PositionEncoding) -> int:
     return sum(parameter.numel() for parameter in encoding.parameters())
 
 
-def measure_cost(settings: CostSettings, progress: Progress = lambda what, done, total: None) -> CostResult:
+def measure_cost(settings: CostSettings, progress: Progress = silent) -> CostResult:
     """Measures time, memory and growth of every encoding. Raises ArgumentError for invalid settings."""
     settings = checked(settings)
     started = time.perf_counter()

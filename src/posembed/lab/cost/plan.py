@@ -4,40 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from posembed.lab.cost.instruments import FEWEST_ROUNDS, Step, seconds_of, time_batch
 from posembed.lab.cost.measure import PLAIN, SECONDS, SHARES, checked, encoding_of, parameter_count, steps_of
 from posembed.lab.cost.results import CostSettings
+from posembed.measure.jobs import Planned
 
 GROWTH_TAKES = SECONDS / 2
 """About the seconds that the growth measurement takes for all encodings together."""
 
 
-@dataclass(frozen=True)
-class PlannedCost:
-    """The estimated seconds to measure an encoding, or attention without position."""
-
-    name: str
-    parameters: int
-    seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"encoding": self.name, "parameters": self.parameters, "seconds": self.seconds}
-
-
-def plan_cost(settings: CostSettings) -> list[PlannedCost]:
+def plan_cost(settings: CostSettings) -> list[Planned]:
     """Estimates how long ``measure_cost`` takes: for attention without position, then for each encoding. Raises
     ArgumentError for invalid settings."""
     settings = checked(settings)
     passes = [_seconds_of_steps(settings, training=training) for training in SHARES]
     seconds = {step: math.fsum(each[step] for each in passes) for step in passes[0]}
-    planned = [PlannedCost(PLAIN, 0, seconds[PLAIN])]
+    planned = [Planned(PLAIN, 0, seconds[PLAIN])]
     for name in settings.encodings:
         taken = seconds[f"alone {name}"] + seconds[f"with {name}"] + GROWTH_TAKES / len(settings.encodings)
-        planned.append(PlannedCost(name, parameter_count(encoding_of(settings, name)), taken))
+        planned.append(Planned(name, parameter_count(encoding_of(settings, name)), taken))
     return planned
 
 

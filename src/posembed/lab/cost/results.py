@@ -14,13 +14,16 @@ from annotated_types import Ge
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, write_text
-from posembed.lab.runs.results import DAMAGED, OF_COST, claim
+from posembed.lab.runs.results import DAMAGED
 from posembed.measure.frame import Frame, Run, Value
+from posembed.measure.jobs import Store
 from posembed.settings import Count, Names, NotNegative, Settings, TwoOrMore, option, restored
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+OF_COST = "cost.json"
 
 
 def every_encoding() -> tuple[str, ...]:
@@ -186,7 +189,7 @@ def sizes_in_words(settings: CostSettings) -> str:
 
 def prepare(folder: Path, settings: CostSettings) -> None:
     """Creates the folder. Raises RunFolderError if it holds other results or cannot be written."""
-    claim(folder, {"question": "cost", **dataclasses.asdict(settings)})
+    Store(folder, {"question": "cost", **dataclasses.asdict(settings)}, own=OF_COST).claim()
 
 
 def save(result: CostResult, folder: Path) -> None:

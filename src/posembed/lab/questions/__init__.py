@@ -19,7 +19,7 @@ from posembed.lab.questions.problems import PROBLEMS, Problem
 from posembed.lab.questions.rows import Rows
 from posembed.lab.questions.sharing import Sharing
 from posembed.lab.questions.tokens import Spans, Tags
-from posembed.lab.runs.results import read_settings
+from posembed.measure.jobs import read_settings
 from posembed.settings import Settings, option
 
 

@@ -7,10 +7,8 @@ again on another worker, so a lost machine costs only the time of its unfinished
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,10 +17,11 @@ from posembed.errors import ArgumentError, RunFolderError
 from posembed.files import written_whole
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import MeasuredT, SpecT, Watcher
-from posembed.lab.runs.sweep import completed
-from posembed.lab.runs.train import Progress, check, run
+from posembed.lab.runs.spec import MeasuredT, SpecT
+from posembed.lab.runs.sweep import Finish, Stepped, completed
+from posembed.lab.runs.train import Step, check, run
 from posembed.lab.tasks.task import Task
+from posembed.measure.jobs import Progress, silent
 
 RETRIES = 3
 SECONDS_TO_ANSWER = 8
@@ -38,7 +37,8 @@ def sweep_on_ray(
     address: str,
     device: str | None = None,
     cpus_per_run: int = 1,
-    watcher: Watcher | None = None,
+    progress: Progress = silent,
+    finished: Finish[SpecT, MeasuredT] = lambda result: None,
 ) -> list[RunResult[SpecT, MeasuredT]]:
     """Does the same as ``sweep``, but trains the runs in parallel on a Ray cluster.
 
@@ -53,29 +53,23 @@ def sweep_on_ray(
         RunFolderError: the folder cannot be used, the cluster went away, or runs were lost with their machines in every
             attempt. Finished runs are kept.
     """
-    observer = watcher or Watcher()
     for spec in specs:
         check(spec, task)
-    words = (
-        "posembed: error: this command was ended from outside, as Ray does when one of its own processes on this "
-        f"machine is killed or runs out of memory; the finished runs are kept in {folder.path}, and the same command "
-        "continues from them"
-    )
-    with last_words(words), connected(address) as ray:
+    with connected(address) as ray:
         folder.prepare(*specs)
         gpus = 1 if device in (None, "cuda") and ray.cluster_resources().get("GPU") else 0
         remote_run = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus, max_retries=RETRIES)(run_there)
         board = ray.remote(num_cpus=0, max_restarts=-1)(Noticeboard).remote()
 
-        def train(missing: Sequence[SpecT], finish: Callable[[RunResult[SpecT, MeasuredT]], None]) -> None:
+        def train(missing: Sequence[SpecT], stepped: Stepped[SpecT], finish: Finish[SpecT, MeasuredT]) -> None:
             shared = ray.put(task)
             waiting = {remote_run.remote(spec, shared, device, cpus_per_run, board): spec for spec in missing}
             lost: dict[SpecT, str] = {}
             try:
                 while waiting:
                     ready, _ = ray.wait(list(waiting), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
-                    for spec, progress in news(ray, board):
-                        observer.stepped(spec, progress)
+                    for spec, step in news(ray, board):
+                        stepped(spec, step)
                     if not ready:
                         continue
                     spec = waiting.pop(ready[0])
@@ -100,7 +94,7 @@ def sweep_on_ray(
                     f"runs are kept in {folder.path}; run the same command to retry"
                 )
 
-        return completed(specs, folder, observer, train)
+        return completed(specs, folder, train, progress, finished)
 
 
 def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any) -> tuple[Any, dict[str, bytes]]:
@@ -109,9 +103,9 @@ def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any
 
     torch.set_num_threads(threads)
 
-    def note(progress: Progress) -> None:
-        if progress.step % STEPS_BETWEEN_NOTES == 0:
-            board.note.remote(spec, progress)
+    def note(step: Step) -> None:
+        if step.step % STEPS_BETWEEN_NOTES == 0:
+            board.note.remote(spec, step)
 
     with tempfile.TemporaryDirectory() as place:
         folder: RunFolder[Any] = RunFolder(place, type(spec))
@@ -122,21 +116,21 @@ def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any
 
 
 class Noticeboard:
-    """A Ray actor that holds the latest progress of each run on the workers."""
+    """A Ray actor that holds the latest step of each run on the workers."""
 
     def __init__(self) -> None:
-        self.notes: dict[Any, Progress] = {}
+        self.notes: dict[Any, Step] = {}
 
-    def note(self, spec: Any, progress: Progress) -> None:
-        self.notes[spec] = progress
+    def note(self, spec: Any, step: Step) -> None:
+        self.notes[spec] = step
 
-    def take(self) -> list[tuple[Any, Progress]]:
+    def take(self) -> list[tuple[Any, Step]]:
         taken, self.notes = list(self.notes.items()), {}
         return taken
 
 
-def news(ray: Any, board: Any) -> list[tuple[Any, Progress]]:
-    """Returns the progress that is new on the board; an empty list if the board's machine is lost."""
+def news(ray: Any, board: Any) -> list[tuple[Any, Step]]:
+    """Returns the steps that are new on the board; an empty list if the board's machine is lost."""
     try:
         return ray.get(board.take.remote(), timeout=SECONDS_TO_ANSWER)
     except ray.exceptions.RayError:
@@ -190,27 +184,3 @@ def knock(address: str) -> None:
                 f"{address} does not answer; start a cluster there with "
                 f"ray start --head --ray-client-server-port={port}, or name another"
             ) from None
-
-
-# The witness reads until this process closes the pipe or ends. It shows the cursor in case a progress bar hid it.
-WITNESS = """
-import sys
-if not sys.stdin.read():
-    shown = "\\x1b[?25h" if sys.stderr.isatty() else ""
-    sys.stderr.write(shown + "\\n" + sys.argv[1] + "\\n")
-"""
-
-
-@contextmanager
-def last_words(words: str) -> Iterator[None]:
-    """Prints ``words`` on stderr if this process ends inside the block.
-
-    A second process prints the message, because some libraries end the whole process from a thread of their own. Python
-    then runs no handler and raises no exception.
-    """
-    command = [sys.executable, "-I", "-S", "-c", WITNESS, words]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as witness:
-        try:
-            yield
-        finally:
-            witness.communicate(b"left alive")

@@ -8,19 +8,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from posembed.errors import ArgumentError
 from posembed.settings import Amount, Count, NotNegative, Positive, Settings, Share, option
 
 MODEL, TRAINING = "Model", "Training"
 DRAWS = 2
-"""The version of the random draws, which results and checkpoints record. In version 1, all seeds of a question on text
-or images drew the same batches."""
-
-if TYPE_CHECKING:
-    from posembed.lab.runs.results import RunResult
-    from posembed.lab.runs.train import Progress
+"""The version of the random draws, which results and checkpoints record. Runs with other draws are not continued: in
+version 1, all seeds of a question on text or images drew the same batches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +35,6 @@ class TrainingSpec(Settings):
     values. Like names, they are texts."""
     Measured: ClassVar[type[Any]]
     """The class of the measurements: a frozen dataclass of plain values, which a results file can hold."""
-    SEEDS_DIFFER_SINCE: ClassVar[int] = 2
-    """The first version of the draws in which seeds draw different batches."""
 
     question: str
     encoding: str = ""
@@ -93,11 +87,6 @@ class TrainingSpec(Settings):
     def name(self) -> str:
         """The run's name within its folder, such as "rope, seed 0"."""
         return f"{self.compared}, {self.case}"
-
-    @property
-    def oldest_draws(self) -> int:
-        """The oldest version of the draws in which this run drew the batches of its own seed. Seed 0 always did."""
-        return self.SEEDS_DIFFER_SINCE if self.seed else 1
 
     def key(self) -> str:
         """Returns a short file name that is unique to this spec."""
@@ -164,12 +153,3 @@ def with_default_window(values: dict[str, Any]) -> dict[str, Any]:
     values.setdefault("window", default_window(values["layers"], values["train_length"]))
     values.setdefault("ring", values["window"])
     return values
-
-
-class Watcher:
-    """Receives the events of a sweep in the main process. The base class ignores them."""
-
-    def found(self, result: RunResult[Any, Any]) -> None: ...
-    def started(self, spec: TrainingSpec) -> None: ...
-    def stepped(self, spec: TrainingSpec, progress: Progress) -> None: ...
-    def finished(self, result: RunResult[Any, Any]) -> None: ...

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -19,9 +19,10 @@ from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.instruments import seconds_of, time_batch
 from posembed.lab.model import PositionedModel
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
-from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec, Watcher
-from posembed.lab.runs.train import Progress, check, learning_rate, run
+from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
+from posembed.lab.runs.train import Step, check, learning_rate, run
 from posembed.lab.tasks.task import Task
+from posembed.measure.jobs import Planned, Progress, silent
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -36,44 +37,69 @@ def sweep(
     task: Task[SpecT, MeasuredT],
     folder: RunFolder[SpecT],
     accelerator: Accelerator,
-    watcher: Watcher | None = None,
+    progress: Progress = silent,
+    *,
+    finished: Callable[[RunResult[SpecT, MeasuredT]], None] = lambda result: None,
+    track: str | None = None,
 ) -> list[RunResult[SpecT, MeasuredT]]:
     """Trains the runs that are not in the folder yet. Returns the results of all specs, in the order of the specs.
 
     A run whose loss is not finite is kept as failed, and the others continue. After an interruption, the same call
     continues where the sweep stopped.
 
+    Args:
+        progress: called in the main process after every step, with the name and loss of its run and the steps of all
+            runs.
+        finished: called in the main process with each new result.
+        track: the tracker to log to, as for ``make_accelerator``.
+
     Raises:
         ArgumentError, DataError, RunFolderError: a spec cannot run, or the folder cannot be used. Nothing has trained.
     """
     main = accelerator.is_main_process
-    observer = watcher if main and watcher is not None else Watcher()
 
-    def train(missing: Sequence[SpecT], finish: Callable[[RunResult[SpecT, MeasuredT]], None]) -> None:
+    def train(missing: Sequence[SpecT], stepped: Stepped[SpecT], finish: Finish[SpecT, MeasuredT]) -> None:
         accelerator.wait_for_everyone()  # no process writes before all have read
         for spec in missing:
-            observer.started(spec)
-            finish(run(spec, task, accelerator, folder, partial(observer.stepped, spec)))
+            stepped(spec, None)
+            with tracked(accelerator, track if main else None, folder.tracking, spec) as log:
+
+                def on_step(step: Step, spec: SpecT = spec, log: Any = log) -> None:
+                    log({"training loss": step.loss, "learning rate": learning_rate(spec, step.step - 1)}, step.step)
+                    stepped(spec, step)
+
+                result = run(spec, task, accelerator, folder, on_step)
+                if result.measurements is not None:
+                    log(measured_values(result.measurements), spec.steps)
+            finish(result)
 
     for spec in specs:
         check(spec, task, accelerator.num_processes)
     if main:
         folder.prepare(*specs)
     accelerator.wait_for_everyone()
-    return completed(specs, folder, observer, train, keep=main)
+    if not main:
+        progress, finished = silent, lambda result: None
+    return completed(specs, folder, train, progress, finished, keep=main)
+
+
+Stepped: TypeAlias = Callable[[SpecT, "Step | None"], None]
+Finish: TypeAlias = Callable[[RunResult[SpecT, MeasuredT]], None]
 
 
 def completed(
     specs: Sequence[SpecT],
     folder: RunFolder[SpecT],
-    watcher: Watcher,
-    train: Callable[[Sequence[SpecT], Callable[[RunResult[SpecT, MeasuredT]], None]], None],
+    train: Callable[[Sequence[SpecT], Stepped[SpecT], Finish[SpecT, MeasuredT]], None],
+    progress: Progress,
+    finished: Finish[SpecT, MeasuredT],
     *,
     keep: bool = True,
 ) -> list[RunResult[SpecT, MeasuredT]]:
-    """Returns the result of each spec. ``train`` gets the specs that are not in the folder, and a callback for each new
-    result. The callback saves the result in the folder if ``keep`` is set. Raises RunFolderError if the folder has a
-    run of the same name with other settings, such as a file of training lengths that has changed since."""
+    """Returns the result of each spec. ``train`` gets the specs that are not in the folder, a callback for each step
+    (None before the first), and a callback for each new result. The latter saves the result in the folder if ``keep``
+    is set. Raises RunFolderError if the folder has a run of the same name with other settings, such as a file of
+    training lengths that has changed since."""
     done = {result.spec: result for result in folder.results()}
     wanted = {spec.name: spec for spec in specs}
     for spec in done:
@@ -82,56 +108,43 @@ def completed(
             differ = [name for name, value in dataclasses.asdict(spec).items() if value != now[name]]
             raise RunFolderError(
                 f"{folder.path} holds the run {spec.name!r} with other values of {', '.join(differ)}; use the same "
-                "values or files to continue, or another --out"
+                "values or files to continue, or another output folder"
             )
-    for result in [done[spec] for spec in specs if spec in done]:
-        watcher.found(result)
+    missing = [spec for spec in specs if spec not in done]
+    steps, total = {spec: spec.steps for spec in specs if spec in done}, sum(spec.steps for spec in specs)
+
+    def stepped(spec: SpecT, step: Step | None) -> None:
+        now = f" (loss {step.loss:.3f}, {step.tokens_per_second:,.0f} tokens/s)" if step else ""
+        steps[spec] = step.step if step else 0
+        progress(f"{spec.name}{now}", sum(steps.values()), total)
 
     def finish(result: RunResult[SpecT, MeasuredT]) -> None:
         if keep:
             folder.add(result)
-        done[result.spec] = result
-        watcher.finished(result)
+        done[result.spec], steps[result.spec] = result, result.spec.steps
+        finished(result)
 
-    train([spec for spec in specs if spec not in done], finish)
+    train(missing, stepped, finish)
     return [done[spec] for spec in specs]
 
 
 # --- the plan ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PlannedRun:
-    """A run that is planned, with its parameter counts and the estimated time to train and measure it."""
-
-    spec: TrainingSpec
-    parameters: int
-    position_parameters: int
-    seconds: float
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the run's name, steps, parameters and time as plain values."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "spec"}
-        return {"run": self.name, "steps": self.spec.steps, **values}
-
-
-def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[PlannedRun]:
-    """Returns the planned run of each spec. Specs that differ only in their seed are timed once, over a few steps.
+def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[Planned]:
+    """Returns each spec as a planned job. Specs that differ only in their seed are timed once, over a few steps.
     Every process calls this. Raises ArgumentError or DataError for a spec that cannot run."""
     for spec in specs:
         check(spec, task, accelerator.num_processes)
-    planned: dict[SpecT, PlannedRun] = {}
+    planned: dict[SpecT, Planned] = {}
     for spec in dict.fromkeys(dataclasses.replace(spec, seed=0) for spec in specs):
         model = task.build(spec).to(accelerator.device)
         seconds = _seconds_per_step(spec, task, accelerator, model)
         # A forward pass takes about a third of a step.
         steps = spec.steps + task.tokens_measured(spec) / (spec.batch * spec.train_length) / 3
-        planned[spec] = PlannedRun(spec, *model.sizes(), seconds=seconds * steps)
-    return [dataclasses.replace(planned[dataclasses.replace(spec, seed=0)], spec=spec) for spec in specs]
+        parameters, of_positions = model.sizes()
+        planned[spec] = Planned(spec.name, parameters, seconds * steps, of_positions, spec.steps)
+    return [dataclasses.replace(planned[dataclasses.replace(spec, seed=0)], name=spec.name) for spec in specs]
 
 
 def _seconds_per_step(
@@ -176,42 +189,25 @@ def check_tracker(name: str) -> None:
         raise ArgumentError(f"--track {name} needs the library {name}; install it with: {INSTALLED_BY[name]}")
 
 
-class Tracked(Watcher):
-    """A watcher that logs every step and the final measurements, and forwards everything to another watcher.
+@contextmanager
+def tracked(
+    accelerator: Accelerator, tracker: str | None, folder: Path, spec: TrainingSpec
+) -> Iterator[Callable[[dict[str, float], int], None]]:
+    """Yields a function that logs values of a run at a step; without a tracker, it does nothing.
 
     Each spec is one run of the tracker. A resumed run logs the steps since its checkpoint again, with equal values.
     ``accelerator`` must come from ``make_accelerator``, with the same tracker and folder.
     """
-
-    def __init__(self, accelerator: Accelerator, tracker: str, folder: Path, watcher: Watcher) -> None:
-        self.accelerator, self.tracker, self.folder, self.watcher = accelerator, tracker, folder, watcher
-
-    def found(self, result: RunResult[Any, Any]) -> None:
-        self.watcher.found(result)
-
-    def started(self, spec: TrainingSpec) -> None:
-        if self.tracker == "tensorboard":
-            self.accelerator.init_trackers(spec.key())
-        else:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            about: dict[str, Any] = {"name": spec.name, "id": spec.key(), "resume": "allow", "dir": str(self.folder)}
-            about["config"] = dataclasses.asdict(spec)
-            self.accelerator.init_trackers("posembed", init_kwargs={"wandb": about})
-        self.watcher.started(spec)
-
-    def stepped(self, spec: TrainingSpec, progress: Progress) -> None:
-        values = {"training loss": progress.loss, "learning rate": learning_rate(spec, progress.step - 1)}
-        self.accelerator.log(values, step=progress.step)
-        self.watcher.stepped(spec, progress)
-
-    def finished(self, result: RunResult[Any, Any]) -> None:
-        if result.measurements is not None:
-            self.accelerator.log(measured_values(result.measurements), step=result.spec.steps)
-        self.close()
-        self.watcher.finished(result)
-
-    def close(self) -> None:
-        """Ends the tracker's run, but not the process group, which Accelerate's end_training would also end."""
-        for tracker in self.accelerator.trackers:
-            tracker.finish()
-        self.accelerator.trackers = []
+    if tracker == "tensorboard":
+        accelerator.init_trackers(spec.key())
+    elif tracker is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        about: dict[str, Any] = {"name": spec.name, "id": spec.key(), "resume": "allow", "dir": str(folder)}
+        about["config"] = dataclasses.asdict(spec)
+        accelerator.init_trackers("posembed", init_kwargs={"wandb": about})
+    try:
+        yield lambda values, step: accelerator.log(values, step=step)
+    finally:  # ends the tracker's run, but not the process group, which Accelerate's end_training would also end
+        for each in accelerator.trackers:
+            each.finish()
+        accelerator.trackers = []

@@ -42,31 +42,22 @@ def save_checkpoint(path: Path, model: nn.Module, optimizer: Any, state: State) 
         temporary.write_bytes(buffer.getbuffer())
 
 
-def load_checkpoint(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: State, *, oldest_draws: int = 1
-) -> None:
-    """Restores the model, the optimizer and the state from the checkpoint, if it exists.
-
-    Raises RunFolderError for a damaged file, or one that an earlier version wrote with draws before ``oldest_draws``.
-    """
+def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+    """Restores the model, the optimizer and the state from the checkpoint, if it exists. Raises RunFolderError for a
+    file that is damaged, or whose draws are those of another version."""
     try:
         contents = torch.load(path, map_location="cpu", weights_only=True)
-        earlier = contents.get("draws", 1) < oldest_draws
-        if not earlier:
-            model.load_state_dict(contents["model"])
-            optimizer.load_state_dict(contents["optimizer"])
-            vars(state).update(contents["state"])
+        if contents.get("draws") != DRAWS:
+            raise ValueError("its random draws are those of another version")
+        model.load_state_dict(contents["model"])
+        optimizer.load_state_dict(contents["optimizer"])
+        vars(state).update(contents["state"])
     except FileNotFoundError:  # also if another process has finished this run and removed it
         return
     except Exception as error:  # torch.load raises many types for damaged files
         raise RunFolderError(
             f"the checkpoint {path} cannot be read ({reason(error)}); delete it, and its run starts again"
         ) from error
-    if earlier:
-        raise RunFolderError(
-            f"an earlier version, which drew the same batches for all seeds, wrote the checkpoint {path}; delete it, "
-            "and its run starts again"
-        )
 
 
 def snapshot_steps(steps: int) -> tuple[int, ...]:
@@ -83,11 +74,10 @@ def save_tables(path: Path, tables: dict[int, Tensor]) -> None:
 def load_tables(path: Path, steps: int) -> dict[int, Tensor]:
     """Returns the saved rows (N, D) of a table by step, in float32, from step 0 to the last step, ``steps``.
 
-    Also reads the names "initial" and "final" of earlier versions. Raises the same errors as ``load_attention``.
+    Raises the same errors as ``load_attention``.
     """
-    earlier = {"initial": "step 0", "final": f"step {steps}"}
     with _loaded(path) as tables:
-        found = {int(earlier.get(name, name).removeprefix("step ")): rows.float() for name, rows in tables.items()}
+        found = {int(name.removeprefix("step ")): rows.float() for name, rows in tables.items()}
         if not {0, steps} <= found.keys():
             raise ValueError("the first or the last rows are missing")
     return dict(sorted(found.items()))

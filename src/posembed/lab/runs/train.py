@@ -7,13 +7,9 @@ therefore the whole state of a run, and a resumed run gives bit for bit the same
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,6 +30,7 @@ from posembed.lab.runs.tensors import (
     snapshot_steps,
 )
 from posembed.lab.tasks.task import Task, torch_seed
+from posembed.measure.jobs import delayed_signals
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -44,8 +41,8 @@ FINAL_LEARNING_RATE = 0.1  # the learning rate at the last step, as a share of t
 
 
 @dataclass(frozen=True)
-class Progress:
-    """The progress of a run after ``step`` of ``spec.steps`` steps."""
+class Step:
+    """What a run did in a step. tokens_per_second: the mean since the run started or continued."""
 
     step: int
     loss: float
@@ -57,7 +54,7 @@ def run(
     task: Task[SpecT, MeasuredT],
     accelerator: Accelerator,
     folder: RunFolder[SpecT] | None = None,
-    on_step: Callable[[Progress], None] = lambda progress: None,
+    on_step: Callable[[Step], None] = lambda step: None,
 ) -> RunResult[SpecT, MeasuredT]:
     """Trains and measures one run. With a folder, continues from the spec's checkpoint, if any, and writes checkpoints.
 
@@ -170,14 +167,12 @@ def _train(
     model: PositionedModel,
     state: State,
     folder: RunFolder[SpecT] | None,
-    on_step: Callable[[Progress], None],
+    on_step: Callable[[Step], None],
 ) -> str | None:
     """Trains up to ``spec.steps`` and updates ``state``. Returns the reason if training failed, or None."""
     optimizer = make_optimizer(spec, model)
     if folder is not None:
-        initial = dict(state.tables)  # a checkpoint of an earlier version lacks them
-        load_checkpoint(folder.file("checkpoints", spec), model, optimizer, state, oldest_draws=spec.oldest_draws)
-        state.tables = initial | state.tables
+        load_checkpoint(folder.file("checkpoints", spec), model, optimizer, state)
     model.train()
     wrapped, optimizer = accelerator.prepare(model, optimizer)
     share = spec.batch // accelerator.num_processes
@@ -206,7 +201,7 @@ def _train(
             if state.step in keep_rows_after:
                 keep_rows(model, state, state.step)
             tokens = (state.step - first_step) * spec.batch * spec.train_length
-            on_step(Progress(state.step, loss, tokens / (now - started)))
+            on_step(Step(state.step, loss, tokens / (now - started)))
             due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or signals
             if due and folder is not None and accelerator.is_main_process:
                 save_checkpoint(folder.file("checkpoints", spec), model, optimizer, state)
@@ -216,26 +211,3 @@ def _train(
     if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
         return f"weights were not finite after step {spec.steps}; try a lower learning rate"
     return None
-
-
-@contextmanager
-def delayed_signals() -> Iterator[list[int]]:
-    """Yields the list of signals received so far. A first Ctrl-C or SIGTERM waits for the end of the step; a second one
-    takes effect at once."""
-    came: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if came:
-            raise KeyboardInterrupt
-        came.append(number)
-
-    before = {}
-    if threading.current_thread() is threading.main_thread():  # Python accepts handlers only here
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if came:
-        raise KeyboardInterrupt

@@ -38,7 +38,6 @@ class Solved:
 @dataclass(frozen=True, kw_only=True)
 class ProblemSpec(TrainingSpec):
     Measured = Solved
-    SEEDS_DIFFER_SINCE = 1
 
     problem: str
     train_size: Count = option("Size of the largest training problem; sizes are drawn evenly from 1 to it.", MODEL)

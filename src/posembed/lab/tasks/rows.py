@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from posembed.lab import attention, measure
 from posembed.lab.model import PositionedModel
 from posembed.lab.tasks.language import TaskOnText, shared_loss
 from posembed.lab.tasks.row_specs import BAND_ENDS, LEARNED, RowMeasurements, RowSpec
 from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.tables.importance import increases as row_increases
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -36,12 +35,10 @@ class TrainedRows(TaskOnText[RowSpec, RowMeasurements]):
         some = measure.windows(self.corpus.held_out, spec.train_length, tokens_replaced(spec))
         increases: dict[str, dict[int, Tensor]] = {"mean": {}, "neighbour": {}}
         if type(model.encoding) is LearnedPositionalEmbedding:
-            intact, weight = loss(some), model.encoding.weight
-            for row in rows_replaced(spec.train_length):
-                neighbour = row + 1 if row + 1 < len(weight) else row - 1
-                for name, other in (("mean", weight.mean(dim=0)), ("neighbour", weight[neighbour])):
-                    with replaced(weight, row, other):
-                        increases[name][row] = (loss(some) - intact).mean(dim=0)
+            weight, measured = model.encoding.weight.detach(), rows_replaced(spec.train_length)
+            for instead in increases:
+                for row, increase in row_increases(weight, lambda: loss(some), measured, instead):
+                    increases[instead][row] = increase.mean(dim=0)
         return RowMeasurements(
             loss=tuple(loss(text).mean(dim=0).tolist()),
             trained=self.times_trained(spec, model),
@@ -78,16 +75,3 @@ def rows_replaced(length: int) -> list[int]:
     early, end = MOST_ROWS // 4, max(MOST_ROWS // 4, round(length * BAND_ENDS[0]))
     late = torch.linspace(end, length - 1, MOST_ROWS - early).round().int().tolist()
     return [*(end * index // early for index in range(early)), *late]
-
-
-@contextmanager
-def replaced(weight: nn.Parameter, row: int, other: Tensor) -> Iterator[None]:
-    """Replaces one row of a table (N, D) with ``other`` (D,), and puts it back at the end."""
-    kept, other = weight[row].detach().clone(), other.detach().clone()
-    with torch.no_grad():
-        weight[row] = other
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            weight[row] = kept

@@ -52,7 +52,6 @@ class Rewritten:
 @dataclass(frozen=True, kw_only=True)
 class SharingSpec(TrainingSpec):
     Measured = Rewritten
-    SEEDS_DIFFER_SINCE = 1
 
     problem: str = option(f"What is written: {', '.join(PROBLEMS)}.", MODEL)
     train_size: Count = option(

@@ -22,7 +22,7 @@ from posembed.report import answers
 from posembed.report.evidence import run_evidence, training_section
 from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
 from posembed.report.page import Cell, Column, Picture, Section, Table, render_page, table_of, write_page
-from posembed.report.words import PAIRED, capitalised, certainty, earlier_draws, interval, number
+from posembed.report.words import PAIRED, capitalised, certainty, interval, number
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class QuestionPage:
         return render_page(
             title=question.asks,
             about=question.about(summary),
-            answer=[*self.answer(summary), *earlier_draws(results)],
+            answer=self.answer(summary),
             sections=[
                 Section("", tuple(self.figures(summary))),
                 Section("The numbers", tuple(tables)),

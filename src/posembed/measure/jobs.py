@@ -1,0 +1,184 @@
+"""Jobs: what compare and tune run once, keep in a folder, and continue after a kill.
+
+A ``Store`` is the folder. Its ``settings.json``, written first, says which results it holds. A job's result gets its
+name when it is whole, so what has its name is finished, and the same command does only what is missing. Nothing is
+removed from a store but unfinished files of its own jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from posembed.errors import RunFolderError
+from posembed.files import json_object, leftovers, reason, remove, remove_leftovers, write_text
+
+SETTINGS, LOCK = "settings.json", ".lock"
+Progress = Callable[[str, int, int], None]
+"""A function of the name of what is running, the amount done and the total amount."""
+
+
+def silent(name: str, done: int, total: int) -> None:
+    """Shows no progress."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A job of compare before it runs: a training run, with its steps and position parameters, or a measured encoding.
+    seconds: the estimated time."""
+
+    name: str
+    parameters: int
+    seconds: float
+    position_parameters: int | None = None
+    steps: int | None = None
+
+    @property
+    def kind(self) -> str:
+        return "encoding" if self.steps is None else "run"
+
+    def to_dict(self) -> dict[str, Any]:
+        values = {name: value for name, value in vars(self).items() if value is not None and name != "name"}
+        return {self.kind: self.name, **values}
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of results that share their settings.
+
+    ignore: names of settings that may differ. own: a pattern of names that only posembed writes there; a folder that
+    has one of them but no settings is somebody else's.
+    """
+
+    path: Path
+    settings: Mapping[str, Any]
+    ignore: Collection[str] = ()
+    own: str = ""
+
+    @property
+    def begun(self) -> bool:
+        return os.path.lexists(self.path / SETTINGS)
+
+    def check(self) -> None:
+        """Raises RunFolderError if the folder holds other results, or is somebody else's. Writes nothing."""
+        if os.path.lexists(self.path) and not os.path.isdir(self.path):
+            raise RunFolderError(f"{self.path} cannot be written: it is not a folder; move it away, or use another")
+        own = self.path.glob(self.own) if self.own and os.path.lexists(self.path) else ()
+        found = set(own) - set(leftovers(self.path / SETTINGS))
+        if self.begun:
+            self._refuse_other_settings()
+        elif found:
+            raise RunFolderError(
+                f"{self.path} is not a folder of this command (it has no {SETTINGS}); move its {min(found).name} away, "
+                "or choose another output folder"
+            )
+
+    def claim(self, folders: Iterable[str] = ()) -> None:
+        """Creates the folder with its settings and subfolders. Raises RunFolderError, as ``check`` does, or if the
+        folder cannot be written."""
+        self.check()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.path, os.W_OK):
+                raise PermissionError("permission denied")
+            if not self.begun:
+                write_text(self.path / SETTINGS, json.dumps(self.settings, indent=2) + "\n", replace=False)
+            self._refuse_other_settings()  # another process may have written them
+            for name in folders:
+                (self.path / name).mkdir(exist_ok=True)
+            remove_leftovers(self.path)
+        except OSError as error:
+            raise RunFolderError(
+                f"the run folder {self.path} cannot be written: {reason(error)}; choose another output folder"
+            ) from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Claims the folder for one process. Raises RunFolderError, as ``claim`` does, or if another process has it."""
+        from filelock import FileLock, Timeout
+
+        self.claim()
+        try:
+            lock = FileLock(self.path / LOCK).acquire(timeout=0)
+        except Timeout:
+            raise RunFolderError(
+                f"{self.path}: another process is running this command; wait for it, or use another output folder"
+            ) from None
+        except OSError as error:
+            raise RunFolderError(f"{self.path}: cannot be written: {reason(error)}") from error
+        with lock:
+            yield
+
+    def once(self, name: str, make: Callable[[Path], object]) -> Path:
+        """Returns the file or folder of a finished job. If it is missing, ``make`` writes it, whole or not at all. Only
+        for the process that has locked the folder."""
+        place = self.path / name
+        if not place.exists():
+            for unfinished in leftovers(place):
+                remove(unfinished)
+            make(place)
+        return place
+
+    def _refuse_other_settings(self) -> None:
+        wanted, existing = json.loads(json.dumps(self.settings)), read_settings(self.path)
+        differ = "; ".join(
+            f"{name}: {existing.get(name)} there, {wanted.get(name)} now"
+            for name in wanted | existing
+            if name not in self.ignore and existing.get(name) != wanted.get(name)
+        )
+        if differ:
+            raise RunFolderError(
+                f"{self.path} holds results with other settings ({differ}); use the same settings to continue, or "
+                "another output folder"
+            )
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Returns the settings that the results of a folder share, including their question. Raises RunFolderError if the
+    settings are missing or damaged."""
+    file = folder / SETTINGS
+    try:
+        settings = json_object(file.read_text(encoding="utf-8"))
+        if not isinstance(settings.get("question"), str):
+            raise ValueError("it has no question")
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunFolderError(
+            f"{folder} is not a run folder of this version (it has no {SETTINGS}); "
+            "create one with: posembed compare lengths --out FOLDER"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise RunFolderError(
+            f"{file} is damaged ({reason(error)}); restore it, or use another output folder"
+        ) from error
+    return settings
+
+
+@contextmanager
+def delayed_signals() -> Iterator[list[int]]:
+    """Yields the list of signals received so far, for a job that saves its state before it ends. A first Ctrl-C or
+    SIGTERM raises KeyboardInterrupt at the end of the block; a second one raises it at once."""
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # Python accepts handlers only here
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)  # None: a handler that Python did not install
+    if came:
+        raise KeyboardInterrupt

@@ -1,0 +1,103 @@
+"""How much each row of a table matters to a model: what its losses gain if one row is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from posembed.arguments import checks_arguments
+from posembed.errors import ArgumentError
+from posembed.statistics import Estimate, estimate
+from posembed.tables.rows import table_rows
+
+INSTEAD: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "mean": lambda rows, row: rows.mean(dim=0),
+    "neighbour": lambda rows, row: rows[row + 1 if row + 1 < len(rows) else row - 1],
+}
+"""What replaces a row: functions of all rows (N, D) and its index."""
+
+
+@checks_arguments
+def row_importance(
+    table: nn.Module | Tensor,
+    losses: Callable[[], Tensor],
+    *,
+    rows: Sequence[int] | None = None,
+    instead: str = "mean",
+) -> dict[int, Estimate]:
+    """Returns how much a model's losses rise if one row of its position table is replaced, by row.
+
+    Only ``losses`` depends on the kind of model: the cross-entropy of a classifier's labels, or of the next tokens of a
+    language model. Each row needs one call. Afterwards the table is as before.
+
+    Args:
+        table: the parameter (N, D), (1, N, D) or (N, 1, D), or the module that has it as ``weight``.
+        losses: runs the model, in evaluation mode, on the same texts in each call, and returns a loss for each: (N,) or
+            (N, L), whose mean is taken.
+        rows: their indices. None means all.
+        instead: "mean", the mean of all rows, which no position resembles; or "neighbour", the next row, which is off
+            by one position.
+
+    Raises:
+        ArgumentError: a table without values or with fewer than 2 rows, other losses, or a row that it does not have.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.tables.importance import row_importance
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 100}
+        >>> model = BertForSequenceClassification(BertConfig(**sizes, num_hidden_layers=1)).eval()
+        >>> ids, labels = torch.randint(100, (8, 16)), torch.randint(2, (8,))
+        >>> def losses():
+        ...     return torch.nn.functional.cross_entropy(model(ids).logits, labels, reduction="none")
+        >>> found = row_importance(model.bert.embeddings.position_embeddings, losses, rows=[0, 15, 16])
+        >>> found[16].value  # no text reaches this row
+        0.0
+    """
+    weight = table if isinstance(table, Tensor) else getattr(table, "weight", None)
+    if not isinstance(weight, Tensor) or weight.is_meta or len(held := table_rows(weight.detach())) < 2:
+        raise ArgumentError(
+            f"table must be a parameter (N, D) with values and 2 rows or more, or a module with one as its weight; "
+            f"got {type(table).__name__}. Pass such as model.bert.embeddings.position_embeddings"
+        )
+    if instead not in INSTEAD:
+        raise ArgumentError(f"instead must be one of {', '.join(INSTEAD)}; got {instead!r}")
+    if wrong := [row for row in rows or () if not 0 <= row < len(held)]:
+        raise ArgumentError(f"rows must be from 0 to {len(held) - 1}, those of the table; got {wrong[0]}")
+    return {
+        row: estimate(increase.double().reshape(len(increase), -1).mean(dim=1).tolist())
+        for row, increase in increases(held, losses, range(len(held)) if rows is None else rows, instead)
+    }
+
+
+def increases(
+    held: Tensor, losses: Callable[[], Tensor], rows: Sequence[int], instead: str
+) -> Iterator[tuple[int, Tensor]]:
+    """Yields each row, and how much the losses rise if it is replaced. held: a view of the rows (N, D) of a model."""
+
+    def measured() -> Tensor:
+        with torch.no_grad():
+            found = losses()
+        if not isinstance(found, Tensor) or not found.dim() or not found.numel():
+            raise ArgumentError('losses must return one loss for each text, (N,) or (N, L): pass reduction="none"')
+        return found
+
+    intact = measured()
+    for row in rows:
+        with replaced(held, row, INSTEAD[instead](held, row)):
+            increase = measured() - intact
+        yield row, increase
+
+
+@contextmanager
+def replaced(held: Tensor, row: int, other: Tensor) -> Iterator[None]:
+    """Replaces one of the rows (N, D) with ``other`` (D,), and puts it back at the end."""
+    kept, other = held[row].clone(), other.clone()
+    held[row] = other
+    try:
+        yield
+    finally:
+        held[row] = kept
