@@ -28,10 +28,8 @@ with names_versions("timm"):
 
 
 class Images(NamedTuple):
-    """The images that a model reads: their grid (height, width) in patches, and from its position table on its pass.
-
-    outer: those of the models in whose passes this one is called.
-    """
+    """The images that a model reads: their grid (height, width) in patches, and from its position table on its pass;
+    ``outer``: those of the models in whose passes this one is called."""
 
     positions: ImagePositions
     grid: tuple[int, int]
@@ -86,8 +84,7 @@ class ImagePositions(nn.Module):
         images = CURRENT.of(self)
         if images is None:
             raise ArgumentError(
-                "the grid of these images is unknown: call the model, whose own patch_embed tells it, and do not call "
-                "it again from a hook of its patch_embed"
+                "the grid of these images is unknown: call the model, and not in its patch_embed's hooks"
             )
         grid = images.grid
         encoding, in_attention = self.encoding, acts_in_attention(self.encoding)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -38,8 +37,7 @@ def row_importance(
         losses: runs the model, in evaluation mode, on the same texts in each call, and returns a loss for each: (N,) or
             (N, L), whose mean is taken.
         rows: their indices. None means all.
-        instead: "mean", the mean of all rows, which no position resembles; or "neighbour", the next row, which is off
-            by one position.
+        instead: "mean", the mean of all rows, or "neighbour", the next row, which is off by one position.
 
     Raises:
         ArgumentError: a table without values or with fewer than 2 rows, other losses, or a row that it does not have.
@@ -47,21 +45,18 @@ def row_importance(
     Examples:
         >>> import torch
         >>> from posembed.tables.importance import row_importance
-        >>> from transformers import BertConfig, BertForSequenceClassification
-        >>> sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 100}
-        >>> model = BertForSequenceClassification(BertConfig(**sizes, num_hidden_layers=1)).eval()
-        >>> ids, labels = torch.randint(100, (8, 16)), torch.randint(2, (8,))
+        >>> table, tokens, labels = torch.randn(20, 4), torch.randn(8, 16, 4), torch.randint(4, (8,))
         >>> def losses():
-        ...     return torch.nn.functional.cross_entropy(model(ids).logits, labels, reduction="none")
-        >>> found = row_importance(model.bert.embeddings.position_embeddings, losses, rows=[0, 15, 16])
-        >>> found[16].value  # no text reaches this row
+        ...     logits = (tokens + table[:16]).mean(dim=1)
+        ...     return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+        >>> row_importance(table, losses, rows=[0, 16])[16].value  # no text reaches this row
         0.0
     """
     weight = table if isinstance(table, Tensor) else getattr(table, "weight", None)
     if not isinstance(weight, Tensor) or weight.is_meta or len(held := table_rows(weight.detach())) < 2:
         raise ArgumentError(
-            f"table must be a parameter (N, D) with values and 2 rows or more, or a module with one as its weight; "
-            f"got {type(table).__name__}. Pass such as model.bert.embeddings.position_embeddings"
+            "table must be a parameter (N, D) with values and 2 rows or more, or a module with one as its weight, such "
+            f"as model.bert.embeddings.position_embeddings; got {type(table).__name__}"
         )
     if instead not in INSTEAD:
         raise ArgumentError(f"instead must be one of {', '.join(INSTEAD)}; got {instead!r}")
@@ -78,26 +73,19 @@ def increases(
 ) -> Iterator[tuple[int, Tensor]]:
     """Yields each row, and how much the losses rise if it is replaced. held: a view of the rows (N, D) of a model."""
 
+    @torch.no_grad()
     def measured() -> Tensor:
-        with torch.no_grad():
-            found = losses()
+        found = losses()
         if not isinstance(found, Tensor) or not found.dim() or not found.numel():
             raise ArgumentError('losses must return one loss for each text, (N,) or (N, L): pass reduction="none"')
         return found
 
     intact = measured()
     for row in rows:
-        with replaced(held, row, INSTEAD[instead](held, row)):
+        kept, other = held[row].clone(), INSTEAD[instead](held, row).clone()
+        try:
+            held[row] = other
             increase = measured() - intact
+        finally:
+            held[row] = kept
         yield row, increase
-
-
-@contextmanager
-def replaced(held: Tensor, row: int, other: Tensor) -> Iterator[None]:
-    """Replaces one of the rows (N, D) with ``other`` (D,), and puts it back at the end."""
-    kept, other = held[row].clone(), other.clone()
-    held[row] = other
-    try:
-        yield
-    finally:
-        held[row] = kept
