@@ -12,7 +12,7 @@ TESTS ?= --numprocesses auto --dist worksteal
 # What reads other libraries' names.
 NEWEST_TESTS ?= --numprocesses auto --dist worksteal tests/integrations tests/checkpoints tests/modelfiles tests/evaluation tests/tuning tests/examples tests/inputs
 
-.PHONY: demo test test-oldest test-newest check docs bench bench-length clean
+.PHONY: demo test test-all test-oldest test-newest check docs bench bench-length clean
 
 demo: .venv/base
 	$(BIN)/posembed compare lengths --out runs/demo
@@ -20,6 +20,11 @@ demo: .venv/base
 
 test: .venv/dev
 	$(BIN)/python -m pytest $(TESTS)
+
+# Every case of every test, examples and guide trained for all their steps, and the lowest versions: each night, and
+# before a release.
+test-all: .venv/dev test-oldest
+	$(BIN)/python -m pytest --whole $(TESTS)
 
 # The same tests with the lowest versions that pyproject.toml allows, all together.
 test-oldest: .venv-oldest/dev
@@ -33,7 +38,7 @@ check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --whole $(TESTS)
+	$(BIN)/python -m pytest $(TESTS)
 
 # The documentation site. A warning is an error. The tests build it too.
 docs: .venv/docs

@@ -12,8 +12,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # workers share the cores; each t
 import pytest
 import torch
 
-seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
-"""Where no GPU is, ``torch.manual_seed`` notes the whole call stack for one to come: as long as a small test."""
+from together import asked, seed
 
 
 @pytest.fixture(autouse=True)
@@ -34,16 +33,17 @@ def one_thread() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shapes", action="store_true", help="check the shapes in signatures at every call")
     parser.addoption("--perturb", action="store_true", help="change results of arithmetic by an ulp")
-    parser.addoption("--whole", action="store_true", help="train the examples for all their steps, not for a tenth")
+    parser.addoption("--whole", action="store_true", help="run every case, and train the examples for all their steps")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Checks the shapes in signatures: at run time they are strings, whose names only this option defines."""
+    asked["whole"] = config.getoption("--whole")
+    config.addinivalue_line("markers", "whole: runs only with --whole")
     if config.getoption("--perturb"):
         import perturbed
 
         perturbed.perturb()
-    if config.getoption("--shapes"):
+    if config.getoption("--shapes"):  # at run time they are strings, whose names only this option defines
         import builtins
 
         import jaxtyping
@@ -53,6 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
         checked = ["layers", "positions.from_layout", "positions.samplers", "inputs.text", "inputs.vit"]
         modules = [f"posembed.{name}" for name in checked]
         jaxtyping.install_import_hook(modules, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--whole"):
+        return
+    kept = [item for item in items if item.get_closest_marker("whole") is None]
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("whole") is not None])
+    items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)

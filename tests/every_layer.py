@@ -378,6 +378,17 @@ LAYERS: dict[str, Layer] = {
 }  # fmt: skip
 
 
+ALIKE = ("GPT1Input", "GPT2Input", "BartInput", "CLIPTextInput", "WhisperDecoderInput", "TransformerInput",
+         "ConvS2SInput", "DeiTInput")  # fmt: skip
+"""Input layers that differ from the others in what they declare; what runs them is the same."""
+
+
+def is_usual(name: str, size: Size = SMALL) -> bool:
+    """Whether a layer, at a size, also runs without --whole where a case takes long."""
+    at_the_largest = ("LearnedPositionalEmbedding", "SinusoidalPositionalEmbedding", "BertInput", "ViTInput")
+    return name not in ALIKE and (size != SIZES[-1] or name in at_the_largest or LAYERS[name].contract == "bias")
+
+
 def public_layers() -> set[str]:
     """The names of all modules that posembed offers."""
     found = {

@@ -8,20 +8,23 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from fresh_process import run_python
 
 WITH_OUTPUTS = ("index.md", "pitfalls.md", "tables.md")
 """The pages that show what their Python prints."""
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", flags=re.DOTALL)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
-STEPS = re.compile(r"""(?<=in range\()\d{3,}|(?<=steps=)\d{3,}|(?<=steps\[)\d{3,}|(?<="steps": )\d{3,}""")
-"""Numbers of training steps in code: a hundred or more."""
+STEPS = re.compile(
+    r"""(?<=in range\()\d{3,}|(?<=steps=)\d{3,}|(?<=steps\[)\d{3,}|(?<="steps": )\d{3,}|(?<="warmup": )\d{2,}"""
+)
+"""Numbers of training steps in code: a hundred or more, or ten or more to warm up."""
 RUN = """
 import contextlib, io, json, sys
-blocks, names = json.load(sys.stdin), {"__name__": "__main__"}
+blocks, names = json.loads(sys.argv[1]), {"__name__": "__main__"}
 outputs = []
 for block in blocks:
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -37,15 +40,13 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 def shorter(code: str) -> str:
-    """The same code, trained for a tenth of its steps."""
-    return STEPS.sub(lambda number: str(int(number[0]) // 10), code)
+    """The same code, trained for a fiftieth of its steps."""
+    return STEPS.sub(lambda number: str(max(int(number[0]) // 50, 1)), code)
 
 
 def outputs(codes: list[str], folder: Path) -> list[str]:
     """What each block of Python prints, run in this folder one after the other. Warnings are errors."""
-    command = [sys.executable, "-W", "error", "-c", RUN]
-    given = json.dumps(codes)
-    done = subprocess.run(command, input=given, cwd=folder, capture_output=True, text=True, check=False)
+    done = run_python("-c", RUN, json.dumps(codes), cwd=folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -20,6 +20,7 @@ from every_layer import LAYERS, SMALL, public_layers
 from posembed import ArgumentError, CallError, PositionError, inputs
 from posembed.calls import OTHER_NAMES, closest, unknown
 from posembed.nn import ENCODINGS, Sizes, encoding_by_name
+from together import together
 from tolerance import assert_close
 
 SIZES = {
@@ -72,7 +73,7 @@ def test_every_layer_is_here() -> None:
 # Constructors
 
 
-@pytest.mark.parametrize("name", MODULES)
+@together("name", MODULES)
 def test_two_sizes_are_never_given_by_position(name: str) -> None:
     sizes = [p for p in parameters(MODULES[name]).values() if p.name in SIZES and p.default is p.empty]
     assert len(sizes) < 2 or all(p.kind is p.KEYWORD_ONLY for p in sizes)
@@ -85,7 +86,7 @@ def test_two_sizes_are_never_given_by_position(name: str) -> None:
         assert f"write {name}({shown})" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@together("name", MODULES)
 def test_other_names_of_an_argument_are_answered_with_ours(name: str) -> None:
     taken = parameters(MODULES[name])
     for theirs, ours in foreign(taken):
@@ -93,7 +94,7 @@ def test_other_names_of_an_argument_are_answered_with_ours(name: str) -> None:
             MODULES[name](**{theirs: 8})
 
 
-@pytest.mark.parametrize("name", MODULES)
+@together("name", MODULES)
 def test_a_misspelt_argument_is_answered_with_the_nearest(name: str) -> None:
     for ours in parameters(MODULES[name]):
         if len(ours) > 4:
@@ -151,8 +152,8 @@ def whole_sizes(name: str) -> dict[str, Any]:
     return {p.name: (8, 8) if p.name in ("grid", "image_size") else 8 for p in required}
 
 
-@pytest.mark.parametrize("whole", [np.int64, np.int32, torch.tensor, np.array])
-@pytest.mark.parametrize("name", [name for name in MODULES if whole_sizes(name).keys() <= SIZES | {"layers"}])
+@together("whole", [np.int64, np.int32, torch.tensor, np.array])
+@together("name", [name for name in MODULES if whole_sizes(name).keys() <= SIZES | {"layers"}])
 def test_sizes_of_other_libraries_become_python_s(name: str, whole: Any) -> None:
     sizes = whole_sizes(name)
     given = {n: tuple(map(whole, size)) if isinstance(size, tuple) else whole(size) for n, size in sizes.items()}
@@ -182,7 +183,7 @@ NO_VALUES: dict[str, tuple[Any, ...]] = {
 """Arguments -> values that are refused by name, before the layer gives NaN or an error from inside it."""
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if whole_sizes(name).keys() <= SIZES])
+@together("name", [name for name in MODULES if whole_sizes(name).keys() <= SIZES])
 def test_a_value_that_cannot_be_used_is_refused_by_its_name(name: str) -> None:
     sizes = whole_sizes(name)
     for argument in parameters(MODULES[name]).keys() & NO_VALUES.keys():
@@ -198,7 +199,7 @@ def test_a_factor_that_cannot_be_used_is_refused(factor: Any) -> None:
             scaling(factor=factor)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@together("name", MODULES)
 def test_a_constructor_shows_its_own_signature(name: str) -> None:
     _, *written = inspect.signature(inspect.unwrap(MODULES[name].__init__)).parameters.values()
     assert [*inspect.signature(MODULES[name]).parameters.values()] == written
@@ -207,7 +208,7 @@ def test_a_constructor_shows_its_own_signature(name: str) -> None:
 # Forward
 
 
-@pytest.mark.parametrize("name", [*BY_ITSELF, "Attention", "EncoderLayer", "DecoderLayer", "Encoder", "Decoder"])
+@together("name", [*BY_ITSELF, "Attention", "EncoderLayer", "DecoderLayer", "Encoder", "Decoder"])
 def test_forward_answers_as_a_constructor_does(name: str) -> None:
     if name in LAYERS:
         layer, arguments = LAYERS[name].make(SMALL), LAYERS[name].arguments(SMALL)
@@ -232,7 +233,7 @@ def test_forward_answers_as_a_constructor_does(name: str) -> None:
     assert all(f"{other}=..." in str(caught.value) for other in rest)
 
 
-@pytest.mark.parametrize("name", BY_ITSELF)
+@together("name", BY_ITSELF)
 def test_a_forward_of_a_subclass_gets_the_answer_of_the_class_that_it_calls(name: str) -> None:
     layer, arguments = LAYERS[name].make(SMALL), LAYERS[name].arguments(SMALL)
     kind: Any = type(layer)
@@ -268,7 +269,7 @@ def test_the_second_argument_of_other_libraries_is_named() -> None:
 # What a wrapped constructor must not change
 
 
-@pytest.mark.parametrize("name", BY_ITSELF)
+@together("name", BY_ITSELF)
 def test_copies_and_pickles(name: str) -> None:
     layer = LAYERS[name].make(SMALL).eval()
     for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
@@ -298,7 +299,7 @@ def test_errors_are_caught_as_what_they_are() -> None:
 # Names of things
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "near"),
     [
         ("ALiBi", ["alibi"]),
@@ -318,7 +319,7 @@ def test_the_nearest_names(name: str, near: list[str]) -> None:
     assert closest(name, ENCODINGS) == near
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@together("name", ENCODINGS)
 def test_any_spelling_of_a_name_finds_it(name: str) -> None:
     for spelt in (name.upper(), name.title().replace("-", "_"), f" {name}", name.replace("-", "")):
         assert closest(spelt, ENCODINGS) == [name]

@@ -19,6 +19,7 @@ import pytest
 from fresh_process import run_fresh
 from run_page import WITH_OUTPUTS, shorter
 from timm_peer import vision_transformer
+from together import together
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide.ipynb"
@@ -51,6 +52,12 @@ def text_of(page: Path) -> str:
     return "\n\n".join("".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "markdown")
 
 
+WITH_CODE = [
+    page for page in PAGES if "```python\n" in text_of(page) and page.name not in (*WITH_OUTPUTS, "coming-from.md")
+]
+"""The pages whose code is run here; tests/test_pages.py and tests/test_coming_from.py run that of the others."""
+
+
 def blocks(page: Path) -> list[str]:
     """The lines of indented code, with continued lines joined."""
     text = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL).replace("\\\n", " ")
@@ -68,7 +75,7 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@together("page", PAGES)
 def test_links_lead_somewhere(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", text_of(page)):
         if not target.startswith(("http://", "https://")):
@@ -79,17 +86,16 @@ def test_links_lead_somewhere(page: Path) -> None:
                 assert anchor in map(slug, headings), f"{page.name} links to {target}#{anchor}: no such heading"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in WITH_OUTPUTS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
 def test_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    if page.name == "transformers.md":
+        pytest.importorskip("transformers", minversion="5")
     code = re.findall(r"```python\n(.*?)```", text_of(page), flags=re.DOTALL)
-    if code:
-        if page.name == "transformers.md":
-            pytest.importorskip("transformers", minversion="5")
-        status, printed = run_fresh(shorter("\n".join(code)), tmp_path)
-        assert status == 0, printed
+    status, printed = run_fresh(shorter("\n".join(code)), tmp_path)
+    assert status == 0, printed
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@together("page", PAGES)
 def test_code_and_outputs_are_such_as_a_test_runs(page: Path) -> None:
     fences = set(re.findall(r"^ *```(.*)$", text_of(page), flags=re.MULTILINE)[::2])
     assert fences <= (FENCES if page.name in EXCERPTS else FENCES - {"py"})
@@ -103,7 +109,7 @@ def test_the_code_that_needs_timm_runs() -> None:
     exec(code.replace("vit_base", "vit_tiny"), {})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@together("page", PAGES)
 def test_what_a_page_imports_is_installed_before(page: Path) -> None:
     for block in re.finditer(r"^```python\n(.*?)```", text_of(page), flags=re.DOTALL | re.MULTILINE):
         before = " ".join(text_of(page)[: block.start()].split())
@@ -125,7 +131,7 @@ def imported(node: ast.AST) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+@together("page", CURRENT)
 def test_a_page_with_commands_that_train_says_how_long_they_take(page: Path) -> None:
     if any(TRAIN.match(code) for code in blocks(page)):
         assert re.search(r"`--dry-run`|\bhours?\b|\bminutes\b", text_of(page)), page.name
@@ -159,7 +165,7 @@ def wrong_command(line: str) -> str | None:
     return f"no option {', '.join(unknown)}: {line}" if unknown else None
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+@together("page", CURRENT)
 def test_commands_and_options_exist(page: Path) -> None:
     top = "|".join(name.split()[1] for name in commands() if len(name.split()) == 2)
     lost = re.findall(rf"^posembed (?:{top}) .*--.*$", text_of(page), flags=re.MULTILINE)
@@ -168,7 +174,7 @@ def test_commands_and_options_exist(page: Path) -> None:
     assert [wrong for code in shown if (wrong := wrong_command(code))] == []
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+@together("page", CURRENT)
 def test_scripts_and_targets_exist(page: Path) -> None:
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
     for code in (*blocks(page), *inline(page)):
@@ -244,13 +250,13 @@ def wrong_name(code: str) -> str | None:
     return f"{code}: nothing is called {', '.join(unknown)}" if unknown else None
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+@together("page", CURRENT)
 def test_inline_names_exist(page: Path) -> None:
     shown = [*inline(page), *(code for code in blocks(page) if code.startswith("posembed."))]
     assert [wrong for code in shown if (wrong := wrong_name(code))] == []
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+@together("page", CURRENT)
 def test_inline_paths_exist(page: Path) -> None:
     names = {path.name for folder in FOLDERS[:-1] for path in (ROOT / folder).rglob("*.py")}
     for code in inline(page):
@@ -260,7 +266,7 @@ def test_inline_paths_exist(page: Path) -> None:
             assert code in names, f"no file {code}"
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+@together("page", CURRENT)
 def test_inline_options_exist(page: Path) -> None:
     options = set().union(*commands().values()) | OTHER_OPTIONS
     for script in (*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tools/*.py"), *ROOT.glob("examples/*.py")):

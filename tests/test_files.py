@@ -14,6 +14,7 @@ import pytest
 from posembed import files
 from posembed.files import as_bytes, leftovers, reason, whole_or_absent, write_whole
 from posembed.words import brief
+from together import together
 
 NAMES = ["out", "[v2]", "50%", 'it\'s "so"', "two\nlines", "-rf", "a b", "é\udcff", ".hidden"]
 
@@ -60,8 +61,8 @@ def is_own(place: Path) -> str | None:
 
 
 @pytest.mark.usefixtures("_systems")
-@pytest.mark.parametrize("kind", ["folder", "file"])
-@pytest.mark.parametrize("name", NAMES)
+@together("kind", ["folder", "file"])
+@together("name", NAMES)
 def test_a_free_name_is_taken_whole(name: str, kind: str, tmp_path: Path) -> None:
     with whole_or_absent(tmp_path / name) as place:
         put(place, "new", kind)
@@ -71,10 +72,10 @@ def test_a_free_name_is_taken_whole(name: str, kind: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("_systems")
-@pytest.mark.parametrize("refusal", [None, is_own])
-@pytest.mark.parametrize("theirs", ["folder", "file", "link"])
-@pytest.mark.parametrize("kind", ["folder", "file"])
-@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@together("refusal", [None, is_own])
+@together("theirs", ["folder", "file", "link"])
+@together("kind", ["folder", "file"])
+@together("when", ["before", "meanwhile"])
 def test_what_is_not_ours_stays(
     when: str, kind: str, theirs: str, refusal: files.Refusal | None, tmp_path: Path
 ) -> None:
@@ -97,8 +98,8 @@ def test_what_is_not_ours_stays(
 
 
 @pytest.mark.usefixtures("_systems")
-@pytest.mark.parametrize("kind", ["folder", "file"])
-@pytest.mark.parametrize("before", ["folder", "file"])
+@together("kind", ["folder", "file"])
+@together("before", ["folder", "file"])
 def test_what_is_ours_is_replaced(before: str, kind: str, tmp_path: Path) -> None:
     put(tmp_path / "out", "ours", before)
     with whole_or_absent(tmp_path / "out", refusal=is_own) as place:
@@ -232,9 +233,9 @@ def killed_before_each_call(out: Path, *settings: str) -> Iterator[bool]:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("flags", ["flags", "no flags"])
-@pytest.mark.parametrize("kind", ["folder", "file"])
-@pytest.mark.parametrize("before", ["nothing", "ours", "theirs"])
+@together("flags", ["flags", "no flags"])
+@together("kind", ["folder", "file"])
+@together("before", ["nothing", "ours", "theirs"])
 def test_killed_before_each_call_nothing_is_lost(before: str, kind: str, flags: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     whole = {"new": 3 if kind == "folder" else 1, "ours": 2 if kind == "folder" else 1}

@@ -12,6 +12,7 @@ import pytest
 
 from run_page import WITH_OUTPUTS, agree, blocks, outputs, same_words, shorter
 from tiny_models import GPT, IMAGE, PAIR, TEXT, tiny_model
+from together import together
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -23,7 +24,7 @@ sys.path.append(str(ROOT / "tools"))
 def test_every_output_on_a_page_is_what_its_code_prints(
     page: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """What trains for a tenth of its steps prints the same words; with --whole, the same numbers too."""
+    """What trains for a fiftieth of its steps prints the same words; with --whole, the same numbers too."""
     if page == "pitfalls.md":
         pytest.importorskip("transformers", minversion="5")
     written = blocks((DOCS / page).read_text(encoding="utf-8"))
@@ -44,7 +45,7 @@ def test_other_words_are_no_same_words() -> None:
     assert same_words("step 0: loss 5.63\nend\n", "step 0: loss 5.63\nstep 100: loss 2.56\nend\n")
     assert not same_words("step 0: loss 5.63\n", "step 0: accuracy 5.63\n")
     assert not same_words("step 0: loss 5.63\n", "step 0: loss 5.63\nend\n")
-    assert shorter("held_out(steps=400, texts=100)") == "held_out(steps=40, texts=100)"
+    assert shorter("held_out(steps=400, texts=100)") == "held_out(steps=8, texts=100)"
 
 
 def test_the_tables_of_known_models_are_what_the_program_writes() -> None:
@@ -130,7 +131,7 @@ FIXED = {
 """Tiny models whose position tables, if they have one, are not learned."""
 
 
-@pytest.mark.parametrize("kind", FIXED)
+@together("kind", FIXED)
 def test_positions_of_a_model_without_a_learned_table_end_where_the_page_says(kind: str) -> None:
     pytest.importorskip("transformers", minversion="5")
     import torch

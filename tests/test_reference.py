@@ -13,6 +13,7 @@ import torch
 
 from posembed.errors import PosEmbedError
 from public_names import public_names
+from together import together
 
 NAMES = {name: value for name, value in public_names().items() if callable(value)}
 """Without ``PADDING`` and ``ENCODINGS``, which are values."""
@@ -28,7 +29,7 @@ def docstrings(value: Any) -> str:
     return "\n".join(own)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_the_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     docstring = inspect.getdoc(NAMES[name]) or ""
@@ -39,14 +40,14 @@ def test_the_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert doctest.DocTestRunner().run(example, out=said.append).failed == 0, "".join(said)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_errors_are_listed(name: str) -> None:
     value = NAMES[name]
     if not (inspect.isclass(value) and issubclass(value, PosEmbedError)) and name.split(".")[-1] not in RAISE_NOTHING:
         assert "Raises:" in (inspect.getdoc(value) or ""), f"{name} does not say what it raises"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_shapes_are_given(name: str) -> None:
     value = NAMES[name]
     takes_tensors = inspect.isclass(value) and issubclass(value, torch.nn.Module)

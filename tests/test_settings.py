@@ -10,9 +10,10 @@ import pytest
 
 from posembed import ArgumentError
 from posembed.settings import Ascending, Count, Sides, TwoOrMore, converted
+from together import together
 
 
-@pytest.mark.parametrize(
+@together(
     ("value", "hint", "expected"),
     [
         ("16, 32", tuple[int, ...], (16, 32)),
@@ -32,7 +33,7 @@ def test_values_become_the_type_of_their_option(value: Any, hint: Any, expected:
     assert (found, type(found)) == (expected, type(expected))
 
 
-@pytest.mark.parametrize(
+@together(
     ("value", "hint", "expected"),
     [
         ("16,many", tuple[int, ...], "a list, each a whole number"),

@@ -97,7 +97,7 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
 
 
 @needs_chromium
-@pytest.mark.parametrize("width", [400, 1200])
+@pytest.mark.parametrize("width", [400, pytest.param(1200, marks=pytest.mark.whole)])
 def test_every_page_fits_its_window(site: Path, width: int, tmp_path: Path) -> None:
     pages = [page.as_uri() for page in sorted(site.rglob("*.html"))]
     assert len(pages) > 30
@@ -120,7 +120,7 @@ def first_found(site: Path, page: str, words: list[str], folder: Path) -> dict[s
 
 
 @needs_chromium
-@pytest.mark.parametrize("page", ["index.html", "reference/tables.html"])
+@pytest.mark.parametrize("page", ["reference/tables.html", pytest.param("index.html", marks=pytest.mark.whole)])
 def test_search_works_from_disk(site: Path, page: str, tmp_path: Path) -> None:
     found = first_found(site, page, ["resize", "left padding", "rolling table"], tmp_path)
     assert found["resize"].startswith("reference/checkpoints.html#posembed.checkpoints.resize")

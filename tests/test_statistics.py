@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 
-import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from posembed.statistics import (
     safe_exp,
     shares,
 )
+from together import together
 from tolerance import assert_close
 
 
@@ -72,7 +72,7 @@ def test_perplexities_do_not_overflow() -> None:
     assert safe_exp(1e4) == math.inf
 
 
-@pytest.mark.parametrize("n", range(1, 60))
+@together("n", range(1, 60))
 def test_the_interval_is_the_narrowest_that_holds_the_median_with_95_percent(n: int) -> None:
     value = estimate_median([float(i) for i in range(n)])
     if value.low is None or value.high is None:

@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 from torch.nn.modules import module as modules
 
 from posembed import torch_internals
+from together import together
 from tolerance import assert_close
 
 
@@ -93,7 +94,7 @@ HOOKS: dict[str, Callable[[nn.Module], object]] = {
 }
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@together("hook", HOOKS)
 def test_a_hook_is_seen_and_its_removal(hook: str) -> None:
     module = nn.Embedding(3, 2)
     assert torch_internals.runs_forward_alone(module)

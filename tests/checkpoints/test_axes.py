@@ -18,6 +18,7 @@ from posembed import Axis, CheckpointError
 from posembed.checkpoints.found import PositionTable
 from posembed.checkpoints.trials.answers import smooth
 from tiny_models import IMAGE, TEXT, first_output, reloaded, saved, tiny_model
+from together import together
 from tolerance import assert_close
 
 SAM = {
@@ -212,7 +213,7 @@ def on_old_cells(new: Tensor, old: Tensor) -> Tensor:
     return F.interpolate(new, size=old.shape[2:], mode="bilinear", antialias=True)
 
 
-@pytest.mark.parametrize("name", CASES)
+@together("name", CASES)
 def test_a_resized_model_sees_the_old_content_as_before(name: str, tmp_path: Path) -> None:
     case, family = CASES[name], name.partition(",")[0]
     plain = saved(tiny_model(family, case.settings), tmp_path / "plain")

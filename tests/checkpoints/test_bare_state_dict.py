@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import posembed
 from posembed.errors import CheckpointError
+from together import together
 
 TABLE = "position_embeddings.weight"
 WIDTH = 16
@@ -41,9 +42,9 @@ BUFFERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-@pytest.mark.parametrize("length", [64, 20])
-@pytest.mark.parametrize("name", BUFFERS)
+@together("suffix", [".pt", ".safetensors"])
+@together("length", [64, 20])
+@together("name", BUFFERS)
 def test_its_ids_and_masks_follow(name: str, length: int, suffix: str, tmp_path: Path) -> None:
     model = OwnModel(40, name, BUFFERS[name](40))
     source, out = tmp_path / f"x{suffix}", tmp_path / "out.safetensors"
@@ -83,9 +84,9 @@ def test_what_has_that_length_by_chance_stays(other: Tensor, tmp_path: Path) -> 
 METHODS = ["tile", "hierarchical", "linear", "cubic", "stretch", "random", "mean", "truncate"]
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("row", [0, 13, 39])
+@together("method", METHODS)
+@together("value", [float("nan"), float("inf")])
+@together("row", [0, 13, 39])
 def test_what_is_not_finite_does_not_spread(row: int, value: float, method: str, tmp_path: Path) -> None:
     table = torch.randn(40, WIDTH)
     table[row, 3] = value

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import posembed
 from posembed import ArgumentError, Axis, CheckpointError, TableLayout
 from tiny_models import saved
+from together import together
 from tolerance import assert_close, close
 
 SMALL = {
@@ -149,8 +150,8 @@ def test_larger_limits_change_no_answer_in_files_and_in_memory(case: Case, model
         assert next(change.kept for change in edit.tables if change.key == key) == len(rows)
 
 
-@pytest.mark.parametrize("method", ["extend", "zeros", "linear-corners", "cubic-corners"])
-@pytest.mark.parametrize("sides", [(1, 1), (12, 5), (3, 8)])
+@together("method", ["extend", "zeros", "linear-corners", "cubic-corners"])
+@together("sides", [(1, 1), (12, 5), (3, 8)])
 def test_limited_differences_keep_zero_and_come_back(sides: tuple[int, int], method: str) -> None:
     table = torch.randn(sum(sides), 3)
     larger = (sides[0] + 4, sides[1] + 1)
@@ -225,7 +226,7 @@ STATEMENTS = [
 ]
 
 
-@pytest.mark.parametrize(
+@together(
     ("make", "size", "method"), [(make, size, method) for make, size, methods in STATEMENTS for method in methods]
 )
 def test_what_is_said_about_answers_is_true(make: Callable[[], nn.Module], size: dict[str, int], method: str) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 import posembed
 from posembed.checkpoints.rebuild import class_of
 from tiny_models import IMAGE, reloaded, saved
+from together import together
 
 
 def part_of_a_model(family: str, settings: dict[str, Any]) -> nn.Module:
@@ -73,7 +74,7 @@ GRIDS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("family", GRIDS)
+@together("family", GRIDS)
 def test_a_grid_is_resized_by_its_own_fields_and_equals_the_table_resized_alone(family: str, tmp_path: Path) -> None:
     """Models that take patches cut out beforehand run in the proof; the class row before HunYuan's cells is copied."""
     settings, size, fields = GRIDS[family]

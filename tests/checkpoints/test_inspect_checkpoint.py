@@ -22,6 +22,7 @@ from posembed.checkpoints.layouts import all_listed
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.tables.families import FAMILIES
 from tiny_models import GPT, IMAGE, PAIR, TEXT, WHISPER, saved, tiny_model
+from together import together
 from tolerance import assert_close
 
 SIZES = {
@@ -53,7 +54,7 @@ def test_a_real_sentence_encoder() -> None:
     assert table.learned.order_error < 0.1
 
 
-@pytest.mark.parametrize("family", LISTED)
+@together("family", LISTED)
 def test_listed_families_are_reported_as_if_the_model_had_been_rebuilt(family: str, tmp_path: Path) -> None:
     checkpoint = open_checkpoint(saved(tiny_model(family, SIZES.get(family, TEXT)), tmp_path / "source"))
     base, tensors = FAMILIES[family].base, dict(checkpoint.tensors)
@@ -83,7 +84,7 @@ def test_a_listed_family_with_another_table_is_rebuilt(tmp_path: Path) -> None:
         find_tables(config, checkpoint.tensors, rebuild=False)
 
 
-@pytest.mark.parametrize("family", LISTED)
+@together("family", LISTED)
 def test_odd_listed_models_are_reported_as_if_the_model_had_been_rebuilt(family: str, tmp_path: Path) -> None:
     checkpoint = open_checkpoint(saved(tiny_model(family, SIZES.get(family, TEXT)), tmp_path / "source"))
     config, tensors = checkpoint.config or {}, dict(checkpoint.tensors)
@@ -107,7 +108,7 @@ def test_odd_listed_models_are_reported_as_if_the_model_had_been_rebuilt(family:
 WRONG = (None, -1, 0, "12", "x", True, 2.5, [], [20], {}, 3)
 
 
-@pytest.mark.parametrize("family", LISTED)
+@together("family", LISTED)
 def test_configs_that_do_not_fit_the_files_are_judged_by_the_model(family: str, tmp_path: Path) -> None:
     """Without the model, a contradiction may not show. So a config is either as ordinary as those that pass both ways,
     or the model is built."""
@@ -130,7 +131,7 @@ def test_configs_that_do_not_fit_the_files_are_judged_by_the_model(family: str, 
         assert shown[0] == shown[1], changed
 
 
-@pytest.mark.parametrize("change", [
+@together("change", [
     {"hidden_size": 16}, {"num_attention_heads": 3}, {"pad_token_id": 60}, {"hidden_act": "x"}, {"vocab_size": "60"},
     {"num_hidden_layers": 10**6}, {"hidden_dropout_prob": 2}, {"dtype": "x"}, {"id2label": 0}, {"is_decoder": True},
     {"architectures": ["GPT2Model"]}, {"architectures": 1}, {"position_embedding_type": "relative_key"},

@@ -10,6 +10,7 @@ import torch
 import posembed
 from posembed import ArgumentError, CheckpointError
 from tiny_models import GPT, TEXT, reloaded, saved, text_inputs, tiny_model
+from together import together
 
 TABLE = "embeddings.position_embeddings.weight"
 
@@ -71,8 +72,8 @@ def test_a_side_of_a_pair_leaves_the_config_of_the_other(kinds: tuple[str, str],
     reloaded(model, saved(model, tmp_path / "out"))
 
 
-@pytest.mark.parametrize("new", [16, 64])
-@pytest.mark.parametrize("family", ["gpt_neo", "gpt2", "bert", "xlm", "roberta"])
+@together("new", [16, 64])
+@together("family", ["gpt_neo", "gpt2", "bert", "xlm", "roberta"])
 def test_the_buffers_of_a_live_model_are_those_of_its_checkpoint(family: str, new: int, tmp_path: Path) -> None:
     """A window of 48 is not to be seen in the masks of a table of 40 rows."""
     settings = {

@@ -20,6 +20,7 @@ import posembed.checkpoints.rebuild
 from posembed import ArgumentError, CheckpointError
 from posembed.tables.buckets import bucket_of, rebucket
 from tiny_models import loud_model, saved
+from together import together
 from tolerance import assert_close, close
 
 T5 = {"vocab_size": 60, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
@@ -179,8 +180,8 @@ def test_a_larger_extent_of_distances_changes_no_answer() -> None:
 # Buckets
 
 
-@pytest.mark.parametrize("buckets", [4, 8, 32, 64])
-@pytest.mark.parametrize("farthest", [20, 128])
+@together("buckets", [4, 8, 32, 64])
+@together("farthest", [20, 128])
 def test_buckets_are_those_of_transformers(buckets: int, farthest: int) -> None:
     distances = torch.arange(-3 * farthest, 3 * farthest)
     for both in (True, False):
@@ -193,8 +194,8 @@ def test_buckets_are_those_of_transformers(buckets: int, farthest: int) -> None:
     assert torch.equal(bucket_of(distances, buckets, farthest=farthest), theirs)
 
 
-@pytest.mark.parametrize("both", [True, False])
-@pytest.mark.parametrize("new", [8, 14, 32, 64])
+@together("both", [True, False])
+@together("new", [8, 14, 32, 64])
 def test_new_buckets_hold_the_mean_of_the_old_rows_of_their_distances(both: bool, new: int) -> None:
     torch.manual_seed(0)
     rows = torch.randn(32, 3)

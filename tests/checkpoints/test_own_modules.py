@@ -32,6 +32,7 @@ from posembed import (
 from posembed.nn import Decoder
 from posembed.tables.rows import table_rows
 from tiny_models import TEXT, tiny_model
+from together import together
 from tolerance import assert_close
 
 D, VOCABULARY, LENGTH = 16, 50, 40
@@ -273,8 +274,8 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
-@pytest.mark.parametrize("new", [64, 41, 23, 1])
-@pytest.mark.parametrize("kind", MODELS)
+@together("new", [64, 41, 23, 1])
+@together("kind", MODELS)
 def test_the_module_becomes_one_of_the_new_length(kind: type[Model], new: int) -> None:
     model, built = kind(LENGTH).eval(), kind(new)
     shared = min(new, LENGTH)
@@ -301,7 +302,7 @@ def test_the_module_becomes_one_of_the_new_length(kind: type[Model], new: int) -
     built.load_state_dict(model.state_dict())
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@together("kind", MODELS)
 def test_there_and_back_is_the_module_as_it_was(kind: type[Model]) -> None:
     model, expected = kind(LENGTH), kind(LENGTH)
     for length in (64, LENGTH):
@@ -311,9 +312,9 @@ def test_there_and_back_is_the_module_as_it_was(kind: type[Model]) -> None:
         assert torch.equal(tensors(model)[name], tensor)
 
 
-@pytest.mark.parametrize("trained", [True, False])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("kind", [Bert, Free, NanoGpt, Named, Both, Fairseq, OursReserved])
+@together("trained", [True, False])
+@together("dtype", [torch.bfloat16, torch.float64])
+@together("kind", [Bert, Free, NanoGpt, Named, Both, Fairseq, OursReserved])
 def test_parameters_stay_the_same_objects(kind: type[Model], dtype: torch.dtype, trained: bool) -> None:
     model = kind(LENGTH).to(dtype).requires_grad_(trained)
     before = dict(model.named_parameters())
@@ -387,7 +388,7 @@ def test_rows_that_were_drawn_for_a_length_are_not_resized() -> None:
         resize_model_(model, length=64)
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "rope", "alibi", "t5", "fire", "pope", "none", "learned-averaged"])
+@together("name", ["sinusoidal", "rope", "alibi", "t5", "fire", "pope", "none", "learned-averaged"])
 def test_a_decoder_without_a_table_of_positions_is_refused(name: str) -> None:
     model = Decoder(layers=1, dim=D, heads=2, encoding=name, max_len=LENGTH)
     with pytest.raises(ArgumentError, match="expected one position table"):
@@ -486,7 +487,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@together("case", REFUSED)
 def test_a_refusal_leaves_the_module_as_it_was(case: str) -> None:
     build, arguments, message = REFUSED[case]
     model = build()

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 import posembed
 from posembed import ArgumentError, CheckpointError
 from tiny_models import GPT, IMAGE, TEXT, WHISPER, reloaded, saved, tiny_model
+from together import together
 
 TABLE = "embeddings.position_embeddings.weight"
 
@@ -333,8 +334,8 @@ def test_two_candidates_need_a_name(tmp_path: Path) -> None:
 LIMITS = [None, 10, 20, 32, 40, 10**30]
 
 
-@pytest.mark.parametrize("new", [16, 64])
-@pytest.mark.parametrize("limit", LIMITS)
+@together("new", [16, 64])
+@together("limit", LIMITS)
 def test_no_limit_is_raised_by_a_shorter_table_or_left_beyond_it(
     limit: int | None, new: int, bert: Path, tmp_path: Path
 ) -> None:
@@ -373,14 +374,11 @@ def test_the_config_that_changes_is_that_of_the_weights(weights: str, tmp_path: 
         assert len(model.get_parameter(key)) == 24
 
 
-@pytest.mark.parametrize("new", [(48, 48), (16, 16), (32, 48), (64, 32)])
-@pytest.mark.parametrize(
-    "size",
-    [
+@together("new", [(48, 48), (16, 16), (32, 48), (64, 32)])
+@together("size", [
         37, 32, [37, 37], {"height": 37, "width": 40}, {"shortest_edge": 37}, {"shortest_edge": 32},
         {"longest_edge": 32}, {"max_height": 32, "max_width": 32}, {"shortest_edge": 32, "longest_edge": 64},
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_what_stood_over_a_crop_still_does(size: Any, new: tuple[int, int], tmp_path: Path) -> None:
     """DeiT's processor makes 256 pixels and cuts 224 out of them: else the rest of the image is black."""
     source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
@@ -499,8 +497,8 @@ def test_the_grid_that_is_there_is_refused_in_every_form(kind: Any, tmp_path: Pa
         posembed.resize_checkpoint(vit, tmp_path / "out", grid=kind([side, side]))
 
 
-@pytest.mark.parametrize("name", ["grid", "image_size"])
-@pytest.mark.parametrize("size", [(6,), (6, 6, 6), (6.0, 6.0), "66", "6x6", 6.0, (0, 6), (-6, -6), (10**9, 10**9), ()])
+@together("name", ["grid", "image_size"])
+@together("size", [(6,), (6, 6, 6), (6.0, 6.0), "66", "6x6", 6.0, (0, 6), (-6, -6), (10**9, 10**9), ()])
 def test_sides_that_are_none_are_refused(name: str, size: Any, tmp_path: Path) -> None:
     vit = saved(tiny_model("vit", IMAGE), tmp_path / "vit")
     with pytest.raises(ArgumentError, match="expected"):

@@ -15,6 +15,7 @@ import posembed
 from posembed import ArgumentError, CheckpointError
 from posembed.checkpoints.blocks import read_in_blocks
 from tiny_models import loud_model, saved
+from together import together
 from tolerance import assert_close
 
 SMALL = {"vocab_size": 60, "hidden_size": 16, "num_attention_heads": 2}
@@ -113,8 +114,8 @@ def test_a_module_that_reads_blocks_in_another_order_is_recognised() -> None:
 # Rows ahead
 
 
-@pytest.mark.parametrize("padding", [0, 1, 3])
-@pytest.mark.parametrize("length", [6, 16, 20, 61])
+@together("padding", [0, 1, 3])
+@together("length", [6, 16, 20, 61])
 def test_prophetnet_counts_from_its_padding_row_and_reads_one_row_ahead(padding: int, length: int) -> None:
     config = transformers.ProphetNetConfig(
         vocab_size=60, hidden_size=16, encoder_ffn_dim=16, decoder_ffn_dim=16, num_encoder_layers=1,

@@ -15,6 +15,7 @@ from torch import nn
 import posembed
 from posembed.checkpoints.found import pair
 from timm_peer import vision_transformer
+from together import together
 from tolerance import assert_close
 
 SMALL = {"embed_dim": 48, "depth": 2, "num_heads": 3}
@@ -38,6 +39,9 @@ def wrapped(args: dict[str, Any]) -> dict[str, Any]:
     return {"model_type": "timm_wrapper", "architecture": "vit_pe_core_tiny_patch16_384", "model_args": args}
 
 
+SIZES: list[tuple[dict[str, Any], tuple[int, int]]] = [({}, (128, 96)), ({"img_size": [96, 64]}, (64, 64))]
+
+
 def perception_lm(args: dict[str, Any]) -> Any:
     args = {**args, "use_post_transformer_norm": False, "global_pool": ""}
     config = transformers.PerceptionLMConfig(
@@ -53,8 +57,11 @@ def alone(args: dict[str, Any]) -> Any:
     return importlib.import_module(f"{path}.modeling_timm_wrapper").TimmWrapperModel(config)
 
 
-@pytest.mark.parametrize("build", [perception_lm, alone])
-@pytest.mark.parametrize(("stated", "new"), [({}, (128, 96)), ({"img_size": [96, 64]}, (64, 64))])
+@together(
+    ("build", "stated", "new"),
+    [(build, *sizes) for build in (perception_lm, alone) for sizes in SIZES],
+    usual=lambda build, stated, new: build is alone or bool(stated),
+)
 def test_the_values_are_those_of_timm(
     build: Any, stated: dict[str, Any], new: tuple[int, int], timm: Any, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from posembed.checkpoints.found import PositionTable
 from posembed.checkpoints.live import timm_settings
 from posembed.checkpoints.timm_models import loaded_by_timm
 from timm_peer import vision_transformer
+from together import together
 from tolerance import assert_close
 
 TINY = {"depth": 2, "embed_dim": 32, "num_heads": 2}
@@ -85,7 +86,7 @@ def saved(model: Any, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@together("case", CASES)
 def test_timm_loads_the_resized_file(case: Case, timm: Any, tmp_path: Path) -> None:
     model = built(timm, case)
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}

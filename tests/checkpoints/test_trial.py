@@ -15,6 +15,7 @@ from posembed import CheckpointError
 from posembed.checkpoints.found import PositionTable
 from posembed.tables.families import FAMILIES
 from tiny_models import IMAGE, TEXT, reloaded, saved, tiny_model
+from together import together
 from tolerance import assert_close
 
 MERGING = {**IMAGE, "num_heads": 2, "depth": 1, "out_hidden_size": 32, "num_position_embeddings": 64}
@@ -168,8 +169,8 @@ def tokens_of(model: nn.Module, image: torch.Tensor) -> torch.Tensor:
         return model(image)[0]
 
 
-@pytest.mark.parametrize("grid", [(6, 6), (3, 5), (2, 8), (8, 2)])
-@pytest.mark.parametrize("family", GRIDS)
+@together("grid", [(6, 6), (3, 5), (2, 8), (8, 2)])
+@together("family", GRIDS)
 def test_a_grid_runs_at_its_new_size_and_reads_its_own_cells_or_is_refused(
     family: str, grid: tuple[int, int], tmp_path: Path
 ) -> None:

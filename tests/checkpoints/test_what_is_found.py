@@ -17,6 +17,7 @@ from posembed import CheckpointError
 from posembed.checkpoints import rebuild
 from posembed.checkpoints.found import PositionTable
 from tiny_models import IMAGE, PAIR, TEXT, reloaded, saved, tiny_model
+from together import together
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def pair_of_towers(family: str) -> dict[str, Any]:
     return {**sections, "projection_dim": 16}
 
 
-@pytest.mark.parametrize("family", TWICE)
+@together("family", TWICE, usual=lambda family: family in ("clip", "altclip", "groupvit", "flava"))
 def test_a_section_that_is_there_twice(family: str, tmp_path: Path) -> None:
     """OpenAI's CLIP has ``text_config`` and ``text_config_dict``; the second wins."""
     model = tiny_model(family, pair_of_towers(family))
@@ -194,8 +195,8 @@ def test_a_model_of_timm_that_is_not_plain_without_timm(
 # --- configs that ask for more than is built
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "clip", "bart", "swin"])
-@pytest.mark.parametrize("layers", [rebuild.MOST_LAYERS + 1, 10**9])
+@together("family", ["bert", "gpt2", "clip", "bart", "swin"])
+@together("layers", [rebuild.MOST_LAYERS + 1, 10**9])
 def test_a_config_of_too_many_layers_costs_nothing(family: str, layers: int, tmp_path: Path) -> None:
     fields: dict[str, dict[str, Any]] = {
         "bert": {"num_hidden_layers": layers},

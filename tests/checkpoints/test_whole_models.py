@@ -14,6 +14,7 @@ from torch import nn
 import posembed
 from posembed import CheckpointError
 from tiny_models import IMAGE, TEXT, reloaded, saved, tiny_model
+from together import together
 
 LLM = {**TEXT, "num_key_value_heads": 1, "head_dim": 16}
 GROUPED = {**IMAGE, "image_size": 64, "patch_size": 8}  # 8 x 8 patches, which a projector merges
@@ -67,7 +68,7 @@ CELLS = (3, 4, 7, 9, 12, 16)  # along each side of an image, instead of 8
 FITTING = {"gemma3": [4, 9, 12, 16], **{family: list(CELLS) for family in SINGLE}}  # those of others are even
 
 
-@pytest.mark.parametrize("family", [*MERGING, *SINGLE])
+@together("family", [*MERGING, *SINGLE], usual=lambda family: family in ("gemma3", "internvl", "llava"))
 def test_a_size_is_written_exactly_if_the_model_makes_tokens_of_its_images(family: str, tmp_path: Path) -> None:
     """The image part alone runs at every size. Layers behind it merge its cells, and may not fit."""
     model = {**MERGING, **SINGLE}[family]()
@@ -179,7 +180,7 @@ def test_the_output_says_which_sizes_were_run(grid: int, sizes: str, tmp_path: P
 
 
 @pytest.mark.parametrize("kind", ["zeros", "random", "sinusoids"])
-@pytest.mark.parametrize("width", [32, 16])
+@pytest.mark.parametrize("width", [32, pytest.param(16, marks=pytest.mark.whole)])
 def test_a_decoder_of_patches_is_resized_whatever_its_table_holds(kind: str, width: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
     decoder = {

@@ -12,6 +12,7 @@ from posembed.lab.advice.advise import recommend
 from posembed.lab.advice.evidence import published_studies
 from posembed.lab.advice.given import needs_of
 from tiny_models import GPT, saved, tiny_model
+from together import together
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_figures_of_ones_own_runs(advise, tmp_path: Path) -> None:
     assert "every-encoding.md" not in out
 
 
-@pytest.mark.parametrize(
+@together(
     ("arguments", "said"),
     [
         ("", "give --length"),

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import replaced_models as made
 from asked import means
+from together import together
 
 SMALL = "--train-length 16 --test-lengths 16,32 --steps 3 --batch 2 --test-tokens 100 --encodings learned,rope"
 
@@ -89,7 +90,7 @@ def test_a_config_alone_starts_from_scratch(posembed, text: Path, tmp_path: Path
     assert learned["parameters"] - rope["parameters"] == learned["position_parameters"] == 16 * 16
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "changes", "options", "message"),
     [
         ("gpt2", {"vocab_size": 256}, "--width 8", "decides layers, width, heads, dropout; leave out --width"),

@@ -12,6 +12,8 @@ import pandas
 import pytest
 
 from asked import means
+from fresh_process import run_python
+from together import together
 
 SMALL = "--train-length 16 --test-lengths 16,32 --layers 1 --width 8 --heads 2 --steps 3 --batch 2 --test-tokens 200"
 
@@ -110,7 +112,7 @@ def test_dry_run_trains_nothing(posembed, text: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
+@together(
     ("options", "code", "message"),
     [
         ("--encodings learned,roap", 1, "unknown encoding 'roap' (did you mean rope?); choose from learned, rolling"),
@@ -170,8 +172,7 @@ def test_a_folder_that_cannot_be_written(posembed, text: Path) -> None:
 
 
 def test_debug_shows_the_traceback(text: Path) -> None:
-    command = [sys.executable, "-m", "posembed", "--debug", "compare", "lengths", "--data", "nowhere.txt"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_python(*["-m", "posembed", "--debug", "compare", "lengths", "--data", "nowhere.txt"])
     assert done.returncode == 1
     assert "Traceback" in done.stderr
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from posembed.lab.tasks.problem_texts import PROBLEMS
+from together import together
 
 SMALL = "--train-size 3 --test-sizes 2,5 --layers 1 --width 8 --heads 2 --steps 2 --batch 2 --test-problems 4"
 
@@ -35,7 +36,7 @@ def test_every_problem_has_a_command_that_says_what_it_would_take(problem: str, 
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
+@together(
     ("words", "message"),
     [
         ("sorting --encodings abacus", "abacus ids do not apply to sorting"),

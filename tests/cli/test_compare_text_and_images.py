@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from published_files import SENTENCES, write_glue, write_squad
+from together import together
 
 TEXT = "--train-length 12 --layers 1 --width 8 --heads 2 --steps 3 --batch 4 --warmup 1 --tokenizer bytes"
 IMAGES = "--layers 1 --width 8 --heads 2 --steps 3 --batch 4 --warmup 1"
@@ -103,7 +104,7 @@ def test_files_to_test_on_from_table_to_page(posembed, tmp_path: Path) -> None:
     assert "minus none" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
+@together(
     ("command", "message"),
     [
         ("text --data {data}", "which column of mails.csv holds the text? Name it with --text-column"),

@@ -15,12 +15,13 @@ import pytest
 import posembed.cli
 from posembed.cli.console import Bar, plain_console
 from tiny_models import TEXT, saved, tiny_model
+from together import together
 
 NAMES = ["[v2]", "[/old]", "[bold]x", ":smile:", "50%", "{x}", "$a$", "\\[x]", 'it\'s "so"', "two\nlines"]
 SOURCES = sorted(Path(posembed.cli.__file__).parent.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+@together("path", SOURCES)
 def test_there_is_one_way_to_a_console(path: Path) -> None:
     """Every other rich Console or column would read a user's text as markup."""
     if path.name == "console.py":
@@ -57,7 +58,7 @@ def on_a_terminal(program: str, columns: int) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed.decode())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_a_console_prints_names_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     from rich.table import Table
 
@@ -111,7 +112,9 @@ print_tables(plain_console(), [Table("title", "", head, (row,))], ["a sentence "
         assert hidden is None if columns == 200 else hidden is not None and hidden[1].endswith("column-11")
 
 
-@pytest.mark.parametrize("arguments", [["encodings"], ["inspect", "no-such-checkpoint"]])
+@pytest.mark.parametrize(
+    "arguments", [pytest.param(["encodings"], marks=pytest.mark.whole), ["inspect", "no-such-checkpoint"]]
+)
 def test_nothing_but_the_command_is_printed_at_exit(arguments: list[str]) -> None:
     """Objects that stay alive at exit let extension modules of other libraries print about leaks."""
     program = (
@@ -122,14 +125,6 @@ def test_nothing_but_the_command_is_printed_at_exit(arguments: list[str]) -> Non
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.endswith("True 0\n")
     assert len(done.stderr.splitlines()) == (arguments[0] == "inspect"), done.stderr
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
-def test_output_to_a_full_disk_is_one_error() -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "posembed", "encodings"], stdout=full, stderr=subprocess.PIPE)
-    assert done.returncode == 1
-    assert done.stderr == b"posembed: error: the output cannot be written: the disk is full\n"
 
 
 def test_commands_print_any_name(

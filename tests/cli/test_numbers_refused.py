@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from together import together
+
 TRAINING = {
     "--learning-rate": ("0", "-1", "nan", "inf"),
     "--dropout": ("-0.1", "1", "nan"),
@@ -50,7 +52,7 @@ def labelled(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("command", OF_COMMAND)
+@together("command", OF_COMMAND)
 def test_no_number_trains_that_cannot(command: str, posembed, text: Path, labelled: Path, tmp_path: Path) -> None:
     data = {"lengths": text, "inits": text, "tasks text": labelled}
     of = next((["--data", str(path)] for name, path in data.items() if command.startswith(name)), [])
@@ -63,7 +65,7 @@ def test_no_number_trains_that_cannot(command: str, posembed, text: Path, labell
             assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("command", OF_COMMAND)
+@together("command", OF_COMMAND)
 def test_an_empty_name_is_no_folder(command: str, posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = posembed(f"compare {command}", "--out", "")

@@ -12,6 +12,7 @@ import pytest
 from evaluated_models import write_collection
 from posembed.errors import DataError
 from posembed.evaluation.collection import read_collection
+from together import together
 
 QUERY_WITHOUT_TEXT = '{"_id": "q77", "text": " "}'
 HEADER = "query-id\tcorpus-id\tscore\n"
@@ -48,7 +49,7 @@ def whole_numbers(folder: Path) -> None:
     path.write_text(path.read_text().replace("\t1\n", "\t1.0\n"))
 
 
-@pytest.mark.parametrize(
+@together(
     "change",
     [
         rewrite(lambda content: b"\xef\xbb\xbf" + content),
@@ -96,7 +97,7 @@ def write(name: str, content: str | bytes) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_bytes(encoded)
 
 
-@pytest.mark.parametrize(
+@together(
     ("change", "message"),
     [
         (lambda folder: (folder / "corpus.jsonl").unlink(), "corpus.jsonl is missing, and the folder holds qrels and"),

@@ -18,6 +18,7 @@ from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable, open_runnable, window_of
 from posembed.measure.frame import COLUMNS
 from tiny_models import TEXT, saved, tiny_model
+from together import together
 from tolerance import assert_close
 
 LENGTHS = (32, 64, 128)
@@ -135,8 +136,8 @@ def test_a_sentence_encoder_is_fed_no_more_than_its_settings_say(tmp_path: Path)
     assert open_runnable(tmp_path / "encoder-128").old_length == 64
 
 
-@pytest.mark.parametrize("limit", [None, 24, 64, 1000, 10**30])
-@pytest.mark.parametrize("of_model", [None, 24, 40])
+@together("limit", [None, 24, 64, 1000, 10**30])
+@together("of_model", [None, 24, 40])
 def test_the_length_of_a_sentence_encoder_is_that_of_sentence_transformers(
     of_model: int | None, limit: int | None, tmp_path: Path
 ) -> None:
@@ -252,7 +253,7 @@ def test_bad_input(tmp_path: Path) -> None:
 NAN = float("nan")
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "given"),
     [
         *(("sources", given) for given in (3, None, b"gpt", [], [3], [None], NAN)),

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image, ImageOps
 
 from posembed.evaluation.pictures import alike, read_pictures, thumbnail
+from together import together
 
 
 def photograph(seed: int, side: int = 200) -> Image.Image:
@@ -53,8 +53,8 @@ def as_jpeg(image: Image.Image, quality: int) -> Image.Image:
     return Image.open(file)
 
 
-@pytest.mark.parametrize("again", AGAIN)
-@pytest.mark.parametrize("made", [photograph, written_page])
+@together("again", AGAIN)
+@together("made", [photograph, written_page])
 def test_the_same_image_in_another_size_and_format_looks_alike(
     made: Callable[[int], Image.Image], again: str, tmp_path: Path
 ) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import random
 
-import pytest
 import torch
 from torch import Tensor
 
 from posembed.evaluation.ranking import best_of_each, ndcg, ranking_values, recall, top
+from together import together
 from tolerance import assert_close
 
 
@@ -29,7 +29,7 @@ def oracle(ranked: list[str], judged: dict[str, int], depth: int) -> tuple[float
     return gained / ideal if ideal else 0.0, hits / len(relevant) if relevant else 0.0
 
 
-@pytest.mark.parametrize("seed", range(8))
+@together("seed", range(8))
 def test_values_are_those_of_the_oracle(seed: int) -> None:
     draw = random.Random(seed)
     names = sorted({f"d{draw.randrange(99)}" for _ in range(draw.choice([1, 4, 30]))}, reverse=True)

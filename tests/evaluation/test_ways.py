@@ -19,6 +19,7 @@ from posembed.evaluation.ways import (
     slices,
     tokens_to_read,
 )
+from together import together
 from tolerance import assert_close
 
 CLS, SEP = (2,), (3,)
@@ -57,8 +58,8 @@ def test_slices_cover_every_token_and_are_as_long_as_possible(number: int) -> No
     assert sum(new_tokens(parts)) == number
 
 
-@pytest.mark.parametrize("around", [0, 2])
-@pytest.mark.parametrize("reading", [Reading(40, 40, 40), Reading(50, 12, 12), Reading(9, 30, 5), Reading(64, 16, 16)])
+@together("around", [0, 2])
+@together("reading", [Reading(40, 40, 40), Reading(50, 12, 12), Reading(9, 30, 5), Reading(64, 16, 16)])
 def test_a_smaller_reading_reads_the_same(reading: Reading, around: int) -> None:
     texts = some_texts(3, 37, 20)
     smaller = reading.shortest(37, around)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from fresh_process import run_python
 from run_page import agree, same_words, shorter
 
 ROOT = Path(__file__).parents[2]
@@ -18,15 +17,14 @@ SHOWN = re.findall(r"^    python examples/(\w+)\.py\n.*?```text\n(.*?)```", PAGE
 
 @pytest.mark.parametrize(("name", "shown"), SHOWN, ids=[name for name, _ in SHOWN])
 def test_it_prints_what_the_page_shows(name: str, shown: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Trained for a tenth of its steps, an example prints the same words; with --whole, the same numbers too."""
+    """Trained for a fiftieth of its steps, an example prints the same words; with --whole, the same numbers too."""
     if name == "trainer":
         pytest.importorskip("transformers", minversion="5")
     whole, script = request.config.getoption("--whole"), tmp_path / f"{name}.py"
     source = (ROOT / "examples" / script.name).read_text(encoding="utf-8")
     assert shorter(source) != source
     script.write_text(source if whole else shorter(source), encoding="utf-8")
-    command = [sys.executable, "-W", "error", str(script)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_python(script, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     if name == "classifier":  # a piece and its mirror image get one answer
         assert re.search(r"without positions: +50\.0%", done.stdout)

@@ -20,6 +20,7 @@ from posembed import LearnedPositionalEmbedding, TableLayout, inputs
 from posembed.errors import ArgumentError, PositionError
 from posembed.inputs.text import TokenEmbedding
 from posembed.positions import from_cu_seqlens, from_mask
+from together import together
 from tolerance import assert_close
 
 MAX_LEN, PAD = 24, 1
@@ -40,7 +41,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "transformer, counting": lambda: inputs.TransformerInput(vocab_size=50, max_len=MAX_LEN, dim=8, pad_id=PAD),
     "convs2s": lambda: inputs.ConvS2SInput(vocab_size=50, max_len=MAX_LEN, dim=8),
 }
-every_layer = pytest.mark.parametrize("name", list(LAYERS))
+every_layer = together("name", list(LAYERS))
 few_examples = settings(max_examples=10, deadline=None, derandomize=True)
 
 
@@ -211,15 +212,15 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("layer_name", ["bert", "roberta", "opt"])
-@pytest.mark.parametrize("name", list(BAD))
+@together("layer_name", ["bert", "roberta", "opt"])
+@together("name", list(BAD))
 def test_bad_input(name: str, layer_name: str) -> None:
     arguments, message = BAD[name]
     with pytest.raises(ArgumentError, match=message):
         LAYERS[layer_name]()(**{"token_ids": IDS, **arguments})
 
 
-@pytest.mark.parametrize(
+@together(
     "arguments",
     [
         {"token_ids": torch.full((1, MAX_LEN + 1), 5)},
@@ -290,7 +291,7 @@ def test_a_new_model_is_one_declaration(tmp_path: Path) -> None:
     assert_close(layer(IDS), expected)
 
 
-@pytest.mark.parametrize(
+@together(
     ("make", "message"),
     [
         (lambda: TokenEmbedding(vocab_size=0, dim=8), "vocab_size: expected a whole number of at least 1; got 0"),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from posembed import inputs
 from posembed.inputs import text
 from posembed.layers import lookup
+from together import together
 from tolerance import assert_close
 
 PAD = 1
@@ -48,8 +49,8 @@ def run(layer: nn.Module, arguments: dict[str, object]) -> tuple[Tensor, list[Te
     return out, list(torch.autograd.grad((out * weights).sum(), list(layer.parameters())))
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("name", LAYERS)
+@together("call", CALLS)
+@together("name", LAYERS)
 def test_one_lookup_is_the_modules_one_by_one(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = LAYERS[name]().eval()
     seen = lookups(monkeypatch)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed import inputs
+from together import together
 from tolerance import assert_close
 from transformers_peers import POSITIONS, TEXT_PEERS, TOKENS, Peer
 
@@ -88,7 +89,7 @@ def test_explicit_ids(case: Case) -> None:
     assert_same_gradients(case, ours, theirs)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
+@together("side", ["left", "right"])
 def test_a_padded_token_is_what_it_is_without_padding(case: Case, side: str) -> None:
     ids, mask = padded(case, [5, 8, 1], side)
     ours = case.layer(ids, mask=mask)[mask]

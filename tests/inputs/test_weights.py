@@ -21,6 +21,7 @@ from torch import Tensor
 from posembed.errors import CheckpointError
 from posembed.inputs import BartInput, BertInput, ConvS2SInput, GPT2Input, RobertaInput, TransformerInput
 from posembed.modelfiles import checkpoint as model_files
+from together import together
 
 Write = Callable[[Path, dict[str, Tensor]], None]
 
@@ -64,8 +65,8 @@ def pickle_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
 
 
-@pytest.mark.parametrize("write", [one_safetensors, safetensors_shards, one_pickle, one_old_pickle, pickle_shards])
-@pytest.mark.parametrize("prefix", ["", "transformer."])
+@together("write", [one_safetensors, safetensors_shards, one_pickle, one_old_pickle, pickle_shards])
+@together("prefix", ["", "transformer."])
 def test_every_way_to_store_a_model(write: Write, prefix: str, tmp_path: Path) -> None:
     tensors = gpt2_tensors(prefix)
     write_config(tmp_path, embd_pdrop=0.3)

@@ -22,6 +22,7 @@ import timm_peer
 from fresh_process import run_fresh
 from posembed import ArgumentError, LearnedPositionalEmbedding, TableMonitor
 from posembed.integrations.transformers import replace_positions
+from together import together
 from tolerance import assert_close
 
 LEFT = torch.tensor([[1] * 9, [0] * 3 + [1] * 6])
@@ -151,7 +152,7 @@ def test_positions_that_a_cache_cannot_keep_are_never_put_into_one() -> None:
 # --- other models and copies within a pass ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in made.MODELS if name not in made.IMAGES])
+@together("name", [name for name in made.MODELS if name not in made.IMAGES])
 def test_copies_and_replicas_compute_with_their_own_weights(name: str) -> None:
     """A replica, as DataParallel makes it, is a module with the same attributes and other parameters."""
     encoding = "learned-averaged" if name in made.DECODERS else "tupe"  # both project rows with the layer's weights
@@ -176,7 +177,7 @@ def test_copies_and_replicas_compute_with_their_own_weights(name: str) -> None:
         assert_close(outputs(other, **given), want, depth=2)
 
 
-@pytest.mark.parametrize("name", made.MODELS)
+@together("name", made.MODELS)
 def test_a_pass_may_contain_passes_of_other_models_and_copies(name: str) -> None:
     """Also while gradients are recorded, when rows on a module could not be copied."""
     image = name in made.IMAGES

@@ -21,6 +21,7 @@ from posembed.integrations.saved import described, encoding_for, rebuilt
 from posembed.integrations.transformers import from_pretrained, replace_positions
 from posembed.nn import ENCODINGS, Sizes, encoding_by_name
 from posembed.nn.encodings import names_for
+from together import together
 
 
 class Shifted(RotaryEmbedding):
@@ -47,7 +48,7 @@ def saved(name: str, encoding: Any, folder: Path, **sizes: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("name", made.MODELS)
+@together("name", made.MODELS)
 def test_one_call_loads_it_again(name: str, tmp_path: Path) -> None:
     for encoding in ("rope", "t5", "learned-2d" if name in made.IMAGES else "learned"):
         model = saved(name, encoding, tmp_path)
@@ -74,7 +75,7 @@ def test_the_sizes_of_an_encoding_come_back(tmp_path: Path) -> None:
     assert torch.equal(outputs(from_pretrained(tmp_path / "again"), "gpt2"), outputs(loaded, "gpt2"))
 
 
-@pytest.mark.parametrize(
+@together(
     "encoding",
     [
         each
@@ -90,7 +91,7 @@ def test_rows_past_the_training_length_come_back(encoding: str, tmp_path: Path) 
     assert torch.equal(again.eval().rows(ids), layer.eval().rows(ids))
 
 
-@pytest.mark.parametrize("name", made.MODELS)
+@together("name", made.MODELS)
 def test_transformers_alone_refuses_it_and_names_the_call(name: str, tmp_path: Path) -> None:
     kind = type(saved(name, "rope", tmp_path))
     attentions: list[dict[str, str]] = [{}, {"attn_implementation": "eager"}]
@@ -227,7 +228,7 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
         from_pretrained(tmp_path / "damaged")
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@together("name", ENCODINGS)
 def test_every_encoding_is_described(name: str) -> None:
     entry = ENCODINGS[name]
     grid = (4, 4) if entry.uses == ("images",) else None

@@ -17,6 +17,7 @@ import transformers as hf
 import replaced_models as made
 from posembed import ArgumentError
 from posembed.integrations.transformers import TableCallback, from_pretrained, replace_positions
+from together import together
 
 ENCODINGS = {
     "learned": {}, "rope": {}, "alibi": {}, "t5": {}, "kerple-log": {}, "fire": {}, "rolling": {"window": 5},
@@ -35,7 +36,7 @@ def trainer(model: nn.Module | None, folder: Path, model_init: Any = None, **set
     return hf.Trainer(model=model, args=arguments, train_dataset=rows, model_init=model_init)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@together("encoding", ENCODINGS)
 def test_trainer_trains_every_encoding_and_saves_it(encoding: str, tmp_path: Path) -> None:
     model = replace_positions(made.tiny("gpt2"), encoding, **ENCODINGS[encoding])
     before = copy.deepcopy(model.state_dict())

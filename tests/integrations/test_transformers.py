@@ -21,6 +21,7 @@ import replaced_models as made
 from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding, TableLayout
 from posembed.integrations.transformers import replace_positions
 from posembed.nn import ENCODINGS
+from together import together
 from tolerance import assert_close, close
 
 CAUSAL = (
@@ -50,7 +51,7 @@ def outputs(model: nn.Module, **given: Any) -> Tensor:
         return model(**given)[0]
 
 
-@pytest.mark.parametrize("name", made.MODELS)
+@together("name", made.MODELS)
 def test_a_layer_with_the_old_rows_gives_the_old_outputs(name: str) -> None:
     model, given = made.tiny(name), made.inputs(name)
     if name not in made.IMAGES:
@@ -61,7 +62,7 @@ def test_a_layer_with_the_old_rows_gives_the_old_outputs(name: str) -> None:
     assert_close(got[present], want[present], depth=2)
 
 
-@pytest.mark.parametrize("name", made.MODELS)
+@together("name", made.MODELS)
 def test_every_encoding_reaches_the_outputs(name: str) -> None:
     model, given = made.tiny(name), made.inputs(name)
     names = [each for each in ENCODINGS if "images" in ENCODINGS[each].uses] if name in made.IMAGES else []
@@ -131,7 +132,7 @@ def test_rows_below_the_projections_are_added_to_their_input() -> None:
 # --- where the tokens are -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt", *made.ENCODERS])
+@together("name", ["gpt2", "gpt_neo", "opt", *made.ENCODERS])
 def test_padding_changes_nothing(name: str) -> None:
     model, ids = made.tiny(name), made.inputs(name, batch=3)["input_ids"]
     ids[1, :3] = ids[2, 6:] = 0
@@ -245,7 +246,7 @@ def generated(model: nn.Module, ids: Tensor, mask: Tensor | None = None, **optio
     return model.generate(ids, attention_mask=mask, **options)
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "encoding"),
     [*(("gpt2", each) for each in CAUSAL)]
     + [(name, each) for name in ("gpt_neo", "opt") for each in ("learned", "rope", "t5", "rolling")],
@@ -318,9 +319,13 @@ def test_a_model_without_values_is_refused_and_stays_unchanged() -> None:
 # --- training -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt", "bert", "vit"])
-@pytest.mark.parametrize("encoding", ["rope", "t5", "kerple-log", "fire", "learned-averaged", "rolling", "learned"])
-@pytest.mark.parametrize("reentrant", [False, True])
+@together("name", ["gpt2", "gpt_neo", "opt", "bert", "vit"])
+@together(
+    "encoding",
+    ["rope", "t5", "kerple-log", "fire", "learned-averaged", "rolling", "learned"],
+    usual=lambda encoding: encoding not in ("kerple-log", "fire"),
+)
+@together("reentrant", [False, True])
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_gradient_checkpointing_gives_the_same_gradients(name: str, encoding: str, reentrant: bool) -> None:
     causal = name in made.DECODERS
@@ -461,8 +466,8 @@ def test_what_cannot_be_replaced_says_why_and_stays() -> None:
         replace_positions(nn.Linear(2, 2), "rope")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", made.MODELS)
-@pytest.mark.parametrize("other", ["eager", "sdpa"])
+@together("name", made.MODELS)
+@together("other", ["eager", "sdpa"])
 def test_an_attention_that_the_encoding_does_not_reach_is_refused(name: str, other: str) -> None:
     model, given = replaced(name, "alibi"), made.inputs(name)
     want = outputs(model, **given)
@@ -508,7 +513,7 @@ def test_attention_weights_that_would_be_missing_are_refused() -> None:
         replace_positions(model, "rope")
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "encoding", "sizes", "match"),
     [
         ("gpt2", "ropes", {}, "unknown encoding"),

@@ -17,6 +17,7 @@ from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn import Sizes, encoding_by_name
+from together import together
 
 BIASES = ["t5", "kerple-log", "kerple-power", "fire"]
 AT_THE_END = ["learned-concat", "tupe-r"]
@@ -24,7 +25,7 @@ AT_THE_END = ["learned-concat", "tupe-r"]
 SCALED = ["rope-linear", "rope-ntk", "rope-yarn", "rope-llama3"]
 
 
-@pytest.mark.parametrize("name", [*BIASES, "pope", *SCALED])
+@together("name", [*BIASES, "pope", *SCALED])
 def test_it_learns_and_has_a_loss_at_four_times_its_length(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, name: str
 ) -> None:
@@ -60,8 +61,8 @@ def numbered(vocabulary: int) -> LanguageModelling:
     return LanguageModelling(Corpus(tokens, tokens, None, vocabulary, description="numbers", sha256=""))
 
 
-@pytest.mark.parametrize("head_dim", [1, 3, 5])
-@pytest.mark.parametrize("sizes", [{}, {"longest": 64}, {"longest": 64, "rope_factors": (1.0, 2.0)}])
+@together("head_dim", [1, 3, 5])
+@together("sizes", [{}, {"longest": 64}, {"longest": 64, "rope_factors": (1.0, 2.0)}])
 def test_an_odd_head_gives_longrope_the_error_of_rope(head_dim: int, sizes: dict[str, Any]) -> None:
     for name in ("rope", "rope-longrope"):
         with pytest.raises(ArgumentError, match=f"head_dim must be even and positive, got {head_dim}"):

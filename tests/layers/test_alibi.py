@@ -7,6 +7,7 @@ import torch
 
 from posembed import Alibi, ArgumentError
 from posembed.layers.alibi import alibi_slopes
+from together import together
 from tolerance import assert_close
 
 
@@ -23,7 +24,7 @@ def authors_slopes(n: int) -> list[float]:
     return power_of_two(closest) + authors_slopes(2 * closest)[0::2][: n - closest]
 
 
-@pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 8, 12, 16, 20, 33])
+@together("heads", [1, 2, 3, 4, 5, 8, 12, 16, 20, 33])
 def test_slopes_are_the_authors(heads: int) -> None:
     assert_close(alibi_slopes(heads).tolist(), authors_slopes(heads), dtype=torch.float32, relative=True)
 

@@ -24,6 +24,7 @@ from posembed import (
 )
 from posembed.tables.rows import as_table, table_rows
 from timm_peer import vision_transformer
+from together import together
 
 N, D = 12, 6
 NAMES = [
@@ -42,8 +43,8 @@ def state_dict(key: str, shape: tuple[int, ...], *, prefix: str, buffers: bool, 
     return tensors | {f"{prefix}{name}": torch.arange(N)[None] for name in BUFFERS if buffers}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", NAMES)
+@together("shape", SHAPES)
+@together("name", NAMES)
 def test_every_usual_name_is_found(name: str, shape: tuple[int, ...]) -> None:
     for prefix, buffers, others in product(PREFIXES, (False, True), (False, True)):
         if name == "weight" and others and prefix:
@@ -123,9 +124,9 @@ class Owner(nn.Module):
             self.register_buffer(buffer, torch.arange(N)[None])
 
 
-@pytest.mark.parametrize("trained", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "pos_encoder.pe"])
+@together("trained", [True, False])
+@together("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@together("name", [name for name in NAMES if name != "pos_encoder.pe"])
 def test_a_modules_table_keeps_its_values_dtype_and_requires_grad(name: str, dtype: torch.dtype, trained: bool) -> None:
     table = torch.randn(N, D, dtype=dtype)
     module = Owner(name, table).requires_grad_(trained)
@@ -206,8 +207,8 @@ def test_reserved_rows_are_read_from_the_module_or_asked_for() -> None:
 # --- images
 
 
-@pytest.mark.parametrize("layout", [TableLayout.VIT, TableLayout.DEIT, TableLayout(), TableLayout(tail=1)])
-@pytest.mark.parametrize("grid", [(3, 4), (2, 6), (1, 12)])
+@together("layout", [TableLayout.VIT, TableLayout.DEIT, TableLayout(), TableLayout(tail=1)])
+@together("grid", [(3, 4), (2, 6), (1, 12)])
 def test_images(grid: tuple[int, int], layout: TableLayout) -> None:
     table = torch.randn(1, layout.on_grid(*grid).rows(12), D)
     layers = [

@@ -16,6 +16,7 @@ from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers im
 from transformers.models.vit.modeling_vit import ViTEmbeddings
 
 from posembed import ArgumentError, LearnedGridEmbedding, PositionEncoding, PositionError, TableLayout
+from together import together
 from tolerance import assert_close
 
 GRID, DIM = (3, 5), 4
@@ -45,10 +46,10 @@ def row_of(layer: LearnedGridEmbedding, height: int, width: int, place: int) -> 
     return layer.weight[prefix + row * GRID[1] + column]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-@pytest.mark.parametrize("registers", [0, 4])
-@pytest.mark.parametrize("factorized", [False, True])
-@pytest.mark.parametrize("grid", [(3, 5), (1, 1), (2, 5), (3, 2), (2, 3)])
+@together("layout", LAYOUTS)
+@together("registers", [0, 4])
+@together("factorized", [False, True])
+@together("grid", [(3, 5), (1, 1), (2, 5), (3, 2), (2, 3)])
 def test_each_place_reads_its_row(layout: TableLayout, registers: int, factorized: bool, grid: tuple[int, int]) -> None:
     layer = layer_of(layout, registers=registers, factorized=factorized)
     tokens = layout.prefix + registers + grid[0] * grid[1] + layout.tail
@@ -138,9 +139,9 @@ def test_dropout_comes_after_the_sum() -> None:
     assert torch.equal(out, F.dropout(x + layer.weight, 0.5))
 
 
-@pytest.mark.parametrize("init", ["normal", "truncated_normal", "xavier", "sinusoidal", "zero"])
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-@pytest.mark.parametrize("factorized", [False, True])
+@together("init", ["normal", "truncated_normal", "xavier", "sinusoidal", "zero"])
+@together("layout", LAYOUTS)
+@together("factorized", [False, True])
 def test_initial_values(init: str, layout: TableLayout, factorized: bool) -> None:
     layer = layer_of(layout, init=init, factorized=factorized)
     assert layer.rows().isfinite().all()
@@ -223,7 +224,7 @@ bad = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), bad)
+@together(("call", "message"), bad)
 def test_bad_input(call, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         call()

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from posembed.layers.lookup import LARGE, on_large_pages
+from together import together
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("size", [0, 1, LARGE - 8, LARGE, LARGE + 8, 5 * LARGE + 24])
+@together("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@together("size", [0, 1, LARGE - 8, LARGE, LARGE + 8, 5 * LARGE + 24])
 def test_it_is_the_same_tensor_with_its_own_storage(size: int, dtype: torch.dtype) -> None:
     x = torch.empty(size // dtype.itemsize, dtype=dtype)
     assert on_large_pages(x) is x

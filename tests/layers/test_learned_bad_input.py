@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from posembed import ArgumentError, LearnedPositionalEmbedding, PositionError, TableLayout
+from together import together
 
 layer = LearnedPositionalEmbedding(max_len=8, dim=4, dropout=0)
 x = torch.zeros(2, 3, 4)
@@ -72,7 +73,7 @@ bad = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), bad)
+@together(("call", "message"), bad)
 def test_refused(call, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         call()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from posembed import PADDING, ArgumentError, LearnedPositionalEmbedding, PositionError, TableLayout, positions
+from together import together
 from tolerance import assert_close
 
 MAX_LEN, DIM = 32, 8
@@ -123,7 +124,7 @@ MADE: dict[str, tuple[Callable[..., Tensor], tuple]] = {
 }
 
 
-@pytest.mark.parametrize("name", MADE)
+@together("name", MADE)
 def test_every_function_of_positions_is_one_graph(name: str) -> None:
     function, arguments = MADE[name]
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
@@ -187,8 +188,8 @@ EXPORTED: dict[str, tuple[Callable[[], nn.Module], Callable[[int], tuple], tuple
 }
 
 
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("name", EXPORTED)
+@together("strict", [True, False])
+@together("name", EXPORTED)
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_exported_with_a_dynamic_length(name: str, strict: bool) -> None:
     make, more, shapes = EXPORTED[name]

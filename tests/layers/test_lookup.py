@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import oracles_lookup as oracle
 from posembed.layers import lookup as module
 from posembed.layers.lookup import Request, backward, draw_keep, forward, generator_of, lookup, plain
+from together import together
 from tolerance import assert_close
 
 ALL = [True] * 5
@@ -88,8 +89,8 @@ def tables_of(request: Request) -> tuple[Tensor | None, ...]:
     return tuple(None if table is None else table.clone().requires_grad_() for table in tables)
 
 
-@pytest.mark.parametrize("position_ids", ["none", "shared", "own"])
-@pytest.mark.parametrize("norm", ["none", "layer", "rms"])
+@together("position_ids", ["none", "shared", "own"])
+@together("norm", ["none", "layer", "rms"])
 def test_gradients_and_their_gradients_by_differences(norm: str, position_ids: str) -> None:
     request = oracle.request_of(
         batch=2,

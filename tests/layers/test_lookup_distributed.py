@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -55,6 +56,7 @@ def main(rank: int) -> None:
         assert len(calls) == (0 if tables_alone else 2 * len(batches)), "a table with hooks of its own is called"
 
 
+@pytest.mark.whole  # tests/layers/test_learned_distributed.py and tests/matrix/test_sharded.py start two processes
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     start_both(__file__, tmp_path / "store")
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from posembed import ArgumentError, T5Bias
 from posembed.layers.relative import relative_buckets
+from together import together
 
 
 def oracle(relative: int, buckets: int, max_distance: int, bidirectional: bool) -> set[int]:
@@ -45,8 +46,8 @@ def test_known_buckets() -> None:
     assert relative_buckets(torch.tensor(list(causal)), bidirectional=False).tolist() == list(causal.values())
 
 
-@pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (64, 128), (32, 256), (8, 20)])
+@together("bidirectional", [True, False])
+@together(("buckets", "max_distance"), [(32, 128), (64, 128), (32, 256), (8, 20)])
 def test_buckets_are_transformers_bit_for_bit(bidirectional: bool, buckets: int, max_distance: int) -> None:
     """At every distance up to 3,000 on either side, the powers of two among them."""
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from posembed import ArgumentError, RotaryEmbedding
 from posembed.layers import rotary
 from posembed.layers.rotary import Pairing, rotate
+from together import together
 from tolerance import assert_close
 
 PAIRINGS: list[Pairing] = ["half_split", "interleaved"]
@@ -25,8 +26,8 @@ def oracle(x: np.ndarray, position: int, pairing: Pairing, base: float = 10000.0
     return turned
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
-@pytest.mark.parametrize("position", [0, 1, 63, 4095])
+@together("pairing", PAIRINGS)
+@together("position", [0, 1, 63, 4095])
 def test_it_is_the_formula(pairing: Pairing, position: int) -> None:
     q = torch.randn(1, 1, 1, 10)
     turned, _ = RotaryEmbedding(10, pairing=pairing)(q, q, torch.tensor([position]))
@@ -59,9 +60,9 @@ def test_norms_are_kept_and_gradients_flow(pairing: Pairing) -> None:
     assert torch.autograd.gradcheck(lambda a, b: layer(a, b), (q, k), atol=1e-5)
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("by_row", [False, True])
+@together("pairing", PAIRINGS)
+@together("dtype", [torch.float64, torch.bfloat16])
+@together("by_row", [False, True])
 def test_pieces_equal_the_whole(
     monkeypatch: pytest.MonkeyPatch, pairing: Pairing, dtype: torch.dtype, by_row: bool
 ) -> None:

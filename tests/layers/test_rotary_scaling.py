@@ -25,6 +25,7 @@ from posembed import (
 from posembed.layers.rotary import rotary_frequencies
 from posembed.layers.rotary_scaling import RotaryScaling
 from posembed.positions import from_mask
+from together import together
 from tolerance import assert_close
 
 ORIGINAL = 2048
@@ -65,9 +66,9 @@ def ours(scaling: RotaryScaling, length: int, base: float = 10000.0) -> tuple[to
     return frequencies, float(attention)
 
 
-@pytest.mark.parametrize("base", [10000.0, 500000.0])
-@pytest.mark.parametrize("length", [100, ORIGINAL, ORIGINAL + 1, 5 * ORIGINAL])
-@pytest.mark.parametrize(
+@together("base", [10000.0, 500000.0])
+@together("length", [100, ORIGINAL, ORIGINAL + 1, 5 * ORIGINAL])
+@together(
     ("scaling", "parameters"),
     [
         (LinearScaling(factor=4.0), {"rope_type": "linear", "factor": 4.0}),
@@ -108,7 +109,6 @@ def ours(scaling: RotaryScaling, length: int, base: float = 10000.0) -> tuple[to
             },
         ),
     ],
-    ids=["linear", "dynamic NTK", "YaRN", "YaRN with options", "Llama 3", "LongRoPE"],
 )
 def test_the_same_frequencies_and_attention_factor_as_transformers(
     scaling: RotaryScaling, parameters: dict[str, Any], length: int, base: float
@@ -226,7 +226,7 @@ def test_the_constructor_is_shown() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@together(
     ("build", "message"),
     [
         (lambda: LinearScaling(), "give either a fixed factor or an original_length.* got factor=None"),
@@ -355,8 +355,8 @@ def test_initial_tokens_keep_their_angles() -> None:
         LongRopeScaling((1.0,), (2.0,), 16, 4.0, initial_tokens=-1)
 
 
-@pytest.mark.parametrize("initial_tokens", [1, 100, 127, 128, 255, 256, 300, 70_000])
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+@together("initial_tokens", [1, 100, 127, 128, 255, 256, 300, 70_000])
+@together("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
 def test_initial_tokens_are_counted_in_every_type_of_ids(initial_tokens: int, dtype: torch.dtype) -> None:
     rope = RotaryEmbedding(4, scaling=LongRopeScaling((1.0,) * 2, (2.0, 3.0), 16, 4.0, initial_tokens=initial_tokens))
     ids = torch.arange(min(torch.iinfo(dtype).max + 1, 400))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from posembed import ArgumentError, SinusoidalPositionalEmbedding
+from together import together
 from tolerance import assert_close
 
 
@@ -18,8 +19,8 @@ def oracle(position: int, dim: int, base: float = 10000.0) -> np.ndarray:
     return row
 
 
-@pytest.mark.parametrize("dim", [2, 6, 64])
-@pytest.mark.parametrize("position", [0, 1, 511, 100_003, -4])
+@together("dim", [2, 6, 64])
+@together("position", [0, 1, 511, 100_003, -4])
 def test_rows_are_the_formula(dim: int, position: int) -> None:
     rows = SinusoidalPositionalEmbedding(dim).rows(torch.tensor([position]))
     assert_close(rows[0].double().numpy(), oracle(position, dim), dtype=torch.float32)

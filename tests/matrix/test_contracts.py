@@ -12,6 +12,7 @@ from every_layer import HEADS, LAYERS, SMALL, Layer
 from posembed import ArgumentError, PositionEncoding, inputs
 from posembed.layers.base import InputEncoding, RotationEncoding
 from posembed.layers.score_bias import ScoreBias
+from together import together
 
 
 def of(contract: str) -> pytest.MarkDecorator:
@@ -90,7 +91,7 @@ def test_text_inputs_share_one_signature(case: Layer) -> None:
     assert parameters(layer) == ["token_ids", "position_ids", "offset", "mask", "token_type_ids"]
 
 
-@pytest.mark.parametrize("name", [n for n, c in LAYERS.items() if c.contract not in ("text", "images")])
+@together("name", [n for n, c in LAYERS.items() if c.contract not in ("text", "images")])
 def test_the_representation_is_the_constructors_call(name: str) -> None:
     layer = LAYERS[name].make(SMALL)
     layer = getattr(layer, "encoding", layer)

@@ -22,12 +22,13 @@ from posembed import (
 )
 from posembed.layers.lookup import Request, lookup
 from posembed.positions import from_token_ids
+from together import together
 from tolerance import assert_close, assert_same
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit")  # by which PyTorch loads its own forward mode
 BELOW, ABOVE = (1, 1024), (1, 1025)  # of 2^19 elements at a width of 512
 SIZES = pytest.mark.parametrize("size", [BELOW, ABOVE], ids=["below", "above"])
-NORMS = pytest.mark.parametrize("norm", [{}, {"norm": "layer", "weight": torch.ones(512), "bias": torch.zeros(512)}])
+NORMS = together("norm", [{}, {"norm": "layer", "weight": torch.ones(512), "bias": torch.zeros(512)}])
 
 
 @SIZES
@@ -69,8 +70,8 @@ SHARED = {
 
 
 @NORMS
-@pytest.mark.parametrize("shared", SHARED)
-@pytest.mark.parametrize("batch", [5, 6])  # 5 x 200 x 512 is below 2^19 elements, 6 above
+@together("shared", SHARED)
+@together("batch", [5, 6])  # 5 x 200 x 512 is below 2^19 elements, 6 above
 def test_gradients_of_gradients_where_tables_depend_on_each_other(
     shared: str, batch: int, norm: dict[str, Any]
 ) -> None:
@@ -107,7 +108,7 @@ def test_tables_of_other_strides_under_the_default_compiler(size: tuple[int, int
     assert_close(compiled, [p.grad for p in layer.parameters()])
 
 
-@pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case.reads_tokens])
+@together("name", [name for name, case in LAYERS.items() if case.reads_tokens])
 def test_input_layers_take_nothing_by_place_but_the_tokens(name: str) -> None:
     """transformers' BertEmbeddings has token types there, other code a mask; both would be read as positions."""
     layer, (ids,) = LAYERS[name].make(SMALL), LAYERS[name].arguments(SMALL)
@@ -115,8 +116,8 @@ def test_input_layers_take_nothing_by_place_but_the_tokens(name: str) -> None:
         layer(ids, torch.zeros_like(ids))
 
 
-@pytest.mark.parametrize("target", ["Embedding.forward", "LayerNorm.forward", "Module._call_impl", "Module.__call__"])
-@pytest.mark.parametrize("when", ["before", "after"])
+@together("target", ["Embedding.forward", "LayerNorm.forward", "Module._call_impl", "Module.__call__"])
+@together("when", ["before", "after"])
 def test_a_patched_class_is_called(target: str, when: str, tmp_path: Path) -> None:
     """Whether it was patched before posembed was imported or after."""
     patch = f"""
@@ -211,7 +212,7 @@ class Wrapped(nn.Module):
         return self.module(*args, **kwargs)
 
 
-@pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case.reads_tokens])
+@together("name", [name for name, case in LAYERS.items() if case.reads_tokens])
 def test_any_module_of_an_input_layer_may_be_wrapped(name: str) -> None:
     layer, (ids,) = LAYERS[name].make(SMALL).eval(), LAYERS[name].arguments(SMALL)
     expected = layer(ids)
@@ -258,7 +259,7 @@ NEVER_SILENT = {
 }
 
 
-@pytest.mark.parametrize("call", NEVER_SILENT)
+@together("call", NEVER_SILENT)
 def test_what_would_broadcast_or_fit_by_accident_is_refused(call: str) -> None:
     with pytest.raises(ArgumentError):
         NEVER_SILENT[call]()
@@ -274,8 +275,8 @@ def test_one_row_of_positions_serves_every_sequence_of_a_score_mod(name: str) ->
         assert torch.equal(mod(score, *indices), shared(score, *indices))
 
 
-@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
-@pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case.positioned])
+@together("dtype", [torch.uint16, torch.uint32, torch.uint64])
+@together("name", [name for name, case in LAYERS.items() if case.positioned])
 def test_wide_unsigned_positions(name: str, dtype: torch.dtype) -> None:
     case = LAYERS[name]
     layer, arguments = case.make(SMALL).eval(), case.arguments(SMALL)
@@ -285,7 +286,7 @@ def test_wide_unsigned_positions(name: str, dtype: torch.dtype) -> None:
     assert_same(tensors(layer(*arguments, position_ids=ids.to(dtype))), tensors(wide))
 
 
-@pytest.mark.parametrize("name", [name for name in LAYERS if "Called" not in name])
+@together("name", [name for name in LAYERS if "Called" not in name])
 def test_training_positions_are_on_the_cpu_whatever_the_default_device(name: str) -> None:
     layer = LAYERS[name].make(SMALL)
     encoding = getattr(layer, "encoding", layer)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import pickle
 
-import pytest
 import torch
 from torch.nn import functional as F
 
 from every_layer import LAYERS, SIZES, SMALL, Size, loss_of, tensors
+from together import together
 from tolerance import assert_close, assert_same
 
 ABOVE_ALL = Size(8, 257, 512)
@@ -23,8 +23,8 @@ IN_PLACE = {
 }
 
 
-@pytest.mark.parametrize("size", SIZES[:6], ids=lambda s: "x".join(map(str, s)))
-@pytest.mark.parametrize("name", OTHERS)
+@together("size", SIZES[:6])
+@together("name", OTHERS)
 def test_it_owns_its_memory(name: str, size: Size) -> None:
     case = LAYERS[name]
     layer, arguments = case.make(size), case.arguments(size)
@@ -39,9 +39,9 @@ def test_it_owns_its_memory(name: str, size: Size) -> None:
         assert len({t.untyped_storage().data_ptr() for t in results}) == len(results)
 
 
-@pytest.mark.parametrize("how", IN_PLACE)
-@pytest.mark.parametrize("size", [SMALL, ABOVE_ALL], ids=["small", "large"])
-@pytest.mark.parametrize("name", OTHERS)
+@together("how", IN_PLACE)
+@together("size", [SMALL, ABOVE_ALL])
+@together("name", OTHERS)
 def test_it_may_be_changed_in_place(name: str, size: Size, how: str) -> None:
     """With gradients, and without them, when nothing but the result may change."""
     case = LAYERS[name]
@@ -64,7 +64,7 @@ def test_it_may_be_changed_in_place(name: str, size: Size, how: str) -> None:
         assert_same(again, first)
 
 
-@pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case.positioned])
+@together("name", [name for name, case in LAYERS.items() if case.positioned])
 def test_rows_alone_are_no_part_of_the_table(name: str) -> None:
     """``layer(token_ids)``, ``layer.rows(...)`` and ``layer.consecutive_rows(...)`` give copies."""
     layer = LAYERS[name].make(SMALL).eval()
@@ -83,8 +83,8 @@ def test_rows_alone_are_no_part_of_the_table(name: str) -> None:
     assert_same(layer.state_dict(), before)
 
 
-@pytest.mark.parametrize("size", [SMALL, ABOVE_ALL], ids=["small", "large"])
-@pytest.mark.parametrize("name", LAYERS)
+@together("size", [SMALL, ABOVE_ALL])
+@together("name", LAYERS)
 def test_layouts_and_no_tokens(name: str, size: Size) -> None:
     """Transposed, strided and expanded inputs, and inputs of no sequence or of no token."""
     case = LAYERS[name]
@@ -108,7 +108,7 @@ def test_layouts_and_no_tokens(name: str, size: Size) -> None:
         assert all(t.numel() == 0 for t in tensors(layer(*nothing)))
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@together("name", LAYERS)
 def test_copies_and_state_dicts(name: str) -> None:
     case = LAYERS[name]
     layer, arguments = case.make(SMALL).eval(), case.arguments(SMALL)

@@ -17,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from every_layer import LAYERS, SMALL, Size, loss_of, tensors
+from together import together
 from tolerance import assert_close, assert_same
 from two_processes import WORLD_SIZE, be_both, start_both
 
@@ -30,7 +31,7 @@ def reset(layer: nn.Module) -> None:
             module.reset_parameters()
 
 
-@pytest.mark.parametrize("name", LEARNED)
+@together("name", LEARNED)
 def test_from_meta_it_starts_as_it_is_built(name: str) -> None:
     size = Size(2, 300, 64)
     torch.manual_seed(0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import product
+
 import torch
 
-from every_layer import LAYERS, SIZES, SMALL, Size, loss_of, public_layers, tensors
+from every_layer import LAYERS, SIZES, SMALL, Size, is_usual, loss_of, public_layers, tensors
+from together import together
 from tolerance import assert_close
 
 
@@ -13,8 +15,7 @@ def test_every_public_layer_is_here() -> None:
     assert set(LAYERS) == public_layers()
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda s: "x".join(map(str, s)))
-@pytest.mark.parametrize("name", LAYERS)
+@together("name, size", list(product(LAYERS, SIZES)), usual=is_usual)
 def test_values_and_gradients(name: str, size: Size) -> None:
     case = LAYERS[name]
     layer = case.make(size).train()
@@ -44,8 +45,8 @@ def test_values_and_gradients(name: str, size: Size) -> None:
         assert_close(ours, plain, depth=2, scale=[*gradients[1], partial_sum])
 
 
-@pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case.positioned])
-@pytest.mark.parametrize("how", ["offset", "offsets", "shared ids", "one row", "own ids", "int32", "uint8", "strided"])
+@together("name", [name for name, case in LAYERS.items() if case.positioned])
+@together("how", ["offset", "offsets", "shared ids", "one row", "own ids", "int32", "uint8", "strided"])
 def test_positions(name: str, how: str) -> None:
     """With as many sequences as tokens, so that (B,) and (L,) cannot be told apart by their shapes."""
     case, length = LAYERS[name], 5

@@ -14,13 +14,14 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
-from every_layer import LAYERS, SMALL, Size, loss_of, tensors
+from every_layer import LAYERS, SMALL, Size, is_usual, loss_of, tensors
+from together import together
 from tolerance import assert_close, assert_same
 
 ABOVE_ALL = Size(8, 257, 512)
-BOTH = pytest.mark.parametrize("size", [SMALL, ABOVE_ALL], ids=["small", "large"])
-EVERY = pytest.mark.parametrize("name", LAYERS)
-DROPPING = pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case.dropout])
+BOTH = together("size", [SMALL, ABOVE_ALL])
+EVERY = together("name", LAYERS)
+DROPPING = together("name", [name for name, case in LAYERS.items() if case.dropout])
 DIFFERENTIABLE = [name for name, case in LAYERS.items() if list(case.make(SMALL).parameters()) or not case.reads_tokens]
 
 
@@ -34,7 +35,7 @@ def with_gradients(layer: nn.Module, arguments: tuple, run=None) -> tuple[list[t
 
 @BOTH
 @DROPPING
-@pytest.mark.parametrize("reentrant", [False, True])
+@together("reentrant", [False, True])
 def test_activation_checkpointing_from_the_first_step(name: str, size: Size, reentrant: bool) -> None:
     """The recomputed forward takes the same path and drops the same elements."""
     case = LAYERS[name]
@@ -109,7 +110,11 @@ def test_another_default_dtype_changes_nothing(name: str) -> None:
         assert_same(result, expected)
 
 
-@EVERY
+COMPILED_ELSEWHERE = ("ExtendedPositionalEmbedding", "SampledPositionalEmbedding", "KerplePower", "NoPosition")
+"""Layers with a test of their own, or one of another of their kind."""
+
+
+@together("name", LAYERS, usual=lambda name: is_usual(name) and name not in COMPILED_ELSEWHERE)
 def test_compiled_whole(name: str) -> None:
     case = LAYERS[name]
     layer = case.make(Size(2, 9, 8)).eval()
@@ -123,7 +128,7 @@ def test_compiled_whole(name: str) -> None:
         assert_close(gradients, expected)
 
 
-@EVERY
+@together("name", LAYERS, usual=is_usual)
 def test_exported(name: str) -> None:
     case = LAYERS[name]
     layer, arguments = case.make(SMALL).eval(), case.arguments(SMALL)
@@ -132,7 +137,7 @@ def test_exported(name: str) -> None:
 
 
 @EVERY
-@pytest.mark.parametrize("how", ["plain", "ids", "offsets"])
+@together("how", ["plain", "ids", "offsets"])
 def test_gradients_of_each_sample(name: str, how: str) -> None:
     """vmap over grad: the gradients of each sample are those of the sample alone."""
     case = LAYERS[name]
@@ -190,7 +195,7 @@ def watched(layer: nn.Module, kind: str) -> Iterator[set[str]]:
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing when")  # where only ids come in
 @BOTH
 @EVERY
-@pytest.mark.parametrize("kind", ["forward", "pre-forward", "backward", "patched"])
+@together("kind", ["forward", "pre-forward", "backward", "patched"])
 def test_every_module_with_parameters_is_called(name: str, size: Size, kind: str) -> None:
     case = LAYERS[name]
     layer, arguments = case.make(size).eval(), case.arguments(size)
@@ -215,7 +220,7 @@ def test_every_module_with_parameters_is_called(name: str, size: Size, kind: str
 
 @BOTH
 @EVERY
-@pytest.mark.parametrize("how", ["cpu_offload", "dispatch_model"])
+@together("how", ["cpu_offload", "dispatch_model"])
 def test_offloaded_by_accelerate(name: str, size: Size, how: str) -> None:
     case = LAYERS[name]
     layer, arguments = case.make(size).eval(), case.arguments(size)
@@ -249,7 +254,7 @@ def test_parametrized_weights_are_read(name: str, size: Size) -> None:
 
 
 @DROPPING
-@pytest.mark.parametrize("dropout", [-0.1, 1.5, float("nan")])
+@together("dropout", [-0.1, 1.5, float("nan")])
 def test_dropout_is_a_probability(name: str, dropout: float) -> None:
     from posembed import ArgumentError
 

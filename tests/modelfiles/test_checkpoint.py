@@ -18,6 +18,7 @@ from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
 from tiny_models import TEXT, saved, tiny_model
+from together import together
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.bfloat16)}
 
@@ -61,8 +62,8 @@ def test_one_file_beside_an_index_wins(tmp_path: Path) -> None:
     assert_holds_tensors(tmp_path)
 
 
-@pytest.mark.parametrize("suffix", [".bin", ".pt", ".pth", ".ckpt"])
-@pytest.mark.parametrize("zipped", [True, False])
+@together("suffix", [".bin", ".pt", ".pth", ".ckpt"])
+@together("zipped", [True, False])
 def test_pickles(suffix: str, zipped: bool, tmp_path: Path) -> None:
     path = tmp_path / f"weights{suffix}"
     torch.save(TENSORS, path, _use_new_zipfile_serialization=zipped)
@@ -139,7 +140,7 @@ def test_every_cut_of_a_pickle_is_refused(tmp_path: Path) -> None:
             open_checkpoint(tmp_path / "bad.pt")
 
 
-@pytest.mark.parametrize(
+@together(
     ("weight_map", "reason"),
     [
         ({"a": "../model-0.safetensors"}, "in the same folder as the index"),
@@ -165,7 +166,7 @@ def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "null", "{", "[]", "3", "\0", '{"a": 1, "a": 2}', "[" * 100_000])
+@together("text", ["", "null", "{", "[]", "3", "\0", '{"a": 1, "a": 2}', "[" * 100_000])
 def test_settings_that_are_no_settings_are_refused(text: str, tmp_path: Path) -> None:
     save_file(TENSORS, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(text)

@@ -15,6 +15,7 @@ import posembed
 from posembed.errors import CheckpointError
 from posembed.modelfiles.json_files import LargeJson, json_text, read_json
 from tiny_models import TEXT, saved, tiny_model
+from together import together
 
 SURROGATE = "a\ud800b"
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=5)
@@ -48,7 +49,7 @@ def test_one_value_is_replaced(
     assert large.text == json.dumps(value, indent=indent)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "3", "{", '{"a"', '{"a":', '{"a": 1,, }', '{"a": nothing}', "\0", "{3: 4}"])
+@together("text", ["", "[]", "3", "{", '{"a"', '{"a":', '{"a": 1,, }', '{"a": nothing}', "\0", "{3: 4}"])
 def test_what_is_no_json_object_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"a\.json: not JSON"):

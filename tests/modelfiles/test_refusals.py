@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 import posembed
 from posembed import CheckpointError
 from posembed.inputs import GPT2Input
+from together import together
 
 TENSORS = {"wte.weight": torch.zeros(10, 4), "wpe.weight": torch.ones(6, 4)}
 
@@ -117,7 +118,7 @@ def refusal(call: Callable[[Any], Any], source: Any) -> str:
     return str(refused.value)
 
 
-@pytest.mark.parametrize("name", BAD)
+@together("name", BAD)
 def test_both_refuse_a_bad_folder_in_the_same_words(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')

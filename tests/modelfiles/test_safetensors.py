@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from posembed.errors import CheckpointError
 from posembed.modelfiles.raw_files import copy_bytes
 from posembed.modelfiles.safetensors import read_header, write_tensors
+from together import together
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 
@@ -102,7 +103,7 @@ def entry(start: int, stop: int, shape: list[Any] | None = None, dtype: str = "F
     }
 
 
-@pytest.mark.parametrize(
+@together(
     "header",
     [
         {"a": entry(0, 32)},

@@ -24,6 +24,7 @@ from posembed.modelfiles.copies import whole_copy
 from posembed.modelfiles.raw_files import copy_bytes
 from posembed.modelfiles.safetensors import read_header
 from tiny_models import TEXT, saved, tiny_model
+from together import together
 
 TABLE = "embeddings.position_embeddings.weight"
 
@@ -101,8 +102,8 @@ def another_file(path: Path) -> None:
     os.replace(other, path)
 
 
-@pytest.mark.parametrize("change", [other_content, another_file, Path.unlink])
-@pytest.mark.parametrize("name", ["the shard of the table", "another shard", "index", "config.json", "README.md"])
+@together("change", [other_content, another_file, Path.unlink])
+@together("name", ["the shard of the table", "another shard", "index", "config.json", "README.md"])
 def test_a_checkpoint_that_is_saved_anew_meanwhile_is_refused(
     name: str, change: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from posembed.layers.alibi import Alibi
 from posembed.nn import Positions
 from posembed.nn import attend as module
 from posembed.nn.attend import Bias, attend, causal_mask, flex_bias, scale_by_log_length
+from together import together
 from tolerance import assert_close
 
 
@@ -93,9 +94,9 @@ def test_flex_attention_is_the_dense_path(monkeypatch: pytest.MonkeyPatch, windo
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("packed", [True, False])
-@pytest.mark.parametrize("name", ["bias", "no bias"])
+@together("causal", [True, False])
+@together("packed", [True, False])
+@together("name", ["bias", "no bias"])
 def test_flex_attention_hides_packed_texts_from_each_other(
     monkeypatch: pytest.MonkeyPatch, name: str, packed: bool, causal: bool
 ) -> None:
@@ -151,8 +152,8 @@ def test_logits_grow_with_the_logarithm_of_what_is_seen(length: int, trained: in
     assert torch.equal(attend(q, k, v, None, causal=True, window=window)[:, :, :shown], y[:, :, :shown])
 
 
-@pytest.mark.parametrize("default", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@together("default", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@together("dtype", [torch.float32, torch.float64])
 def test_the_factor_is_as_accurate_as_the_queries(default: torch.dtype, dtype: torch.dtype) -> None:
     seen = torch.tensor([4, 5, 1001, 10**6 + 1])
     expected = torch.tensor([max(1.0, math.log(n) / math.log(4)) for n in seen.tolist()], dtype=torch.float64)

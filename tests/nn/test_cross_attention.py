@@ -31,6 +31,7 @@ from posembed.nn import (
     gpt2_init_,
 )
 from posembed.nn.encodings import names_for
+from together import together
 from tolerance import assert_close, close
 
 DIM, HEADS = 16, 2
@@ -143,8 +144,8 @@ def test_cross_attention_is_its_formula(name: str | None) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kv_heads", [None, 1])
-@pytest.mark.parametrize("across", ACROSS)
+@together("kv_heads", [None, 1])
+@together("across", ACROSS)
 def test_every_layout_gives_the_same_numbers(across: str | None, kv_heads: int | None) -> None:
     """A padded source is the unpadded one, on either side; token by token with a cache is the whole target."""
     model = decoder("rope", across, kv_heads=kv_heads)
@@ -167,7 +168,7 @@ def test_every_layout_gives_the_same_numbers(across: str | None, kv_heads: int |
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", names_for("decoder"))
+@together("name", names_for("decoder"))
 def test_no_encoding_reaches_cross_attention_unasked(name: str) -> None:
     """Without a cross encoding, the order of the memory's tokens changes nothing, whatever the decoder's encoding."""
     model, x, memory = decoder(name), tokens(2, 6), tokens(2, 7)
@@ -284,7 +285,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message for _, message in REFUSED])
+@together(("call", "message"), REFUSED)
 def test_what_is_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         call()

@@ -15,6 +15,7 @@ from encoding_names import ENDS
 from posembed import LearnedPositionalEmbedding, PositionEncoding
 from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, names_for
+from together import together
 from tolerance import assert_close
 
 DIM, HEADS, LENGTH, GRID = 16, 2, 16, (3, 5)
@@ -66,8 +67,8 @@ def padded(x: Tensor, side: str) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("side", ["left", "right", "between"])
-@pytest.mark.parametrize("name", [*DECODERS, *(f"encoder {name}" for name in ENCODERS)])
+@together("side", ["left", "right", "between"])
+@together("name", [*DECODERS, *(f"encoder {name}" for name in ENCODERS)])
 def test_padded_is_unpadded(name: str, side: str) -> None:
     model = encoder(name.split()[1]) if name.startswith("encoder") else decoder(name)
     x = tokens(3, 12)
@@ -79,7 +80,7 @@ def test_padded_is_unpadded(name: str, side: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", DECODERS)
+@together("name", DECODERS)
 def test_token_by_token_with_a_cache_is_the_whole_text(name: str) -> None:
     """And so are a long prompt, then single tokens, then several; past the training length as well."""
     model = decoder(name)
@@ -104,8 +105,8 @@ def test_a_text_of_known_length_is_decoded_as_it_is_read(name: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("side", ["left", "right", "between"])
-@pytest.mark.parametrize("name", DECODERS)
+@together("side", ["left", "right", "between"])
+@together("name", DECODERS)
 def test_padded_prompts_continue_as_unpadded_ones(name: str, side: str) -> None:
     model = decoder(name)
     x = tokens(3, 16)
@@ -146,7 +147,7 @@ def definition(layer: Attention, encoding: PositionEncoding, x: Tensor) -> Tenso
     return out.transpose(1, 2).flatten(2) @ layer.output.weight.T
 
 
-@pytest.mark.parametrize("name", [*DECODERS, *(f"encoder {name}" for name in ENCODERS)])
+@together("name", [*DECODERS, *(f"encoder {name}" for name in ENCODERS)])
 def test_attention_is_its_definition(name: str) -> None:
     """Rows, rotation, bias, window and log-length scale, in values and gradients."""
     causal = not name.startswith("encoder")
@@ -182,7 +183,7 @@ def test_a_window_is_a_mask(name: str) -> None:
     assert_close(weights.sum(-1), torch.ones(2, HEADS, 30, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@together("name", DECODERS)
 def test_the_table_is_trained_saved_and_loaded(name: str, tmp_path: Path) -> None:
     model = decoder(name)
     assert model.encoding is not None
@@ -235,7 +236,7 @@ def test_another_grid(name: str) -> None:
     assert bool(ENCODINGS[name].regridded)
 
 
-@pytest.mark.parametrize("name", [name for name in names_for("decoder") if name not in names_for("images")])
+@together("name", [name for name in names_for("decoder") if name not in names_for("images")])
 def test_sequences_have_no_grid_but_tables_are_resized_as_a_line(name: str) -> None:
     encoding = encoding_by_name(name, sizes())
     table = encoding.table()

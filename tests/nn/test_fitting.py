@@ -12,6 +12,7 @@ from posembed import Alibi, ArgumentError, NoPosition, T5Bias
 from posembed.layers.grid import PatchEncoding
 from posembed.nn import Attention, Decoder, Encoder, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, names_for
+from together import together
 from tolerance import assert_close
 
 DIM, HEADS, GRID = 16, 4, (3, 5)
@@ -31,8 +32,8 @@ def refused_in_every_way(kind: type[Encoder] | type[Decoder], encoding: Any, mes
         model(X, positions=Positions(encoding, X, causal=kind is Decoder))
 
 
-@pytest.mark.parametrize("heads", [1, 2, 8])
-@pytest.mark.parametrize("name", WITH_HEADS)
+@together("heads", [1, 2, 8])
+@together("name", WITH_HEADS)
 def test_an_encoding_of_other_heads(name: str, heads: int) -> None:
     """Those of a single head would broadcast to all of them."""
     encoding = encoding_by_name(name, Sizes(dim=DIM, heads=heads, max_len=16, window=4))
@@ -163,13 +164,13 @@ WRONG_SIZES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "message"), WRONG_SIZES, ids=str)
+@together(("wrong", "message"), WRONG_SIZES)
 def test_sizes_that_no_model_has(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         Sizes(**{"dim": DIM, "heads": HEADS, **wrong})
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@together("name", ENCODINGS)
 def test_an_encoding_never_has_a_part_of_a_head(name: str) -> None:
     """It is refused where a head's width matters, and the encoding does not depend on the heads elsewhere."""
     grid = GRID if "images" in ENCODINGS[name].uses else None

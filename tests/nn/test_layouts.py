@@ -14,6 +14,7 @@ from posembed import Alibi, ArgumentError, PolarEmbedding, PositionEncoding
 from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, EncoderLayer, Positions, Sizes, encoding_by_name
 from posembed.nn import positions as module
 from posembed.nn.encodings import names_for
+from together import together
 from tolerance import assert_close, assert_same
 
 DIM, HEADS, LENGTH = 16, 4, 16
@@ -49,8 +50,8 @@ def longest(name: str) -> int:
     return 16 if name.split()[-1] in ENDS else 21  # beyond the training length where there is no last row
 
 
-@pytest.mark.parametrize("way", ["in turn", "masked"])
-@pytest.mark.parametrize("name", NAMES)
+@together("way", ["in turn", "masked"])
+@together("name", NAMES)
 def test_packed_is_alone(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In values and gradients: on a CPU text after text, and under a mask, as where a graph is recorded."""
     if way == "masked":
@@ -74,7 +75,7 @@ def test_packed_is_alone(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_cu_seqlens_are_segment_ids(name: str) -> None:
     model = model_of(name)
     x = tokens(12)
@@ -136,8 +137,8 @@ def ungrouped(grouped: Encoder | Decoder, name: str, kv_heads: int) -> Encoder |
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kv_heads", [1, 2])
-@pytest.mark.parametrize("name", NAMES)
+@together("kv_heads", [1, 2])
+@together("name", NAMES)
 def test_grouped_heads_are_repeated_heads(name: str, kv_heads: int) -> None:
     grouped = model_of(name, kv_heads=kv_heads)
     full = ungrouped(grouped, name, kv_heads)
@@ -163,8 +164,8 @@ OPTIONS: list[dict[str, object]] = [
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("name", ["learned", "rope", "t5", "pope", "rolling", "learned-averaged", "encoder alibi"])
+@together("options", OPTIONS)
+@together("name", ["learned", "rope", "t5", "pope", "rolling", "learned-averaged", "encoder alibi"])
 def test_every_option_in_every_layout(name: str, options: dict[str, object]) -> None:
     model = model_of(name, **options)
     x = tokens(2, 12)
@@ -301,7 +302,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("refused", "message"), REFUSED, ids=[message for _, message in REFUSED])
+@together(("refused", "message"), REFUSED)
 def test_what_is_refused(refused: Callable[[], object], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         refused()

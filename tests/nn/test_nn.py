@@ -25,6 +25,7 @@ from posembed.nn import (
     gpt2_init_,
 )
 from posembed.nn.encodings import names_for, split_name
+from together import together
 from tolerance import assert_close, assert_same, close
 
 X = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
@@ -126,7 +127,7 @@ def decoded(x: Tensor, **others: object) -> Tensor:
         return decoder(x, cache=decoder.new_cache(2, 9), **others)
 
 
-@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message for _, message in REFUSED])
+@together(("call", "message"), REFUSED)
 def test_what_is_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         call()

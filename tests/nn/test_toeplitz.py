@@ -21,6 +21,7 @@ from posembed.layers.score_bias import Formula, ScoreBias
 from posembed.nn import Decoder, Encoder, Positions, Sizes, encoding_by_name, toeplitz
 from posembed.nn.attend import attend, causal_mask
 from posembed.nn.toeplitz import ROWS, ToeplitzBias, toeplitz_bias
+from together import together
 from tolerance import assert_close
 
 DIM, HEADS = 16, 4
@@ -67,8 +68,8 @@ def is_in_blocks(model: Decoder | Encoder, x: Tensor, **layout: Tensor) -> bool:
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.parametrize("window", [None, 1, 40])
-@pytest.mark.parametrize("name", MODELS)
+@together("window", [None, 1, 40])
+@together("name", MODELS)
 def test_values_and_gradients_are_those_of_the_dense_bias(name: str, window: int | None) -> None:
     model = model_of(name)
     if isinstance(model, Encoder) and window is not None:

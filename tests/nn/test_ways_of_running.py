@@ -21,12 +21,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
 from posembed.nn.encodings import names_for
+from together import together
 from tolerance import assert_close
 from two_processes import WORLD_SIZE, be_both, start_both
 
 DIM, HEADS, LENGTH = 16, 4, 16
 DECODERS = names_for("decoder")
 ENCODERS = [f"encoder {name}" for name in names_for("encoder")]
+ALIKE = ("kerple-power", "tupe-r", "rope-linear", "rope-ntk", "rope-llama3", "learned-tiled", "learned-long",
+         "learned-shifted", "learned-randomized", "learned-skipped", "none", "sinusoidal")  # fmt: skip
+"""Encodings with another of their kind, which a graph records in the same way."""
 MODERN = {"kv_heads": 2, "feed_forward": "swiglu"}
 
 
@@ -42,12 +46,17 @@ def model_of(name: str, layers: int = 1, **options: object) -> Encoder | Decoder
     return model
 
 
+def is_usual(name: str) -> bool:
+    """Whether an encoding is also compiled without --whole."""
+    return name.split()[-1] not in ALIKE
+
+
 def graphs() -> int:
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [*DECODERS, "encoder t5"])  # the export below records the other encoders
+@together("name", [*DECODERS, "encoder t5"], usual=is_usual)  # the export below records the other encoders
 def test_compiled_without_a_break(name: str) -> None:
     """Packed sequences, which a graph masks, have the numbers that they have one after the other."""
     torch.compiler.reset()  # each encoding is another graph
@@ -83,7 +92,7 @@ def test_compiled_steps_with_a_cache() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ENCODERS)
+@together("name", ENCODERS, usual=lambda name: name.split()[-1] in ("learned", "rope", "t5", "pope"))
 def test_an_exported_encoder_reads_other_batches_and_lengths(name: str) -> None:
     model = model_of(name)
     shapes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=LENGTH)}
@@ -97,7 +106,7 @@ def test_an_exported_encoder_reads_other_batches_and_lengths(name: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ENCODERS)
+@together("name", ENCODERS, usual=lambda name: is_usual(name) and name.split()[-1] not in ("pope", "rope"))
 def test_an_exported_encoder_reads_packed_sequences_of_other_lengths(name: str) -> None:
     """Down to a single token."""
     model, ids = model_of(name), torch.zeros(2, 12, dtype=torch.int64)
@@ -110,7 +119,7 @@ def test_an_exported_encoder_reads_packed_sequences_of_other_lengths(name: str) 
         assert_close(program(x, segment_ids=ids), model(x, segment_ids=ids))
 
 
-@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+@together("name", [*DECODERS, *ENCODERS])
 def test_gradients_per_sequence(name: str) -> None:
     """With torch.func, with recomputed activations and without."""
     model, x = model_of(name).double(), torch.randn(3, 7, DIM, dtype=torch.float64)
@@ -131,7 +140,7 @@ def test_gradients_per_sequence(name: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+@together("name", [*DECODERS, *ENCODERS])
 def test_bfloat16(name: str) -> None:
     """Rounding is all that changes, and in bfloat16 too padded is packed is alone, to a few roundings of a layer."""
     model = model_of(name)
@@ -149,7 +158,7 @@ def test_bfloat16(name: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+@together("name", [*DECODERS, *ENCODERS])
 def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
     options = {"norm": "post", "hidden": 20}
     model, x = model_of(name, **options), torch.randn(2, 13, DIM)

@@ -20,6 +20,7 @@ from plots.drawings import OF_SEVERAL, OF_TABLES, all_axes, title
 from posembed import ArgumentError, plots
 from posembed.plots.source import rows_of
 from tiny_models import IMAGE, PAIR, saved, tiny_model
+from together import together
 
 TABLE = torch.randn(12, 8, generator=torch.Generator().manual_seed(1))
 NAMES = ["$\\lr 1e-3$", "_b", "runs/" + "x" * 60 + "/model", "two\nlines", "", "a; b", "5%"]
@@ -45,7 +46,7 @@ def refused(draw: Callable[..., Axes], *args: Any, said: str, **how: Any) -> Non
 # A model, a checkpoint and a module with several tables
 
 
-@pytest.mark.parametrize("name", OF_SEVERAL)
+@together("name", OF_SEVERAL)
 def test_a_key_names_one_of_several_tables_in_every_figure(name: str, tmp_path: Any) -> None:
     model = tiny_model("bart", PAIR)
     pairs = nn.ModuleDict({"left": layer(), "right": layer()})
@@ -123,10 +124,8 @@ def test_names_that_look_the_same_are_refused(draw: Callable[..., Axes]) -> None
     refused(draw, {1: TABLE, "1": TABLE}, said="different names")
 
 
-@pytest.mark.parametrize("count", [13, 30])
-@pytest.mark.parametrize(
-    "draw", [*LINES, lambda tables, **how: plots.lengths({name: {1: 2.0, 4: 3.0} for name in tables}, **how)]
-)
+@together("count", [13, 30])
+@together("draw", [*LINES, lambda tables, **how: plots.lengths({name: {1: 2.0, 4: 3.0} for name in tables}, **how)])
 def test_many_names_neither_overlap_nor_leave_the_figure(draw: Callable[..., Axes], count: int) -> None:
     tables = {f"table {index}": TABLE + index for index in range(count)}
     for ax in (None, plt.figure(figsize=(6, 2)).add_subplot()):
@@ -141,7 +140,7 @@ def test_many_names_neither_overlap_nor_leave_the_figure(draw: Callable[..., Axe
 # Numbers
 
 
-@pytest.mark.parametrize("grid", [(-3, -4), (3, 4.0), (3, 4, 1), 12, "34", (0, 12), (3, True), None])
+@together("grid", [(-3, -4), (3, 4.0), (3, 4, 1), 12, "34", (0, 12), (3, True), None])
 def test_a_grid_is_two_whole_numbers(grid: Any) -> None:
     for draw in (plots.similarity, plots.directions):
         if grid is None:
@@ -161,7 +160,7 @@ def test_a_window_is_a_whole_number_of_tokens(window: Any) -> None:
     refused(plots.attention_by_distance, weights, window=window, said="window: expected a whole number")
 
 
-@pytest.mark.parametrize("marked", [[12], [-1], [1.5], 5, None, "12", np.ones((2, 2)), [None]])
+@together("marked", [[12], [-1], [1.5], 5, None, "12", np.ones((2, 2)), [None]])
 def test_only_rows_are_marked(marked: Any) -> None:
     refused(plots.norms, TABLE, marked=marked, said="marked: expected")
 
@@ -178,13 +177,13 @@ def test_a_row_of_no_position_may_be_marked() -> None:
     assert not plots.norms(rows, marked=[0], ax=Figure().add_subplot()).texts
 
 
-@pytest.mark.parametrize("heading", [5, b"x", ["a"], 2.0])
-@pytest.mark.parametrize("name", OF_TABLES)
+@together("heading", [5, b"x", ["a"], 2.0])
+@together("name", OF_TABLES)
 def test_a_title_is_a_text(name: str, heading: Any) -> None:
     refused(OF_TABLES[name], TABLE, title=heading, said="title: expected a text")
 
 
-@pytest.mark.parametrize("name", OF_TABLES)
+@together("name", OF_TABLES)
 def test_a_title_keeps_its_lines(name: str) -> None:
     for ax in (None, Figure().add_subplot()):
         assert OF_TABLES[name](TABLE, title="one; two\nthree", ax=ax).get_title(loc="left") == "one; two\nthree"
@@ -208,16 +207,14 @@ def test_other_steps_are_refused(steps: list[Any]) -> None:
     refused(plots.during_training, dict.fromkeys(steps, TABLE), said="training steps: expected")
 
 
-@pytest.mark.parametrize("length", ["64", np.int64(64), torch.tensor(64)])
-@pytest.mark.parametrize("value", [3.0, 3, np.float32(3), np.float64(3), torch.tensor(3.0), np.array(3.0)])
+@together("length", ["64", np.int64(64), torch.tensor(64)])
+@together("value", [3.0, 3, np.float32(3), np.float64(3), torch.tensor(3.0), np.array(3.0)])
 def test_lengths_and_perplexities_of_any_library(length: Any, value: Any) -> None:
     axes = plots.lengths({"a": {length: value, 128: 4.0}}, trained=np.int64(64), ax=Figure().add_subplot())
     assert [list(line) for line in axes.lines[0].get_xydata()] == [[64, 3], [128, 4]]
 
 
-@pytest.mark.parametrize(
-    "value", [0, -1.0, 0.0, -math.inf, True, "3", torch.ones(2), torch.ones((), device="meta"), 1j]
-)
+@together("value", [0, -1.0, 0.0, -math.inf, True, "3", torch.ones(2), torch.ones((), device="meta"), 1j])
 def test_other_perplexities_are_refused(value: Any) -> None:
     refused(plots.lengths, {"a": {64: value, 128: 1.0}}, said="for a at 64")
 
@@ -232,7 +229,7 @@ def test_the_training_length_is_a_whole_number(trained: Any) -> None:
     refused(plots.lengths, {"a": {64: 3.0}}, trained=trained, said="trained: expected a whole number")
 
 
-@pytest.mark.parametrize(
+@together(
     "weights",
     [
         torch.rand(0, 4, 16),

@@ -14,10 +14,11 @@ import posembed
 from plots.drawings import OF_ONE
 from posembed import ArgumentError, plots
 from posembed.plots.tables import kept_in_lines
+from together import together
 
 
-@pytest.mark.parametrize("figure", OF_ONE.values(), ids=OF_ONE)
-@pytest.mark.parametrize("name", ["embed", "emb", "embedding", "tokens"])
+@together("figure", OF_ONE.values())
+@together("name", ["embed", "emb", "embedding", "tokens"])
 def test_the_token_table_of_a_model_without_positions_is_not_drawn(figure: Any, name: str) -> None:
     model = nn.ModuleDict({name: nn.Embedding(30, 8), "head": nn.Linear(8, 30)})
     with pytest.raises(ArgumentError, match="expected one position table"):

@@ -18,6 +18,7 @@ from plots.drawings import OF_TABLES
 from posembed import ArgumentError, CheckpointError, TableLayout, plots
 from posembed.plots.source import Rows, rows_of
 from tiny_models import PAIR, TEXT, saved, tiny_model
+from together import together
 from tolerance import assert_close
 
 TABLE = torch.randn(12, 8, generator=torch.Generator().manual_seed(1))
@@ -53,7 +54,7 @@ SOURCES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@together("source", SOURCES)
 def test_the_same_table_comes_from_everywhere(source: str) -> None:
     rows = rows_of(SOURCES[source])
     assert rows.values.dtype == torch.float64
@@ -61,8 +62,8 @@ def test_the_same_table_comes_from_everywhere(source: str) -> None:
     assert not rows.notes
 
 
-@pytest.mark.parametrize("name", OF_TABLES)
-@pytest.mark.parametrize("source", ["array", "module around a layer"])
+@together("name", OF_TABLES)
+@together("source", ["array", "module around a layer"])
 def test_every_figure_takes_every_source(name: str, source: str) -> None:
     OF_TABLES[name](SOURCES[source])
 
@@ -127,7 +128,7 @@ def test_a_grid_is_read_off_its_layer_and_drawn_as_maps() -> None:
         plots.similarity(TABLE, grid=(4, 6))
 
 
-@pytest.mark.parametrize(
+@together(
     ("source", "said"),
     [
         (7, "a layer with a learned table, or the path"),

@@ -13,6 +13,7 @@ from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 from posembed.errors import ArgumentError
 from posembed.positions import consecutive, from_cu_seqlens, from_mask, from_segment_ids, from_token_ids
 from posembed.tables.layout import PADDING, TableLayout
+from together import together
 
 few = settings(max_examples=25, deadline=None, derandomize=True)
 masks = st.integers(1, 9).flatmap(
@@ -163,7 +164,7 @@ bad = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), bad)
+@together(("call", "message"), bad)
 def test_bad_input(call, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         call()

@@ -9,6 +9,7 @@ import torch
 
 from posembed.errors import ArgumentError
 from posembed.positions import abacus, augmented, coupled, randomized, shifted, skipped
+from together import together
 from tolerance import assert_close
 
 TOKENS = {character: index for index, character in enumerate("0123456789+=$")}
@@ -164,7 +165,7 @@ bad = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), bad)
+@together(("call", "message"), bad)
 def test_bad_input(call, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         call()

@@ -7,10 +7,11 @@ import torch
 
 from posembed.errors import ArgumentError
 from posembed.positions import contiguous_shard, zigzag_shard
+from together import together
 
 
-@pytest.mark.parametrize("shard", [contiguous_shard, zigzag_shard])
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@together("shard", [contiguous_shard, zigzag_shard])
+@together("world_size", [1, 2, 3, 4])
 def test_shards_are_the_sequence(shard, world_size: int) -> None:
     pieces = [shard(24, rank, world_size) for rank in range(world_size)]
     assert torch.cat(pieces).sort().values.tolist() == list(range(24))

@@ -22,6 +22,7 @@ from posembed.report.checkpoint_pictures import figures
 from posembed.tables.fill import sinusoidal_table
 from posembed.tables.spectrum import fourier_power
 from tiny_models import TEXT, saved, tiny_model
+from together import together
 
 
 def text_model(folder: Path) -> Path:
@@ -131,10 +132,8 @@ def test_waves_are_named_by_their_length() -> None:
     assert wave_length(fourier_power(drifting[:, None])[:, 0], 120) == pytest.approx(13, abs=1)
 
 
-@pytest.mark.parametrize(
-    "rows", [torch.zeros(20, 4), torch.ones(20, 4), sinusoidal_table(16, 2), torch.randn(700, 600)]
-)
-@pytest.mark.parametrize("grid", [False, True])
+@together("rows", [torch.zeros(20, 4), torch.ones(20, 4), sinusoidal_table(16, 2), torch.randn(700, 600)])
+@together("grid", [False, True])
 def test_any_table_has_its_figures(rows: torch.Tensor, grid: bool) -> None:
     drawn = dict(figures(Rows(rows.double(), 2, (4, len(rows) // 4) if grid else None), marked=(2, 3, 9)))
     assert len(drawn) == (3 if grid else 5)

@@ -18,6 +18,7 @@ from posembed.report.questions import write_report
 from posembed.report.questions.cost import PAGE, in_bytes, milliseconds, percent
 from posembed.report.words import MINUS, interval
 from posembed.statistics import estimate_median
+from together import together
 
 LENGTHS = (512, 1024, 2048, 4096)
 
@@ -177,7 +178,7 @@ def test_an_earlier_cost_json_is_replaced(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {SETTINGS, OF_COST}
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(RESULT.settings)])
+@together("name", [field.name for field in dataclasses.fields(RESULT.settings)])
 def test_a_cost_json_of_other_settings_stays(name: str, tmp_path: Path) -> None:
     save(RESULT, tmp_path)
     value = getattr(RESULT.settings, name)

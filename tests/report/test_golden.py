@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from report.golden import FOLDERS, OTHERS, texts_of
+from together import together
 
 
-@pytest.mark.parametrize("name", [*FOLDERS, *OTHERS])
+@together("name", [*FOLDERS, *OTHERS])
 def test_it_reads_as_it_did(name: str) -> None:
     for file, text in texts_of(name).items():
         assert text == file.read_text(encoding="utf-8")

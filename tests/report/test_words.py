@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
 from made_up_runs import run, runs
 from posembed.lab.questions import QUESTIONS
 from posembed.measure.metrics import Metric
 from posembed.report.words import by_outcome, called, certainty, interval, listed, measured, model_size, number, percent
 from posembed.statistics import Estimate
+from together import together
 
 
-@pytest.mark.parametrize(
+@together(
     ("value", "text"),
     [
         (0.9449, "0.94"),

@@ -12,6 +12,7 @@ from torch import Tensor
 from posembed import Axis, TableLayout
 from posembed.tables.along_axes import along_axes, by_distance, differences
 from posembed.tables.health import check_relative
+from together import together
 from tolerance import assert_close
 
 SIDES = (Axis("backward", 5, True, False), Axis("forward", 3, True, False))
@@ -31,8 +32,8 @@ def table_in(layout: TableLayout, dim: int = 3) -> Tensor:
     return torch.randn(int(np.prod(layout.shape)), dim)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-@pytest.mark.parametrize("dim", [1, 3])
+@together("layout", LAYOUTS)
+@together("dim", [1, 3])
 def test_neighbours_and_opposites_are_those_of_plain_loops(layout: TableLayout, dim: int) -> None:
     rows = table_in(layout, dim)
     steps = [step.tolist() for step in differences(layout)]

@@ -18,6 +18,7 @@ from posembed.tables import compare
 from posembed.tables.compare import compare_tables, linear_shift
 from posembed.tables.fill import sinusoidal_table
 from tiny_models import IMAGE, tiny_model
+from together import together
 from tolerance import assert_close
 
 MEASURES = ("procrustes_distance", "cka", "shared_subspace")
@@ -54,8 +55,8 @@ def explicit(a: Tensor, b: Tensor) -> tuple[float, float, float]:
     return np.linalg.norm(x @ turned - y) ** 2 / 2, cka, shared
 
 
-@pytest.mark.parametrize("n", [64, 12, 5])
-@pytest.mark.parametrize(("d", "e"), [(16, 16), (3, 20), (40, 7)])
+@together("n", [64, 12, 5])
+@together(("d", "e"), [(16, 16), (3, 20), (40, 7)])
 def test_the_measures_are_what_their_formulas_say(n: int, d: int, e: int) -> None:
     a, b = table(n, d), table(n, e)
     b[:, :3] += a[:, :3]
@@ -107,8 +108,8 @@ def test_tables_that_cannot_be_compared() -> None:
         compare_tables(a, a.clone().fill_(math.nan))
 
 
-@pytest.mark.parametrize(("n", "d"), [(512, 768), (128, 64), (64, 64), (24, 6), (40, 2)])
-@pytest.mark.parametrize("k", [1, 3, -5, 0])
+@together(("n", "d"), [(512, 768), (128, 64), (64, 64), (24, 6), (40, 2)])
+@together("k", [1, 3, -5, 0])
 def test_a_shift_of_sinusoids_is_linear(n: int, d: int, k: int) -> None:
     assert linear_shift(sinusoidal_table(n, d), k) == pytest.approx(1, abs=1e-4)  # the penalty
 
@@ -168,8 +169,8 @@ def test_shifts_that_cannot_be_measured() -> None:
 SCALES = [1e300, 1e160, 1e-160, 1e-310]
 
 
-@pytest.mark.parametrize(("n", "d"), SHAPES)
-@pytest.mark.parametrize("scale", SCALES)
+@together(("n", "d"), SHAPES)
+@together("scale", SCALES)
 def test_the_scale_of_a_table_does_not_matter(n: int, d: int, scale: float) -> None:
     a, b = table(n, d), table(n, 7)
     expected, found = compare_tables(a, b), compare_tables(a * scale, b)
@@ -181,8 +182,8 @@ def test_the_scale_of_a_table_does_not_matter(n: int, d: int, scale: float) -> N
     assert_close(linear_shift(rows * scale, 1), linear_shift(rows, 1), scale=size)
 
 
-@pytest.mark.parametrize("far", [1e4, -1e6, 1e9])
-@pytest.mark.parametrize(("n", "d"), [*SHAPES, (64, 384)])
+@together("far", [1e4, -1e6, 1e9])
+@together(("n", "d"), [*SHAPES, (64, 384)])
 def test_the_distance_of_a_table_from_the_origin_does_not_matter(n: int, d: int, far: float) -> None:
     """The moved rows are rounded; compared are the same rounded rows, moved back without another rounding."""
     a = table(n, d).cumsum(dim=0) if n > d else table(n, d)
@@ -201,8 +202,8 @@ def test_equal_rows_are_equal_anywhere(far: float) -> None:
     assert linear_shift(moved, 1) == pytest.approx(1, abs=1e-4)  # the penalty
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(("n", "d"), SHAPES)
+@together("seed", range(4))
+@together(("n", "d"), SHAPES)
 def test_every_measure_lies_between_0_and_1(n: int, d: int, seed: int) -> None:
     torch.manual_seed(seed)
     a = table(n, d)
@@ -216,7 +217,7 @@ def test_every_measure_lies_between_0_and_1(n: int, d: int, seed: int) -> None:
 ROWS = torch.randn(12, 8, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize(
+@together(
     "source",
     [
         ROWS.numpy(),
@@ -231,7 +232,6 @@ ROWS = torch.randn(12, 8, generator=torch.Generator().manual_seed(1))
             max_len=12, dim=8, init=torch.cat((torch.ones(2, 8), ROWS)), layout=posembed.TableLayout.roberta()
         ),
     ],
-    ids=lambda source: type(source).__name__,
 )
 def test_what_the_plots_accept_is_measured(source: Any) -> None:
     other = torch.randn(12, 5)
@@ -241,7 +241,7 @@ def test_what_the_plots_accept_is_measured(source: Any) -> None:
         assert linear_shift(source, k) == linear_shift(ROWS, 2)
 
 
-@pytest.mark.parametrize(
+@together(
     ("source", "said"),
     [
         ("folder/of/a/model", r"got str\. Pass rows: posembed\.inspect_checkpoint"),

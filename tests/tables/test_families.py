@@ -15,6 +15,7 @@ from posembed import TableLayout, inputs
 from posembed.checkpoints import layouts
 from posembed.tables import families
 from posembed.tables.families import FAMILIES, Family, KnownTable, family_of
+from together import together
 
 LAYERS = {
     "bert": inputs.BertInput,
@@ -26,8 +27,8 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("family", LAYERS)
-@pytest.mark.parametrize("pad_id", [1, 5])
+@together("family", LAYERS)
+@together("pad_id", [1, 5])
 def test_the_input_layers_read_their_tables_as_the_table_says(family: str, pad_id: int) -> None:
     layer: Any = LAYERS[family]
     sizes = {"vocab_size": 20, "max_len": 8, "dim": 4}
@@ -36,7 +37,7 @@ def test_the_input_layers_read_their_tables_as_the_table_says(family: str, pad_i
     assert positions.layout == FAMILIES[family].line_in({"pad_token_id": pad_id})
 
 
-@pytest.mark.parametrize("name", [name for name in vars(inputs) if name.endswith("Input") and name != "TextInput"])
+@together("name", [name for name in vars(inputs) if name.endswith("Input") and name != "TextInput"])
 def test_all_models_of_an_input_layer_read_their_table_alike(name: str) -> None:
     declared = getattr(inputs, name).declaration
     known = [FAMILIES[family] for family in declared.families or ("fairseq",) if family in FAMILIES]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from posembed.errors import ArgumentError
 from posembed.tables.layout import PADDING, TableLayout
+from together import together
 
 few = settings(max_examples=25, deadline=None, derandomize=True)
 counts = st.integers(0, 4)
@@ -95,7 +96,7 @@ bad = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), bad)
+@together(("call", "message"), bad)
 def test_bad_input(call, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         call()

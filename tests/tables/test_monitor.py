@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding, TableMonitor
+from together import together
 from tolerance import assert_close
 
 
@@ -43,8 +44,8 @@ def test_weight_decay_alone_changes_no_row(optimizer: type[torch.optim.Optimizer
     assert not torch.equal(monitor.rows()[20:], monitor.initial[20:])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("rate", [1e-7, 5e-7, 1e-6, 1e-4, 3e-3])
+@together("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@together("rate", [1e-7, 5e-7, 1e-6, 1e-4, 3e-3])
 def test_the_rounding_of_many_decays_changes_no_row(dtype: torch.dtype, rate: float) -> None:
     table = nn.Parameter(torch.randn(40, 96).mul(0.02).to(dtype))
     monitor = TableMonitor(table)
@@ -107,7 +108,7 @@ def test_sequences_are_counted_exactly_if_their_rows_are_given() -> None:
     assert "trained in 1 sequences, others in up to 23" in str(monitor.findings()[0])
 
 
-@pytest.mark.parametrize(
+@together(
     ("rows", "mask", "message"),
     [
         (torch.zeros(2, 3, 1, dtype=torch.int64), None, r"integers \(B, L\) or \(L,\); got \(2, 3, 1\)"),

@@ -14,6 +14,7 @@ from posembed.tables.health import check_table
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import leading_rows_kept, resize_table
 from posembed.tables.resize_methods import GRID_METHODS, TEXT_METHODS, hierarchical
+from together import together
 from tolerance import assert_same, close
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
@@ -28,8 +29,8 @@ def table(n: int, dim: int = 6, dtype: torch.dtype = torch.float32) -> Tensor:
 # --- rows that are not positions ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", TEXT_METHODS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@together("name", TEXT_METHODS)
+@together("dtype", DTYPES)
 def test_in_a_line_only_positions_change(name: str, dtype: torch.dtype) -> None:
     old = table(44, dtype=dtype)  # 40 positions
     new = resize_table(old, length=25, method=name, layout=LINE)
@@ -39,8 +40,8 @@ def test_in_a_line_only_positions_change(name: str, dtype: torch.dtype) -> None:
     assert torch.equal(new[-1], old[-1])
 
 
-@pytest.mark.parametrize("name", GRID_METHODS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@together("name", GRID_METHODS)
+@together("dtype", DTYPES)
 def test_in_a_grid_only_cells_change(name: str, dtype: torch.dtype) -> None:
     old = table(39, dtype=dtype)
     new = resize_table(old, grid=(6, 5), method=name, layout=GRID)
@@ -74,8 +75,8 @@ def test_the_same_number_of_cells_in_another_shape_is_another_grid() -> None:
 # --- numbers -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("method", ["linear", "cubic-corners", "hierarchical", "stretch", "mean"])
+@together("dtype", [torch.bfloat16, torch.float16])
+@together("method", ["linear", "cubic-corners", "hierarchical", "stretch", "mean"])
 def test_narrow_tables_are_computed_in_float32_and_rounded_once(dtype: torch.dtype, method: str) -> None:
     old = table(40, dtype=dtype)
     expected = resize_table(old.float(), length=77, method=method)
@@ -89,7 +90,7 @@ def test_float64_tables_are_computed_in_float64() -> None:
     assert_same(new, TEXT_METHODS["linear"](old, 77))
 
 
-@pytest.mark.parametrize(
+@together(
     "resize",
     [partial(resize_table, length=40, method=name) for name in TEXT_METHODS]
     + [partial(resize_table, grid=(5, 8), method=name, layout=TableLayout(grid=(5, 8))) for name in GRID_METHODS],
@@ -156,7 +157,7 @@ def test_leading_rows_kept_compares_bits() -> None:
 # --- refusals ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@together(
     ("arguments", "message"),
     [
         ({}, "one of length"),
@@ -188,8 +189,8 @@ def test_other_shapes_are_not_tables(shape: tuple[int, ...]) -> None:
         resize_table(torch.zeros(shape), length=50)
 
 
-@pytest.mark.parametrize("length", [13, 40, 57])
-@pytest.mark.parametrize(
+@together("length", [13, 40, 57])
+@together(
     ("shape", "axis"), [((1, 40, 6), 1), ((40, 1, 6), 0), ((1, 1, 6), 1), ((1, 1, 40, 6), 2), ((1, 1, 1, 1, 40, 6), 4)]
 )
 def test_axes_of_one_stay_where_they_are(shape: tuple[int, ...], axis: int, length: int) -> None:

@@ -20,6 +20,7 @@ from posembed.tables.resize_methods import (
     kernels_of,
 )
 from timm_peer import vision_transformer
+from together import together
 from tolerance import assert_close
 
 WINDOW = (Axis("height", 5, relative=True), Axis("width", 4, relative=True))
@@ -44,7 +45,7 @@ def table(shape: tuple[int, ...]) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(math.prod(shape)))
 
 
-@pytest.mark.parametrize(("layout", "shape"), STORED)
+@together(("layout", "shape"), STORED)
 def test_rows_in_and_stored_are_inverse(layout: TableLayout, shape: tuple[int, ...]) -> None:
     stored = table(shape)
     rows = layout.rows_in(stored)
@@ -52,8 +53,8 @@ def test_rows_in_and_stored_are_inverse(layout: TableLayout, shape: tuple[int, .
     assert torch.equal(layout.stored(rows, like=stored), stored)
 
 
-@pytest.mark.parametrize(("layout", "shape"), STORED)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@together(("layout", "shape"), STORED)
+@together("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_each_axis_is_resized_on_its_own(layout: TableLayout, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """The same sizes are the identity, special rows stay bit for bit, and a column does not depend on the others."""
     stored = table(shape).to(dtype)
@@ -234,7 +235,7 @@ def test_lists_and_whole_numbers_of_other_libraries_give_equal_layouts() -> None
 FRAMES = (Axis("time", 3),)
 
 
-@pytest.mark.parametrize(
+@together(
     "call",
     [
         lambda: Axis(3, 3),

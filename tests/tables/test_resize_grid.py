@@ -10,6 +10,7 @@ from torch import Tensor
 
 from oracles_resize import antialiased, sampled, stretched
 from posembed.tables.resize_methods import GRID_METHODS, dinov2_grid, interpolate_grid
+from together import together
 from tolerance import assert_close
 
 shapes = settings(max_examples=30, deadline=None, derandomize=True)
@@ -98,8 +99,8 @@ def test_dinov2_samples_at_its_own_scale(old: tuple[int, int], new: tuple[int, i
 # --- what every method must do -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", GRID_METHODS)
-@pytest.mark.parametrize(("old", "new"), [((7, 28), (14, 14)), ((4, 9), (8, 3)), ((5, 5), (5, 10))])
+@together("name", GRID_METHODS)
+@together(("old", "new"), [((7, 28), (14, 14)), ((4, 9), (8, 3)), ((5, 5), (5, 10))])
 def test_every_method_gives_the_grid_and_leaves_its_input(
     name: str, old: tuple[int, int], new: tuple[int, int]
 ) -> None:
@@ -111,20 +112,20 @@ def test_every_method_gives_the_grid_and_leaves_its_input(
     assert torch.equal(rows, before)
 
 
-@pytest.mark.parametrize("name", GRID_METHODS)
+@together("name", GRID_METHODS)
 def test_every_method_treats_height_and_width_alike(name: str) -> None:
     rows = cells(4, 9)
     turned = GRID_METHODS[name](rows.transpose(0, 1), (5, 6)).transpose(0, 1)
     assert_close(GRID_METHODS[name](rows, (6, 5)), turned)
 
 
-@pytest.mark.parametrize("name", GRID_METHODS)
+@together("name", GRID_METHODS)
 def test_every_method_keeps_a_constant(name: str) -> None:
     assert_close(GRID_METHODS[name](torch.ones(3, 8, 2), (7, 5)), torch.ones(7, 5, 2))
 
 
-@pytest.mark.parametrize("method", GRID_METHODS)
-@pytest.mark.parametrize("grid", [(4, 1), (12, 1), (1, 4), (1, 1), (5, 3)])
+@together("method", GRID_METHODS)
+@together("grid", [(4, 1), (12, 1), (1, 4), (1, 1), (5, 3)])
 def test_lying_down_is_standing_up(method: str, grid: tuple[int, int]) -> None:
     """Rows and columns are treated alike, where the grid is one wide as well."""
     rows = cells(6, 2)

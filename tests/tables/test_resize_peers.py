@@ -20,6 +20,7 @@ from transformers.models.vit.modeling_vit import ViTEmbeddings
 
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import resize_table
+from together import together
 from tolerance import assert_close
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -46,9 +47,9 @@ def timm_resample() -> Callable[..., Tensor]:
     return importlib.import_module("timm_layers.pos_embed").resample_abs_pos_embed
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("new", NEW_GRIDS)
-@pytest.mark.parametrize("prefix", [0, 1, 2])
+@together("dtype", DTYPES)
+@together("new", NEW_GRIDS)
+@together("prefix", [0, 1, 2])
 def test_timm(timm_resample: Callable[..., Tensor], dtype: torch.dtype, new: tuple[int, int], prefix: int) -> None:
     old = image_table(196, dtype, prefix)
     theirs = timm_resample(old, list(new), [14, 14], num_prefix_tokens=prefix)
@@ -78,8 +79,8 @@ def test_timms_values() -> None:
 # --- transformers ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("new", NEW_GRIDS)
-@pytest.mark.parametrize(
+@together("new", NEW_GRIDS)
+@together(
     ("preset", "config", "embeddings"),
     [
         ("vit", ViTConfig, ViTEmbeddings),

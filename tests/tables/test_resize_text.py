@@ -21,6 +21,7 @@ from posembed.tables.resize_methods import (
     tile,
     truncate,
 )
+from together import together
 from tolerance import assert_close
 
 shapes = settings(max_examples=40, deadline=None, derandomize=True)
@@ -128,7 +129,7 @@ def test_mean_row_fills_with_the_mean() -> None:
 # --- what every method must do -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "length"), [(name, n) for name in TEXT_METHODS for n in (21, 32, 45) if (name, n) != ("truncate", 45)]
 )
 def test_every_method_gives_the_length_and_leaves_its_input(name: str, length: int) -> None:
@@ -141,8 +142,8 @@ def test_every_method_gives_the_length_and_leaves_its_input(name: str, length: i
     assert torch.equal(rows, before)
 
 
-@pytest.mark.parametrize("name", ["tile", "hierarchical", "random", "mean", "longformer", "bert4keras"])
-@pytest.mark.parametrize("length", [1, 20, 32, 33, 100])
+@together("name", ["tile", "hierarchical", "random", "mean", "longformer", "bert4keras"])
+@together("length", [1, 20, 32, 33, 100])
 def test_methods_that_keep_the_old_rows_keep_their_bits(name: str, length: int) -> None:
     rows = table(32).float()
     kept = min(length, 32)

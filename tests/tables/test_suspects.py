@@ -19,6 +19,7 @@ from posembed.tables.health import (
     outlying_rows,
 )
 from posembed.tables.rare_rows import local_median, norm_step, rough_end, roughness
+from together import together
 
 shapes = settings(max_examples=40, deadline=None, derandomize=True)
 FILLS = ["normal", "truncated_normal", "xavier"]
@@ -93,8 +94,8 @@ def test_a_few_rows_unlike_their_neighbours_are_outlying_and_not_fresh() -> None
     assert which(outlying_rows(rows)) == planted
 
 
-@pytest.mark.parametrize("factor", [1.6, 0.5])
-@pytest.mark.parametrize("row", [0, 7, 100, 198, 199])
+@together("factor", [1.6, 0.5])
+@together("row", [0, 7, 100, 198, 199])
 def test_a_row_of_another_norm_is_outlying(row: int, factor: float) -> None:
     rows = smooth_table()
     rows[row] *= factor
@@ -131,8 +132,8 @@ def rare_from(rows: Tensor) -> tuple[int, int]:
     return norm_step(rows.double())[0], rough_end(rows.double())[0]
 
 
-@pytest.mark.parametrize("factor", [1.15, 0.85, 1.5])
-@pytest.mark.parametrize("row", [60, 100, 240])
+@together("factor", [1.15, 0.85, 1.5])
+@together("row", [60, 100, 240])
 def test_a_step_of_the_norms_is_found_where_it_is(row: int, factor: float) -> None:
     rows = smooth_table(300)
     rows = rows / rows.norm(dim=1, keepdim=True)

@@ -33,6 +33,7 @@ from posembed.tuning.images import Images, Pictures, split_pictures
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.run import TunePlan
 from tiny_models import IMAGE, TEXT, tiny_model
+from together import together
 from tolerance import assert_close
 
 SETTINGS: dict[str, Any] = {"image_size": 48, "steps": 2, "batch": 2}
@@ -322,7 +323,7 @@ WAYS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@together("way", WAYS)
 def test_an_image_is_the_same_in_every_format(tmp_path: Path, way: str) -> None:
     coarse = Image.fromarray(np.random.default_rng(0).integers(0, 256, (5, 4, 3), dtype=np.uint8))
     image = coarse.resize((80, 60), Image.Resampling.BICUBIC)

@@ -17,6 +17,7 @@ from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.trainable import NewRows, Trainable, keys_of, rows_moved, trainable
+from together import together
 from tolerance import assert_close
 
 KEY = "embeddings.position_embeddings.weight"
@@ -178,8 +179,8 @@ def test_how_far_rows_moved(tmp_path: Path) -> None:
     assert rows_moved(one, other, ["another"]) == {}
 
 
-@pytest.mark.parametrize("old", [1, 7, 35, 64, 69])
-@pytest.mark.parametrize("most", [2, 7, 70])
+@together("old", [1, 7, 35, 64, 69])
+@together("most", [2, 7, 70])
 def test_old_and_new_rows_are_averaged_apart(tmp_path: Path, old: int, most: int) -> None:
     """Each value stands at a position of its own part, and rows of zeros, whose share is not defined, are left out."""
     from safetensors.torch import load_file, save_file

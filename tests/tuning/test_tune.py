@@ -37,6 +37,7 @@ from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import read_texts
 from posembed.tuning.trainable import Trainable
 from posembed.words import signed
+from together import together
 from tolerance import assert_close
 
 SETTINGS: dict[str, Any] = {"length": 128, "steps": 5, "batch": 2, "passage": 8, "query": 8}
@@ -393,8 +394,8 @@ def test_a_batch_in_parts_continues_from_its_checkpoint(folder: Path, monkeypatc
     assert [done for name, done in seen if name == "fine-tuning at 128"] == [4, 5]
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 10])
-@pytest.mark.parametrize("warmup", [0.0, 0.1, 0.5, 0.99])
+@together("steps", [1, 2, 3, 10])
+@together("warmup", [0.0, 0.1, 0.5, 0.99])
 def test_the_learning_rate_reaches_its_peak(steps: int, warmup: float, tmp_path: Path) -> None:
     from posembed.tuning.trainer import StepTrainer
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from posembed.lab.cost.instruments import peak_bytes
@@ -15,6 +14,7 @@ from posembed.layers.none import NoPosition
 from posembed.layers.rotary import RotaryEmbedding
 from posembed.nn import Attention, Positions
 from posembed.nn.encodings import names_for
+from together import together
 from tolerance import assert_close
 
 SHAPE = Shape(batch=2, length=24, width=32, heads=4)
@@ -50,7 +50,7 @@ def test_nothing_is_made_without_position() -> None:
     assert Places(NoPosition(), SHAPE, training=True)() is None
 
 
-@pytest.mark.parametrize("name", names_for("decoder"))
+@together("name", names_for("decoder"))
 def test_the_formula_is_what_is_handed_over_and_the_peak_is_no_less(name: str) -> None:
     formula = writes(built(name), SHAPE)
     made = Places(built(name), SHAPE).made()
@@ -61,8 +61,8 @@ def test_the_formula_is_what_is_handed_over_and_the_peak_is_no_less(name: str) -
     assert peak_bytes(Places(built(name), SHAPE)) >= last
 
 
-@pytest.mark.parametrize("name", names_for("decoder"))
-@pytest.mark.parametrize("training", [False, True])
+@together("name", names_for("decoder"))
+@together("training", [False, True])
 def test_a_step_leaves_nothing_behind(name: str, training: bool) -> None:
     torch.manual_seed(0)
     layer = Attention(dim=32, heads=4, dropout=0.0)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import torch
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 from posembed.lab.cost.sizes import KNOWN, Size
+from together import together
 
 BY_NAME = {size.name: size for size in KNOWN}
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "parameters"),
     [
         ("BERT-base", 393_216),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from posembed.lab.cost.instruments import (
     time_batch,
 )
 from posembed.statistics import estimate_median
+from together import together
 from tolerance import assert_close
 
 
@@ -54,8 +54,8 @@ def test_no_exponent_of_few_points_or_of_nothing() -> None:
     assert fit_exponent([1, 2, 3], [1, 0, 1]) is None
 
 
-@pytest.mark.parametrize("batch", [1, 2, 4, 5, 32, 100])
-@pytest.mark.parametrize("per_row", [1e-6, 3e-3, 0.2, 0.6, 30.0])
+@together("batch", [1, 2, 4, 5, 32, 100])
+@together("per_row", [1e-6, 3e-3, 0.2, 0.6, 30.0])
 def test_the_time_of_a_batch_is_estimated_from_as_few_rows_as_needed(batch: int, per_row: float) -> None:
     """The first call takes 100 times as long; a call now and then is disturbed."""
     calls: list[tuple[int, int, float]] = []

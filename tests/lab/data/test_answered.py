@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from posembed import DataError
 from posembed.lab.data.answered import exact_match, f1_score, load_answered
 from published_files import paragraph, write_squad
+from together import together
 
 # --- the functions of SQuAD's evaluate-v1.1.py (Rajpurkar et al. 2016) -----------------------------------------
 
@@ -111,7 +112,7 @@ def test_questions_without_an_answer_are_counted(tmp_path: Path) -> None:
 ROW = {"context": "the cat sat", "question": "who?", "answer": "cat", "answer_start": 4}
 
 
-@pytest.mark.parametrize(
+@together(
     ("row", "message"),
     [
         (

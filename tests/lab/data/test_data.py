@@ -16,6 +16,7 @@ from posembed.lab.cost.results import CostResult, CostSettings
 from posembed.lab.cost.results import save as save_cost
 from posembed.lab.data import documents
 from posembed.lab.data.text import load_corpus
+from together import together
 
 
 def decoded(ids: torch.Tensor) -> bytes:
@@ -87,8 +88,8 @@ def cost() -> CostResult:
     return measure_cost(CostSettings(encodings=("alibi",), **sizes))
 
 
-@pytest.mark.parametrize("out", [".", "deep", "deep/er", "new"])
-@pytest.mark.parametrize("question", ["lengths", "cost"])
+@together("out", [".", "deep", "deep/er", "new"], usual=lambda out: out in (".", "deep/er"))
+@together("question", ["lengths", "cost"])
 def test_what_the_lab_writes_is_not_read_wherever_it_is(
     question: str, out: str, cost: CostResult, tmp_path: Path
 ) -> None:

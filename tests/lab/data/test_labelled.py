@@ -10,6 +10,7 @@ import pytest
 
 from posembed import DataError
 from posembed.lab.data.labelled import HELD_OUT_SHARE, Example, labelled, load_labelled, pieces, split_by_document
+from together import together
 
 ROWS = [(f"text number {i}, with a comma", ("spam", "ham")[i % 2]) for i in range(40)]
 
@@ -156,7 +157,7 @@ def test_pieces_are_whole_lines() -> None:
     assert pieces("\n \n", 8) == []
 
 
-@pytest.mark.parametrize(
+@together(
     ("contents", "message"),
     [
         (csv_of(ROWS, "text,kind"), "which column of a.csv holds the label"),
@@ -245,8 +246,8 @@ def test_two_columns_of_a_name_are_refused(head: str, tmp_path: Path) -> None:
         load_labelled(written(tmp_path, "a.csv", f"{head}\na,b,c\n"))
 
 
-@pytest.mark.parametrize("before", [0, 1, 9000, 300_000])
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+@together("before", [0, 1, 9000, 300_000])
+@together("name", ["a.csv", "a.jsonl"])
 def test_an_error_of_encoding_is_counted_in_the_file(name: str, before: int, tmp_path: Path) -> None:
     start = csv_of(ROWS).encode() if name == "a.csv" else b"\n" * 50
     start += b" " * before

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from posembed.lab.data.documents import Document
 from posembed.lab.data.text import DOCUMENTS_TO_SPLIT_BY, Split, load_corpus, same_text, split
+from together import together
 
 
 def sizes(documents: list[Document]) -> tuple[int, int]:
@@ -37,9 +38,9 @@ WRITTEN_OTHERWISE = {
 }
 
 
-@pytest.mark.parametrize("count", [1, 5, 30, 100])
-@pytest.mark.parametrize("how", WRITTEN_OTHERWISE)
-@pytest.mark.parametrize("copies", [0, 1, 9])
+@together("count", [1, 5, 30, 100])
+@together("how", WRITTEN_OTHERWISE)
+@together("copies", [0, 1, 9])
 def test_copies_do_not_change_what_is_held_out(count: int, how: str, copies: int) -> None:
     """A tenth of the different texts is held out, each once, and none is on both sides however it is written."""
     texts = [f"déjà vu {i}\n" * (5 + i % 7) for i in range(count)]
@@ -124,7 +125,7 @@ def test_any_documents_are_split_between_characters_and_nothing_is_lost(texts: l
         assert 0.049 * total <= sum(len(d.text) for d in held_out) <= 0.201 * total + 4 * len(documents)
 
 
-@pytest.mark.parametrize("place", range(0, 40, 3))
+@together("place", range(0, 40, 3))
 def test_one_large_document_among_small_ones(place: int) -> None:
     documents = [Document(f"{i}", b"small text %d\n" % i * 10) for i in range(DOCUMENTS_TO_SPLIT_BY + 5)]
     documents.append(Document(f"large {place}", b"a large text\n" * 9000))

@@ -10,6 +10,7 @@ import pytest
 from posembed import DataError
 from posembed.lab.data.sentences import NAMES, PATTERNS, question_about_facts, tagged_sentence
 from posembed.lab.data.tagged import are_iob, entities, load_tagged, read_columns
+from together import together
 
 CONLL = """-DOCSTART- -X- -X- O
 
@@ -95,7 +96,7 @@ def test_a_file_to_test_on(tmp_path: Path) -> None:
     assert "with labels that no training sentence has: B-Y, B-Z" in there.description
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "message"),
     [
         ("a O\nb\n", "line 2 of .* has 1 column; expected 2: a word, ..., its label, and a blank line"),
@@ -161,8 +162,8 @@ def test_generated_answers_are_in_their_contexts() -> None:
     assert tagged_sentence(random.Random(1)) == tagged_sentence(random.Random(1))
 
 
-@pytest.mark.parametrize("between", [" ", "\t", "  "])
-@pytest.mark.parametrize("end", ["\n", " \n", "\r\n", "\t\n"])
+@together("between", [" ", "\t", "  "])
+@together("end", ["\n", " \n", "\r\n", "\t\n"])
 def test_other_white_space_is_part_of_a_word(between: str, end: str, tmp_path: Path) -> None:
     words = ("\u3000", "\u00a0", "a\u00a0b", "c\x85d", "\u2009")
     lines = [f"{word}{between}X{between}O{end}" for word in words]

@@ -18,6 +18,7 @@ from posembed.lab.questions import QUESTIONS
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.settings import options
+from together import together
 from tolerance import assert_close
 
 DRAWS = 40_000
@@ -49,7 +50,7 @@ def test_a_file_of_lengths_or_of_lengths_and_counts(tmp_path: Path) -> None:
     assert distribution("full", (), 4) is distribution(None, (), 4) is None
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "message"),
     [
         ("", "holds no training lengths"),

@@ -17,6 +17,7 @@ from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn import Attention, Positions
 from posembed.nn.by_distance import diagonal_sums, even_by_distance
+from together import together
 from tolerance import assert_close
 
 CPU = torch.device("cpu")
@@ -45,7 +46,7 @@ def explicit_weights(model: Decoder, ids: Tensor, layer: int) -> Tensor:
 ENCODINGS = ["learned", "rolling", "sinusoidal", "rope", "alibi", "none", "rope+window", "alibi+window"]
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@together("encoding", ENCODINGS)
 def test_it_is_the_mean_of_an_explicit_softmax_by_distance(
     spec: LengthSpec, task: LanguageModelling, encoding: str
 ) -> None:

@@ -10,6 +10,7 @@ from posembed.lab.model import Classifier
 from posembed.lab.tasks.classification import TextClassification
 from posembed.lab.tasks.classification_specs import TextSpec
 from posembed.nn.encodings import names_for, split_name
+from together import together
 from tolerance import assert_close, close
 
 
@@ -17,8 +18,8 @@ def classifier(task: TextClassification, spec: TextSpec, **others: object) -> Cl
     return task.build(dataclasses.replace(spec, **others)).double().eval()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("encoding", names_for("encoder"))
+@together("pooling", ["cls", "mean"])
+@together("encoding", names_for("encoder"))
 def test_padded_is_unpadded(text_task: TextClassification, text_spec: TextSpec, encoding: str, pooling: str) -> None:
     model = classifier(text_task, text_spec, encoding=encoding, pooling=pooling)
     lengths = torch.tensor([3, 9, 1, 12])
@@ -40,7 +41,7 @@ def test_padding_has_no_gradient(text_task: TextClassification, text_spec: TextS
     assert torch.equal(embedded.grad.abs().sum(-1) > 0, present)
 
 
-@pytest.mark.parametrize("encoding", [name for name in names_for("encoder") if name != "none"])
+@together("encoding", [name for name in names_for("encoder") if name != "none"])
 def test_order_is_seen_both_ways(text_task: TextClassification, text_spec: TextSpec, encoding: str) -> None:
     """Every token's change reaches the class, and so does their order; without positions the order does not."""
     model = classifier(text_task, text_spec, encoding=encoding)

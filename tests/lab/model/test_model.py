@@ -14,6 +14,7 @@ from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn.encodings import names_for
+from together import together
 from tolerance import assert_close
 
 NAMES = [*names_for("decoder"), *(f"{name}+window" for name in names_for("decoder"))]
@@ -30,7 +31,7 @@ def spec(spec: LengthSpec) -> LengthSpec:
     return dataclasses.replace(spec, rope_factors=(1.0, 1.5, 2.0, 4.0))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_nothing_sees_the_future(spec: LengthSpec, name: str) -> None:
     model = build_decoder(dataclasses.replace(spec, encoding=name), 50).double().eval()
     ids = torch.randint(50, (2, 16))
@@ -39,7 +40,7 @@ def test_nothing_sees_the_future(spec: LengthSpec, name: str) -> None:
     assert_close(model(ids)[:, :9], model(changed)[:, :9])
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "window" in name or name == "rolling"])
+@together("name", [name for name in NAMES if "window" in name or name == "rolling"])
 def test_nothing_is_seen_beyond_the_windows_reach(spec: LengthSpec, name: str) -> None:
     spec = dataclasses.replace(spec, encoding=name, window=4, ring=4)
     model = build_decoder(spec, 50).double().eval()
@@ -52,7 +53,7 @@ def test_nothing_is_seen_beyond_the_windows_reach(spec: LengthSpec, name: str) -
     assert not torch.equal(model(ids)[:, -1], model(changed)[:, -1])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_all_that_is_not_the_encoding_starts_the_same(spec: LengthSpec, name: str) -> None:
     model = build_decoder(dataclasses.replace(spec, encoding=name), 50)
     plain = build_decoder(dataclasses.replace(spec, encoding="none"), 50)

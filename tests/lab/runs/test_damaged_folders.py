@@ -8,8 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import torch
 from accelerate import Accelerator
 from click.testing import CliRunner
 
+from fresh_process import run_python
 from made_up_runs import runs as made_up_runs
 from made_up_runs import save as write_runs
 from posembed.cli import app
@@ -27,6 +26,7 @@ from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import LengthSpec
+from together import together
 
 BROKEN = {
     "nothing": b"",
@@ -65,7 +65,7 @@ def text(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("what", BROKEN)
+@together("what", BROKEN)
 def test_any_settings_are_read_or_refused(what: str, text: Path, tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
@@ -81,7 +81,7 @@ def test_what_is_no_folder(text: Path, tmp_path: Path) -> None:
         everything_refuses(folder, text)
 
 
-@pytest.mark.parametrize("what", BROKEN)
+@together("what", BROKEN)
 def test_any_result_is_read_or_refused(what: str, tmp_path: Path) -> None:
     write_runs(tmp_path, made_up_runs())
     next((tmp_path / "results").iterdir()).write_bytes(BROKEN[what])
@@ -112,7 +112,7 @@ def test_a_value_of_another_type_is_refused_wherever_it_is(other: Any, tmp_path:
             RunFolder(tmp_path, LengthSpec).results()
 
 
-@pytest.mark.parametrize("what", BROKEN)
+@together("what", BROKEN)
 def test_any_cost_is_read_or_refused(what: str, tmp_path: Path) -> None:
     (tmp_path / "cost.json").write_bytes(BROKEN[what])
     assert "not a run folder of this version" in refused("report", tmp_path)
@@ -146,10 +146,10 @@ def test_a_disk_that_is_full(most: int, text: Path, tmp_path: Path) -> None:
     command = ["compare", "lengths", "--data", str(text), "--out", str(tmp_path / "runs"), *sizes.split()]
     limited = (
         "import resource, sys; from posembed.cli import main; sys.argv[0] = 'posembed'; "
+        "sys.dont_write_bytecode = True; "  # half of a module that Python compiles would be kept
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most})); main()"
     )
-    # -B: of a module that Python compiles, half would be kept.
-    done = subprocess.run([sys.executable, "-B", "-c", limited, *command], capture_output=True, text=True)
+    done = run_python("-c", limited, *command)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "cannot be written: File too large; make room" in done.stderr
@@ -158,10 +158,7 @@ def test_a_disk_that_is_full(most: int, text: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
 @pytest.mark.parametrize("command", ["encodings", "--version"])
 def test_an_output_that_is_full(command: str) -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "posembed", *command.split()], stdout=full, stderr=subprocess.PIPE, text=True
-        )
+    done = run_python("-m", "posembed", command, stdout="/dev/full")
     assert (done.returncode, done.stderr) == (
         1,
         "posembed: error: the output cannot be written: the disk is full\n",

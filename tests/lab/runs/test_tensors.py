@@ -7,9 +7,10 @@ import torch
 
 from posembed import RunFolderError
 from posembed.lab.runs.tensors import load_tables, save_tables, snapshot_steps
+from together import together
 
 
-@pytest.mark.parametrize("steps", [1, 2, 5, 12, 13, 500, 2000, 100_000])
+@together("steps", [1, 2, 5, 12, 13, 500, 2000, 100_000])
 def test_the_steps_are_about_a_dozen_spaced_geometrically_before_the_last(steps: int) -> None:
     kept = snapshot_steps(steps)
     assert list(kept) == sorted(set(kept))

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from fresh_process import run_python
 from posembed import ArgumentError
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, measured_values
@@ -85,14 +84,8 @@ def test_weights_and_biases_is_given_the_run_and_its_values(tmp_path: Path) -> N
     (tmp_path / "text.txt").write_text("a line of text that comes again and again\n" * 60)
     settings = "--train-length 8 --test-lengths 8 --layers 1 --width 8 --heads 2 --steps 2 --batch 2 --test-tokens 99"
     command = f"compare lengths --data text.txt --encodings rope --track wandb --out runs --device cpu {settings}"
-    done = subprocess.run(
-        [sys.executable, "-m", "posembed", *command.split()],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = run_python("-m", "posembed", *command.split(), cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert said[:3] == [

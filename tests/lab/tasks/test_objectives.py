@@ -17,6 +17,7 @@ from posembed.lab.tasks.language import InitialValues
 from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES, choose, objective_by_name
 from posembed.lab.tasks.table_specs import ByTaskSpec
 from posembed.lab.tasks.text_specs import LengthSpec
+from together import together
 from tolerance import assert_close, close
 
 VOCABULARY = 50
@@ -36,8 +37,8 @@ def spec(spec: LengthSpec) -> ByTaskSpec:
     return ByTaskSpec(**settings | {"question": "by-task", "encoding": "learned", "init": "normal-0.02"})
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 7, 64])
-@pytest.mark.parametrize("name", OBJECTIVES)
+@together("length", [1, 2, 3, 7, 64])
+@together("name", OBJECTIVES)
 def test_examples_have_one_shape_and_ids_that_the_model_has(name: str, length: int) -> None:
     ids, inputs, targets = examples(name, length=length)
     assert inputs.shape == targets.shape == (3, length)

@@ -15,6 +15,7 @@ from posembed.lab.tasks.row_specs import RowMeasurements, RowSpec, bands
 from posembed.lab.tasks.rows import MOST_ROWS, TrainedRows, rows_replaced, tokens_replaced
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn import Attention
+from together import together
 from tolerance import assert_close
 
 CPU = torch.device("cpu")
@@ -144,7 +145,7 @@ def test_the_rows_replaced_are_spread_from_the_first_to_the_last(length: int) ->
     assert (found[0], found[-1], len(found)) == (0, length - 1, min(length, MOST_ROWS))
 
 
-@pytest.mark.parametrize("length", [65, 100, 129, 200, 512, 1000, 1024, 8192])
+@together("length", [65, 100, 129, 200, 512, 1000, 1024, 8192])
 def test_the_rows_replaced_represent_their_band(length: int) -> None:
     for first, last in bands(length).items():
         found = [row for row in rows_replaced(length) if first <= row <= last]

@@ -18,6 +18,7 @@ from posembed.lab.tasks.pairs import held_out_pairs
 from posembed.lab.tasks.sharing import Rewriting
 from posembed.lab.tasks.sharing_specs import SAME_ON_BOTH, TABLES, SharingSpec
 from posembed.nn.encodings import names_for
+from together import together
 from tolerance import assert_close
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "steps": 3, "batch": 6, "warmup": 1, "test_pairs": 8}
@@ -29,7 +30,7 @@ def tiny(encoding: str = "one-table", problem: str = "reverse", **others: object
     return dataclasses.replace(shared("sharing", problem=problem, **{**TINY, **sizes, **others}), encoding=encoding)
 
 
-@pytest.mark.parametrize("name", [*TABLES, *SAME_ON_BOTH])
+@together("name", [*TABLES, *SAME_ON_BOTH])
 def test_where_the_tables_are(name: str) -> None:
     """Rows for the longest source and target, with their ends; the rest of the model is the same for all."""
     spec = tiny(name, "dates")

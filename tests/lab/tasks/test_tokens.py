@@ -24,6 +24,7 @@ from posembed.lab.tasks.tokens import IGNORED, Answering, Tagging, best_spans
 from posembed.lab.tasks.tokens_specs import ENTITY_F1, TOKEN_ACCURACY, Answered, SpanSpec, TagSpec
 from posembed.measure.frame import Run
 from posembed.nn.encodings import names_for
+from together import together
 from tolerance import assert_close, close
 
 SMALL = {"layers": 1, "width": 16, "heads": 2, "steps": 6, "batch": 8, "warmup": 2}
@@ -217,7 +218,7 @@ def test_the_best_span_is_the_best_of_all() -> None:
 # --- both --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", names_for("encoder"))
+@together("encoding", names_for("encoder"))
 def test_padding_changes_nothing(encoding: str, spans: Answering, span_spec: SpanSpec) -> None:
     model = spans.build(dataclasses.replace(span_spec, encoding=encoding)).eval()
     ids, lengths, segments = spans.train.batch(torch.tensor([0, 2, 5]), 40)

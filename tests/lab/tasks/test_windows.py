@@ -23,6 +23,7 @@ from posembed.lab.runs import train
 from posembed.lab.tasks.tokens import Answering
 from posembed.lab.tasks.tokens_specs import Answered, SpanSpec
 from posembed.measure.frame import Run
+from together import together
 from tolerance import assert_close
 
 WORDS = "abcdefghijklmnopqrstuvw"  # x marks the answer
@@ -44,8 +45,8 @@ def texts(lengths: list[int]) -> Texts:
     return Texts(torch.arange(sum(lengths), dtype=torch.int32), torch.tensor([0, *lengths]).cumsum(0))
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3, 5, 7, 13, 100])
-@pytest.mark.parametrize("limit", [6, 11, 16])
+@together("stride", [1, 2, 3, 5, 7, 13, 100])
+@together("limit", [6, 11, 16])
 def test_windows_are_those_of_bert(limit: int, stride: int) -> None:
     questions, contexts = [1, 2, 3, 9] * 6, [1, 2, 5, 6, 7, 8, 9, 10, 13, 29, 30, 31] * 2
     pairs = Pairs(texts(questions), texts(contexts), separator=-1, keep_first=True)
