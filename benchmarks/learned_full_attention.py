@@ -18,7 +18,7 @@ from typing import Any
 from full_attention_ideas import IDEAS
 from other_encodings import NOT_KEPT, NearFarPositionalEmbedding
 
-from posembed.cli.console import RunsBar
+from posembed.cli.console import Bar
 from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.found import Found
@@ -83,8 +83,8 @@ def main() -> None:
         study = STUDIES[name]
         runs = {"encodings": study.encodings, "seeds": study.seeds, "out": folder_of(name).path, "device": "cpu"}
         prepared = prepare("lengths", {**runs, "preset": "quick", **study.settings})
-        with RunsBar(prepared.specs) as bar:
-            prepared.run(bar)
+        with Bar() as bar:
+            prepared.run(bar.update)
     page = write_page(corpus)
     print(page.read_text(encoding="utf-8"))
 

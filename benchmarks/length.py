@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from posembed.cli.console import RunsBar
+from posembed.cli.console import Bar
 from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.found import Found
@@ -84,8 +84,8 @@ def main() -> None:
         study, folder = STUDIES[name], folder_of(arguments.name, name)
         runs = {"encodings": study.encodings, "seeds": study.seeds, "out": folder.path, "device": "cpu"}
         prepared = prepare("lengths", {**runs, **study.settings, "data": arguments.data})
-        with RunsBar(prepared.specs) as bar:
-            prepared.run(bar)
+        with Bar() as bar:
+            prepared.run(bar.update)
     page = write_page(arguments.name, corpus)
     print(page.read_text(encoding="utf-8"))
 

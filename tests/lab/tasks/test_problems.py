@@ -18,7 +18,7 @@ from posembed.comparison import prepare
 from posembed.errors import ArgumentError
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import plan, sweep
-from posembed.lab.runs.train import Progress, run
+from posembed.lab.runs.train import Step, run
 from posembed.lab.tasks.problem_texts import ALPHABET, PROBLEMS, tokens_read
 from posembed.lab.tasks.problems import ProblemSolving, check_encoding, ids_of, right_tokens, written_for
 from posembed.lab.tasks.problems_specs import ProblemSpec
@@ -122,7 +122,7 @@ def test_a_table_of_the_training_length_has_no_position_beyond(accelerator: Acce
 def test_a_run_cut_off_goes_on_where_it_stopped(accelerator: Accelerator, tmp_path: Path) -> None:
     task, spec = ProblemSolving("reverse"), tiny("reverse", "coupled", dropout=0.1)
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: Step) -> None:
         if progress.step == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
