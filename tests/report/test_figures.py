@@ -14,11 +14,14 @@ from asked import summarise
 from made_up_runs import run, runs
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunResult
+from posembed.measure.estimates import Comparison
+from posembed.measure.metrics import Metric
 from posembed.plots.by_length import heights, length_lines
 from posembed.plots.canvas import figure_of
 from posembed.plots.charts import Line, line_chart
 from posembed.plots.several import before_after
 from posembed.plots.style import styles
+from posembed.report.comparisons import comparison_figure
 from posembed.report.evidence import smoothed, training_figure
 from posembed.report.learned import MEASURES
 from posembed.report.page import Picture
@@ -167,3 +170,20 @@ def test_the_picture_of_a_table_has_four_images_and_its_norms(shape: tuple[int, 
     assert svg.count("<image") == 4
     assert svg.count("data:image/png;base64,") == 4
     assert {"norms", "at initialisation", "after training"} <= set(re.findall(r">([a-z ]+)</text>", svg))
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit"),
+    [
+        (Metric("accuracy", kind="share", better="high"), ", in percentage points"),
+        (Metric("loss", unit="nats"), ", in nats"),
+        (Metric("perplexity", kind="log"), ""),
+    ],
+)
+def test_comparisons_are_drawn_in_their_unit(metric: Metric, unit: str) -> None:
+    compared = {"rope": Comparison(metric, Estimate(1.25, 1.0, 1.5)), "t5": Comparison(metric, Estimate(0.5))}
+    words = " ".join(texts(comparison_figure(compared, ["rope", "t5", "alibi"], "alibi")))
+    how = "divided by" if metric.ratio else "minus"
+    assert f"{metric.name} {how} that of alibi{unit}" in words
+    assert ("worse ← → better" in words) == (metric.better == "high")
+    assert all(metric.write_comparison(value) in words for value in (1.25, 0.5))

@@ -40,6 +40,11 @@ def test_equal_directions_give_their_number_as_effective_rank() -> None:
     assert_close(spectrum.share_of(2), 1 / 3)
 
 
+def test_a_table_of_one_column_has_one_direction() -> None:
+    spectrum = table_spectrum(torch.randn(9, 1))
+    assert (spectrum.directions_for(), spectrum.directions_for(0.01)) == (1, 1)
+
+
 def test_a_constant_table_has_no_directions() -> None:
     spectrum = table_spectrum(torch.randn(1, 4, dtype=torch.float64).expand(50, -1))
     assert spectrum.effective_rank == 0
