@@ -159,8 +159,7 @@ def test_a_comparison_is_shown_once(run: NotebookNode) -> None:
 def test_advice_differs_by_need(run: NotebookNode) -> None:
     advice = printed(code_cells(run)["advice"])
     for need in (
-        *["the lowest of the encodings"] * asked["whole"],
-        "learned rows reused in a ring",
+        *["the lowest of the encodings", "learned rows reused in a ring"] * asked["whole"],
         "a penalty on the scores",
         "resized to",
     ):

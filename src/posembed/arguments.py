@@ -310,7 +310,7 @@ def _kind(found: Any) -> Any:
 
 def _in_python(value: Any) -> Any:
     """Converts numbers of numpy, tensors of one integer, devices, and sequences of these."""
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list | range):
         return tuple(map(_in_python, value))
     if isinstance(value, torch.device):
         return str(value)

@@ -254,7 +254,10 @@ def test_the_constructor_is_shown() -> None:
             lambda: LongRopeScaling((1.0,), (2.0,), None, 2.0),
             "original_length: expected a whole number of at least 2; got None",
         ),
-        (lambda: LongRopeScaling((1.0,), (2.0,), 64, 2.0, math.nan), "attention_factor: expected a number above 0"),
+        (
+            lambda: LongRopeScaling((1.0,), (2.0,), 64, 2.0, math.nan),
+            "attention_factor: expected a finite number above 0",
+        ),
         (lambda: YarnScaling(64, attention_factor=0.0), "attention_factor: expected a number above 0"),
         (lambda: RotaryEmbedding(8, base=1.0, scaling=YarnScaling(64)), "a base above 1; got 1"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from evaluated_models import save_causal, save_encoder, write_collection, write_texts
 from posembed import evaluate_retrieval
-from posembed.errors import ArgumentError, CheckpointError, DataError, PosEmbedError
+from posembed.errors import ArgumentError, DataError, PosEmbedError, RunFolderError
 from posembed.evaluation.results import ResultsFile
 from posembed.report.tuning import answer, plan_words
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
@@ -72,7 +72,7 @@ def test_another_collection_is_not_continued(folder: Path) -> None:
         tune("text", progress=stop)
     with (folder / "mine" / "qrels" / "test.tsv").open("a") as file:
         file.write("q0\td1\t1\n")
-    with pytest.raises(CheckpointError, match="differs in the collection; repeat its command"):
+    with pytest.raises(RunFolderError, match=r"other settings .collection: ........… there"):
         tune("text")
 
 

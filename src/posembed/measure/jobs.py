@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -130,7 +131,7 @@ class Store:
     def _refuse_other_settings(self) -> None:
         wanted, existing = json.loads(json.dumps(self.settings)), read_settings(self.path)
         differ = "; ".join(
-            f"{name}: {existing.get(name)} there, {wanted.get(name)} now"
+            f"{name}: {shown(existing.get(name))} there, {shown(wanted.get(name))} now"
             for name in wanted | existing
             if name not in self.ignore and existing.get(name) != wanted.get(name)
         )
@@ -139,6 +140,11 @@ class Store:
                 f"{self.path} holds results with other settings ({differ}); use the same settings to continue, or "
                 "another output folder"
             )
+
+
+def shown(value: Any) -> Any:
+    """Returns a setting, or of a hash its first eight letters."""
+    return f"{value[:8]}…" if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else value
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

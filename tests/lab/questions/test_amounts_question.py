@@ -76,7 +76,7 @@ def test_a_sweep_trains_each_run_once_and_reports_them(
     task = TrainingOnLess(corpus)
     specs = [dataclasses.replace(s, steps=2, warmup=1) for s in specs if s.seed == 0]
     planned = plan(specs[:6], task, accelerator)
-    assert [run.spec for run in planned] == specs[:6]
+    assert [run.name for run in planned] == [spec.name for spec in specs[:6]]
     folder: RunFolder[DataSpec] = RunFolder(tmp_path, DataSpec)
     sweep(specs[:3], task, folder, accelerator)  # an interrupted sweep
     results = sweep(specs, task, folder, accelerator)
