@@ -206,9 +206,8 @@ class ResultsFile(dict[str, Counts]):
                 entry = json.loads(line)
                 self[entry["key"]] = dict(entry["values"])
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                if isinstance(error, json.JSONDecodeError) and (
-                    line.startswith(BEGINNING) or BEGINNING.startswith(line)
-                ):
+                begins = bool(line) and (line.startswith(BEGINNING) or BEGINNING.startswith(line))
+                if begins and isinstance(error, json.JSONDecodeError):
                     continue
                 remedy = "delete that line to measure it again" if self else "name another file"
                 raise DataError(f"{self.path}: line {number} is not a result ({error}); {remedy}") from error

@@ -100,7 +100,7 @@ class RunFolder(Generic[SpecT]):
         self.tracking = self.path / "tracking"
 
     def store(self, spec: SpecT) -> Store:
-        return Store(self.path, spec.shared_settings(), spec.labels(), own=(self.reading_file.name, *FILES))
+        return Store(self.path, spec.shared_settings(), spec.labels(), own=(self.reading_file.name, "results/*.json"))
 
     def file(self, folder: str, spec: SpecT) -> Path:
         """Returns the path of a run's file in ``folder``, which is a key of ``FILES``."""
