@@ -102,20 +102,37 @@ def test_a_mask_that_hides_tokens_in_a_cache_needs_positions() -> None:
     }
     for encoding in ("learned", "rope", "t5"):
         model = replace_positions(made.tiny("gpt2"), encoding)
-        for run in (model, torch.compile(model, backend="eager")):
-            torch._dynamo.reset()
-            for kind, each in seen.items():
-                mask = ((distance >= 0) & each)[None, None]
-                full = outputs(model, input_ids=ids, attention_mask=mask, use_cache=False)
-                for end in (8, 9):
-                    with torch.no_grad():
-                        cache = model(ids[:, :7], attention_mask=mask[:, :, :7, :7], use_cache=True)[made.CACHE]
-                    given = {"input_ids": ids[:, 7:end], "attention_mask": mask[:, :, 7:end, :end], made.CACHE: cache}
-                    with pytest.raises(ArgumentError, match="position_ids of the new tokens"):
-                        outputs(run, **copy.deepcopy(given))
-                    positions = i[None, 7:end] - (3 if kind == "padding" else 0)
-                    got = outputs(run, **given, position_ids=positions)
-                    assert_close(got, full[:, 7:end], depth=2, msg=f"{encoding} {kind}")
+        torch._dynamo.reset()
+        compiled = torch.compile(model, backend="eager")
+        for kind, each in seen.items():
+            mask = ((distance >= 0) & each)[None, None]
+            full = outputs(model, input_ids=ids, attention_mask=mask, use_cache=False)
+            for end in (8, 9):
+                with torch.no_grad():
+                    cache = model(ids[:, :7], attention_mask=mask[:, :, :7, :7], use_cache=True)[made.CACHE]
+                given = {"input_ids": ids[:, 7:end], "attention_mask": mask[:, :, 7:end, :end], made.CACHE: cache}
+                run = compiled if (encoding, kind, end) == ("rope", "sink", 8) else model
+                with pytest.raises(ArgumentError, match="position_ids of the new tokens"):
+                    outputs(run, **copy.deepcopy(given))
+                positions = i[None, 7:end] - (3 if kind == "padding" else 0)
+                got = outputs(run, **given, position_ids=positions)
+                assert_close(got, full[:, 7:end], depth=2, msg=f"{encoding} {kind}")
+
+
+def test_a_model_without_position_ids_counts_hidden_tokens_as_left_padding() -> None:
+    ids, i = made.inputs("gpt2")["input_ids"], torch.arange(9)
+    config = hf.BartConfig(vocab_size=50, d_model=16, decoder_layers=1, decoder_attention_heads=2, init_std=0.3)
+    model = replace_positions(hf.BartForCausalLM(config).eval(), "tupe")
+    for kind, seen in {"padding": i > 2, "sink": (i > 2) | (i < 1)}.items():
+        causal = ((i[:, None] >= i) & seen | (i[:, None] == i))[None, None]
+        with torch.no_grad():
+            cache = model(ids[:, :8], attention_mask=causal[:, :, :8, :8], use_cache=True)[made.CACHE]
+        step = {"input_ids": ids[:, 8:], "attention_mask": causal[:, :, 8:], made.CACHE: cache}
+        if kind == "sink":
+            with pytest.raises(ArgumentError, match=r"or a mask \(B, Lk\)"):
+                outputs(model, **step)
+        else:
+            assert_close(outputs(model, **step), outputs(model, input_ids=ids[:, 3:])[:, -1:], depth=2)
 
 
 @pytest.mark.parametrize("name", made.DECODERS)
@@ -194,23 +211,21 @@ def test_positions_that_a_cache_cannot_keep_are_never_put_into_one() -> None:
 
 def test_compiled_code_refuses_the_same_positions() -> None:
     ids, count = made.inputs("gpt2")["input_ids"], torch.arange(9)[None]
-    for encoding in ("rope", "t5"):
-        model = replace_positions(made.tiny("gpt2"), encoding)
-        torch._dynamo.reset()
-        compiled = torch.compile(model, backend="eager")
-        with torch.no_grad():
-            cache = model(ids[:, :5], use_cache=True)[made.CACHE]
-        for given in ({"use_cache": True}, {}):
-            with pytest.raises(ArgumentError, match="use_cache=False"):
-                outputs(compiled, input_ids=ids, position_ids=count * 2, **given)
+    model = replace_positions(made.tiny("gpt2"), "rope")
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager")
+    with torch.no_grad():
+        cache = model(ids[:, :5], use_cache=True)[made.CACHE]
+    for given in ({"use_cache": True}, {}):
         with pytest.raises(ArgumentError, match="use_cache=False"):
-            outputs(compiled, input_ids=ids[:, 5:], position_ids=count[:, 5:] + 1, **{made.CACHE: copy.deepcopy(cache)})
-        got = outputs(compiled, input_ids=ids[:, 5:], position_ids=count[:, 5:], **{made.CACHE: cache})
-        assert_close(got, outputs(model, input_ids=ids)[:, 5:], depth=2, msg=encoding)
-        want = outputs(model, input_ids=ids, position_ids=count * 2, use_cache=False)
-        got = outputs(compiled, input_ids=ids, position_ids=count * 2, use_cache=False)
-        assert_close(got, want, depth=2, msg=encoding)
-        assert made.CACHE not in compiled.train()(ids, position_ids=count * 2)
+            outputs(compiled, input_ids=ids, position_ids=count * 2, **given)
+    with pytest.raises(ArgumentError, match="use_cache=False"):
+        outputs(compiled, input_ids=ids[:, 5:], position_ids=count[:, 5:] + 1, **{made.CACHE: copy.deepcopy(cache)})
+    got = outputs(compiled, input_ids=ids[:, 5:], position_ids=count[:, 5:], **{made.CACHE: cache})
+    assert_close(got, outputs(model, input_ids=ids)[:, 5:], depth=2)
+    given = {"input_ids": ids, "position_ids": count * 2, "use_cache": False}
+    assert_close(outputs(compiled, **given), outputs(model, **given), depth=2)
+    assert made.CACHE not in compiled.train()(ids, position_ids=count * 2)
 
 
 def test_drawn_positions_are_never_put_into_a_cache() -> None:
