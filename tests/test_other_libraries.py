@@ -252,7 +252,6 @@ READS = (
     Reads("plots/tables.py", "marked.ndim", USERS),
     Reads("report/questions/__init__.py", "reading.reference", OURS),
     Reads("settings.py", "only.__name__", PYTHON),
-    Reads("tables/importance.py", "table.weight", USERS),
     Reads("tables/families.py", "layouts['line']", OURS),
     Reads(
         "tables/modules.py",

@@ -33,7 +33,7 @@ class ArgumentError(PosEmbedError, ValueError):
 
 
 class CallError(PosEmbedError, TypeError):
-    """A call with an argument that is unknown, or that must be given by name.
+    """A call with an argument that is unknown, missing, or that must be given by name.
 
     Examples:
         >>> import posembed

@@ -139,11 +139,13 @@ def leftovers(out: Path) -> list[Path]:
         return []
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Removes unfinished files that are more than an hour old from a run folder and its subfolders."""
-    for path in folder.rglob(".*.partial"):
+def remove_leftovers(folder: Path, name: str = "*") -> None:
+    """Removes unfinished files that are more than an hour old from a folder: those of a name, or all if the folder is
+    posembed's alone."""
+    for path in folder.glob(f".{name}.*.partial"):
         with suppress(FileNotFoundError):
-            if re.fullmatch(rf"\..+{PARTIAL}", path.name) and time.time() - path.stat().st_mtime > SECONDS_UNTIL_STALE:
+            is_ours = path.is_file() and re.fullmatch(rf"\..+{PARTIAL}", path.name)
+            if is_ours and time.time() - path.stat().st_mtime > SECONDS_UNTIL_STALE:
                 path.unlink()
 
 

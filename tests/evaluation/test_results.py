@@ -147,8 +147,13 @@ def test_a_line_that_a_kill_cut_off_is_written_again(tmp_path: Path) -> None:
         kept = ResultsFile(path)
         assert list(kept) == ["a", "b"][: 1 + (size == len(whole) - 1)], size
         kept.add("b", counts, checkpoint="é")
-        assert set(path.read_bytes().splitlines()) == set(whole.splitlines())
-    for other in ("half a li", '{"other"', "["):
+        assert ResultsFile(path) == {"a": counts, "b": counts}
+        assert path.read_bytes().startswith(whole[:size])
+        one, other = ResultsFile(path), ResultsFile(path)  # of two processes
+        one.add("c", counts)
+        other.add("d", counts)
+        assert list(ResultsFile(path)) == ["a", "b", "c", "d"]
+    for other in ("half a li", '{"other"', "[", "[" * 100_000):
         path.write_bytes(whole[:first] + other.encode())
         with pytest.raises(DataError, match="line 2 is not a result"):
             ResultsFile(path)

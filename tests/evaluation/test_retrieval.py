@@ -127,8 +127,7 @@ def test_nothing_is_measured_twice(models: list[Path], folder: Path, tmp_path: P
     assert len(lines) == 3 + 5
     kept.write_text("".join(lines[:3]) + lines[3][:50])  # as if killed while it wrote
     assert evaluated(models, folder, results=kept) == whole
-    assert kept.read_text() == "".join(lines)
-    kept.write_text("".join(lines[:3]) + lines[3][:50] + "\n" + lines[4])
+    kept.write_text("".join(lines[:3]) + lines[3][1:50] + "\n" + lines[4])
     with pytest.raises(DataError, match="line 4 is not a result"):
         evaluated(models, folder, results=kept)
     kept.write_text("".join(lines[:3]))

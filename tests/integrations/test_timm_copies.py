@@ -69,7 +69,7 @@ def test_copies_after_a_training_step_give_the_same_logits() -> None:
         for copied in COPIES:
             other = copied(model).eval()
             assert torch.equal(other(images), model(images)), (name, copied)
-        assert CURRENT.images is before, name
+        assert CURRENT.images == before, name
 
 
 def test_an_exception_within_a_pass_does_not_change_the_next_one() -> None:

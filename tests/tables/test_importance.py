@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -120,3 +121,18 @@ def test_what_cannot_be_measured_is_refused() -> None:
     for wrong in (lambda: losses().mean(), lambda: 0.5, lambda: losses()[:0]):
         with pytest.raises(ArgumentError, match="reduction"):
             row_importance(layer, wrong)
+    sizes = iter([8, 1, 8])
+    with pytest.raises(ArgumentError, match=r"the same texts in each call; got losses of shape \(8,\), then \(1,\)"):
+        row_importance(layer, lambda: torch.zeros(next(sizes)))
+    with pytest.raises(ArgumentError, match="finite"):
+        row_importance(layer, lambda: losses() * math.nan)
+
+
+def test_a_table_that_is_computed_is_refused_and_stays() -> None:
+    table = nn.Embedding(8, 4)
+    nn.utils.parametrizations.weight_norm(table)
+    before = table.weight.clone()
+    with pytest.raises(ArgumentError, match="table"):
+        row_importance(table, lambda: table.weight.sum(dim=1))
+    assert torch.equal(table.weight, before)
+    assert list(row_importance(nn.Embedding(8, 4), lambda: torch.zeros(3), rows=range(2))) == [0, 1]

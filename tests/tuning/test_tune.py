@@ -216,7 +216,7 @@ def test_another_run_is_not_continued(folder: Path) -> None:
     with pytest.raises(RunFolderError, match=r"other settings \(batch: 2 there, 4 now\); use the same settings"):
         tune(batch=4)
     write_texts(Path("text"), number=25, words=300)
-    with pytest.raises(RunFolderError, match=r"other settings \(texts: \w+ there, \w+ now\)"):
+    with pytest.raises(RunFolderError, match=r"other settings \(texts: \w+… there, \w+… now\)"):
         tune()
     Path("out.tune/settings.json").write_text("{}")
     with pytest.raises(RunFolderError, match="it has no question"):

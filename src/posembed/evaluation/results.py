@@ -185,14 +185,14 @@ BEGINNING = '{"key": "'
 class ResultsFile(dict[str, Counts]):
     """A dictionary of counts by key, kept in a file with one JSON line per key. Without a path, it is only in memory.
 
-    unfinished: the bytes of a last line that a kill or a full disk cut off; the next result replaces them.
+    Several processes may add to one file. A line that a kill or a full disk cut off is no result, and stays.
 
     Raises DataError if the file cannot be read, or if one of its lines is not a result.
     """
 
     def __init__(self, path: str | Path | None) -> None:
         super().__init__()
-        self.path, self.unfinished = None if path is None else Path(path), 0
+        self.path = None if path is None else Path(path)
         if self.path is None or not self.path.exists():
             return
         try:
@@ -201,17 +201,14 @@ class ResultsFile(dict[str, Counts]):
             raise DataError(
                 f"{self.path}: cannot be read as a results file ({reason(error)}); name another file"
             ) from error
-        *lines, last = text.split("\n")
-        try:
-            json.loads(last or "{}")
-        except ValueError:
-            if last.startswith(BEGINNING) or BEGINNING.startswith(last):
-                self.unfinished, last = len(last.encode()), ""
-        for number, line in enumerate([*lines, last] if last else lines, start=1):
+        for number, line in enumerate(text.splitlines(), start=1):
             try:
                 entry = json.loads(line)
                 self[entry["key"]] = dict(entry["values"])
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                begins = bool(line) and (line.startswith(BEGINNING) or BEGINNING.startswith(line))
+                if begins and isinstance(error, json.JSONDecodeError):
+                    continue
                 remedy = "delete that line to measure it again" if self else "name another file"
                 raise DataError(f"{self.path}: line {number} is not a result ({error}); {remedy}") from error
 
@@ -230,11 +227,8 @@ class ResultsFile(dict[str, Counts]):
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a+b") as file:
-                if line and self.unfinished:
-                    file.truncate(file.tell() - self.unfinished)
-                    self.unfinished = 0
-                elif line and file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
-                    file.write(b"\n")  # an editor left the last line without a newline
+                if line and file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
+                    line = b"\n" + line  # an editor or a kill left the last line without a newline
                 file.write(line)
         except (OSError, ValueError) as error:
             raise DataError(

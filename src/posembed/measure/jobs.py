@@ -55,14 +55,14 @@ class Planned:
 class Store:
     """A folder of results that share their settings.
 
-    ignore: names of settings that may differ. own: a pattern of names that only posembed writes there; a folder that
-    has one of them but no settings is somebody else's.
+    ignore: names of settings that may differ. own: patterns of names that only posembed writes there; a folder that has
+    one of them but no settings is somebody else's.
     """
 
     path: Path
     settings: Mapping[str, Any]
     ignore: Collection[str] = ()
-    own: str = ""
+    own: Collection[str] = ()
 
     @property
     def begun(self) -> bool:
@@ -72,7 +72,7 @@ class Store:
         """Raises RunFolderError if the folder holds other results, or is somebody else's. Writes nothing."""
         if os.path.lexists(self.path) and not os.path.isdir(self.path):
             raise RunFolderError(f"{self.path} cannot be written: it is not a folder; move it away, or use another")
-        own = self.path.glob(self.own) if self.own and os.path.lexists(self.path) else ()
+        own = [path for each in self.own for path in (self.path.glob(each) if os.path.lexists(self.path) else ())]
         found = set(own) - set(leftovers(self.path / SETTINGS))
         if self.begun:
             self._refuse_other_settings()
@@ -93,9 +93,10 @@ class Store:
             if not self.begun:
                 write_text(self.path / SETTINGS, json.dumps(self.settings, indent=2) + "\n", replace=False)
             self._refuse_other_settings()  # another process may have written them
+            remove_leftovers(self.path, SETTINGS)
             for name in folders:
                 (self.path / name).mkdir(exist_ok=True)
-            remove_leftovers(self.path)
+                remove_leftovers(self.path / name)
         except OSError as error:
             raise RunFolderError(
                 f"the run folder {self.path} cannot be written: {reason(error)}; choose another output folder"

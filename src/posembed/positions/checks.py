@@ -34,7 +34,8 @@ def require_integers(values: Tensor, name: str) -> None:
 def require_floats(x: Tensor, name: str) -> None:
     """Raises ArgumentError unless the tensor has a floating-point dtype. Rows in integers would be cut off."""
     if not x.is_floating_point():
-        raise ArgumentError(f"{name} must be floats; got {x.dtype}, which .float() converts")
+        remedy = "" if x.is_complex() else ", which .float() converts"
+        raise ArgumentError(f"{name} must be floats; got {x.dtype}{remedy}")
 
 
 def as_int64(values: Tensor, name: str) -> Tensor:

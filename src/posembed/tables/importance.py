@@ -52,7 +52,12 @@ def row_importance(
         >>> row_importance(table, losses, rows=[0, 16])[16].value  # no text reaches this row
         0.0
     """
-    weight = table if isinstance(table, Tensor) else getattr(table, "weight", None)
+    own = (
+        {}
+        if isinstance(table, Tensor)
+        else dict([*table.named_parameters(recurse=False), *table.named_buffers(recurse=False)])
+    )
+    weight = table if isinstance(table, Tensor) else own.get("weight")  # not one that is computed from other tensors
     if not isinstance(weight, Tensor) or weight.is_meta or len(held := table_rows(weight.detach())) < 2:
         raise ArgumentError(
             "table must be a parameter (N, D) with values and 2 rows or more, or a module with one as its weight, such "
@@ -78,6 +83,8 @@ def increases(
         found = losses()
         if not isinstance(found, Tensor) or not found.dim() or not found.numel():
             raise ArgumentError('losses must return one loss for each text, (N,) or (N, L): pass reduction="none"')
+        if not found.isfinite().all():
+            raise ArgumentError("losses must be finite; some are not: leave out texts without anything to predict")
         return found
 
     intact = measured()
@@ -85,7 +92,12 @@ def increases(
         kept, other = held[row].clone(), INSTEAD[instead](held, row).clone()
         try:
             held[row] = other
-            increase = measured() - intact
+            replaced = measured()
         finally:
             held[row] = kept
-        yield row, increase
+        if replaced.shape != intact.shape:
+            raise ArgumentError(
+                "losses must be of the same texts in each call; got losses of shape "
+                f"{tuple(intact.shape)}, then {tuple(replaced.shape)}"
+            )
+        yield row, replaced - intact

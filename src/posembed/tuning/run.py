@@ -158,7 +158,11 @@ class TunePlan:
         def count(place: Path) -> None:
             write_whole(place, json.dumps({"steps": int(self.estimate()["steps"])}).encode(), refusal=None)
 
-        return int(read_json(self.store.once(STATE, count))["steps"])
+        state = self.store.once(STATE, count)
+        try:
+            return int(read_json(state)["steps"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{state} is damaged; remove {self.store.path} to start again") from error
 
     def trainable(self, which: str, start: Runnable, seed: int) -> Trainable:
         model = start.model(device_named(self.setup.device))
@@ -323,7 +327,7 @@ class TunePlan:
 
 
 def store_of(out: Path, settings: TuneSettings, hashes: Mapping[str, str]) -> Store:
-    return Store(folder_of(out), {"question": "tune", **settings.to_dict(), **hashes}, own="*")
+    return Store(folder_of(out), {"question": "tune", **settings.to_dict(), **hashes}, own=["*"])
 
 
 def name_of(which: str, seed: int) -> str:

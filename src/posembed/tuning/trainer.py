@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import patch_environment
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import Dataset, SequentialSampler
@@ -185,9 +187,12 @@ class Keeper(TrainerCallback):
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """Returns the last checkpoint that is complete: its state is written last."""
+    """Returns the last checkpoint that is whole: its state is written last, and every file can be opened."""
     found: dict[int, Path] = {}
     for path in folder.glob(f"checkpoint-*/{STATE}"):
-        with suppress(ValueError, KeyError, OSError):
-            found[int(json.loads(path.read_text(encoding="utf-8"))["global_step"])] = path.parent
+        with suppress(ValueError, KeyError, OSError, SafetensorError):
+            step = int(json.loads(path.read_text(encoding="utf-8"))["global_step"])
+            load_file(path.parent / WEIGHTS)
+            if all(map(zipfile.is_zipfile, path.parent.glob("*.pt*"))):  # what a power failure cut off is none
+                found[step] = path.parent
     return str(found[max(found)]) if found else None

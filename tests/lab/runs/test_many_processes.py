@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -82,5 +83,15 @@ def test_leftovers_of_killed_processes_go_and_nothing_else(tmp_path: Path) -> No
         (tmp_path / name).touch()
         if not name.endswith("1.partial"):
             os.utime(tmp_path / name, (time.time() - 9999,) * 2)
+    for folder in ("mine", f".model.{'2' * 8}.partial"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / names[0]).touch()
+        for path in (tmp_path / folder / names[0], tmp_path / folder):
+            os.utime(path, (time.time() - 9999,) * 2)
+    remove_leftovers(tmp_path, "b.json")
+    assert (tmp_path / names[0]).exists()
     remove_leftovers(tmp_path)
+    assert (tmp_path / "mine" / names[0]).exists()
+    shutil.rmtree(tmp_path / "mine")
+    shutil.rmtree(tmp_path / f".model.{'2' * 8}.partial")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])

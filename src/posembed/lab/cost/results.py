@@ -189,7 +189,7 @@ def sizes_in_words(settings: CostSettings) -> str:
 
 def prepare(folder: Path, settings: CostSettings) -> None:
     """Creates the folder. Raises RunFolderError if it holds other results or cannot be written."""
-    Store(folder, {"question": "cost", **dataclasses.asdict(settings)}, own=OF_COST).claim()
+    Store(folder, {"question": "cost", **dataclasses.asdict(settings)}, own=[OF_COST]).claim()
 
 
 def save(result: CostResult, folder: Path) -> None:

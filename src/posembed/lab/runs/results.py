@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Generic
 
 from posembed.errors import RunFolderError
-from posembed.files import json_object, write_text
+from posembed.files import json_object, reason, write_text
 from posembed.lab.runs.spec import DRAWS, MeasuredT, SpecT
 from posembed.measure.jobs import Store
 from posembed.settings import restored, settings_from
@@ -100,7 +100,7 @@ class RunFolder(Generic[SpecT]):
         self.tracking = self.path / "tracking"
 
     def store(self, spec: SpecT) -> Store:
-        return Store(self.path, spec.shared_settings(), spec.labels())
+        return Store(self.path, spec.shared_settings(), spec.labels(), own=(self.reading_file.name, "results/*.json"))
 
     def file(self, folder: str, spec: SpecT) -> Path:
         """Returns the path of a run's file in ``folder``, which is a key of ``FILES``."""
@@ -113,9 +113,9 @@ class RunFolder(Generic[SpecT]):
         self.results()
 
     def prepare(self, *specs: SpecT) -> None:
-        """Creates the folder, or checks its runs. Raises the errors of ``claim`` and ``check``."""
-        self.store(specs[0]).claim(FILES)
+        """Checks the folder's runs, or creates the folder. Raises the errors of ``check`` and ``claim``."""
         self.check(*specs)
+        self.store(specs[0]).claim(FILES)
         for file in self._result_files():  # a run that was killed as it finished may leave its checkpoint
             with suppress(OSError):
                 (self.path / "checkpoints" / f"{file.stem}.pt").unlink()
@@ -123,7 +123,10 @@ class RunFolder(Generic[SpecT]):
             write_text(self.reading_file, json.dumps(dataclasses.asdict(self.asked)) + "\n")
 
     def _result_files(self) -> list[Path]:
-        return sorted((self.path / "results").glob("[!.]*.json"))
+        try:
+            return sorted((self.path / "results").glob("[!.]*.json"))
+        except OSError as error:
+            raise RunFolderError(f"{self.path} cannot be read: {reason(error)}; choose another folder") from error
 
     def reading(self, kind: type[Any]) -> Any:
         """Returns the reading of the last command, or the defaults if none is saved. Raises RunFolderError for a
@@ -148,7 +151,8 @@ class RunFolder(Generic[SpecT]):
                     "written it. "
                     f"Repair or delete it: the other {len(files) - 1} results stay, and its run is trained again"
                 ) from error
-        return sorted(results, key=lambda result: result.finished)
+        known = {result.spec: result for result in results}  # a copy of a file is no second run
+        return sorted(known.values(), key=lambda result: result.finished)
 
     def add(self, result: RunResult[SpecT, Any]) -> None:
         """Saves a finished run and removes its checkpoint; ``prepare`` removes a checkpoint that remains."""
