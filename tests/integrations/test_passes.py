@@ -75,6 +75,66 @@ def test_a_mask_of_packed_texts_leaves_the_given_positions() -> None:
         assert_close(outputs(model, input_ids=ids, **given), alone, depth=2, msg=encoding)
 
 
+def test_floats_that_are_added_to_scores_hide_nothing() -> None:
+    ids, distance = made.inputs("gpt2")["input_ids"], torch.arange(9)[:, None] - torch.arange(9)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for encoding in ("learned", "rope", "tupe"):
+            model = replace_positions(made.tiny("gpt2"), encoding).to(dtype)
+            for hidden in (-torch.inf, torch.finfo(dtype).min, -3e4 if dtype == torch.float16 else -1e9):
+                added = torch.where(distance >= 0, -0.3 * distance, hidden).to(dtype).expand(1, 2, 9, 9)
+                got = outputs(model, input_ids=ids, attention_mask=added)
+                positions = torch.arange(9)[None]
+                want = outputs(model, input_ids=ids, attention_mask=added, position_ids=positions)
+                assert torch.equal(got, want), (encoding, hidden)
+    with pytest.raises(ArgumentError, match=r"must be booleans.*got torch\.int64"):
+        outputs(model, input_ids=ids, attention_mask=(distance >= 0).long()[None, None])
+
+
+def test_a_mask_that_hides_tokens_in_a_cache_needs_positions() -> None:
+    """A window, blocks, a sink and padding may look alike in one step. The given positions tell them apart."""
+    ids, i = made.inputs("gpt2")["input_ids"], torch.arange(9)
+    distance = i[:, None] - i
+    seen = {
+        "window": distance < 4,
+        "sink": (distance < 4) | (i < 1),
+        "blocks": i[:, None] // 4 == i // 4,
+        "padding": (i > 2) | (distance == 0),
+    }
+    for encoding in ("learned", "rope", "t5"):
+        model = replace_positions(made.tiny("gpt2"), encoding)
+        torch._dynamo.reset()
+        compiled = torch.compile(model, backend="eager")
+        for kind, each in seen.items():
+            mask = ((distance >= 0) & each)[None, None]
+            full = outputs(model, input_ids=ids, attention_mask=mask, use_cache=False)
+            for end in (8, 9):
+                with torch.no_grad():
+                    cache = model(ids[:, :7], attention_mask=mask[:, :, :7, :7], use_cache=True)[made.CACHE]
+                given = {"input_ids": ids[:, 7:end], "attention_mask": mask[:, :, 7:end, :end], made.CACHE: cache}
+                run = compiled if (encoding, kind, end) == ("rope", "sink", 8) else model
+                with pytest.raises(ArgumentError, match="position_ids of the new tokens"):
+                    outputs(run, **copy.deepcopy(given))
+                positions = i[None, 7:end] - (3 if kind == "padding" else 0)
+                got = outputs(run, **given, position_ids=positions)
+                assert_close(got, full[:, 7:end], depth=2, msg=f"{encoding} {kind}")
+
+
+def test_a_model_without_position_ids_counts_hidden_tokens_as_left_padding() -> None:
+    ids, i = made.inputs("gpt2")["input_ids"], torch.arange(9)
+    config = hf.BartConfig(vocab_size=50, d_model=16, decoder_layers=1, decoder_attention_heads=2, init_std=0.3)
+    model = replace_positions(hf.BartForCausalLM(config).eval(), "tupe")
+    for kind, seen in {"padding": i > 2, "sink": (i > 2) | (i < 1)}.items():
+        causal = ((i[:, None] >= i) & seen | (i[:, None] == i))[None, None]
+        with torch.no_grad():
+            cache = model(ids[:, :8], attention_mask=causal[:, :, :8, :8], use_cache=True)[made.CACHE]
+        step = {"input_ids": ids[:, 8:], "attention_mask": causal[:, :, 8:], made.CACHE: cache}
+        if kind == "sink":
+            with pytest.raises(ArgumentError, match=r"or a mask \(B, Lk\)"):
+                outputs(model, **step)
+        else:
+            assert_close(outputs(model, **step), outputs(model, input_ids=ids[:, 3:])[:, -1:], depth=2)
+
+
 @pytest.mark.parametrize("name", made.DECODERS)
 def test_a_mask_without_the_tokens_of_the_cache_is_refused(name: str) -> None:
     model, ids = replace_positions(made.tiny(name), "rope"), made.inputs(name)["input_ids"]
@@ -149,6 +209,46 @@ def test_positions_that_a_cache_cannot_keep_are_never_put_into_one() -> None:
         assert_close(torch.cat(got, dim=1), want, depth=2, msg=kind)
 
 
+def test_compiled_code_refuses_the_same_positions() -> None:
+    ids, count = made.inputs("gpt2")["input_ids"], torch.arange(9)[None]
+    model = replace_positions(made.tiny("gpt2"), "rope")
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager")
+    with torch.no_grad():
+        cache = model(ids[:, :5], use_cache=True)[made.CACHE]
+    for given in ({"use_cache": True}, {}):
+        with pytest.raises(ArgumentError, match="use_cache=False"):
+            outputs(compiled, input_ids=ids, position_ids=count * 2, **given)
+    with pytest.raises(ArgumentError, match="use_cache=False"):
+        outputs(compiled, input_ids=ids[:, 5:], position_ids=count[:, 5:] + 1, **{made.CACHE: copy.deepcopy(cache)})
+    got = outputs(compiled, input_ids=ids[:, 5:], position_ids=count[:, 5:], **{made.CACHE: cache})
+    assert_close(got, outputs(model, input_ids=ids)[:, 5:], depth=2)
+    given = {"input_ids": ids, "position_ids": count * 2, "use_cache": False}
+    assert_close(outputs(compiled, **given), outputs(model, **given), depth=2)
+    assert made.CACHE not in compiled.train()(ids, position_ids=count * 2)
+
+
+def test_drawn_positions_are_never_put_into_a_cache() -> None:
+    ids = made.inputs("gpt2")["input_ids"]
+    for encoding, sizes in (("learned-shifted", {}), ("learned-randomized", {}), ("rolling", {"window": 4})):
+        model = replace_positions(made.tiny("gpt2"), encoding, **sizes)
+        with torch.no_grad():
+            cache = model(ids[:, :5], use_cache=True)[made.CACHE]
+        model.train()
+        for given in ({"use_cache": True}, {made.CACHE: hf.DynamicCache()}, {made.CACHE: cache}):
+            with pytest.raises(ArgumentError, match=r"draws.*model\.eval\(\)"):
+                model(ids[:, 5:], **given)
+        assert made.CACHE not in model(ids), encoding
+
+
+def test_positions_that_are_no_tensor_of_integers_are_refused() -> None:
+    model, ids = replace_positions(made.tiny("gpt2"), "learned"), made.inputs("gpt2")["input_ids"]
+    others: list[Any] = [list(range(9)), "0 to 8", 3, torch.arange(9.0), torch.tensor(3)]
+    for given in others:
+        with pytest.raises(ArgumentError, match="position_ids must be"):
+            model(ids, position_ids=given)
+
+
 # --- other models and copies within a pass ------------------------------------------------------------------------
 
 
@@ -219,12 +319,15 @@ def test_a_forward_that_was_wrapped_without_names(name: str) -> None:
     assert torch.equal(outputs(model, **given), want)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "vit"])
+@pytest.mark.parametrize("name", ["gpt2", "bert", "roberta", "vit"])
 def test_torch_compile_records_the_model_without_a_graph_break(name: str) -> None:
-    model, given = replace_positions(made.tiny(name), "learned"), made.inputs(name)
-    torch._dynamo.reset()
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    assert_close(outputs(compiled, **given), outputs(model, **given), depth=2)
+    """Also a base model, whose hooks run before the compiled code."""
+    whole, given = replace_positions(made.tiny(name), "learned"), made.inputs(name)
+    for model in {whole, whole.base_model}:
+        torch._dynamo.reset()
+        compiled = torch.compile(model, backend="eager", fullgraph=True)
+        for _ in range(2):
+            assert_close(outputs(compiled, **given), outputs(model, **given), depth=2)
 
 
 # --- inference mode, decoders of encoder-decoders ------------------------------------------------------------------

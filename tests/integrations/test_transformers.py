@@ -319,7 +319,7 @@ def test_a_model_without_values_is_refused_and_stays_unchanged() -> None:
 # --- training -----------------------------------------------------------------------------------------------------
 
 
-@together("name", ["gpt2", "gpt_neo", "opt", "bert", "vit"])
+@together("name", ["gpt2", "gpt_neo", "opt", "bert", "vit", "siglip_vision"])
 @together(
     "encoding",
     ["rope", "t5", "kerple-log", "fire", "learned-averaged", "rolling", "learned"],
@@ -348,6 +348,10 @@ def test_gradient_checkpointing_gives_the_same_gradients(name: str, encoding: st
                 given["attention_mask"][0, :2] = 0
             torch.manual_seed(seed)
             loss = loss + model(**given)[0].square().mean()
+        if model is again and reentrant and name == "siglip_vision":  # its layers get no keyword, only a mask
+            with pytest.raises(ArgumentError, match="use_reentrant"):
+                loss.backward()
+            return
         loss.backward()
     want = dict(plain.named_parameters())
     scale = [parameter.grad for parameter in want.values()]

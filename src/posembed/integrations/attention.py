@@ -31,10 +31,12 @@ NAME = "posembed"
 
 
 class _Current(threading.local):
-    """torch.compile follows a threading.local, but breaks the graph at each ContextVar."""
+    """torch.compile breaks the graph at each ContextVar. It reads a threading.local, but only if values are in a dict:
+    it would not see an attribute that was set before the compiled frame, as by a hook of the compiled model itself."""
 
-    tokens: ForwardPass | None = None
-    """The pass of the model whose forward is running in this thread."""
+    def __init__(self) -> None:
+        self.held: dict[str, ForwardPass | None] = {NAME: None}
+        """The pass of the model whose forward is running in this thread."""
 
 
 CURRENT = _Current()
@@ -58,7 +60,7 @@ def attention_with_positions(
     Raises:
         ArgumentError: the pass did not reach this layer.
     """
-    tokens = posembed or getattr(attention_mask, NAME, None) or CURRENT.tokens
+    tokens = posembed or getattr(attention_mask, NAME, None) or CURRENT.held[NAME]
     if tokens is None:
         raise ArgumentError(
             f"{type(module).__name__} did not get the positions of its tokens: the model was not prepared by "
@@ -67,6 +69,8 @@ def attention_with_positions(
         )
     if posembed is None:
         tokens.carried_by_keyword = False
+    if attention_mask is not None and attention_mask.numel() == 1 and tokens.image:
+        attention_mask = None
     causal: bool = module.is_causal if is_causal is None else is_causal  # type: ignore[assignment]
     tokens.seen_as_causal.append(causal)
     project = projection(module)
@@ -83,13 +87,17 @@ def attention_with_positions(
 
 def mask_that_carries(*args: Any, **kwargs: Any) -> Tensor | None:
     """Returns the boolean mask (B, 1, Lq, Lk) of "sdpa", with the pass as an attribute if no keyword carries it."""
-    tokens = CURRENT.tokens
+    tokens = CURRENT.held[NAME]
     carries = tokens is not None and not tokens.carried_by_keyword
     if carries:
         kwargs |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     mask = sdpa_mask(*args, **kwargs)
-    if carries:
-        setattr(mask, NAME, tokens)
+    return carrying(mask, tokens) if carries else mask
+
+
+def carrying(mask: Tensor, tokens: ForwardPass | None) -> Tensor:
+    """Gives a mask the pass as an attribute. The attention leaves out a mask of one element, made only to carry it."""
+    setattr(mask, NAME, tokens)
     return mask
 
 

@@ -22,12 +22,22 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.sinusoidal import SinusoidalGridEmbedding
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.positions import Positions, Project
+from posembed.positions.checks import _checked
 from posembed.positions.from_layout import consecutive
 
 PROJECTIONS = (("q_proj", "k_proj"), ("query", "key"), ("q_lin", "k_lin"), ("c_attn",), ("qkv",))
 """The names of W_q and W_k in attention modules. A single name projects queries, keys and values together."""
 HEAD_BY_HEAD = "multi_query"
 """GPT-BigCode has it: its c_attn projects the query, key and value of one head after another, or one key for all."""
+
+
+UNCOUNTABLE = (
+    "a cache keeps no positions, so they are counted by attention_mask, and the given position_ids differ from this "
+    "count: leave out position_ids, or pass use_cache=False and no cache"
+)
+check_counted = _checked(
+    "given positions count the tokens of a cache", lambda differ: ~differ.any(), lambda _: ArgumentError(UNCOUNTABLE)
+)
 
 
 class Earlier(KeyValueCache):
@@ -64,15 +74,16 @@ def place(
     length: int,
     device: torch.device,
     packs: bool = False,
+    must_count: bool = False,
 ) -> Placed:
     """Compares given position ids (B, L) and a mask (B, earlier + L) with consecutive positions.
 
-    Positions that only count the tokens become None, so that a batch shares one bias. Compiled code does not check
-    this. A cache holds no positions: those of its tokens are counted. If ``packs``, a new text starts where the
-    positions decrease.
+    Positions that only count the tokens become None, so that a batch shares one bias. Compiled code does not know
+    this, so there ``has_gaps`` is True for all given positions, unless ``must_count``, which raises if they differ. A
+    cache holds no positions: those of its tokens are counted. If ``packs``, a new text starts where positions decrease.
 
     Raises:
-        ArgumentError: the position ids have another length; the mask is too short.
+        ArgumentError: the position ids have another length, or must count and do not; the mask is too short.
     """
     looks = not torch.compiler.is_compiling()
     new = None
@@ -91,19 +102,22 @@ def place(
         ranks = torch.where(mask, mask.cumsum(-1) - 1, 0)
     has_gaps = False
     if position_ids is not None:
-        position_ids = position_ids.to(device).reshape(-1, position_ids.size(-1))
+        position_ids = position_ids.to(device)
         if position_ids.size(-1) != length:
             raise ArgumentError(
                 f"position_ids must be (L,)=({length},) or (B, {length}) for this input; got {position_ids.size(-1)} "
                 "in a row"
             )
         differ = position_ids != ranks[..., earlier:]
-        has_gaps = looks and bool((differ if new is None else differ & new).any())  # those of padding mean nothing
+        differ = differ if new is None else differ & new  # those of padding mean nothing
+        if must_count:
+            position_ids = torch.where(check_counted(differ), position_ids, ranks[..., earlier:])
+        has_gaps = not must_count and (not looks or bool(differ.any()))
         if looks and not has_gaps:
             position_ids = None
     if not earlier:
         texts = None
-        if packs and has_gaps and mask is None and position_ids is not None:
+        if looks and packs and has_gaps and mask is None and position_ids is not None:
             starts = position_ids.diff(dim=-1) <= 0
             texts = F.pad(starts, (1, 0)).cumsum(-1) if bool(starts.any()) else None
         return Placed(position_ids, mask, None, has_gaps, texts)

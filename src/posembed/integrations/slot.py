@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,20 +15,17 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 
 from posembed._version import __version__
 from posembed.errors import ArgumentError
-from posembed.integrations.attention import CURRENT, NAME, Cache, PreTrainedModel
-from posembed.integrations.forward_pass import ForwardPass, image_pass, place
+from posembed.integrations.attention import CURRENT, NAME, Cache, PreTrainedModel, carrying
+from posembed.integrations.forward_pass import UNCOUNTABLE, ForwardPass, image_pass, place
 from posembed.integrations.saved import acts_in_attention, described
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.positions.checks import _checked, require_integers
 
 ENDLESS = 2**40
 CACHES = ("cache", "past_key_values")
 """The names that versions of transformers give to the cache of a base model."""
-UNCOUNTABLE = (
-    "a cache keeps no positions, so they are counted by attention_mask, and the given position_ids differ from this "
-    "count: leave out position_ids, or pass use_cache=False and no cache"
-)
 CROSS_ATTENTION = (
     "whose queries and keys belong to two texts; replace_positions is for an encoder or a decoder alone. Build the "
     "model from posembed.nn instead"
@@ -37,6 +34,18 @@ NO_ROWS = torch.zeros(1, 0, 0, device="cpu")
 """Replaces a table that was a parameter: transformers initializes this tensor when loading a model."""
 INTERPOLATES = "interpolate_pos_encoding"
 """An image model's function that returns rows for images of any size, and the argument that asks for it."""
+
+
+HIDDEN = -1e8
+"""Floats below this value in a mask hide a key. Smaller values, such as a bias, may be added to a key that is seen."""
+check_visible = _checked(
+    "a mask of pairs shows the tokens in a cache",
+    lambda hidden: ~hidden.any(),
+    lambda _: ArgumentError(
+        "attention_mask (B, 1, Lq, Lk) hides tokens in the cache, which may be padding without a position or tokens "
+        "with one: pass the position_ids of the new tokens, which tell whether hidden tokens count, or a mask (B, Lk)"
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -163,7 +172,8 @@ class BaseHooks:
             if INTERPOLATES in parameters:  # otherwise the model would read the parameter that was the table
                 kwargs[INTERPOLATES] = True
         else:
-            tokens = _of_texts(slot, base.get_submodule(self.slot_path.rpartition(".")[0]), kwargs, shares)
+            around = base.get_submodule(self.slot_path.rpartition(".")[0])
+            tokens = _of_texts(slot, base, around, kwargs, parameters, shares)
         if tokens is None:
             return (), kwargs  # the model itself reports the missing input
         tokens.dtype = next(tensor.dtype for tensor in _parameters(base) if tensor.is_floating_point())
@@ -174,17 +184,19 @@ class BaseHooks:
             kwargs["use_cache"] = False
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             kwargs[NAME] = tokens
-        outer = CURRENT.tokens
+            if slot.old.grid and not shares and not slot.carried_by_keyword and "attention_mask" not in parameters:
+                kwargs["attention_mask"] = carrying(torch.ones(1, 1, 1, 1, dtype=torch.bool), tokens)
+        outer = CURRENT.held[NAME]
         # Another model may be calling this one. A pass of this model itself has been interrupted.
         tokens.slot, tokens.outer = slot, None if outer is None or outer.slot is slot else outer
-        CURRENT.tokens = tokens
+        CURRENT.held[NAME] = tokens
         return (), kwargs
 
     def after(self, base: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        tokens = CURRENT.tokens
+        tokens = CURRENT.held[NAME]
         if tokens is None or tokens.slot is not base.get_submodule(self.slot_path):
             return  # it failed before its pass began
-        CURRENT.tokens = tokens.outer
+        CURRENT.held[NAME] = tokens.outer
         if tokens.uncountable and caches_in(output):
             raise ArgumentError(UNCOUNTABLE)
 
@@ -209,14 +221,19 @@ def _parameters(base: nn.Module) -> Iterator[Tensor]:
         yield from (tensor for tensor in tensors.values() if tensor is not None)
 
 
-def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], shares: bool) -> ForwardPass | None:
-    ids, x = kwargs.get("input_ids"), kwargs.get("inputs_embeds")
+def _of_texts(
+    slot: PositionSlot, base: nn.Module, around: nn.Module, kwargs: dict[str, Any], known: Container[str], shares: bool
+) -> ForwardPass | None:
+    encoding, ids, x = slot.encoding, kwargs.get("input_ids"), kwargs.get("inputs_embeds")
     if ids is not None:
         x = ids.reshape(-1, ids.size(-1))
     if x is None:
         return None
     (batch, length), device = x.shape[:2], x.device
     mask, position_ids = kwargs.get("attention_mask"), kwargs.get("position_ids")
+    if position_ids is not None:
+        require_integers(position_ids, "position_ids")
+        position_ids = torch.atleast_2d(position_ids).to(device).flatten(0, -2)
     caches = caches_in(kwargs)
     if unknown := [name for name in CACHES if kwargs.get(name) is not None and name not in caches]:
         kind = type(kwargs[unknown[0]]).__name__
@@ -228,33 +245,64 @@ def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], sha
     elif mask.dim() == 3 and ids is not None and ids.shape == mask.shape:  # several texts of each example
         mask = mask.reshape(x.shape)
     elif mask.dim() == 4:
-        mask = _present_in(mask, earlier, slot.causal).expand(batch, -1)
+        mask = _present_in(mask, earlier, slot.causal, position_ids, of_mask="position_ids" not in known)
+        mask = mask.expand(batch, -1)
     packs = slot.causal and position_ids is not None
-    if position_ids is None and slot.training and not earlier and _draws_positions(slot.encoding):
-        position_ids = slot.encoding.training_positions(batch, length, torch.default_generator)
-    placed = place(position_ids, mask, earlier=earlier, length=length, device=device, packs=packs)
+    asked = kwargs.get("use_cache")
+    drawn = position_ids is None and slot.training and _draws_positions(encoding)
+    if drawn:
+        if slot.causal and (caches or asked):
+            raise ArgumentError(
+                "the encoding draws random positions in training, and a cache keeps no positions: call model.eval(), "
+                "or pass use_cache=False and no cache"
+            )
+        position_ids = encoding.training_positions(batch, length, torch.default_generator)
+    needs_count = slot.causal and acts_in_attention(encoding)
+    keeps = bool(caches or asked or (asked is None and "use_cache" in known and not base.training))
+    placed = place(
+        position_ids, mask, earlier=earlier, length=length, device=device, packs=packs,
+        must_count=needs_count and keeps and not drawn and torch.compiler.is_compiling(),
+    )  # fmt: skip
     if kwargs.get("token_type_ids") is None and isinstance(getattr(around, "token_type_ids", None), Tensor):
         # Otherwise the model would read zeros from a buffer of the old table's length.
         kwargs["token_type_ids"] = torch.zeros(batch, length, dtype=torch.int64, device=device)
-    tokens = ForwardPass(slot.encoding, batch, length, device, causal=slot.causal, placed=placed, shares_bias=shares)
-    tokens.uncountable = placed.has_gaps and slot.causal and acts_in_attention(slot.encoding)
-    if tokens.uncountable and (caches or kwargs.get("use_cache")):
+    tokens = ForwardPass(encoding, batch, length, device, causal=slot.causal, placed=placed, shares_bias=shares)
+    tokens.uncountable = (needs_count and placed.has_gaps) or (slot.causal and drawn)
+    if tokens.uncountable and (caches or asked):
         raise ArgumentError(UNCOUNTABLE)
     return tokens
 
 
-def _present_in(mask: Tensor, earlier: int, causal: bool) -> Tensor:
-    """Returns the tokens (B, Lk) that are not padding, from the model's mask (B, 1, Lq, Lk).
+def _present_in(mask: Tensor, earlier: int, causal: bool, position_ids: Tensor | None, *, of_mask: bool) -> Tensor:
+    """Returns the tokens (B, Lk) that are not padding, from the model's mask (B, 1 or H, Lq, Lk).
 
     These are the tokens that the last one sees, if the others see exactly these tokens or those of them up to
     themselves, or are padding that sees itself or everything. In other masks, as of packed texts, all tokens count.
+    A hidden token in the cache may have been padding or not, which only position_ids (B, Lq) tell. In a model that
+    takes none (``of_mask``), those that all tokens do not see, from the first on, are left padding.
+
+    Raises:
+        ArgumentError: the mask is neither booleans nor floats; it hides tokens in the cache without position_ids.
     """
-    seen = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] == 0
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        what = "booleans, True for keys that are seen, or floats to add to the scores"
+        raise ArgumentError(f"attention_mask (B, 1, Lq, Lk) must be {what}; got {mask.dtype}. Pass mask.bool()")
+    if mask.dtype != torch.bool:
+        mask = mask > max(torch.finfo(mask.dtype).min / 2, HIDDEN)
+    seen = mask.any(1)
     last, keys = seen[:, -1:], torch.arange(seen.size(2), device=mask.device)
     queries = keys[earlier : earlier + seen.size(1)]
     expected = last & (keys <= queries[:, None]) if causal and len(queries) > 1 else last
     plain = ((seen == expected) | (keys == queries[:, None])).all(-1) | seen.all(-1)
-    return last[:, 0] | ~plain.all(-1, keepdim=True)
+    present = last[:, 0] | ~plain.all(-1, keepdim=True)
+    if not earlier:
+        return present
+    if position_ids is None:
+        hidden = ~seen[..., :earlier]
+        left = hidden.all(1).long().cumprod(-1).bool() if of_mask else torch.zeros_like(hidden[:, 0])
+        wrong = check_visible(hidden & ~left[:, None])
+        return torch.cat((~(left | wrong.any(1)), present[:, earlier:]), dim=-1)
+    return present | ((position_ids[:, :1] == earlier) & (keys < earlier))
 
 
 def _of_images(slot: PositionSlot, kwargs: dict[str, Any], shares: bool, any_size: bool) -> ForwardPass | None:
@@ -278,11 +326,11 @@ def rows_of_pass(*args: Any, **kwargs: Any) -> Tensor:
 
 
 def current_pass() -> ForwardPass:
-    if CURRENT.tokens is None:
+    if (tokens := CURRENT.held[NAME]) is None:
         raise ArgumentError(
             "the module around a replaced position table was called by itself; call the model, or its base model"
         )
-    return CURRENT.tokens
+    return tokens
 
 
 def add_hooks(base: PreTrainedModel, owner: nn.Module, slot: PositionSlot, undo: ExitStack) -> None:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from posembed._version import __version__
 from posembed.errors import ArgumentError
-from posembed.integrations.attention import CURRENT, PreTrainedModel
+from posembed.integrations.attention import CURRENT, NAME, PreTrainedModel
 from posembed.integrations.forward_pass import ForwardPass
 from posembed.integrations.slot import CACHES, PositionSlot, caches_in, is_checkpointing
 from posembed.layers.base import PositionEncoding
@@ -114,7 +114,7 @@ def _trial(base: PreTrainedModel, slot: PositionSlot) -> Iterator[list[ForwardPa
     """Yields the list of passes that a model will run. Modes and random state are as before afterwards."""
     passes: list[Any] = []
     modes = [(module, module.training) for module in base.modules()]
-    handle = slot.register_forward_pre_hook(lambda *_: passes.append(CURRENT.tokens))
+    handle = slot.register_forward_pre_hook(lambda *_: passes.append(CURRENT.held[NAME]))
     kind = device_of(base).type
     try:
         base.eval()
