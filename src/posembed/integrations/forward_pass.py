@@ -22,7 +22,7 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.sinusoidal import SinusoidalGridEmbedding
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.positions import Positions, Project
-from posembed.positions.checks import _checked
+from posembed.positions.checks import check_of
 from posembed.positions.from_layout import consecutive
 
 PROJECTIONS = (("q_proj", "k_proj"), ("query", "key"), ("q_lin", "k_lin"), ("c_attn",), ("qkv",))
@@ -35,7 +35,7 @@ UNCOUNTABLE = (
     "a cache keeps no positions, so they are counted by attention_mask, and the given position_ids differ from this "
     "count: leave out position_ids, or pass use_cache=False and no cache"
 )
-check_counted = _checked(
+check_counted = check_of(
     "given positions count the tokens of a cache", lambda differ: ~differ.any(), lambda _: ArgumentError(UNCOUNTABLE)
 )
 

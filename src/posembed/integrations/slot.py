@@ -21,7 +21,7 @@ from posembed.integrations.saved import acts_in_attention, described
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.positions.checks import _checked, require_integers
+from posembed.positions.checks import check_of, require_integers
 
 ENDLESS = 2**40
 CACHES = ("cache", "past_key_values")
@@ -38,7 +38,7 @@ INTERPOLATES = "interpolate_pos_encoding"
 
 HIDDEN = -1e8
 """Floats below this value in a mask hide a key. Smaller values, such as a bias, may be added to a key that is seen."""
-check_visible = _checked(
+check_visible = check_of(
     "a mask of pairs shows the tokens in a cache",
     lambda hidden: ~hidden.any(),
     lambda _: ArgumentError(

@@ -75,7 +75,7 @@ def _which_has_no_row(ids: Tensor, max_len: int, lowest: int) -> Exception:
     return no_row(int(worst.max()), max_len, length=len(worst) if consecutive else 1)
 
 
-def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exception]) -> Callable[..., Tensor]:
+def check_of(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exception]) -> Callable[..., Tensor]:
     """Makes a function (values, *limits) that returns the values if they are valid, or else raises ``explain(...)``."""
 
     def check(values: Tensor, limits: Sequence[int]) -> None:
@@ -110,7 +110,7 @@ def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exc
     return run
 
 
-_check_positions = _checked(
+_check_positions = check_of(
     "every position has a row",
     lambda ids, max_len, lowest: ((ids >= lowest) & (ids < max_len)).all(),
     _which_has_no_row,
@@ -145,7 +145,7 @@ def _which_is_negative(offset: int | Tensor) -> Exception:
     return ArgumentError(f"offset counts the tokens that came before: 0, 1, 2, ...; got {least}")
 
 
-_check_offset = _checked("no offset is negative", lambda offset: (offset >= 0).all(), _which_is_negative)
+_check_offset = check_of("no offset is negative", lambda offset: (offset >= 0).all(), _which_is_negative)
 
 
 def check_offset(offset: int | Tensor) -> int | Tensor:
@@ -161,7 +161,7 @@ def check_offset(offset: int | Tensor) -> int | Tensor:
     return offset
 
 
-check_within = _checked(
+check_within = check_of(
     "every position is within its text",
     lambda ids, length: (ids < length).all(),
     lambda ids, length: ArgumentError(
@@ -184,7 +184,7 @@ def _what_is_no_mask(mask: Tensor) -> Exception:
     return ArgumentError(f"{row}the mask holds only padding, but each text needs a token. Leave that text out")
 
 
-_check_mask = _checked(
+_check_mask = check_of(
     "a mask is 0 or 1 with a token in each row",
     lambda mask: ((mask == 1) | (mask == 0)).all() & (mask == 1).any(dim=-1).all(),
     _what_is_no_mask,
@@ -200,7 +200,7 @@ def check_mask(mask: Tensor) -> Tensor:
     return _check_mask(mask).bool() if mask.shape[-1] else mask.bool()
 
 
-check_mask_unchanged = _checked(
+check_mask_unchanged = check_of(
     "the mask of the tokens in a cache stays as it was",
     lambda changed: ~changed.any(),
     lambda changed: ArgumentError(
@@ -219,7 +219,7 @@ def wrong_image(tokens: int, expected: int) -> ArgumentError:
     )
 
 
-check_image_tokens = _checked(
+check_image_tokens = check_of(
     "every image has the tokens of its grid",
     lambda tokens, expected: (tokens == expected).all(),
     lambda tokens, expected: wrong_image(int(tokens[tokens != expected][0]), expected),
@@ -235,7 +235,7 @@ def _which_bound_is_wrong(bounds: Tensor, length: int) -> Exception:
     return ArgumentError(f"cu_seqlens must rise from 0 to the length of the packed input, {length}; got {got}")
 
 
-_check_bounds = _checked(
+_check_bounds = check_of(
     "cu_seqlens rise from 0 to the length",
     lambda bounds, length: (bounds[..., 0] == 0).all() & (bounds.diff() > 0).all() & (bounds[..., -1] == length).all(),
     _which_bound_is_wrong,
