@@ -180,7 +180,7 @@ class Parameters(NamedTuple):
 
 
 _KNOWN: WeakKeyDictionary[Callable[..., Any], Parameters] = WeakKeyDictionary()
-"""By call, so that the classes of users can be freed."""
+"""What each call takes. The keys are weak, so that the classes of users can be freed."""
 
 
 def _parameters(call: Callable[..., Any], names_only: bool) -> Parameters:

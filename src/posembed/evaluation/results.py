@@ -180,6 +180,7 @@ class Evaluated(Summary):
 
 
 BEGINNING = '{"key": "'
+"""How every line of a results file starts."""
 
 
 class ResultsFile(dict[str, Counts]):

@@ -52,12 +52,8 @@ def row_importance(
         >>> row_importance(table, losses, rows=[0, 16])[16].value  # no text reaches this row
         0.0
     """
-    own = (
-        {}
-        if isinstance(table, Tensor)
-        else dict([*table.named_parameters(recurse=False), *table.named_buffers(recurse=False)])
-    )
-    weight = table if isinstance(table, Tensor) else own.get("weight")  # not one that is computed from other tensors
+    # A weight that is computed from other tensors is not in the state, and replacing its rows would change nothing.
+    weight = table if isinstance(table, Tensor) else table.state_dict(keep_vars=True).get("weight")
     if not isinstance(weight, Tensor) or weight.is_meta or len(held := table_rows(weight.detach())) < 2:
         raise ArgumentError(
             "table must be a parameter (N, D) with values and 2 rows or more, or a module with one as its weight, such "

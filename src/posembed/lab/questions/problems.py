@@ -63,9 +63,9 @@ class Problem(TrainedQuestion[ProblemSpec, Solved]):
         )
 
     def remarks(self, found: Found) -> Iterator[str]:
-        solved = self.columns(found)["solves"]
         if not any(row.seeds for row in found.rows):
             return
+        solved = self.columns(found)["solves"]
         yield (
             f"A size counts as solved if the model answers at least {SOLVED:.0%} of the problems of that size, and of "
             "every smaller size tested, without a mistake. The largest size solved is "
