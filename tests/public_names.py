@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,10 @@ INTEGRATIONS = {
 }
 
 
-def works(library: str) -> bool:
-    """Whether the integration of a library can be imported: that of transformers needs release 5."""
-    return find_spec(library) is not None and (library != "transformers" or version(library) >= "5")
-
-
 def public_names() -> dict[str, Any]:
     """Returns ``posembed.nn.Attention`` -> the class, and so on for every public name. Modules are not among them."""
     packages = {"posembed": tuple(importlib.import_module("posembed").__all__)}
-    packages |= {name: names for name, names in INTEGRATIONS.items() if works(name.rpartition(".")[2])}
+    packages |= {name: names for name, names in INTEGRATIONS.items() if find_spec(name.rpartition(".")[2])}
     if "posembed.integrations.timm" in packages:
         vision_transformer()  # which it imports
     for file in SOURCE.glob("*/__init__.py*"):  # some packages list their names in an __init__.pyi

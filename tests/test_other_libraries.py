@@ -402,12 +402,9 @@ def found_at(path: str) -> Any:
 def test_the_names_exist_in_the_installed_libraries() -> None:
     """A rename fails here on the day on which the renamed library is installed."""
     timm_peer.vision_transformer()
-    transformers = pytest.importorskip("transformers")
-    lines = [line for row in READS for line in row.exists] + list(PLAIN)
-    if int(transformers.__version__.partition(".")[0]) < 5:  # without the newest models and modules
-        lines = [line for line in lines if not line.startswith("transformers.")]
+    pytest.importorskip("transformers")
     missing = []
-    for line in lines:
+    for line in [line for row in READS for line in row.exists] + list(PLAIN):
         path, names = line.split(": ")
         library = importlib.import_module(path.partition(".")[0])
         version = f"({library.__name__} {library.__version__})"

@@ -26,7 +26,7 @@ def test_every_output_on_a_page_is_what_its_code_prints(
 ) -> None:
     """What trains for a fiftieth of its steps prints the same words; with --whole, the same numbers too."""
     if page == "pitfalls.md":
-        pytest.importorskip("transformers", minversion="5")
+        pytest.importorskip("transformers")
     written = blocks((DOCS / page).read_text(encoding="utf-8"))
     run = [code if request.config.getoption("--whole") else shorter(code) for code, _ in written]
     for printed, code, (whole, shown) in zip(outputs(run, tmp_path), run, written, strict=True):
@@ -49,7 +49,7 @@ def test_other_words_are_no_same_words() -> None:
 
 
 def test_the_tables_of_known_models_are_what_the_program_writes() -> None:
-    pytest.importorskip("transformers", minversion="5")
+    pytest.importorskip("transformers")
     import who_uses_what
 
     page = who_uses_what.PAGE.read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ def test_the_tables_of_known_models_are_what_the_program_writes() -> None:
 
 
 def test_a_model_with_a_table_has_its_parameters_and_one_with_rope_has_rotations() -> None:
-    pytest.importorskip("transformers", minversion="5")
+    pytest.importorskip("transformers")
     from who_uses_what import MODELS
 
     for model in (model for models in MODELS.values() for model in models):
@@ -71,7 +71,7 @@ def test_a_model_with_a_table_has_its_parameters_and_one_with_rope_has_rotations
 
 
 def test_windows_are_read_from_the_config() -> None:
-    pytest.importorskip("transformers", minversion="5")
+    pytest.importorskip("transformers")
     from transformers import CONFIG_MAPPING
     from who_uses_what import window
 
@@ -101,7 +101,7 @@ OURS = {
 
 @pytest.mark.parametrize("use", GROUPS)
 def test_advice_knows_the_most_used_encodings_in_their_order(use: str) -> None:
-    pytest.importorskip("transformers", minversion="5")
+    pytest.importorskip("transformers")
     from who_uses_what import MODELS
 
     from posembed.lab.advice.built import names_of
@@ -133,7 +133,7 @@ FIXED = {
 
 @together("kind", FIXED)
 def test_positions_of_a_model_without_a_learned_table_end_where_the_page_says(kind: str) -> None:
-    pytest.importorskip("transformers", minversion="5")
+    pytest.importorskip("transformers")
     import torch
     from who_uses_what import MODELS
 
@@ -148,7 +148,7 @@ def test_positions_of_a_model_without_a_learned_table_end_where_the_page_says(ki
 
 @pytest.mark.parametrize("kind", ["vit", "beit", "dinov2"])
 def test_images_of_another_size_are_refused_where_the_page_says(kind: str) -> None:
-    pytest.importorskip("transformers", minversion="5")
+    pytest.importorskip("transformers")
     import torch
     from who_uses_what import MODELS
 

@@ -1,4 +1,4 @@
-"""Names the versions of other libraries: in a warning, if one is newer than the tested range, and in errors."""
+"""Compares the versions of other libraries with the tested range, and names them in errors."""
 
 from __future__ import annotations
 
@@ -10,23 +10,34 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
 
+from posembed.errors import ArgumentError
+
 
 @cache
-def warn_if_untested(package: str) -> None:
-    """Warns once per process if the installed version of a package is above the range in posembed's metadata."""
+def check_version(package: str) -> None:
+    """Compares the installed version of a package with the range in posembed's metadata.
+
+    Raises ArgumentError, at each call, for a version below it, and warns once per process of a version above it.
+    """
     try:
         installed, own, needed = version(package), version("posembed"), requires("posembed") or []
     except PackageNotFoundError:  # a source tree without metadata, or an import that fails by itself
         return
     ranges = [needs.specifier for needs in map(Requirement, needed) if needs.name == package]
-    limits = sorted({str(limit) for each in ranges for limit in each if limit.operator in ("<", "<=")})
-    if any(not Requirement(package + limit).specifier.contains(installed, prereleases=True) for limit in limits):
-        warnings.warn(
-            f"{package} {installed} is newer than the versions that posembed {own} was tested with "
-            f"({package}{', '.join(limits)}), and names that posembed reads from it may have changed. Install a tested "
-            f'version: pip install "{package}{limits[0]}"',
-            stacklevel=3,
-        )
+    missed = sorted(
+        {str(limit) for each in ranges for limit in each if not limit.contains(installed, prereleases=True)}
+    )
+    if not missed:
+        return
+    remedy = f'pip install "{package}{",".join(sorted({str(each) for each in ranges}))}"'
+    if any(limit.startswith(">") for limit in missed):
+        raise ArgumentError(f"posembed {own} needs {package}{missed[0]}; {package} {installed} is installed: {remedy}")
+    warnings.warn(
+        f"{package} {installed} is newer than the versions that posembed {own} was tested with "
+        f"({package}{', '.join(missed)}), and names that posembed reads from it may have changed. Install a tested "
+        f"version: {remedy}",
+        stacklevel=3,
+    )
 
 
 @contextmanager

@@ -64,8 +64,7 @@ def test_a_square_grid_in_a_line_is_resized_as_a_grid(family: str, tmp_path: Pat
 def test_a_multimodal_model_of_rope_text_has_no_line_of_text(tmp_path: Path) -> None:
     text = {k: v for k, v in TEXT.items() if k != "max_position_embeddings"}
     mrope = {"rope_type": "default", "mrope_section": [4, 2, 2]}
-    rope = {"rope_parameters" if transformers.__version__ > "5" else "rope_scaling": mrope}
-    text |= {"num_key_value_heads": 2, "head_dim": 16, **rope}
+    text |= {"num_key_value_heads": 2, "head_dim": 16, "rope_parameters": mrope}
     model = tiny_model("qwen3_vl", {"text_config": text, "vision_config": MERGING})
     source = saved(model, tmp_path / "source")
     refused(source, tmp_path / "out", r"visual\.pos_embed\.weight.*pass --image-size or --grid", length=100)

@@ -208,10 +208,6 @@ def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
     """Maps names of the built model's tensors to their keys in the files, as transformers renames them on loading."""
     if is_of_timm(model.config):
         return {}
-    import transformers
-
-    if int(transformers.__version__.partition(".")[0]) < 5:  # it loads every tensor under its own name
-        return {}
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 

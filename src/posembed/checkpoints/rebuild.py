@@ -25,7 +25,7 @@ from torch.nn.modules import module as modules
 from posembed.checkpoints.found import ConfigField, pair
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
-from posembed.versions import warn_if_untested
+from posembed.versions import check_version
 from posembed.words import brief
 
 LENGTH_LIKE = re.compile(r"pos|len|ctx|context|frames|block_size|image_size|img_size|input_size|resolution|grid_size")
@@ -70,11 +70,11 @@ def config_object(config: Mapping[str, Any]) -> Any:
         return None
     if find_spec("transformers") is None:
         return None
+    check_version("transformers")
     from transformers import CONFIG_MAPPING
 
     if model_type not in CONFIG_MAPPING:
         return None
-    warn_if_untested("transformers")
     refuse_depth(config)
     try:
         with quiet():

@@ -16,16 +16,14 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.integrations.forward_pass import ForwardPass, projection
-from posembed.versions import names_versions
+from posembed.versions import check_version, names_versions
 
+check_version("transformers")
 with names_versions("transformers"):
     from transformers import AttentionInterface, AttentionMaskInterface, Cache, PreTrainedModel  # noqa: F401
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
     from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
-
-if int(transformers.__version__.partition(".")[0]) < 5:
-    raise ImportError(f"posembed.integrations needs transformers 5 or later; got {transformers.__version__}")
 
 NAME = "posembed"
 

@@ -20,8 +20,9 @@ from posembed.integrations.forward_pass import ForwardPass, image_pass, projecti
 from posembed.integrations.saved import acts_in_attention, encoding_for
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attend import attend_padded
-from posembed.versions import names_versions
+from posembed.versions import check_version, names_versions
 
+check_version("timm")
 with names_versions("timm"):
     from timm.layers import Attention, PatchEmbed
     from timm.models.vision_transformer import VisionTransformer

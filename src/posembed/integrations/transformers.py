@@ -26,7 +26,7 @@ from posembed.integrations.saved import encoding_of
 from posembed.integrations.trial import VERSIONS, device_of, require_agreement, try_out
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
-from posembed.versions import names_versions, warn_if_untested
+from posembed.versions import check_version, names_versions
 
 with names_versions("transformers"):
     from transformers import AutoConfig, PreTrainedModel
@@ -66,7 +66,7 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
         >>> model.transformer.wpe.encoding
         RotaryEmbedding(16, base=10000.0, pairing='half_split', scaling=None)
     """
-    warn_if_untested("transformers")
+    check_version("transformers")
     if isinstance(model, PreTrainedModel) and device_of(model).type == "meta":
         raise ArgumentError(
             f"{type(model).__name__} is on the meta device, where it cannot be tried out with the encoding. Load its "

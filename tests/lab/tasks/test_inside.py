@@ -14,7 +14,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-pytest.importorskip("transformers", minversion="5")
+pytest.importorskip("transformers")
 
 import replaced_models as made
 from asked import runs_of

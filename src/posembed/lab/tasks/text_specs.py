@@ -174,7 +174,7 @@ def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         from posembed.integrations.decoder import has_weights
     except ImportError as error:
-        raise ArgumentError(f"--model needs transformers 5 or later: pip install 'posembed[hf]' ({error})") from error
+        raise ArgumentError(f"--model needs transformers: pip install 'posembed[hf]' ({error})") from error
     continued, tokenizer = has_weights(path), (path if path.is_dir() else path.parent) / "tokenizer.json"
     found = {"learning_rate": CONTINUED_LEARNING_RATE} if continued and given.get("learning_rate") is None else {}
     if given.get("tokenizer") is not None:
