@@ -11,7 +11,6 @@ import threading
 from functools import partial
 from typing import Any
 
-import transformers
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
