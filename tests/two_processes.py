@@ -12,7 +12,15 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from together import asked
+
 WORLD_SIZE = 2
+WHOLE = "EVERY_CASE"
+"""The environment variable that tells both processes to run every case, as --whole tells pytest."""
+
+
+def is_whole() -> bool:
+    return WHOLE in os.environ
 
 
 def start_both(file: str, store: Path) -> None:
@@ -21,6 +29,7 @@ def start_both(file: str, store: Path) -> None:
 
     folders = [str(Path(posembed.__file__).parents[1]), str(Path(__file__).parent)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
+    environment |= {WHOLE: "yes"} if asked["whole"] else {}
     with subprocess.Popen(
         [sys.executable, file, str(store)],
         env=environment,

@@ -152,7 +152,7 @@ def test_copies_and_the_meta_device(name: str) -> None:
     assert set(layer.state_dict()) == {key for key, _ in layer.named_parameters()}
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "opt"])
+@together("name", ["bert", "roberta", "opt"], usual=lambda name: name == "roberta")
 def test_compiled(name: str) -> None:
     layer = LAYERS[name]().eval()
     torch.compiler.reset()

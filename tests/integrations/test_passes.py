@@ -319,7 +319,7 @@ def test_a_forward_that_was_wrapped_without_names(name: str) -> None:
     assert torch.equal(outputs(model, **given), want)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert", "roberta", "vit"])
+@together("name", ["gpt2", "bert", "roberta", "vit"], usual=lambda name: name in ("gpt2", "vit"))
 def test_torch_compile_records_the_model_without_a_graph_break(name: str) -> None:
     """Also a base model, whose hooks run before the compiled code."""
     whole, given = replace_positions(made.tiny(name), "learned"), made.inputs(name)

@@ -63,8 +63,9 @@ def test_one_graph_two_compilations_and_our_error(way: str) -> None:
 needs_a_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor writes C++")
 
 
-@pytest.mark.parametrize("backend", ["aot_eager_decomp_partition", pytest.param("inductor", marks=needs_a_compiler)])
-@pytest.mark.parametrize("ids", [torch.arange(5), torch.tensor([[4, 3, PADDING, 1, 0]] * 3), None])
+@needs_a_compiler
+@together("backend", ["aot_eager_decomp_partition", "inductor"])
+@together("ids", [torch.arange(5), torch.tensor([[4, 3, PADDING, 1, 0]] * 3), None], usual=lambda ids: ids is not None)
 @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
 def test_compiled_training_is_eager_training(ids: Tensor | None, backend: str) -> None:
     layer, twin = layer_of(dropout=0), layer_of(dropout=0)
@@ -212,7 +213,7 @@ def test_an_export_without_a_longest_length_is_told_it() -> None:
         torch.export.export(layer_of(), (torch.randn(3, 7, DIM),), dynamic_shapes=({1: unbounded},))
 
 
-@pytest.mark.parametrize("name", EXPORTED)
+@together("name", EXPORTED, usual=lambda name: name in ("consecutive", "mask"))
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 def test_onnxruntime_gives_the_same_numbers(name: str, tmp_path: Path) -> None:
     make, more, shapes = EXPORTED[name]

@@ -110,7 +110,8 @@ def test_another_default_dtype_changes_nothing(name: str) -> None:
         assert_same(result, expected)
 
 
-COMPILED_ELSEWHERE = ("ExtendedPositionalEmbedding", "SampledPositionalEmbedding", "KerplePower", "NoPosition")
+COMPILED_ELSEWHERE = ("ExtendedPositionalEmbedding", "SampledPositionalEmbedding", "Alibi", "KerpleLog", "KerplePower",
+                      "SinusoidalGridEmbedding", "NoPosition", "BertInput")  # fmt: skip
 """Layers with a test of their own, or one of another of their kind."""
 
 

@@ -249,7 +249,7 @@ def test_sequences_have_no_grid_but_tables_are_resized_as_a_line(name: str) -> N
         assert other is encoding
 
 
-@pytest.mark.parametrize("name", ["learned", "rope", "alibi", "pope", "rolling"])
+@together("name", ["learned", "rope", "alibi", "pope", "rolling"], usual=lambda name: name == "pope")
 def test_a_compiled_decoder(name: str) -> None:
     torch.compiler.reset()  # each encoding is another graph
     model = decoder(name, layers=1)

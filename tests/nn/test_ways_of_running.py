@@ -23,13 +23,14 @@ from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
 from posembed.nn.encodings import names_for
 from together import together
 from tolerance import assert_close
-from two_processes import WORLD_SIZE, be_both, start_both
+from two_processes import WORLD_SIZE, be_both, is_whole, start_both
 
 DIM, HEADS, LENGTH = 16, 4, 16
 DECODERS = names_for("decoder")
 ENCODERS = [f"encoder {name}" for name in names_for("encoder")]
-ALIKE = ("kerple-power", "tupe-r", "rope-linear", "rope-ntk", "rope-llama3", "learned-tiled", "learned-long",
-         "learned-shifted", "learned-randomized", "learned-skipped", "none", "sinusoidal")  # fmt: skip
+ALIKE = ("kerple-log", "kerple-power", "tupe-r", "rope-linear", "rope-ntk", "rope-llama3", "rope-longrope",
+         "learned-hierarchical", "learned-random", "learned-tiled", "learned-long", "learned-shifted",
+         "learned-randomized", "learned-skipped", "none", "sinusoidal")  # fmt: skip
 """Encodings with another of their kind, which a graph records in the same way."""
 MODERN = {"kv_heads": 2, "feed_forward": "swiglu"}
 
@@ -66,6 +67,7 @@ def test_compiled_without_a_break(name: str) -> None:
     assert_close(y, model(x, segment_ids=segment_ids))
 
 
+@pytest.mark.whole  # tests/layers/test_learned_compiled.py runs what inductor makes
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own
 def test_compiled_by_inductor_with_its_gradients() -> None:
     torch.compiler.reset()
@@ -171,7 +173,7 @@ def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
 def main(rank: int) -> None:
     warnings.simplefilter("error")
     mesh = init_device_mesh("cpu", (WORLD_SIZE,))
-    for name in (*DECODERS, *ENCODERS):
+    for name in filter(None if is_whole() else is_usual, (*DECODERS, *ENCODERS)):
         torch.manual_seed(0)
         whole = model_of(name, layers=2, checkpoint_activations=True)
         sharded = copy.deepcopy(whole)

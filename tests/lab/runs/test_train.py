@@ -5,7 +5,6 @@ import itertools
 import math
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -18,10 +17,13 @@ from fresh_process import run_python
 from posembed import ArgumentError, DataError, RunFolderError
 from posembed.lab.runs import environment, train
 from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.sweep import sweep
 from posembed.lab.runs.tensors import load_tables, snapshot_steps
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import LengthSpec
+from together import together
 from tolerance import assert_close
+from two_processes import be_both, start_both
 
 # One that draws positions, one that has learned rows, one with neither; the spec has dropout.
 ENCODINGS = ["rolling", "learned", "rope"]
@@ -63,7 +65,7 @@ def test_learning_rate(spec: LengthSpec) -> None:
     assert_close(train.learning_rate(one, 0), spec.learning_rate)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@together("encoding", ENCODINGS, usual=lambda encoding: encoding == "rolling")
 def test_the_same_spec_gives_the_same_numbers_and_learns(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, encoding: str
 ) -> None:
@@ -172,35 +174,31 @@ def test_two_processes_train_the_same_run(
     spec = dataclasses.replace(spec, encoding="rolling", dropout=0.0, steps=12)
     alone = train.run(spec, task, accelerator)
     torch.save((spec, task), tmp_path / "asked.pt")
-    script = tmp_path / "two.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            import sys, torch
-            from posembed.lab.runs.results import RunFolder
-            from posembed.lab.runs.sweep import sweep
-            from posembed.lab.runs.environment import make_accelerator
-            spec, task = torch.load(sys.argv[1] + "/asked.pt", weights_only=False)
-            accelerator = make_accelerator(device="cpu")
-            assert accelerator.num_processes == 2
-            sweep([spec], task, RunFolder(sys.argv[1] + "/run", type(spec)), accelerator)
-            torch.distributed.destroy_process_group()
-            """
-        )
-    )
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += [str(script), str(tmp_path)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240, env=environment)
-    assert done.returncode == 0, done.stderr
-    (together,) = RunFolder(tmp_path / "run", LengthSpec).results()
-    assert together.environment["processes"] == "2"
-    for (step, ours), (_, theirs) in zip(alone.losses, together.losses, strict=True):
+    start_both(__file__, tmp_path / "store")
+    (shared,) = RunFolder(tmp_path / "run", LengthSpec).results()
+    assert shared.environment["processes"] == "2"
+    for (step, ours), (_, theirs) in zip(alone.losses, shared.losses, strict=True):
         assert_close(ours, theirs, msg=step, dtype=torch.float32, depth=4 * (step + 1))
     assert alone.measurements is not None
-    assert together.measurements is not None
-    assert together.measurements.same_tokens == pytest.approx(alone.measurements.same_tokens, abs=1e-3)
-    assert together.measurements.repeat_gain.keys() == alone.measurements.repeat_gain.keys()
+    assert shared.measurements is not None
+    assert shared.measurements.same_tokens == pytest.approx(alone.measurements.same_tokens, abs=1e-3)
+    assert shared.measurements.repeat_gain.keys() == alone.measurements.repeat_gain.keys()
+
+
+def train_in_both(rank: int) -> None:
+    """Trains what the test has saved, in two processes with the environment variables of torchrun."""
+    folder = Path(sys.argv[1]).parent
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "1",
+    }
+    spec, task = torch.load(folder / "asked.pt", weights_only=False)
+    accelerator = environment.make_accelerator(device="cpu")
+    assert accelerator.num_processes == 2
+    sweep([spec], task, RunFolder(folder / "run", type(spec)), accelerator)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
@@ -262,3 +260,7 @@ def test_accelerators_that_are_not_there() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ArgumentError, match="no cuda device"):
             environment.make_accelerator("no", "cuda")
+
+
+if __name__ == "__main__":
+    be_both(train_in_both)
