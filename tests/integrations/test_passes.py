@@ -27,6 +27,7 @@ from tolerance import assert_close
 
 LEFT = torch.tensor([[1] * 9, [0] * 3 + [1] * 6])
 RIGHT = LEFT.flip(1)
+HOLES = torch.tensor([[1] * 9, [1, 1, 0, 0, 1, 1, 1, 0, 0]])
 
 
 def outputs(model: nn.Module, **given: Any) -> Tensor:
@@ -44,11 +45,13 @@ def timm_vit(**changes: Any) -> Any:
 
 
 def masks_of_pairs(mask: Tensor, causal: bool) -> list[Tensor]:
-    """Returns masks (B, 1, L, L) with the meaning of mask (B, L): booleans and floats. Padding sees itself."""
-    length = mask.size(1)
+    """Returns masks (B, 1, L, L) with the meaning of mask (B, L): padding sees tokens, itself or nothing."""
+    length, tokens = mask.size(1), (mask != 0)[:, None, None]
     lower = torch.ones(length, length, dtype=torch.bool).tril() if causal else torch.ones(length, length).bool()
-    seen = ((mask[:, None] != 0) & lower | torch.eye(length, dtype=torch.bool))[:, None]
-    return [seen, torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)]
+    others = tokens & lower
+    itself = others | torch.eye(length, dtype=torch.bool)
+    added = [torch.zeros(itself.shape).masked_fill(~itself, hidden) for hidden in (-1e4, -1e6, -1e9, -torch.inf)]
+    return [others, itself, others & tokens.transpose(-1, -2), *added]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "opt", "biogpt", "bert"])
@@ -56,7 +59,7 @@ def test_a_mask_of_pairs_is_read_like_the_mask_of_tokens(name: str) -> None:
     ids, causal = made.inputs(name)["input_ids"], name != "bert"
     for encoding in ("learned", "rope", "alibi"):
         model = replace_positions(made.tiny(name), encoding)
-        for mask in (LEFT, RIGHT):
+        for mask in (LEFT, RIGHT, HOLES):
             want = outputs(model, input_ids=ids, attention_mask=mask)[mask != 0]
             for pairs in masks_of_pairs(mask, causal):
                 for cache in ({}, {made.CACHE: hf.DynamicCache()}) if causal else ({},):
@@ -140,8 +143,15 @@ def test_a_mask_without_the_tokens_of_the_cache_is_refused(name: str) -> None:
     model, ids = replace_positions(made.tiny(name), "rope"), made.inputs(name)["input_ids"]
     with torch.no_grad():
         cache = model(ids[:, :5], use_cache=True)[made.CACHE]
-        with pytest.raises(ArgumentError, match="must have 9 columns"):
+        with pytest.raises(ArgumentError, match=r"must be \(2, 9\) or \(2, 1, 4, 9\), for the 5 tokens in the cache"):
             model(ids[:, 5:], attention_mask=torch.ones(2, 4), **{made.CACHE: cache})
+
+
+def test_a_mask_of_another_shape_is_refused() -> None:
+    model, ids = replace_positions(made.tiny("gpt2"), "rope"), made.inputs("gpt2")["input_ids"]
+    for shape in ((9,), (2, 8), (3, 9), (2, 9, 9), (2, 1, 9, 5), (3, 1, 9, 9), (2, 1, 4, 9), (1, 2, 1, 9, 9)):
+        with pytest.raises(ArgumentError, match=r"attention_mask must be \(2, 9\)"):
+            model(ids, attention_mask=torch.ones(shape, dtype=torch.bool))
 
 
 def rebuilt_caches(cache: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from posembed.layers.alibi import Alibi
 from posembed.layers.base import PositionEncoding
 from posembed.nn import ENCODINGS
 from timm_peer import vision_transformer
+from together import together
 from tolerance import assert_close, close
 
 VISION = vision_transformer()

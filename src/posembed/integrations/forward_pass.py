@@ -83,16 +83,11 @@ def place(
     cache holds no positions: those of its tokens are counted. If ``packs``, a new text starts where positions decrease.
 
     Raises:
-        ArgumentError: the position ids have another length, or must count and do not; the mask is too short.
+        ArgumentError: the position ids have another length, or must count and do not.
     """
     looks = not torch.compiler.is_compiling()
     new = None
     if mask is not None:
-        if mask.size(-1) < earlier + length:
-            raise ArgumentError(
-                f"attention_mask must have {earlier + length} columns, for the {earlier} tokens in the cache and the "
-                f"{length} new ones; got {mask.size(-1)}"
-            )
         mask = mask.to(device)[:, : earlier + length] != 0
         new = mask[:, earlier:]
         mask = mask | ~mask.any(-1, keepdim=True)  # a row without tokens still needs positions, without meaning

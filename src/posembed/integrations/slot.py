@@ -36,8 +36,9 @@ INTERPOLATES = "interpolate_pos_encoding"
 """An image model's function that returns rows for images of any size, and the argument that asks for it."""
 
 
-HIDDEN = -1e8
-"""Floats below this value in a mask hide a key. Smaller values, such as a bias, may be added to a key that is seen."""
+HIDDEN = -9e3
+"""Floats below this value in a mask hide a key: many models add -10,000, which bfloat16 rounds to -9,984. Values nearer
+to 0, such as a bias, may be added to a key that is seen."""
 check_visible = check_of(
     "a mask of pairs shows the tokens in a cache",
     lambda hidden: ~hidden.any(),
@@ -226,7 +227,7 @@ def _of_texts(
 ) -> ForwardPass | None:
     encoding, ids, x = slot.encoding, kwargs.get("input_ids"), kwargs.get("inputs_embeds")
     if ids is not None:
-        x = ids.reshape(-1, ids.size(-1))
+        x = torch.atleast_2d(ids).flatten(0, -2)
     if x is None:
         return None
     (batch, length), device = x.shape[:2], x.device
@@ -244,7 +245,9 @@ def _of_texts(
         mask = None
     elif mask.dim() == 3 and ids is not None and ids.shape == mask.shape:  # several texts of each example
         mask = mask.reshape(x.shape)
-    elif mask.dim() == 4:
+    else:
+        _check_shape(mask, batch, length, earlier)
+    if mask is not None and mask.dim() == 4:
         mask = _present_in(mask, earlier, slot.causal, position_ids, of_mask="position_ids" not in known)
         mask = mask.expand(batch, -1)
     packs = slot.causal and position_ids is not None
@@ -273,11 +276,22 @@ def _of_texts(
     return tokens
 
 
+def _check_shape(mask: Tensor, batch: int, length: int, earlier: int) -> None:
+    shape, keys = tuple(mask.shape), earlier + length
+    pairs = len(shape) == 4 and shape[2] == length
+    if (len(shape) != 2 and not pairs) or shape[0] not in (1, batch) or shape[-1] < keys:
+        raise ArgumentError(
+            f"attention_mask must be ({batch}, {keys}) or ({batch}, 1, {length}, {keys}), for the {earlier} tokens in "
+            f"the cache and the {length} new ones; got {shape}"
+        )
+
+
 def _present_in(mask: Tensor, earlier: int, causal: bool, position_ids: Tensor | None, *, of_mask: bool) -> Tensor:
     """Returns the tokens (B, Lk) that are not padding, from the model's mask (B, 1 or H, Lq, Lk).
 
-    These are the tokens that the last one sees, if the others see exactly these tokens or those of them up to
-    themselves, or are padding that sees itself or everything. In other masks, as of packed texts, all tokens count.
+    These are the tokens that the last one that sees any sees, if the others see exactly these tokens or those of them
+    up to themselves, or are padding that sees itself, everything or nothing. In other masks, as of packed texts, all
+    tokens count.
     A hidden token in the cache may have been padding or not, which only position_ids (B, Lq) tell. In a model that
     takes none (``of_mask``), those that all tokens do not see, from the first on, are left padding.
 
@@ -288,12 +302,17 @@ def _present_in(mask: Tensor, earlier: int, causal: bool, position_ids: Tensor |
         what = "booleans, True for keys that are seen, or floats to add to the scores"
         raise ArgumentError(f"attention_mask (B, 1, Lq, Lk) must be {what}; got {mask.dtype}. Pass mask.bool()")
     if mask.dtype != torch.bool:
-        mask = mask > max(torch.finfo(mask.dtype).min / 2, HIDDEN)
+        mask = mask > HIDDEN
     seen = mask.any(1)
-    last, keys = seen[:, -1:], torch.arange(seen.size(2), device=mask.device)
+    keys = torch.arange(seen.size(2), device=mask.device)
     queries = keys[earlier : earlier + seen.size(1)]
+    sees = seen.any(-1, keepdim=True)
+    rank = torch.where(sees[..., 0], queries, -1).argmax(-1, keepdim=True)
+    last, itself = seen.take_along_dim(rank[..., None], 1), keys == queries[:, None]
+    if not causal:  # padding that sees itself is seen by no other
+        last = last & ((seen & ~itself).any(1, keepdim=True) | ~itself[rank])
     expected = last & (keys <= queries[:, None]) if causal and len(queries) > 1 else last
-    plain = ((seen == expected) | (keys == queries[:, None])).all(-1) | seen.all(-1)
+    plain = ((seen == expected) | itself | ~sees).all(-1) | seen.all(-1)
     present = last[:, 0] | ~plain.all(-1, keepdim=True)
     if not earlier:
         return present
