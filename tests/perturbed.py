@@ -40,7 +40,7 @@ def _perturbed(name: str) -> Any:
         shapes = [tuple(each.shape) for each in given if isinstance(each, Tensor)] if name in SUMS else []
         for result in results if isinstance(results, tuple) else (results,):
             if isinstance(result, Tensor) and result.dtype in (torch.float32, torch.float64):
-                ulps = _signs(result, shapes) * (result != result.round())
+                ulps = _signs(result, shapes).to(result.dtype) * (result != result.round())
                 result.mul_(1 + torch.finfo(result.dtype).eps * ulps)
         return results
 

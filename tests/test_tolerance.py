@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
 import torch
 
+from fresh_process import run_fresh
 from tolerance import assert_close, assert_same, close, tolerance
 
 TESTS = Path(__file__).parent
@@ -62,3 +64,24 @@ def test_it_looks_into_collections_and_at_shapes_and_dtypes() -> None:
         assert_close({"a": far}, {"a": ones}, msg="layer 3")
     with pytest.raises(AssertionError):
         assert_same(near, ones)
+
+
+def test_perturbed_results_differ_by_an_ulp_whatever_the_default_dtype() -> None:
+    code = """
+        import torch
+        import perturbed
+        from tolerance import assert_close, assert_same
+        inputs = {dtype: torch.randn(2, 50, 50, dtype=dtype) for dtype in (torch.float32, torch.float64)}
+        calculated = lambda left, right: [left @ right, left.sin()]
+        exact = {dtype: calculated(*given) for dtype, given in inputs.items()}
+        perturbed.perturb()
+        for default in (torch.float32, torch.float64, torch.bfloat16):
+            torch.set_default_dtype(default)
+            for dtype, given in inputs.items():
+                results = calculated(*given)
+                assert not any(map(torch.equal, results, exact[dtype])), (default, dtype)
+                assert_close(results, exact[dtype], terms=1)
+                assert_same(results, calculated(*given))
+    """
+    status, output = run_fresh(textwrap.dedent(code), TESTS)
+    assert status == 0, output

@@ -65,13 +65,14 @@ def test_activation_checkpointing_from_the_first_step(name: str, size: Size, ree
 @BOTH
 @EVERY
 def test_inference_mode_and_no_grad(name: str, size: Size) -> None:
+    """The same numbers as with gradients, but not the same bits: ``matmul`` then takes another kernel."""
     case = LAYERS[name]
     layer, arguments = case.make(size).eval(), case.arguments(size)
     expected = [t.detach() for t in tensors(layer(*arguments))]
-    with torch.no_grad():
-        assert_same(tensors(layer(*arguments)), expected)
-    with torch.inference_mode():
-        assert_same([t.clone() for t in tensors(layer(*arguments))], expected)
+    for without_gradients in (torch.no_grad, torch.inference_mode):
+        with without_gradients():
+            result = [t.clone() for t in tensors(layer(*arguments))]
+        assert_close(result, expected, terms=ABOVE_ALL.dim)
 
 
 @BOTH
@@ -140,7 +141,10 @@ def test_exported(name: str) -> None:
 @EVERY
 @together("how", ["plain", "ids", "offsets"])
 def test_gradients_of_each_sample(name: str, how: str) -> None:
-    """vmap over grad: the gradients of each sample are those of the sample alone."""
+    """vmap over grad: the gradients of each sample are those of the sample alone.
+
+    The squares have weights, because a rotation does not change their sum.
+    """
     case = LAYERS[name]
     tensors_alone = all(isinstance(a, torch.Tensor) for a in case.arguments(SMALL))
     if not tensors_alone or (how != "plain" and not case.positioned) or (how == "offsets" and "Grid" in name):
@@ -157,7 +161,7 @@ def test_gradients_of_each_sample(name: str, how: str) -> None:
         kwargs = {"ids": lambda p: {"position_ids": p[None]}, "offsets": lambda o: {"offset": o}}
         extra = kwargs[how](sample[-1]) if how != "plain" else {}
         result = torch.func.functional_call(layer, parameters, tuple(given), extra)
-        return sum(t.square().sum() for t in tensors(result))
+        return sum((t.square() * torch.linspace(1, 2, t.numel()).view(t.shape)).sum() for t in tensors(result))
 
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, *[0] * (len(arguments) + len(more))))
     together = each(parameters, *arguments, *more) if parameters else None
@@ -167,7 +171,7 @@ def test_gradients_of_each_sample(name: str, how: str) -> None:
         assert_close(values[i], loss(parameters, *sample))
         if together is not None:
             alone = torch.func.grad(loss)(parameters, *sample)
-            assert_close({key: g[i] for key, g in together.items()}, alone)
+            assert_close({key: g[i] for key, g in together.items()}, alone, depth=2)
 
 
 @contextmanager
