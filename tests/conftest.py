@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     asked["whole"] = config.getoption("--whole")
     config.addinivalue_line("markers", "whole: runs only with --whole")
+    config.addinivalue_line("markers", "not_perturbed(reason): does not run with --perturb")
     if config.getoption("--perturb"):
         import perturbed
 
@@ -56,6 +57,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--perturb"):
+        for item in items:
+            for mark in item.iter_markers("not_perturbed"):
+                item.add_marker(pytest.mark.skip(*mark.args, **mark.kwargs))
     if config.getoption("--whole"):
         return
     kept = [item for item in items if item.get_closest_marker("whole") is None]

@@ -73,6 +73,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.not_perturbed(reason="compares with another process, whose results are not perturbed")
 def test_two_nodes_give_what_one_process_gives_though_a_worker_is_killed(
     cluster: Any,
     spec: LengthSpec,

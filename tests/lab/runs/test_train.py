@@ -116,6 +116,7 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     assert side_files(folder, spec) == side_files(whole_folder, spec)
 
 
+@pytest.mark.not_perturbed(reason="compares with another process, whose results are not perturbed")
 def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
     spec: LengthSpec,
     task: LanguageModelling,
