@@ -47,16 +47,15 @@ class WholeRuns:
 
 def run_whole(old_model: nn.Module, new_model: nn.Module, target: Target) -> WholeRuns:
     """Runs the largest models that accept an input known here, at their old and at their new size."""
-    sizes = target.image_size or (None, None)
     around = list(models_around(old_model, target.table.parameter))
     for path in reversed(around):
         models = [model.get_submodule(path) for model in (old_model, new_model)]
         try:
-            ran, counts = (tried(models, sizes, run) for run in (run_forward, count_features))
+            ran, counts = (tried(models, target, run) for run in (run_forward, count_features))
             shapes = ran is not None
             if ran is counts is None and may_be_copied(old_model, target):
                 small = copied(models)
-                ran, counts = (tried(small, sizes, run, "cpu") for run in (run_forward, count_features))
+                ran, counts = (tried(small, target, run, "cpu") for run in (run_forward, count_features))
         except FailsAtNewSize as failure:
             why = f"{type(models[1]).__name__}: {failure}"
             return WholeRuns(f"the model runs at its own size, but not at the new one ({why})")
@@ -80,12 +79,11 @@ def copied(models: Sequence[nn.Module]) -> list[nn.Module]:
             return []
 
 
-def tried(
-    models: Sequence[nn.Module], sizes: tuple[Size | None, Size | None], run: Run, device: str = "meta"
-) -> tuple[Any, Any] | None:
+def tried(models: Sequence[nn.Module], target: Target, run: Run, device: str = "meta") -> tuple[Any, Any] | None:
     """Runs the old model with inputs of its own size, and the new one with an input of its size in the first form that
     the old one accepts. Returns what ``run`` gives for both, or None if the old one accepts none. Raises
     FailsAtNewSize."""
+    sizes = target.image_size or (None, None)
     with undisturbed(), torch.no_grad(), torch.device(device):
         for number, inputs in forms_of(models[0], sizes[0]) if models else ():
             try:
@@ -98,6 +96,8 @@ def tried(
             try:
                 return before, run(models[1], given)
             except Exception as error:
+                if target.image_size is None and tokens_of(given) > target.length[1]:
+                    continue  # the new model need not read so long a text
                 raise FailsAtNewSize(last_line(error)) from error
     return None
 
@@ -116,6 +116,11 @@ def forms_of(model: nn.Module, size: Size | None) -> Iterator[tuple[tuple[int, i
 def run_forward(model: Any, inputs: Mapping[str, Any]) -> bool:
     model(**inputs)
     return True
+
+
+def tokens_of(inputs: Mapping[str, Any]) -> int:
+    """Returns the length of the text in an input, or 0 without a text."""
+    return max((inputs[name].shape[1] for name in ("input_ids", "inputs_embeds") if name in inputs), default=0)
 
 
 def count_features(model: Any, inputs: Mapping[str, Any]) -> int:
