@@ -90,6 +90,7 @@ def test_own_queries_measure_the_result(posembed, folder: Path) -> None:
         (WORDS, "length: expected a whole number of at least 16; got none"),
         ([*HOW, "--train", "head"], "train: expected one of all, rows, table, lora; got 'head'"),
         ([*HOW, "--report", "text"], "the page text cannot be written"),
+        ([*HOW, "--report", "out-at-64"], "report: out-at-64 is a folder that this command writes; name another file"),
         ([*HOW, "--images", "text"], "images: an image model is trained and measured on images only"),
         ([*HOW, "--minutes", "3"], "expected either minutes or steps; got both"),
     ],

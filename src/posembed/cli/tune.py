@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posembed.cli.options import Planning, Values, command, shape_of
+from posembed.errors import ArgumentError
 from posembed.settings import Settings, argument, checked_bounds, given_to, option
 from posembed.tuning.settings import DATA, PARTS, TuneSettings, folder_of
 
@@ -65,6 +66,8 @@ def start(given: dict[str, Any]) -> None:
         sources: dict[str, Any] = {name: getattr(of, name) for name in ("retrieval", "images", "device")}
         with Bar() as bar:
             plan = plan_tuning(of.checkpoint, of.out, of.text or None, given, progress=bar.update, **sources)
+        if page.resolve() in [place.resolve() for place in (*plan.places.values(), kept)]:
+            raise ArgumentError(f"report: {page} is a folder that this command writes; name another file (--report)")
         if dry_run:
             print_plan(plan, bool(shape))
             return
