@@ -37,7 +37,7 @@ LIMIT = "sentence_bert_config.json"
 RESULTS = Path(__file__).resolve().parent / "results" / "resize_quality.md"
 # Without truncate, which makes tables shorter, and without other projects' names for the same methods.
 METHODS = [name for name in TEXT_METHODS if name not in ("truncate", *OTHER_NAMES)]
-KEPT = Path("runs/resize_quality.jsonl")
+KEPT = Path("runs/resize_quality")
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ PLACES = (0.15, 0.5, 0.85)
 """Where the sentences come from, as a share of the article's sentences."""
 FEWEST_WORDS, SENTENCE_WORDS = 1400, range(12, 41)
 RESULTS = Path(__file__).resolve().parent / "results" / "retrieval.md"
-KEPT = Path("runs/retrieval.jsonl")
+KEPT = Path("runs/retrieval")
 
 
 def main() -> None:

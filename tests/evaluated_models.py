@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from posembed.evaluation.measures import MEASURES
+from posembed.evaluation.measures import METRICS
 from posembed.evaluation.results import Row
 from posembed.measure.estimates import items, sums
 from posembed.measure.frame import Run, Value
@@ -116,5 +116,5 @@ def row_of(
 
 def by_text(row: Row, measure: str, length: int) -> tuple[float, ...] | None:
     """The value of each text, of which the mean is the measure, or the logarithm of a perplexity."""
-    found = items(row.runs[0], MEASURES[measure].metric, length)
+    found = items(row.runs[0], METRICS[measure], length)
     return None if found is None else shares(*sums(found))

@@ -56,4 +56,4 @@ def tuned(seeds: int = 3) -> Tuned:
     moved = tuple({at: 0.01 * (1 + at // 64) * (1 + seed / 10) for at in range(128)} for seed in range(seeds))
     names = {"old": "out-at-64", "tuned": "out"}
     kept = Estimate(0.934, 0.932, 0.937)
-    return Tuned(Path("out"), settings, 5, with_seeds(found), names, kept, "", 64, 64, moved)
+    return Tuned(Path("out"), settings, 5, with_seeds(found), names, kept, "", 64, moved)

@@ -100,7 +100,6 @@ MAY_WRITE = (
     "files.py",
     "modelfiles/copies.py",
     "modelfiles/raw_files.py",
-    "evaluation/results.py",
     "lab/cost/results.py",
     "measure/jobs.py",
 )

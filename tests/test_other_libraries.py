@@ -273,7 +273,6 @@ READS = (
     Reads("tables/sources.py", "encodings[wanted[0]].layout", OURS),
     Reads("tables/sources.py", "one.config one.config.to_dict type(module)[name]", USERS),
     Reads("torch_internals.py", "method.__code__ kind[name]", PYTHON),
-    Reads("tuning/remedies.py", "error.errno", PYTHON),
     Reads("tuning/texts.py", "tokenizer.is_fast", SOME, ("transformers.PreTrainedTokenizerFast: is_fast",)),
     Reads(
         "tuning/trainable.py",

@@ -28,7 +28,7 @@ def test_evaluate(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert lines[4][:6] == ["gpt,", "truncated", "or", "chunked", "at", "64"]
     assert (lines[6][0], lines[6][-2:]) == ("gpt", ["too", "long"])
     assert "gpt takes at most 64 tokens" in " ".join(done.out.split())
-    assert Path("runs/evaluations.jsonl").exists()
+    assert list(Path("runs/evaluations").glob("*.json"))
     assert posembed("", *words, "--csv").out.startswith("run,seed,item,metric,x,value,weight\n")
     printed = json.loads(posembed("", *words, "--json").out)
     assert [each["mean"] for each in printed["estimates"] if (each["run"], each["x"]) == ("gpt", 128)] == [None, None]
@@ -118,7 +118,7 @@ def test_results_that_cannot_be_kept_are_refused_before_anything_is_measured(pos
     file = write_texts(tmp_path / "text")
     words = ["evaluate", tmp_path / "gpt", "--text", file, "--lengths", "32", "--texts", "3", "--device", "cpu"]
     (tmp_path / "file").write_text("")
-    done = posembed("", *words, "--results", tmp_path / "file" / "below.jsonl")
+    done = posembed("", *words, "--results", tmp_path / "file" / "below")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("posembed: error: ")
     assert "results cannot be written there" in done.err

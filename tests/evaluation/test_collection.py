@@ -102,17 +102,19 @@ def write(name: str, content: str | bytes) -> Callable[[Path], object]:
     [
         (lambda folder: (folder / "corpus.jsonl").unlink(), "corpus.jsonl is missing, and the folder holds qrels and"),
         (lambda folder: (folder / "qrels/test.tsv").unlink(), r"there is no qrels/\*.tsv"),
-        (add("corpus.jsonl", '{"id": "d99", "contents": "x"}'), "line 13: .* got the fields 'id' and 'contents'"),
+        (add("corpus.jsonl", '{"id": "d99", "contents": "x"}'), "line 13: expected a JSON object .* got .*contents"),
         (add("corpus.jsonl", "{"), "line 13: expected a JSON object"),
-        (add("corpus.jsonl", "[]"), r"line 13: .* got '\[\]'"),
+        (add("corpus.jsonl", "[]"), r"line 13: .* got '\[\]"),
         (add("corpus.jsonl", '{"_id": "d1", "text": "again"}'), "line 13: the id 'd1' occurs twice"),
-        (add("corpus.jsonl", '{"_id": "d99", "text": null}'), "to be strings"),
-        (add("corpus.jsonl", '{"_id": true, "text": "w1"}'), "to be strings"),
+        (add("corpus.jsonl", '{"_id": "d99", "text": null}'), "line 13: expected a JSON object with the texts"),
         (add("corpus.jsonl", '{"_id": "d1 ", "text": "again"}'), "line 13: the id 'd1' occurs twice"),
         (write("corpus.jsonl", ""), "the file is empty"),
-        (add("corpus.jsonl", '{"_id": "d99", "text": "half \\ud83d of"}'), r"line 13: expected Unicode .* got \\ud83d"),
-        (add("queries.jsonl", '{"_id": "\\udc00", "text": "a"}'), r"line 13: expected Unicode text; got \\udc00"),
-        (add("corpus.jsonl", "[" * 100_000), "line 13: expected a JSON object .* recursion"),
+        (
+            add("corpus.jsonl", '{"_id": "d99", "text": "half \\ud83d of"}'),
+            "line 13: expected .*surrogates not allowed",
+        ),
+        (add("queries.jsonl", '{"_id": "\\udc00", "text": "a"}'), "line 13: expected .*surrogates not allowed"),
+        (add("corpus.jsonl", "[" * 100_000), "line 13: expected a JSON object .* nested too deeply"),
         (add("qrels/test.tsv", f"q1\td1\t1{'0' * 400}"), r"line 14: .*\(a whole number of up to six digits\)"),
         (add("qrels/test.tsv", f"q1\td1\t{'9' * 5000}"), r"line 14: .*\(a whole number of up to six digits\)"),
         (write("queries.jsonl", b"\xff\xfe"), "not UTF-8"),
@@ -121,13 +123,13 @@ def write(name: str, content: str | bytes) -> Callable[[Path], object]:
         (add("qrels/test.tsv", "q1\td1\tyes"), "line 14: .* got 'q1.*yes'"),
         (add("qrels/test.tsv", "q1\td1\t2"), "line 14: 'q1' and 'd1' have two grades"),
         (write("qrels/test.tsv", HEADER), "it holds no judgement"),
-        (add("qrels/test.tsv", "q77\td1\t1"), "the query 'q77' is not in queries.jsonl"),
-        (write("qrels/test.tsv", "q1\t1\t1\nq2\t2\t1\n"), r"2 documents are \('1' and '2'\) not in corpus.jsonl"),
+        (add("qrels/test.tsv", "q77\td1\t1"), "the query 'q77' has no text in queries.jsonl"),
+        (write("qrels/test.tsv", "q1\t1\t1\nq2\t2\t1\n"), "corpus.jsonl has no judged document, such as '1' and '2'"),
         (
             lambda folder: (
                 add("qrels/test.tsv", "q77\td1\t1")(folder) or add("queries.jsonl", QUERY_WITHOUT_TEXT)(folder)
             ),
-            "the query 'q77' is without text",
+            "the query 'q77' has no text",
         ),
         (
             lambda folder: (

@@ -49,11 +49,14 @@ def test_causal_losses_are_those_of_each_token_in_its_chunk(tmp_path: Path, befo
                 expected = -logits.log_softmax(-1)[ids[0, column]]
                 assert_close(losses[0, column].double(), expected, dtype=torch.float32)
         counts = causal_counts(model, Sample(ids, before), length=length, last=4)
+        last = counts["perplexity of the last tokens"]
     for text in range(3):
-        assert_close(counts["loss"][text].item(), losses[text][predicted[text]].sum().item(), dtype=torch.float32)
-        assert counts["tokens"][text] == predicted[text].sum()
-        assert_close(counts["loss of the last"][text].item(), losses[text, -4:].sum().item(), dtype=torch.float32)
-        assert counts["last tokens"][text] == 4
+        assert_close(
+            counts["perplexity"][0][text].item(), losses[text][predicted[text]].sum().item(), dtype=torch.float32
+        )
+        assert counts["perplexity"][1][text] == predicted[text].sum()
+        assert_close(last[0][text].item(), losses[text, -4:].sum().item(), dtype=torch.float32)
+        assert last[1][text] == 4
 
 
 @pytest.mark.parametrize("before", [(), (CLS,)])
@@ -86,7 +89,10 @@ def test_a_model_that_knows_the_text_has_no_loss(tmp_path: Path) -> None:
         model.transformer.ln_f.weight.zero_()
         model.transformer.ln_f.bias.copy_(100 * model.lm_head.weight[7])
         assert_close(
-            causal_counts(model, Sample(ids), length=8, last=4)["loss"].tolist(), [0, 0], dtype=torch.float32, scale=1
+            causal_counts(model, Sample(ids), length=8, last=4)["perplexity"][0].tolist(),
+            [0, 0],
+            dtype=torch.float32,
+            scale=1,
         )
 
 
@@ -106,9 +112,10 @@ def test_the_same_tokens_are_masked_at_every_length(tmp_path: Path) -> None:
                 losses[text] += (-logits.log_softmax(-1)[range(chunk), answers])[chosen].sum().item()
                 hits[text] += (logits.argmax(-1) == answers)[chosen].sum().item()
             counts = masked_counts(model, sample, length=length, seed=3)
-            assert counts["masked"].tolist() == masked.sum(dim=1).tolist()
-            assert counts["correct"].tolist() == hits
-            assert_close(counts["loss"].tolist(), losses, dtype=torch.float32)
+            (correct, number), (loss, also) = counts["masked-token accuracy"], counts["pseudo-perplexity"]
+            assert number.tolist() == also.tolist() == masked.sum(dim=1).tolist()
+            assert correct.tolist() == hits
+            assert_close(loss.tolist(), losses, dtype=torch.float32)
 
 
 @pytest.mark.parametrize(("width", "length"), [(40, 22), (43, 10), (20, 22), (7, 22)])
@@ -132,8 +139,9 @@ def test_with_sliding_windows_each_masked_token_counts_where_the_ends_are_farthe
             fed = torch.tensor([[CLS, *given[text, start:stop].tolist(), SEP]])
             likely = model(input_ids=fed).logits[0, 1 + column - start].log_softmax(-1)
             losses[text] -= likely[ids[text, column]]
-    assert counts["masked"].tolist() == masked.sum(dim=1).tolist()
-    assert_close(counts["loss"].tolist(), losses.tolist(), dtype=torch.float32)
+    loss, number = counts["pseudo-perplexity"]
+    assert number.tolist() == masked.sum(dim=1).tolist()
+    assert_close(loss.tolist(), losses.tolist(), dtype=torch.float32)
 
 
 def test_a_tokenizer_without_a_mask_token_is_refused(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from evaluated_models import by_text, save_causal, save_encoder, save_masked, sa
 from posembed import ArgumentError, CheckpointError, DataError, evaluate_checkpoints
 from posembed.evaluation.counts import FITS
 from posembed.evaluation.measures import MEASUREMENTS
-from posembed.evaluation.results import Evaluation, ResultsFile
+from posembed.evaluation.results import Evaluation
 from posembed.evaluation.runnable import Runnable, open_runnable, window_of
 from posembed.measure.frame import COLUMNS
+from posembed.measure.jobs import Kept
 from tiny_models import TEXT, saved, tiny_model
 from together import together
 from tolerance import assert_close
@@ -153,27 +154,22 @@ def test_the_length_of_a_sentence_encoder_is_that_of_sentence_transformers(
     assert open_runnable(tmp_path).length == encoder.max_seq_length
 
 
-LINE = '{"key": "a", "values": {"loss": [1.0]}}'
+@together("content", ["name,score\nann,3\n", "[1]", '{"key": 1}', '{"values"', ""])
+def test_a_folder_with_another_file_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "theirs.json").write_text(content)
+    with pytest.raises(DataError, match=r"theirs.json is not a result .*; name another folder"):
+        Kept(tmp_path)
+    with pytest.raises(DataError, match="expected a folder of results"):
+        Kept(tmp_path / "theirs.json")
+    assert (tmp_path / "theirs.json").read_text() == content
 
 
-@pytest.mark.parametrize("before", ["", LINE, f"{LINE}\n", f"{LINE}\r\n"])
-def test_each_result_has_its_own_line_whatever_the_file_ends_with(before: str, tmp_path: Path) -> None:
-    path = tmp_path / "kept.jsonl"
-    path.write_bytes(before.encode())
-    ResultsFile(path).add("b", {"loss": [2.0]})
-    ResultsFile(path).add("c", {"loss": [3.0]})
-    assert list(ResultsFile(path)) == (["a"] if before else []) + ["b", "c"]
-    assert path.read_bytes().startswith(before.encode())
-
-
-@pytest.mark.parametrize("content", ["name,score\nann,3\n", "[1]", '{"key": 1}', "notes", "\n"])
-def test_no_error_advises_deleting_from_another_file(content: str, tmp_path: Path) -> None:
-    path = tmp_path / "theirs.csv"
-    path.write_text(content)
-    with pytest.raises(DataError, match="name another file") as refused:
-        ResultsFile(path)
-    assert "delete" not in str(refused.value)
-    assert path.read_text() == content
+def test_several_processes_add_to_one_folder_and_a_kill_leaves_no_result(tmp_path: Path) -> None:
+    one, other, counts = Kept(tmp_path), Kept(tmp_path), {"perplexity": [[1.0, None], [2, 2]]}
+    one.add("a", counts)
+    other.add("b", counts)
+    (tmp_path / ".c.json.0123abcd.partial").write_text('{"values"')  # as a kill leaves it
+    assert Kept(tmp_path) == {"a": counts, "b": counts}
 
 
 def test_attention_windows_are_noted(tmp_path: Path) -> None:
@@ -188,7 +184,7 @@ def test_attention_windows_are_noted(tmp_path: Path) -> None:
 
 def test_a_second_call_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_causal(tmp_path / "gpt")
-    new, text, results = longer(tmp_path / "gpt"), write_texts(tmp_path / "text"), tmp_path / "a" / "kept.jsonl"
+    new, text, results = longer(tmp_path / "gpt"), write_texts(tmp_path / "text"), tmp_path / "a" / "kept"
     loaded: list[str] = []
     load = Runnable.model
     monkeypatch.setattr(Runnable, "model", lambda self, device: loaded.append(self.name) or load(self, device))
@@ -207,9 +203,7 @@ def test_a_second_call_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(loaded) == 2
     call(tmp_path / "gpt", texts=2)
     assert len(loaded) == 3
-    results.write_text(results.read_text() + "half a li")
-    with pytest.raises(DataError, match="line 7 is not a result"):
-        call(new)
+    assert len(list(results.glob("*.json"))) == 6
 
 
 def test_changed_weights_are_measured_again(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import random
 import torch
 from torch import Tensor
 
-from posembed.evaluation.ranking import best_of_each, ndcg, ranking_values, recall, top
+from posembed.evaluation.ranking import best_of_each, ndcg, ranking_values, recall, top, values_of
 from together import together
 from tolerance import assert_close
 
@@ -44,7 +44,9 @@ def test_values_are_those_of_the_oracle(seed: int) -> None:
         for depth in (1, 3, 10):
             expected = oracle(ranked, judged, depth)
             assert_close((ndcg(ranked, judged, depth), recall(ranked, judged, depth)), expected)
-        assert ranking_values(ranked, judged)["NDCG@10"] == ndcg(ranked, judged)
+        (values,) = values_of(torch.tensor([[scores[name] for name in names]]), names, [judged])
+        assert values == ranking_values(ranked, judged)
+        assert values["NDCG@10"] == ndcg(ranked, judged)
 
 
 def test_the_ideal_order_has_1_and_no_other_order_has_more() -> None:

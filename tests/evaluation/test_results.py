@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
 
 from evaluated_models import by_text, row_of
-from posembed.errors import DataError
-from posembed.evaluation.counts import Counts
-from posembed.evaluation.measures import MEASUREMENTS
-from posembed.evaluation.results import Evaluation, ResultsFile, Row
-from posembed.evaluation.runnable import Kind
+from posembed.evaluation.results import Evaluation, Row
 from posembed.measure.frame import Run, Value
 from tolerance import assert_close
 
-RANKS = {"beginning": [1, 1, 4, 1], "middle": [1, 2, 4, 1], "end": [2, 1, 1, 1]}
+Weighted = tuple[list["float | None"], list[float]]
 
 
-def measured(kind: Kind, counts: Counts) -> Row:
-    """A row with these counts at 64."""
+def measured(**counts: Weighted) -> Row:
+    """A row with these sums and weights of each text at 64, by measure."""
     values = tuple(
-        Value(measure.metric.name, total, 64, item, weight)
-        for measure in MEASUREMENTS[kind].measures
-        for item, (total, weight) in enumerate(measure.sums(counts))
+        Value(name.replace("_", " ").replace("masked token", "masked-token"), total, 64, item, weight)
+        for name, of_texts in counts.items()
+        for item, (total, weight) in enumerate(zip(*of_texts, strict=True))
     )
     return Row("a", "", None, (Run("a", 0, values),))
 
@@ -36,17 +31,9 @@ def row(name: str, values: list[float], *, measure: str = "recall at 1", baselin
     return row_of(name, {measure: {64: values}}, baseline=baseline)
 
 
-def test_the_passages_of_a_text_count_together() -> None:
-    found = measured("sentences", RANKS)
-    assert_close(by_text(found, "recall at 1", 64), (2 / 3, 2 / 3, 1 / 3, 1))
-    assert_close(by_text(found, "mean reciprocal rank", 64), (2.5 / 3, 2.5 / 3, 0.5, 1))
-    assert by_text(found, "recall at 1, passages from the end", 64) == (0, 1, 1, 1)
-
-
 def test_figures_of_texts_with_other_counts_are_those_of_all_tokens() -> None:
-    counted = {"loss": [10.0, 30.0, 8.0], "correct": [3, 1, 2], "masked": [5, 10, 3]}
-    found = measured("masked", counted)
-    accuracy, perplexity = (found.estimate(name, 64) for name in ("masked-token accuracy", "pseudo-perplexity"))
+    found = measured(masked_token_accuracy=([3, 1, 2], [5, 10, 3]), perplexity=([10.0, 30.0, 8.0], [5, 10, 3]))
+    accuracy, perplexity = (found.estimate(name, 64) for name in ("masked-token accuracy", "perplexity"))
     assert accuracy is not None
     assert perplexity is not None
     assert_close(accuracy.value, 6 / 18)
@@ -57,7 +44,7 @@ def test_the_interval_of_a_ratio_is_that_of_a_bootstrap_over_texts() -> None:
     draw = np.random.default_rng(0)
     hidden = draw.integers(20, 120, 80)
     found = draw.binomial(hidden, draw.beta(4, 6, 80))
-    ours = measured("masked", {"loss": [1.0] * 80, "correct": found.tolist(), "masked": hidden.tolist()})
+    ours = measured(masked_token_accuracy=(found.tolist(), hidden.tolist()))
     estimate = ours.estimate("masked-token accuracy", 64)
     assert estimate is not None
     assert estimate.low is not None
@@ -69,8 +56,8 @@ def test_the_interval_of_a_ratio_is_that_of_a_bootstrap_over_texts() -> None:
 
 
 def test_what_is_not_finite_has_no_figure() -> None:
-    found = measured("masked", {"loss": [1.0, None], "correct": [1, 1], "masked": [2, 2]})
-    assert found.estimate("pseudo-perplexity", 64) is None
+    found = measured(perplexity=([1.0, None], [2, 2]), masked_token_accuracy=([1, 1], [2, 2]))
+    assert found.estimate("perplexity", 64) is None
     assert found.estimate("masked-token accuracy", 64) is not None
 
 
@@ -132,28 +119,3 @@ def test_the_reference_is_chunking_and_json_holds_plain_numbers() -> None:
     figure = next(each for each in printed["estimates"] if each["run"] == "old, truncated" and each["x"] == 64)
     assert_close(figure["mean"]["value"], 2 / 3)
     assert figure["over_items"]["low"] < figure["over_items"]["value"] < 0
-
-
-def test_a_line_that_a_kill_cut_off_is_written_again(tmp_path: Path) -> None:
-    """At any byte. Anything else without a newline at the end of the file stays."""
-    path, counts = tmp_path / "results.jsonl", {"number": [1, None], "total": [0.5, 2.0]}
-    kept = ResultsFile(path)
-    for key in ("a", "b"):
-        kept.add(key, counts, checkpoint="é")
-    whole = path.read_bytes()
-    first = whole.index(b"\n") + 1
-    for size in range(first, len(whole)):
-        path.write_bytes(whole[:size])
-        kept = ResultsFile(path)
-        assert list(kept) == ["a", "b"][: 1 + (size == len(whole) - 1)], size
-        kept.add("b", counts, checkpoint="é")
-        assert ResultsFile(path) == {"a": counts, "b": counts}
-        assert path.read_bytes().startswith(whole[:size])
-        one, other = ResultsFile(path), ResultsFile(path)  # of two processes
-        one.add("c", counts)
-        other.add("d", counts)
-        assert list(ResultsFile(path)) == ["a", "b", "c", "d"]
-    for other in ("half a li", '{"other"', "[", "[" * 100_000):
-        path.write_bytes(whole[:first] + other.encode())
-        with pytest.raises(DataError, match="line 2 is not a result"):
-            ResultsFile(path)

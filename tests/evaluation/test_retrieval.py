@@ -12,7 +12,7 @@ import torch
 
 import posembed
 from evaluated_models import by_text, save_causal, save_encoder, write_collection
-from posembed import ArgumentError, DataError, evaluate_retrieval
+from posembed import ArgumentError, evaluate_retrieval
 from posembed.evaluation.collection import read_collection
 from posembed.evaluation.results import Evaluation
 from posembed.evaluation.retrieval import plan_retrieval
@@ -118,24 +118,20 @@ def gain(rank: int) -> float:
 
 
 def test_nothing_is_measured_twice(models: list[Path], folder: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "kept.jsonl"
+    kept = tmp_path / "kept"
     whole = evaluated(models, folder, results=kept)
-    lines = kept.read_text().splitlines(keepends=True)
+    files = sorted(kept.iterdir())
+    before = [file.read_bytes() for file in files]
     plan = plan_retrieval(models, folder, lengths=LENGTHS, results=kept)
-    assert (len(plan.jobs), len(plan.missing)) == (len(lines), 0)
     # 4 readings of the original (32, 64, and chunks at 128), 5 of the other.
-    assert len(lines) == 3 + 5
-    kept.write_text("".join(lines[:3]) + lines[3][:50])  # as if killed while it wrote
-    assert evaluated(models, folder, results=kept) == whole
-    kept.write_text("".join(lines[:3]) + lines[3][1:50] + "\n" + lines[4])
-    with pytest.raises(DataError, match="line 4 is not a result"):
-        evaluated(models, folder, results=kept)
-    kept.write_text("".join(lines[:3]))
+    assert (len(plan.jobs), len(plan.missing), len(files)) == (3 + 5, 0, 3 + 5)
+    for file in files[:3]:
+        file.unlink()
     seen: list[tuple[int, int]] = []
     again = evaluated(models, folder, results=kept, progress=lambda name, done, total: seen.append((done, total)))
     assert again == whole
     assert seen[-1][0] == seen[-1][1]
-    assert kept.read_text() == "".join(lines)
+    assert [file.read_bytes() for file in sorted(kept.iterdir())] == before
 
 
 def test_lengths_beyond_every_document_are_measured_once(models: list[Path], tmp_path: Path) -> None:

@@ -1,45 +1,52 @@
-"""Retrieval: the oracle is a loop over the texts."""
+"""Passages that find their text: the oracle is a loop over the texts."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from evaluated_models import VOCABULARY, save_encoder
-from posembed.evaluation.counts import (
-    FITS,
-    PASSAGES,
-    embed_texts,
-    encoder,
-    passages,
-    ranks_of_own,
-    retrieval_ranks,
-)
-from posembed.evaluation.texts import Sample
+from evaluated_models import VOCABULARY
+from posembed.evaluation.counts import FITS, Counts
+from posembed.evaluation.passages import PASSAGES, embed_texts, passage_counts, passages, ranks_of_own
+from posembed.evaluation.ways import Encoder
 from tolerance import assert_close
 
 
-def bag_of_words(ids: Tensor) -> Tensor:
-    return F.one_hot(ids, len(VOCABULARY)).float().mean(dim=1)
+class Words(nn.Module):
+    """A model whose states are its tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
+        return SimpleNamespace(last_hidden_state=self.scale * F.one_hot(input_ids, len(VOCABULARY)))
+
+
+BAG_OF_WORDS = Encoder(Words(), (), (), "mean")
+
+
+def counted(texts: Tensor, fit: str, *, passage: int) -> Counts:
+    with torch.no_grad():
+        return passage_counts(BAG_OF_WORDS, texts, FITS[fit](texts, 10), passage=passage, tick=lambda tokens: None)
 
 
 def test_texts_without_shared_words_are_found_by_every_passage() -> None:
-    texts = torch.arange(60).reshape(6, 10)
-    ranks = retrieval_ranks(bag_of_words, texts, FITS["whole"](texts, 10), passage=3)
-    assert {name: ranks_of.tolist() for name, ranks_of in ranks.items()} == dict.fromkeys(PASSAGES, [1] * 6)
+    for name, (totals, weights) in counted(torch.arange(60).reshape(6, 10), "whole", passage=3).items():
+        assert totals.tolist() == weights.tolist() == [1 if "from" in name else len(PASSAGES)] * 6
 
 
 def test_chunked_texts_are_found_and_truncated_ones_are_not() -> None:
     texts = torch.arange(90).reshape(3, 30)
     texts[:, :10] = torch.arange(10)  # all begin alike
-    truncated = retrieval_ranks(bag_of_words, texts, FITS["truncated"](texts, 10), passage=4)
-    assert [ranks.tolist() for ranks in truncated.values()] == [[3, 3, 3]] * 3
-    chunked = retrieval_ranks(bag_of_words, texts, FITS["chunked"](texts, 10), passage=4)
-    assert chunked["end"].tolist() == [1, 1, 1]
+    found = counted(texts, "truncated", passage=4)
+    assert found["recall at 1"][0].tolist() == [0] * 3
+    assert_close(found["mean reciprocal rank"][0], torch.ones(3).double())  # a third for each of three passages
+    assert counted(texts, "chunked", passage=4)["recall at 1, passages from the end"][0].tolist() == [1] * 3
 
 
 def test_ranks_against_a_loop() -> None:
@@ -55,9 +62,11 @@ def test_ranks_against_a_loop() -> None:
 
 def test_a_chunked_text_is_the_mean_of_its_chunks_by_their_tokens() -> None:
     texts = torch.randint(0, 90, (4, 25))
-    chunks = [F.normalize(bag_of_words(texts[:, start : start + 10]), dim=1) for start in (0, 10, 20)]
+    words = F.one_hot(texts, len(VOCABULARY)).float()
+    chunks = [F.normalize(words[:, start : start + 10].mean(dim=1), dim=1) for start in (0, 10, 20)]
     expected = F.normalize((10 * chunks[0] + 10 * chunks[1] + 5 * chunks[2]) / 25, dim=1)
-    assert_close(embed_texts(bag_of_words, FITS["chunked"](texts, 10)), expected)
+    with torch.no_grad():
+        assert_close(embed_texts(BAG_OF_WORDS, FITS["chunked"](texts, 10)), expected)
 
 
 def test_passages_lie_inside() -> None:
@@ -65,15 +74,3 @@ def test_passages_lie_inside() -> None:
     assert passages(texts, 0.0, 4).tolist() == [[0, 1, 2, 3]]
     assert passages(texts, 0.5, 4).tolist() == [[8, 9, 10, 11]]
     assert passages(texts, 1.0, 4).tolist() == [[16, 17, 18, 19]]
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_embeddings_are_those_of_sentence_transformers(tmp_path: Path, pooling: str) -> None:
-    model = save_encoder(tmp_path)
-    ids = torch.randint(5, 90, (3, 12))
-    with torch.inference_mode():
-        vectors = encoder(model, Sample(ids, (2,), (3,)), pooling)(ids)
-        for text, vector in zip(ids.tolist(), vectors, strict=True):
-            states = model(input_ids=torch.tensor([[2, *text, 3]])).last_hidden_state[0]
-            expected = {"mean": states.mean(0), "cls": states[0], "max": states.max(0).values}[pooling]
-            assert_close(vector, expected)

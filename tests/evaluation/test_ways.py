@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -83,6 +85,17 @@ def test_padded_texts_have_the_vectors_of_texts_alone(encoder: Encoder, monkeypa
             assert_close(vectors, expected)
             plain = F.normalize(states(encoder, text).mean(dim=0), dim=0)
             assert_close(vectors[0].double(), plain, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_whole_texts_have_the_vectors_of_every_pooling(encoder: Encoder, pooling: str) -> None:
+    texts = some_texts(12, 5)
+    with torch.inference_mode():
+        found = replace(encoder, pooling=pooling).whole(texts)
+    for text, vector in zip(texts, found, strict=True):
+        of_text = states(encoder, text)
+        expected = {"mean": of_text.mean(0), "cls": of_text[0], "max": of_text.max(0).values}[pooling]
+        assert_close(vector.double(), F.normalize(expected, dim=0), dtype=torch.float32)
 
 
 def test_chunks_are_windows_of_their_own(encoder: Encoder) -> None:

@@ -65,7 +65,7 @@ def tuned(measure: str, mean: float) -> Tuned:
     moved = tuple({at: 1e-6 * (at + seed) for at in range(2048)} for seed in range(3))
     chosen = TuneSettings(length=2048, seeds=3, steps=100)
     by = {"tuned": names[1], "old": names[2]}
-    return Tuned(Path(names[1]), chosen, 100, with_seeds([found] * 3), by, None, "", 512, 512, moved)
+    return Tuned(Path(names[1]), chosen, 100, with_seeds([found] * 3), by, None, "", 512, moved)
 
 
 def pages(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from made_up_evaluations import HITS, MISSES, evaluation, row, tuned
-from posembed.evaluation.measures import MEASURES
+from posembed.evaluation.measures import METRICS
 from posembed.evaluation.results import Evaluation
 from posembed.report.evaluation import answer, legend, paragraphs, render, tables, write_evaluation_page
 from posembed.report.terminal import as_text
@@ -100,7 +100,7 @@ def test_each_sentence_agrees_with_the_values(drawn: list[tuple[list[float] | No
         for at, (found, is_baseline) in enumerate(drawn)
     )
     of = Evaluation("sentences", (measure,), (64, 128), 6, rows, ())
-    by_name, metric, said = {each.name: each for each in rows}, MEASURES[measure].metric, " ".join(answer(of))
+    by_name, metric, said = {each.name: each for each in rows}, METRICS[measure], " ".join(answer(of))
     known = {each.name: found for each in rows if (found := each.estimate(measure, 128)) is not None}
     shown = dict(re.findall(r"([\d.]+) with “?(row\d+(?:, chunked)?)", said.partition("significant")[0]))
     assert {name: value for value, name in shown.items()}.items() <= {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posembed.tuning.apart import CANDIDATES, COPY, MOST, RUN, Candidates, NearCopies, runs, set_apart
+from posembed.tuning.apart import COPY, MOST, RUN, Candidates, runs, set_apart
 
 texts = st.lists(st.text("aBb \u00e4\U0001f600\ud800", max_size=3 * RUN), min_size=1, max_size=6)
 
@@ -27,23 +25,13 @@ def copies_by_definition(one: str, other: str) -> bool:
 @given(texts)
 def test_near_copies_share_a_quarter_of_the_runs_of_the_shorter_text(found: list[str]) -> None:
     found += [text + found[0] for text in found]
-    near_copies, candidates = NearCopies(found), Candidates([runs(each) for each in found])
-    for at, text in enumerate(found):
+    candidates = Candidates([runs(each) for each in found])
+    for text in found:
         expected = [copies_by_definition(text, other) for other in found]
-        assert near_copies(at).tolist() == expected
         assert candidates.copied_by(runs(text)).tolist() == expected
         held = runs_by_definition(text)
         most = any(len(held & runs_by_definition(other)) > MOST * len(held) for other in found[:2])
         assert Candidates([runs(each) for each in found[:2]]).make_up(runs(text)) == most
-
-
-def test_more_texts_than_are_compared_at_once() -> None:
-    draw = random.Random(0)
-    found = ["".join(draw.choices("abcdefgh", k=90)) for _ in range(CANDIDATES + 5)]
-    found += [each[3:] for each in found]
-    near_copies = NearCopies(found)
-    for at in (0, CANDIDATES - 1, CANDIDATES, CANDIDATES + 4, len(found) - 1, 1):
-        assert near_copies(at).nonzero()[:, 0].tolist() == sorted({at, (at + len(found) // 2) % len(found)})
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 4), st.integers(0, 2**32))

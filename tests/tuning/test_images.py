@@ -229,7 +229,7 @@ def test_the_split_does_not_depend_on_other_files(folder: Path) -> None:
 
     assert shas(after) == shas(before)
     assert len(after.short) == 3
-    words = plan_words(planned(), {"steps": 2})
+    words = plan_words(planned())
     assert words[0] == "model: from 32 to 48 pixels. Trained: all weights."
     assert words[1].startswith("To train on: 12 images of 48 pixels or more, in 12 windows; 2 steps of 2 windows")
     assert words[2] == "To measure the result: 10 other images, which are held out. Smaller images, not used: 3."
@@ -267,7 +267,7 @@ def test_the_same_call_continues(folder: Path) -> None:
         ({"images": "broken"}, DataError, "broken.a.png: cannot be read as an image"),
         ({"image_size": 32}, ArgumentError, "image_size: expected more than 32 pixels"),
         ({"length": 48}, ArgumentError, "length: only for models of texts; this is an image model"),
-        ({"train": "rows"}, ArgumentError, "train: rows is for tables of sequences"),
+        ({"train": "rows"}, ArgumentError, "train: rows keeps the existing rows, and this resize"),
         ({"source": "causal"}, CheckpointError, "causal: expected an image model that cuts square images"),
         ({"source": "other"}, CheckpointError, "got ijepa with image_size 32; resize it with posembed resize"),
         (

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 import posembed
 from evaluated_models import VOCABULARY, WORDS, by_text, save_causal, save_masked
 from posembed.errors import CheckpointError
-from posembed.tuning.draws import padded, pieces, window_of
+from posembed.evaluation.ways import padded
+from posembed.tuning.draws import pieces, window_of
 from posembed.tuning.language import NOT_PREDICTED, Language, Masked
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned

@@ -11,7 +11,7 @@ import pytest
 from evaluated_models import save_causal, save_encoder, write_collection, write_texts
 from posembed import evaluate_retrieval
 from posembed.errors import ArgumentError, DataError, PosEmbedError, RunFolderError
-from posembed.evaluation.results import ResultsFile
+from posembed.measure.jobs import Kept
 from posembed.report.tuning import answer, plan_words
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned
@@ -57,7 +57,7 @@ def test_texts_of_ones_own_are_all_trained_on(folder: Path) -> None:
     assert (len(plan.texts.training), len(plan.texts.held_out)) == (12, 0)
     assert_close(plan.setup.windows_measured, 14)
     assert plan.to_dict()["queries"] == 14
-    _, trained, measured, *_ = plan_words(plan, {"steps": 2})
+    _, trained, measured, *_ = plan_words(plan)
     assert trained.startswith("To train on: 12 documents of 128 tokens or more, in 36 windows;")
     assert measured.startswith("To measure the result: 14 queries on 14 documents.")
 
@@ -153,7 +153,7 @@ def test_the_notes_count_the_documents_that_were_trained_on(folder: Path, known:
         words = (f"w{(number + each * each) % 90}" for each in range(160))
         (folder / "texts" / f"other {number}.txt").write_text(" ".join(words))
     plan = plan_tuning("model", "out", "texts", SETTINGS, retrieval="mine", device="cpu")
-    notes = plan.objective.plan(plan.original, plan.original, None, ResultsFile(None)).notes
+    notes = plan.objective.plan(plan.original, plan.original, None, Kept(None)).notes
     on = f"{known} of these documents, but" if known else "none of these documents, and"
     assert f"The models were trained on {on} on no judgement." in notes[0]
 

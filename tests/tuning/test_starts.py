@@ -13,9 +13,8 @@ import posembed
 from evaluated_models import save_causal, save_encoder, save_masked, write_texts
 from posembed.report.tuning import plan_words
 from posembed.tuning.draws import window_of
-from posembed.tuning.plan import plan_tuning
+from posembed.tuning.plan import STARTS, TRIED, plan_tuning
 from posembed.tuning.run import TunePlan
-from posembed.tuning.starts import STARTS, TRIED
 from tolerance import assert_close
 
 SEEDS = range(6)
@@ -59,7 +58,7 @@ def test_the_method_has_the_lower_loss(folder: Path) -> None:
         assert_close(plan.starts, losses, dtype=torch.float32)
         assert plan.settings.method == min(losses, key=losses.__getitem__)
         assert {change.how for change in plan.resize.edit.tables} == {plan.settings.method}
-        assert f"New rows start by {plan.settings.method}" in " ".join(plan_words(plan, plan.estimate()))
+        assert f"New rows start by {plan.settings.method}" in " ".join(plan_words(plan))
         chosen.add(plan.settings.method)
     assert chosen == set(STARTS), "these models do not distinguish the methods"
 

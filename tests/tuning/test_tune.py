@@ -28,10 +28,11 @@ from posembed.evaluation.texts import encode
 from posembed.evaluation.ways import Encoder
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import tensor_sha256, values_of
-from posembed.report.tuning import answer, seeds_table, times
+from posembed.report.tuning import answer, plan_words, seeds_table
+from posembed.tuning.outs import write
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned, with_seeds
-from posembed.tuning.run import TunePlan
+from posembed.tuning.run import OBJECTIVES, TunePlan
 from posembed.tuning.sentences import Sentences
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import read_texts
@@ -224,18 +225,16 @@ def test_another_run_is_not_continued(folder: Path) -> None:
 
 
 def test_a_kill_between_the_two_outputs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = TunePlan.write
-
-    def killed(self: TunePlan, which: str, *others: Any) -> None:
+    def killed(plan: TunePlan, which: str, place: Path) -> None:
         if which == "tuned":
             raise KeyboardInterrupt
-        write(self, which, *others)
+        write(plan, which, place)
 
-    monkeypatch.setattr(TunePlan, "write", killed)
-    with pytest.raises(KeyboardInterrupt):
-        tune()
+    with monkeypatch.context() as patched:
+        patched.setattr("posembed.tuning.run.write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tune()
     assert Path("out-at-64").exists()
-    monkeypatch.setattr(TunePlan, "write", write)
     tune()
     assert Path("out").exists()
 
@@ -284,7 +283,7 @@ def test_minutes_cover_every_part_of_the_command(folder: Path) -> None:
         assert sum(estimate.values()) > 60 * minutes - 2 * seeds * sum(plan.per_step.values())
     short = planned(minutes=1e-6)
     assert short.estimate()["steps"] == 1
-    assert "time for a single step" in times(short, short.estimate())
+    assert "time for a single step" in " ".join(plan_words(short))
 
 
 def test_the_sizes_of_documents_are_those_before_they_are_truncated(finished: Finished) -> None:
@@ -321,11 +320,12 @@ def test_the_answer_names_the_best_row_of_the_table(finished: Finished) -> None:
         assert re.search(better, said)
 
 
-def test_an_existing_out_is_refused_before_any_text_is_read(folder: Path) -> None:
+def test_an_existing_out_is_refused_before_anything_is_written(folder: Path) -> None:
     for place in ("out", "out-at-64"):
         Path(place).mkdir()
         with pytest.raises(CheckpointError, match=f"{place}: it exists"):
-            tune(text="no such file")
+            tune()
+        assert not Path("out.tune").exists()
         Path(place).rmdir()
 
 
@@ -334,16 +334,14 @@ def test_a_loss_that_is_not_finite(folder: Path, monkeypatch: pytest.MonkeyPatch
         def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
             return super().loss(model, items, **how) * (math.nan if min(items) >= 4 else 1.0)
 
-    monkeypatch.setattr("posembed.tuning.sentences.Sentences", Diverging)
-    with pytest.raises(CheckpointError, match="the loss or a gradient of step 3 is not finite"):
+    monkeypatch.setitem(OBJECTIVES, "sentences", Diverging)
+    with pytest.raises(CheckpointError, match="the loss of step 3 is not finite"):
         tune()
     assert not Path("out").exists()
-    with pytest.raises(CheckpointError, match=r"step 3 is not finite; .*; no earlier state was kept"):
+    with pytest.raises(CheckpointError, match=r"step 3 is not finite; .*; there is no checkpoint"):
         tune()
     monkeypatch.setattr("posembed.tuning.trainer.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    with pytest.raises(
-        CheckpointError, match=r"step 3 .*; the last good state is in out\.tune/seed-0-old-steps/\S*-2$"
-    ):
+    with pytest.raises(CheckpointError, match=r"step 3 .*; its last checkpoint is out\.tune/seed-0-old-steps/\S*-2$"):
         tune()
     with safe_open("out.tune/seed-0-old-steps/checkpoint-2/trained.safetensors", "pt") as weights:
         assert all(weights.get_tensor(name).isfinite().all() for name in weights.keys())  # noqa: SIM118
@@ -360,7 +358,7 @@ def test_ways_to_save_memory_do_not_change_the_result(
                 torch.empty(1 << 50)  # more than any machine has
             return super().loss(model, items, **how)
 
-    monkeypatch.setattr("posembed.tuning.sentences.Sentences", Large)
+    monkeypatch.setitem(OBJECTIVES, "sentences", Large)
     tune(checkpointing=True)
     whole, parts = (open_checkpoint(place / "out").tensors for place in (finished.folder, folder))
     scale = [values_of(value) for value in whole.values()]
@@ -385,7 +383,7 @@ def test_a_batch_in_parts_continues_from_its_checkpoint(folder: Path, monkeypatc
         if (name, done, interrupted) == ("fine-tuning at 128", 3, False):
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("posembed.tuning.sentences.Sentences", Large)
+    monkeypatch.setitem(OBJECTIVES, "sentences", Large)
     seen, interrupted = list[tuple[str, int]](), False
     with pytest.raises(KeyboardInterrupt):
         tune(progress=progress)
@@ -417,12 +415,11 @@ def test_the_learning_rate_reaches_its_peak(steps: int, warmup: float, tmp_path:
     assert largest == pytest.approx(0.25, rel=1e-4)  # AdamW's eps, and bias correction in float32
 
 
-@pytest.mark.parametrize("length", [33, 48, 64])
-@pytest.mark.parametrize("train", ["all", "rows"])
-def test_positions_that_a_lower_limit_leaves_unused_are_not_cut_off(folder: Path, length: int, train: str) -> None:
+@pytest.mark.parametrize("length", [33, 64])
+def test_positions_that_a_lower_limit_leaves_unused_are_not_cut_off(folder: Path, length: int) -> None:
     (folder / "model" / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 32}))
-    with pytest.raises(ArgumentError, match=r"length: expected more than 64 tokens.* raise its max_seq_length"):
-        tune(length=length, train=train)
+    with pytest.raises(ArgumentError, match=r"length: expected more than 64 tokens, for which"):
+        tune(length=length)
     assert sorted(path.name for path in folder.iterdir()) == ["model", "text"]
 
 
@@ -500,22 +497,24 @@ def untouched(folder: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [
-        ({"length": 64}, ArgumentError, "length: expected more than 64 tokens, which model takes already; got 64"),
+        (
+            {"length": 64},
+            ArgumentError,
+            "length: expected more than 64 tokens, for which model has positions already; got 64",
+        ),
         ({"length": 8}, ArgumentError, "length: expected a whole number of at least 16; got 8"),
         ({"length": 400}, DataError, "expected at least 20 documents of 400 tokens.* the longest has 302"),
         ({"train": "head"}, ArgumentError, "train: expected one of all, rows, table, lora; got 'head'"),
-        ({"train": "rows", "method": "linear"}, ArgumentError, "rows keeps the existing rows, but the method linear"),
+        (
+            {"train": "rows", "method": "linear"},
+            ArgumentError,
+            "rows keeps the existing rows, and this resize changes them",
+        ),
         ({"method": "best"}, ArgumentError, "best"),
         ({"minutes": 3}, ArgumentError, "minutes: expected either minutes or steps; got both"),
         ({"batches": 2}, ArgumentError, r"unknown option 'batches' of tune \(did you mean batch\?\)"),
         ({"length": None}, ArgumentError, "length: expected a whole number of at least 16; got none"),
-        ({"length": "long"}, ArgumentError, "length: expected a whole number of at least 16; got long"),
-        ({"steps": 0}, ArgumentError, "steps: expected a whole number of at least 1; got 0"),
-        ({"held_out": 1.0}, ArgumentError, "held_out: expected a number of at least 0 and below 1; got 1.0"),
-        ({"temperature": 0.0}, ArgumentError, "temperature: expected a number above 0; got 0.0"),
-        ({"anchor": math.nan}, ArgumentError, "anchor: expected a number of at least 0"),
         ({"passage": 17}, ArgumentError, "passage: expected at most 16 tokens"),
-        ({"seed": -1}, ArgumentError, "seed: expected a whole number of at least 0"),
         ({"device": "none"}, ArgumentError, "device: expected a device"),
     ],
 )

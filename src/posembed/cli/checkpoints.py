@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posembed.cli.options import Paging, Planning, Printing, Values, command, print_measured, shape_of
+from posembed.cli.options import Paging, Planning, Printing, Values, command, shape_of
 from posembed.errors import ArgumentError
 from posembed.evaluation.settings import PARTS, EvaluationSettings, Measured
 from posembed.settings import Count, Settings, Sides, argument, flag, given_to, option, take
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
     from posembed.checkpoints.inspect import CheckpointReport
     from posembed.evaluation.plan import Plan
-    from posembed.evaluation.results import Evaluation
 
 SIZE = "New size: one is required"
-KEPT = Path("runs/evaluations.jsonl")
+KEPT = Path("runs/evaluations")
 LEFTOVER = "an unfinished copy or the earlier OUT, from a resize that was killed or still runs; check before removal"
 
 
@@ -76,7 +75,7 @@ def run_evaluate(given: dict[str, Any]) -> None:
     With --text: perplexity, masked-token accuracy, or how well passages find their texts.
     With --retrieval: how well queries find the documents of a collection.
     """
-    from posembed.cli.console import Bar
+    from posembed.cli.console import Bar, print_result
     from posembed.evaluation.api import plan_texts
     from posembed.evaluation.retrieval import plan_retrieval
 
@@ -90,22 +89,20 @@ def run_evaluate(given: dict[str, Any]) -> None:
         from posembed.report.page import refuse_page
 
         refuse_page(report)
-    if of.retrieval is None:
-        plan = plan_texts(of.checkpoints, of.text, **given)
-    else:
-        plan = plan_retrieval(of.checkpoints, of.retrieval, **given)
+    plan = (
+        plan_texts(of.checkpoints, of.text, **given)
+        if of.retrieval is None
+        else plan_retrieval(of.checkpoints, of.retrieval, **given)
+    )
     if dry_run:
         print_plan(plan, bool(shape))
         return
+    from posembed.report.evaluation import paragraphs, tables, write_evaluation_page
+
     with Bar() as bar:
         evaluation = plan.run(bar.update)
-    if shape:
-        print_measured(evaluation, shape)
-    else:
-        print_evaluation(evaluation)
+    print_result(evaluation, shape, tables(evaluation), paragraphs(evaluation))
     if report is not None:
-        from posembed.report.evaluation import write_evaluation_page
-
         print(f"report: {write_evaluation_page(evaluation, report)}", file=sys.stderr if shape else sys.stdout)
 
 
@@ -118,14 +115,6 @@ def print_plan(plan: Plan, as_json: bool) -> None:
         print(json.dumps(plan.to_dict(), indent=2))
     else:
         print_tables(plain_console(), [plan_table(plan)], [*plan_words(plan), "Nothing was measured (--dry-run)."])
-
-
-def print_evaluation(evaluation: Evaluation) -> None:
-    from posembed.cli.console import plain_console
-    from posembed.report.evaluation import paragraphs, tables
-    from posembed.report.terminal import print_tables
-
-    print_tables(plain_console(), tables(evaluation), paragraphs(evaluation))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +185,7 @@ def run_resize(given: dict[str, Any]) -> None:
             print(f"{path}: {LEFTOVER}")
     evaluation = None
     if check is not None:
-        from posembed.cli.console import Bar
+        from posembed.cli.console import Bar, print_result
         from posembed.evaluation.api import evaluate_checkpoints
 
         with Bar() as bar:
@@ -207,8 +196,10 @@ def run_resize(given: dict[str, Any]) -> None:
         checked = {} if evaluation is None else {"check": evaluation.to_dict()}
         print(json.dumps({**resized.record, **files, **checked}, indent=2))
     elif evaluation is not None:
+        from posembed.report.evaluation import paragraphs, tables
+
         print()
-        print_evaluation(evaluation)
+        print_result(evaluation, "", tables(evaluation), paragraphs(evaluation))
 
 
 inspect = command("inspect", run_inspect, Source, Paging, Printing)

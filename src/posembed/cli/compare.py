@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +20,6 @@ from posembed.settings import Settings, argument, given_to, option
 if TYPE_CHECKING:
     from posembed.comparison import Comparison, Prepared, PreparedCost
     from posembed.lab.runs.results import RunResult
-    from posembed.measure.jobs import Planned
 
 
 def command_of(question: Question) -> click.RichCommand:
@@ -38,7 +35,10 @@ def command_of(question: Question) -> click.RichCommand:
             if shape:
                 print(json.dumps([each.to_dict() for each in planned]))
             else:
-                print_plan(planned, prepared.description)
+                from posembed.cli.console import plain_console
+                from posembed.report.terminal import print_plan
+
+                print_plan(plain_console(), planned, prepared.description)
             return
         comparison = with_bar(prepared)
         if isinstance(prepared, Prepared) and not prepared.accelerator.is_main_process:
@@ -64,29 +64,6 @@ def command_of(question: Question) -> click.RichCommand:
         defaults={"out": f"runs/{question.name}", **question.shown_defaults},
         panels="{} (set by the preset)" if presets else "{}",
     )
-
-
-def print_plan(planned: Sequence[Planned], description: str) -> None:
-    """Prints what would run and how long it takes."""
-    from posembed.cli.console import plain_console
-    from posembed.report.page import table_of
-    from posembed.report.terminal import print_tables
-    from posembed.report.words import duration
-
-    (kind,), trained = {each.kind for each in planned}, [each for each in planned if each.steps is not None]
-    table = table_of(
-        planned,
-        description,
-        "",
-        ("parameters", lambda each: f"{each.parameters:,}"),
-        *([("of positions", lambda each: f"{each.position_parameters:,}")] if trained else []),
-        *([("steps", lambda each: f"{each.steps:,}")] if trained else []),
-        ("time", lambda each: duration(each.seconds)),
-        first=kind,
-    )
-    total = duration(math.fsum(each.seconds for each in planned))
-    done = "trained" if trained else "measured"
-    print_tables(plain_console(), [table], [f"About {total} in total on this machine; nothing was {done}."])
 
 
 def with_bar(prepared: Prepared | PreparedCost) -> Comparison:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,13 @@ from click.exceptions import Exit
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from posembed.cli.options import print_measured
 from posembed.measure.jobs import SETTINGS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from posembed.report.page import Table
 
 WIDER_THAN_ANY_TABLE = 10_000
 SECONDS_BETWEEN_LINES = 30.0
@@ -29,6 +32,16 @@ def plain_console(**options: Any) -> Console:
     if not console.is_terminal:
         console.width = WIDER_THAN_ANY_TABLE
     return console
+
+
+def print_result(found: Any, shape: str, tables: Sequence[Table], paragraphs: Sequence[str]) -> None:
+    """Prints a result with ``to_dict`` and ``frame``. shape: "json", "csv" or "" for its tables and paragraphs."""
+    if shape:
+        print_measured(found, shape)
+        return
+    from posembed.report.terminal import print_tables
+
+    print_tables(plain_console(), tables, paragraphs)
 
 
 @contextmanager

@@ -15,9 +15,10 @@ from posembed.checkpoints.rebuild import last_line
 from posembed.errors import ArgumentError
 from posembed.evaluation.measures import MEASUREMENTS, Job
 from posembed.evaluation.plan import Plan, PlannedRow, original
-from posembed.evaluation.results import Evaluation, ResultsFile
-from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
+from posembed.evaluation.results import Evaluation
+from posembed.evaluation.runnable import Runnable, open_runnable
 from posembed.evaluation.settings import (
+    KINDS,
     PARTS,
     SHORTEST,
     Amount,
@@ -29,7 +30,7 @@ from posembed.evaluation.settings import (
     TokenCount,
 )
 from posembed.evaluation.texts import Sample, draw_sample, read_documents
-from posembed.measure.jobs import Progress, silent
+from posembed.measure.jobs import Kept, Progress, silent
 from posembed.settings import checked_bounds, converted, given_to, take_parts
 
 
@@ -78,23 +79,31 @@ def evaluate_checkpoints(
 
 def plan_texts(sources: Sequence[str | Path], text: str | Path | Sequence[str | Path], **given: Any) -> Plan:
     """Returns the plan of ``evaluate_checkpoints``, with its arguments and errors. Loads no weights."""
-    common, text = given_to(Measured, given), converted("text", text, Path | tuple[Path, ...])
-    where, kept = device_named(common.device), ResultsFile(common.results)
-    checked_bounds(given, *PARTS, of=" of evaluate")
-    runnables = checked_runnables(sources)
+    text = converted("text", text, Path | tuple[Path, ...])
+    lengths, runnables, kept, where = opened(sources, given)
     kind, fewest = runnables[0].kind, MEASUREMENTS[runnables[0].kind].fewest_texts
     apply = {Amount: True, Drawn: kind == "masked", Search: False, Split: False}
     amount, *drawn = take_parts(given, apply, f"{runnables[0].name} is {KINDS[kind]}, evaluated on a text")
     check(amount.texts >= fewest, "texts", f"at least {fewest} to evaluate {KINDS[kind]}", amount.texts)
-    documents, lengths, measurement = read_documents(text), common.lengths, MEASUREMENTS[kind]
+    documents, measurement = read_documents(text), MEASUREMENTS[kind]
     samples = {each.name: sample_for(each, documents, length=lengths[-1], most=amount.texts) for each in runnables}
     setting = measurement.setting(lengths[0], drawn[0].seed if drawn else 0)
     rows = planned_rows(runnables, samples, lengths, setting)
-    measures = tuple(measure.metric.name for measure in measurement.measures)
     number = len(samples[runnables[0].name].ids)
     how = f"{number:,} text{'s' * (number != 1)} of {lengths[-1]:,} tokens; {measurement.note.format(setting)}."
     notes = (how, *notes_on(runnables, samples, rows, lengths))
-    return Plan(kind, measures, lengths, number, rows, notes, kept, where)
+    return Plan(kind, measurement.measures, lengths, number, rows, notes, kept, where)
+
+
+def opened(
+    sources: Sequence[str | Path], given: dict[str, Any]
+) -> tuple[tuple[int, ...], list[Runnable], Kept, torch.device]:
+    """Takes the settings of every evaluation out of ``given``. Returns the lengths, the checkpoints, what an earlier
+    evaluation kept, and the device."""
+    common = given_to(Measured, given)
+    checked_bounds(given, *PARTS, of=" of evaluate")
+    where, kept = device_named(common.device), Kept(common.results)
+    return common.lengths, checked_runnables(sources), kept, where
 
 
 def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path], *, length: int) -> None:

@@ -10,18 +10,21 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from posembed.errors import DataError
-from posembed.words import brief, listed
+from posembed.files import json_object
+from posembed.words import amount, brief, listed
 
 COLUMNS = ("query-id", "corpus-id", "score")
 USUAL_SPLIT = "test"
 LARGEST_GRADE = 999_999
+FORMS = (".tsv", ".gz")
+FIELDS = 'a JSON object with the texts "_id" and "text" (and "title", if there is one)'
+JUDGEMENT = f"three columns separated by tabs: {', '.join(COLUMNS)} (a whole number of up to six digits)"
 LAYOUT = "corpus.jsonl, queries.jsonl and qrels/*.tsv, as in BEIR; each file may end in .gz"
 
 
@@ -57,14 +60,12 @@ def read_collection(folder: str | Path, split: str | None = None) -> Collection:
     asked = read_texts(existing(folder, "queries.jsonl"), titles=False)
     path = judgements_path(folder, split)
     judged = read_judgements(path)
-    if unknown := [query for query in judged if query not in asked]:
-        raise DataError(f"{path}: {these(unknown, 'query', 'queries')} not in queries.jsonl; ids must be equal as text")
-    if empty := [query for query in judged if not asked[query]]:
-        raise DataError(f"queries.jsonl: {these(empty, 'query', 'queries')} without text; remove them from {path}")
+    if unknown := [query for query in judged if not asked.get(query)]:
+        raise DataError(f"{path}: the query {unknown[0]!r} has no text in queries.jsonl; ids must be equal as text")
     missing = {document for of_query in judged.values() for document in of_query} - documents.keys()
     if not any(document in documents for of_query in judged.values() for document in of_query):
-        few = these(sorted(missing), "document", "documents")
-        raise DataError(f"{path}: {few} not in corpus.jsonl, as all that it names; ids must be equal as text")
+        few = listed([repr(name) for name in sorted(missing)[:3]])
+        raise DataError(f"{path}: corpus.jsonl has no judged document, such as {few}; ids must be equal as text")
     queries = {query: asked[query] for query in judged}
     notes = tuple(notes_on(documents, queries, judged, len(missing), len(asked)))
     return Collection(documents, queries, judged, notes)
@@ -77,15 +78,12 @@ def notes_on(
     missing: int,
     asked: int,
 ) -> Iterator[str]:
-    def some(number: int, what: str) -> str:
-        return f"{number:,} {what}{'s' if number > 1 else ''}"
-
     if asked > len(queries):
         yield f"{asked - len(queries):,} of {asked:,} queries have no judgement and are left out."
     if missing:
-        yield f"The corpus lacks {some(missing, 'judged document')}. If relevant, they count as not found."
+        yield f"The corpus lacks {amount(missing, 'judged document')}. If relevant, they count as not found."
     if empty := sum(not text for text in documents.values()):
-        yield f"The corpus has {some(empty, 'document')} without text, which are never retrieved."
+        yield f"The corpus has {amount(empty, 'document')} without text, which are never retrieved."
     if none := sum(max(of_query.values()) < 1 for of_query in judged.values()):
         yield f"Judged queries without a relevant document: {none:,}. As in trec_eval, their values are 0."
     if itself := sum(own_document_is_left_out(query, documents, judged) for query in queries):
@@ -100,13 +98,6 @@ def own_document_is_left_out(query: str, documents: Mapping[str, str], judged: M
     return query in documents and query not in judged[query]
 
 
-def these(names: list[str], one: str, several: str) -> str:
-    shown = listed([repr(name) for name in names[:3]])
-    if len(names) == 1:
-        return f"the {one} {shown} is"
-    return f"{len(names):,} {several} are ({shown}{', ...' if len(names) > 3 else ''})"
-
-
 def existing(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
@@ -116,27 +107,25 @@ def existing(folder: Path, name: str) -> Path:
 
 
 def judgements_path(folder: Path, split: str | None) -> Path:
-    inside = folder / "qrels"
     # A Mac writes hidden files such as "._test.tsv" beside others.
-    files = sorted(path for path in inside.iterdir() if path.name[0] != ".") if inside.is_dir() else []
-    names = {path: path.name.removesuffix(".gz") for path in files}
-    found = {name.removesuffix(".tsv"): path for path, name in names.items() if name.endswith(".tsv")}
+    files = [path for path in sorted((folder / "qrels").glob("*.tsv*")) if path.name[0] != "."]
+    found = {path.name.removesuffix(".gz").removesuffix(".tsv"): path for path in files if path.suffix in FORMS}
     if not found:
         raise DataError(f"{folder}: expected {LAYOUT}; there is no qrels/*.tsv")
     wanted = split or (USUAL_SPLIT if len(found) > 1 else next(iter(found)))
     if wanted not in found:
         given = "no split was named" if split is None else f"got {split!r}"
-        raise DataError(f"split: expected one of the files in {inside}: {', '.join(found)}; {given}")
+        raise DataError(f"split: expected one of the files in {folder / 'qrels'}: {', '.join(found)}; {given}")
     return found[wanted]
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[TextIO]:
-    """Opens UTF-8 text, with or without a byte order mark, or gzip of it."""
-    opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
+def lines_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Yields the lines of UTF-8 text, with or without a byte order mark, or of gzip of it, each with where it is. Blank
+    lines are left out."""
+    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rt", encoding="utf-8-sig") as file:
-            yield file
+            yield from ((f"{path}, line {number}", line) for number, line in enumerate(file, start=1) if line.strip())
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text (byte {error.start}); convert it") from error
     except (OSError, EOFError, zlib.error) as error:
@@ -146,74 +135,41 @@ def opened(path: Path) -> Iterator[TextIO]:
 def read_texts(path: Path, *, titles: bool) -> dict[str, str]:
     """Returns the texts by id. As in BEIR, the text of a document is its title, a space and its text."""
     texts: dict[str, str] = {}
-    with opened(path) as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number}"
-            name, text, title = fields_of(line, where)
-            if name in texts:
-                raise DataError(f"{where}: the id {name!r} occurs twice; give each line its own id")
-            texts[name] = f"{title} {text}".strip() if titles else text.strip()
+    for where, line in lines_of(path):
+        try:
+            entry = json_object(line)
+            # The files of judgements have spaces around their ids too.
+            title = (titles and entry.get("title")) or ""
+            name, text = str(entry["_id"]).strip(), " ".join([title, entry["text"]]).strip()
+            f"{name}{text}".encode()
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{where}: expected {FIELDS}; got {brief(line, 60)!r} ({brief(error)})") from error
+        if name in texts:
+            raise DataError(f"{where}: the id {name!r} occurs twice; give each line its own id")
+        texts[name] = text
     if not texts:
         raise DataError(f"{path}: the file is empty; expected one JSON object per line")
     return texts
 
 
-def fields_of(line: str, where: str) -> tuple[str, str, str]:
-    expected = 'a JSON object with the fields "_id" and "text" (and "title", if there is one)'
-    try:
-        entry: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: expected {expected}; {error}") from error
-    names = [*entry] if isinstance(entry, dict) else []
-    if "_id" not in names or "text" not in names:
-        given = f"the fields {listed(map(repr, names))}" if names else f"{brief(line, 60)!r}"
-        raise DataError(f"{where}: expected {expected}; got {given}; rename them")
-    name, text, title = entry["_id"], entry["text"], entry.get("title") or ""
-    if (
-        not isinstance(name, str | int)
-        or isinstance(name, bool)
-        or not isinstance(text, str)
-        or not isinstance(title, str)
-    ):
-        raise DataError(f'{where}: expected "_id" and "text" to be strings; got {brief(line, 60)!r}')
-    try:
-        f"{name}{title}{text}".encode()
-    except UnicodeEncodeError as error:
-        surrogate = error.object[error.start].encode("ascii", "backslashreplace").decode()
-        raise DataError(f"{where}: expected Unicode text; got {surrogate}, half a character; remove it") from error
-    return str(name).strip(), text, title  # the files of judgements have spaces around their ids too
-
-
 def read_judgements(path: Path) -> dict[str, dict[str, int]]:
     """Returns {query: {document: grade}}. The columns are in BEIR's order, or in that of the header."""
     judged: dict[str, dict[str, int]] = {}
-    order = (0, 1, 2)
-    with opened(path) as file:
-        for number, line in enumerate(file, start=1):
-            cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t")]
-            if cells == [""]:
-                continue
-            if not judged and sorted(cells) == sorted(COLUMNS):
-                order = (cells.index(COLUMNS[0]), cells.index(COLUMNS[1]), cells.index(COLUMNS[2]))
-                continue
-            expected = f"three columns separated by tabs: {', '.join(COLUMNS)} (a whole number of up to six digits)"
-            grade = whole(cells[order[2]]) if len(cells) == len(COLUMNS) else None
-            if grade is None:
-                raise DataError(f"{path}, line {number}: expected {expected}; got {brief(line, 60)!r}")
-            query, document = cells[order[0]], cells[order[1]]
-            if judged.setdefault(query, {}).setdefault(document, grade) != grade:
-                raise DataError(f"{path}, line {number}: {query!r} and {document!r} have two grades; keep one")
+    order = list(COLUMNS)
+    for where, line in lines_of(path):
+        cells = [cell.strip() for cell in line.rstrip("\r\n").split("\t")]
+        if not judged and sorted(cells) == sorted(COLUMNS):
+            order = cells
+            continue
+        try:
+            query, document, written = (dict(zip(order, cells, strict=True))[column] for column in COLUMNS)
+            grade = int(written.removesuffix(".0"))  # pandas writes 1.0
+            if abs(grade) > LARGEST_GRADE:
+                raise ValueError
+        except ValueError as error:
+            raise DataError(f"{where}: expected {JUDGEMENT}; got {brief(line, 60)!r}") from error
+        if judged.setdefault(query, {}).setdefault(document, grade) != grade:
+            raise DataError(f"{where}: {query!r} and {document!r} have two grades; keep one")
     if not judged:
         raise DataError(f"{path}: it holds no judgement; expected lines of {', '.join(COLUMNS)}")
     return judged
-
-
-def whole(cell: str) -> int | None:
-    """Parses a grade: 1, or 1.0 as pandas writes it. Returns None for anything else."""
-    try:
-        grade = int(cell.removesuffix(".0"))
-    except ValueError:
-        return None
-    return grade if abs(grade) <= LARGEST_GRADE else None

@@ -1,8 +1,7 @@
-"""Counts from running a model on texts: losses, correct predictions, and ranks in retrieval.
+"""Counts from running a language model on texts: losses and correct predictions.
 
-A language model predicts the tokens of a text that is fed in chunks of one length. Chunks are counted from the end of
-each text, so that the last tokens always have a whole chunk as their context. A sentence encoder embeds texts, and
-passages of a text should retrieve that text.
+The model predicts the tokens of a text that is fed in chunks of one length. Chunks are counted from the end of each
+text, so that the last tokens always have a whole chunk as their context.
 """
 
 from __future__ import annotations
@@ -17,20 +16,14 @@ from torch import Tensor, nn
 from posembed.errors import CheckpointError
 from posembed.evaluation.texts import Sample
 
-Counts = Mapping[str, Sequence["float | None"]]
-"""The counts by name: one number per text, or None if the number is not finite."""
+Counts = Mapping[str, tuple[Tensor, Tensor]]
+"""By measure: for each item, the sum of its values and its weight. The values of a perplexity are losses."""
 
 Tick = Callable[[int], None]
 """A function called after each batch with its number of tokens."""
 
-Encode = Callable[[Tensor], Tensor]
-"""A function from ids (N, L) without special tokens to vectors (N, D)."""
-
 MASKED_SHARE = 0.15
 TOKENS_PER_BATCH = 4096
-
-PASSAGES = {"beginning": 0.05, "middle": 0.5, "end": 0.95}
-"""The starts of passages, as a share of the way from the first possible start to the last."""
 
 FITS: dict[str, Callable[[Tensor, int], Sequence[Tensor]]] = {
     "whole": lambda texts, limit: (texts,),
@@ -39,13 +32,6 @@ FITS: dict[str, Callable[[Tensor, int], Sequence[Tensor]]] = {
     "sliding": lambda texts, limit: [texts[:, columns] for columns in windows(texts.shape[1], limit, sliding=True)],
 }
 """Ways to feed texts (N, W) to a model that takes ``limit`` tokens. Each function returns the chunks to feed."""
-
-# (B, L, D) -> (B, D). All texts of a batch have the same length, so there is no padding to exclude.
-POOL: dict[str, Callable[[Tensor], Tensor]] = {
-    "mean": lambda states: states.mean(dim=1),
-    "cls": lambda states: states[:, 0],
-    "max": lambda states: states.amax(dim=1),
-}
 
 
 def causal_counts(
@@ -56,7 +42,7 @@ def causal_counts(
     last: int,
     sliding: bool = False,
     tick: Tick = lambda tokens: None,
-) -> dict[str, Tensor]:
+) -> Counts:
     """Returns the summed losses in nats and the numbers of predicted tokens, for each text and for its last tokens.
 
     Each value is (N,). model: a model with logits (B, L, V) for ids (B, L). length: tokens per chunk, including special
@@ -67,10 +53,8 @@ def causal_counts(
     losses, predicted = causal_losses(model, sample, length=length, sliding=sliding, tick=tick)
     losses = losses.double()  # zero where nothing was predicted
     return {
-        "loss": losses.sum(dim=1),
-        "tokens": predicted.sum(dim=1),
-        "loss of the last": losses[:, -last:].sum(dim=1),
-        "last tokens": predicted[:, -last:].sum(dim=1),
+        "perplexity": (losses.sum(dim=1), predicted.sum(dim=1)),
+        "perplexity of the last tokens": (losses[:, -last:].sum(dim=1), predicted[:, -last:].sum(dim=1)),
     }
 
 
@@ -104,8 +88,8 @@ def masked_counts(
     seed: int,
     sliding: bool = False,
     tick: Tick = lambda tokens: None,
-) -> dict[str, Tensor]:
-    """Returns the numbers of masked tokens and of correct predictions, and the summed losses in nats, each (N,).
+) -> Counts:
+    """Returns the numbers of correct predictions and the summed losses in nats, and of masked tokens, each (N,).
 
     A seeded random 15% of the tokens are masked, all at once, and the same tokens at every length. (Salazar et al.,
     arXiv:1910.14659, mask one token at a time, which takes one run of the model per token.) sliding: whether each chunk
@@ -127,56 +111,8 @@ def masked_counts(
         losses[rows, columns][chosen] = F.cross_entropy(predicted, expected, reduction="none").double().cpu()
         correct[rows, columns][chosen] = (predicted.argmax(-1) == expected).cpu()
         tick(answers.numel())
-    return {"masked": masked.sum(dim=1), "correct": correct.sum(dim=1), "loss": losses.sum(dim=1)}
-
-
-def retrieval_ranks(encode: Encode, texts: Tensor, chunks: Sequence[Tensor], *, passage: int) -> dict[str, Tensor]:
-    """Takes passages from the beginning, middle and end of each text as queries. Returns, for each of these places, the
-    ranks (N,) of the passages' own texts among all texts.
-
-    texts: the ids (N, W) without special tokens from which the passages are taken. chunks: the ids of the texts to
-    embed, such as ``FITS["chunked"](texts, limit)``. passage: the number of tokens of a query.
-    """
-    answers = embed_texts(encode, chunks)
-    return {
-        place: ranks_of_own(F.normalize(encode(passages(texts, share, passage)), dim=1), answers)
-        for place, share in PASSAGES.items()
-    }
-
-
-def embed_texts(encode: Encode, chunks: Sequence[Tensor]) -> Tensor:
-    """Returns one unit vector per text (N, D): the normalized mean of its chunks' unit vectors, weighted by their token
-    counts."""
-    weighted = (ids.shape[1] * F.normalize(encode(ids), dim=1) for ids in chunks)
-    return F.normalize(sum(weighted, torch.zeros(())), dim=1)
-
-
-def passages(texts: Tensor, share: float, size: int) -> Tensor:
-    start = round(share * (texts.shape[1] - size))
-    return texts[:, start : start + size]
-
-
-def ranks_of_own(queries: Tensor, answers: Tensor) -> Tensor:
-    """Returns the rank (N,) of answer i for query i, from 1. Ties and NaN rank before it. queries, answers: (N, D)."""
-    scores = queries @ answers.T
-    return (~(scores < scores.diagonal()[:, None])).sum(dim=1)
-
-
-def encoder(model: nn.Module, sample: Sample, pooling: str, *, tick: Tick = lambda tokens: None) -> Encode:
-    """Returns a function that embeds texts as sentence-transformers does. pooling: a key of ``POOL``.
-
-    Special tokens are added to each text and pooled with its tokens. The vectors are float32, on the CPU.
-    """
-
-    def encode(ids: Tensor) -> Tensor:
-        vectors = []
-        for rows, _ in batches(ids, ids.shape[1]):
-            _, output = run_on(model, ids[rows], sample.before, sample.after)
-            vectors.append(POOL[pooling](output.last_hidden_state.float()).cpu())
-            tick(ids[rows].numel())
-        return torch.cat(vectors)
-
-    return encode
+    number = masked.sum(dim=1)
+    return {"masked-token accuracy": (correct.sum(dim=1), number), "pseudo-perplexity": (losses.sum(dim=1), number)}
 
 
 def windows(width: int, chunk: int, *, sliding: bool) -> Iterator[slice]:

@@ -1,39 +1,29 @@
-"""Measurements of models: a ``Measurement`` for each kind of model, and a ``Measure`` for each reported number.
+"""Measurements of models: a ``Measurement`` for each kind of model, and a ``Metric`` for each reported number.
 
-To add a measure, add a ``Measure`` to ``MEASUREMENTS``. To add a way to feed a long text, add an entry to ``FITS`` and
-the name of its row to ``baselines``.
+To add a number, return it from the measurement's count, and add its metric to ``METRICS``. To add a way to feed a long
+text, add an entry to ``FITS`` and the name of its row to ``baselines``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from posembed.evaluation.counts import (
-    FITS,
-    PASSAGES,
-    Counts,
-    Tick,
-    causal_counts,
-    encoder,
-    masked_counts,
-    retrieval_ranks,
-)
+from posembed.evaluation.counts import FITS, Counts, Tick, causal_counts, masked_counts
+from posembed.evaluation.passages import PASSAGES, passage_counts
 from posembed.evaluation.ranking import RANKING_VALUES
-from posembed.evaluation.runnable import Kind, Runnable
+from posembed.evaluation.runnable import Runnable
+from posembed.evaluation.settings import Kind
 from posembed.evaluation.texts import Sample
+from posembed.evaluation.ways import Encoder
 from posembed.measure.metrics import Metric
 
 VERSION = 3
 """Increase this number whenever the same job would give different counts, so that old and new counts never mix."""
-
-Sums = Iterable[tuple["float | None", float]]
-"""The sum of values and the weight of each text. The value of a perplexity is a loss; None is not finite."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +50,7 @@ class Job:
     def at_once(self) -> int:
         return self.chunk
 
-    @property
-    def about(self) -> dict[str, Any]:
-        return {"length": self.length, "chunk": self.chunk, "fit": self.fit}
-
-    def count(self, model: nn.Module, tick: Tick) -> dict[str, Tensor]:
+    def count(self, model: nn.Module, tick: Tick) -> Counts:
         return MEASUREMENTS[self.runnable.kind].count(model, self, tick)
 
     @property
@@ -83,18 +69,11 @@ class Job:
         return len(self.ids) * (queries + sum(ids.shape[1] for ids in self.chunks))
 
 
-class Measure(NamedTuple):
-    """A reported number. sums: a function from counts to the sum and the weight of each text."""
-
-    metric: Metric
-    sums: Callable[[Counts], Sums]
-
-
 @dataclass(frozen=True)
 class Measurement:
     """The way to measure models of one kind.
 
-    count: a function that runs a job and returns its counts, (N,) each.
+    count: a function that runs a job and returns its counts, by measure.
     setting: a function of the shortest length and the seed. It returns a number that the counts depend on.
     note: a description of that number.
     baselines: the names of the baseline rows, and their keys in ``FITS``. The last row is the reference.
@@ -103,41 +82,13 @@ class Measurement:
         of tokens that are read from each text.
     """
 
-    count: Callable[[nn.Module, Job, Tick], dict[str, Tensor]]
+    count: Callable[[nn.Module, Job, Tick], Counts]
     setting: Callable[[int, int], int]
     note: str
-    measures: tuple[Measure, ...]
+    measures: tuple[str, ...]
     baselines: Mapping[str, str]
     fewest_texts: int = 1
     whole_texts: bool = True
-
-
-def perplexity(name: str, losses: str, tokens: str) -> Measure:
-    return Measure(Metric(name, kind="log", near=3), per(losses, tokens))
-
-
-def score(name: str, sums: Callable[[Counts], Sums]) -> Measure:
-    return Measure(Metric(name, better="high", kind="score"), sums)
-
-
-def per(totals: str, counts: str) -> Callable[[Counts], Sums]:
-    return lambda counted: zip(counted[totals], numbers(counted[counts]), strict=True)
-
-
-def numbers(counted: Sequence[float | None]) -> list[float]:
-    return [each or 0 for each in counted]
-
-
-def of_passages(of_rank: Callable[[float], float], *passages: str) -> Callable[[Counts], Sums]:
-    """Returns a function that adds up the scores of the ranks of each text's passages."""
-    return lambda ranks: (
-        (sum(map(of_rank, numbers(of_text))), len(passages))
-        for of_text in zip(*(ranks[passage] for passage in passages), strict=True)
-    )
-
-
-def of_query(name: str) -> Callable[[Counts], Sums]:
-    return lambda counted: ((value, 1.0) for value in counted[name])
 
 
 MEASUREMENTS: dict[Kind, Measurement] = {
@@ -147,10 +98,7 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         ),
         setting=lambda shortest, seed: min(128, shortest // 2),
         note="the last tokens are the last {} tokens of each text",
-        measures=(
-            perplexity("perplexity", "loss", "tokens"),
-            perplexity("perplexity of the last tokens", "loss of the last", "last tokens"),
-        ),
+        measures=("perplexity", "perplexity of the last tokens"),
         # The last tokens of a chunk see the same context whether the earlier text is dropped or fed separately.
         baselines={"truncated or chunked": "chunked"},
     ),
@@ -160,35 +108,31 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         ),
         setting=lambda shortest, seed: seed,
         note="15% of the tokens are masked, drawn with seed {}",
-        measures=(
-            score("masked-token accuracy", per("correct", "masked")),
-            perplexity("pseudo-perplexity", "loss", "masked"),
-        ),
+        measures=("masked-token accuracy", "pseudo-perplexity"),
         baselines={"chunked": "chunked"},
     ),
     "sentences": Measurement(
-        count=lambda model, job, tick: retrieval_ranks(
-            encoder(model, job.sample, str(job.runnable.pooling), tick=tick), job.ids, job.chunks, passage=job.setting
+        count=lambda model, job, tick: passage_counts(
+            Encoder(model, job.sample.before, job.sample.after, str(job.runnable.pooling)),
+            job.ids,
+            job.chunks,
+            passage=job.setting,
+            tick=tick,
         ),
         setting=lambda shortest, seed: min(48, shortest // 4),
         note=f"queries: {len(PASSAGES)} passages of {{}} tokens from each text; candidates: all texts",
         measures=(
-            score("recall at 1", of_passages(lambda rank: rank == 1, *PASSAGES)),
-            score("mean reciprocal rank", of_passages(lambda rank: 1 / rank, *PASSAGES)),
-            *(
-                score(f"recall at 1, passages from the {place}", of_passages(lambda rank: rank == 1, place))
-                for place in PASSAGES
-            ),
+            *("recall at 1", "mean reciprocal rank"),
+            *(f"recall at 1, passages from the {place}" for place in PASSAGES),
         ),
         baselines={"truncated": "truncated", "chunked": "chunked"},
         fewest_texts=10,  # with fewer texts, the correct text is too often found by chance
         whole_texts=False,
     ),
 }
-RANKINGS = tuple(score(name, of_query(name)) for name in RANKING_VALUES)
-"""The measures of retrieval from a collection, with one value per query."""
-MEASURES = {
-    measure.metric.name: measure
-    for measures in (*(measurement.measures for measurement in MEASUREMENTS.values()), RANKINGS)
-    for measure in measures
+PERPLEXITIES = ("perplexity", "perplexity of the last tokens", "pseudo-perplexity")
+SCORES = ("masked-token accuracy", *MEASUREMENTS["sentences"].measures, *RANKING_VALUES)
+METRICS = {
+    **{name: Metric(name, kind="log", near=3) for name in PERPLEXITIES},
+    **{name: Metric(name, better="high", kind="score") for name in SCORES},
 }

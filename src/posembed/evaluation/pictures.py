@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posembed.errors import CheckpointError, DataError
-from posembed.evaluation.counts import Tick
-from posembed.evaluation.ranking import ranking_values, top
+from posembed.evaluation.counts import Counts, Tick
+from posembed.evaluation.ranking import query_counts, values_of
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import Index, slices
 from posembed.files import reason
@@ -123,10 +123,10 @@ def pixels_of(picture: Picture, side: int) -> Tensor:
     width, height = (max(side, round(share * each)) for each in whole.size)
     whole = whole.resize((width, height), Image.Resampling.BICUBIC)
     left, upper = (width - side) // 2, (height - side) // 2
-    return values_of(whole.crop((left, upper, left + side, upper + side)))
+    return pixel_values(whole.crop((left, upper, left + side, upper + side)))
 
 
-def values_of(image: Any) -> Tensor:
+def pixel_values(image: Any) -> Tensor:
     """Returns an image in RGB as float32 values from 0 to 1: (3, height, width)."""
     values = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
     return values.view(image.height, image.width, 3).permute(2, 0, 1).float() / 255
@@ -137,7 +137,7 @@ def thumbnail(picture: Picture) -> Tensor:
     from PIL import Image
 
     whole = upright(picture, least=4 * THUMBNAIL)
-    return values_of(whole.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS))
+    return pixel_values(whole.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS))
 
 
 def alike(one: Tensor, others: Tensor) -> Tensor:
@@ -221,23 +221,19 @@ class Viewer(NamedTuple):
 def preprocessing(checkpoint: Checkpoint) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     """Returns the scale, the mean and the standard deviation of a checkpoint's image processor. Raises CheckpointError
     if its settings are missing."""
-    settings = checkpoint.settings(SETTINGS)
-    if not settings and isinstance(shared := checkpoint.settings(SHARED_SETTINGS).get("image_processor"), dict):
-        settings = shared
+    settings = checkpoint.settings(SETTINGS) or checkpoint.settings(SHARED_SETTINGS).get("image_processor")
+    remedy = "save the model's own image processor into that folder"
     if not settings:
         expected = f"expected {SETTINGS} (or {SHARED_SETTINGS}) next to the weights"
-        raise CheckpointError(f"{checkpoint.root}: {expected}; save the model's own image processor into that folder")
+        raise CheckpointError(f"{checkpoint.root}: {expected}; {remedy}")
     scale = 255 * settings.get("rescale_factor", 1 / 255) if settings.get("do_rescale", True) else 255.0
     if not settings.get("do_normalize", True):
         return scale, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    given: list[Any] = [settings.get(name) for name in ("image_mean", "image_std")]
-    mean, std = ([each] * 3 if isinstance(each, int | float) else each for each in given)
-    for each in (mean, std):
-        if not isinstance(each, list) or len(each) != 3 or not all(isinstance(one, int | float) for one in each):
-            raise CheckpointError(
-                f"{checkpoint.root}: expected image_mean and image_std in {SETTINGS}, three numbers each; got {given}; "
-                "save the model's own image processor into that folder"
-            )
+    try:
+        mean, std = (np.broadcast_to(settings[name], 3).astype(float).tolist() for name in ("image_mean", "image_std"))
+    except (KeyError, TypeError, ValueError) as error:
+        expected = f"expected image_mean and image_std in {SETTINGS}, three numbers each"
+        raise CheckpointError(f"{checkpoint.root}: {expected}; {remedy}") from error
     return scale, tuple(mean), tuple(std)
 
 
@@ -302,30 +298,24 @@ class PictureJob:
     def at_once(self) -> int:
         return self.runnable.length or self.size
 
-    @property
-    def about(self) -> Mapping[str, Any]:
-        return {"size": self.size, "view": self.view}
-
-    def count(self, model: nn.Module, tick: Tick) -> dict[str, Tensor]:
+    def count(self, model: nn.Module, tick: Tick) -> Counts:
         """Returns the values of each detail's ranking of the images, by the best of their parts ("max") and by the
         mean of them: (3 N,) each."""
-        viewer, queries, found = Viewer.of(self.runnable, model), list[Tensor](), list[Tensor]()
+        viewer, asked, found = Viewer.of(self.runnable, model), list[Tensor](), list[Tensor]()
         for batch in batches(self.pictures):
             pixels = torch.stack([pixels_of(picture, self.size) for picture in batch])
-            queries.append(viewer.vectors(details(pixels).flatten(0, 1)))
+            asked.append(viewer.vectors(details(pixels).flatten(0, 1)))
             found.append(viewer.views(pixels, self.view))
             tick(len(batch))
         names = [str(number) for number in reversed(range(len(self.pictures)))]
-        parts = torch.cat(found).flip(0)
-        values: dict[str, list[float]] = {}
+        judged = [{str(number): 1} for number in range(len(names)) for _ in PLACES]
+        parts, counts = torch.cat(found).flip(0), dict[str, tuple[Tensor, Tensor]]()
         for match, vectors in (("max", parts), ("mean", F.normalize(parts.mean(dim=1, keepdim=True), dim=2))):
             owners = torch.arange(len(names)).repeat_interleave(vectors.shape[1])
-            scores = Index(vectors.flatten(0, 1), owners, len(names)).scores(torch.cat(queries))
-            for number, ranked in enumerate(top(scores)):
-                judged = {str(number // len(PLACES)): 1}
-                for measure, value in ranking_values([names[column] for column in ranked], judged).items():
-                    values.setdefault(f"{match} {measure}", []).append(value if scores.isfinite().all() else torch.nan)
-        return {name: torch.tensor(each, dtype=torch.float64) for name, each in values.items()}
+            scores = Index(vectors.flatten(0, 1), owners, len(names)).scores(torch.cat(asked))
+            finite = bool(scores.isfinite().all())
+            counts |= query_counts(values_of(scores, names, judged), match, finite=finite)
+        return counts
 
 
 def batches(pictures: Sequence[Picture]) -> Iterable[Sequence[Picture]]:

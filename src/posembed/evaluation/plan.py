@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from posembed.checkpoints.rebuild import last_line
 from posembed.errors import CheckpointError
 from posembed.evaluation.counts import Counts, Tick
-from posembed.evaluation.measures import MEASURES
-from posembed.evaluation.results import UNITS, Evaluation, ResultsFile, Row, Unit
-from posembed.evaluation.runnable import Kind, Runnable
+from posembed.evaluation.results import UNITS, Evaluation, Row, Unit
+from posembed.evaluation.runnable import Runnable
+from posembed.evaluation.settings import Kind
 from posembed.measure.frame import Run, Value
-from posembed.measure.jobs import Progress, silent
+from posembed.measure.jobs import Kept, Progress, silent
 
 
 class AnyJob(Protocol):
     """One run of a checkpoint over texts.
 
     key: a hash of everything that the counts depend on. tokens: the number of tokens to read. at_once: the number of
-    tokens per run of the model. about: fields for human readers of the results file.
+    tokens per run of the model.
     """
 
     @property
@@ -36,10 +36,8 @@ class AnyJob(Protocol):
     def tokens(self) -> int: ...
     @property
     def at_once(self) -> int: ...
-    @property
-    def about(self) -> Mapping[str, Any]: ...
 
-    def count(self, model: nn.Module, tick: Tick) -> Mapping[str, Tensor]: ...
+    def count(self, model: nn.Module, tick: Tick) -> Counts: ...
 
 
 class PlannedRow(NamedTuple):
@@ -67,16 +65,12 @@ class PlannedRow(NamedTuple):
             for measure in plan.measures
             for length, job in self.jobs.items()
             if job is not None
-            for item, (total, weight) in zip(
-                plan.owners or itertools.count(), MEASURES[measure].sums(self.own(plan.kept[job.key])), strict=False
+            for item, total, weight in zip(
+                plan.owners or itertools.count(), *plan.kept[job.key][f"{self.counts}{measure}"], strict=False
             )
         ]
         run = Run(self.name, plan.seed, tuple(values))
         return Row(self.runnable.name, self.baseline, self.runnable.length, (run,))
-
-    def own(self, counts: Counts) -> Counts:
-        found = {name: values for name, values in counts.items() if name.startswith(self.counts)}
-        return {name.removeprefix(self.counts): values for name, values in found.items()}
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,7 @@ class Plan:
     number: int
     rows: Sequence[PlannedRow]
     notes: tuple[str, ...]
-    kept: ResultsFile
+    kept: Kept
     device: torch.device
     unit: Unit = "text"
     owners: Sequence[int] | None = None
@@ -142,7 +136,7 @@ class Plan:
 
 
 def run_jobs(
-    missing: Mapping[str, AnyJob], results: ResultsFile, *, device: torch.device, progress: Progress, remedy: str
+    missing: Mapping[str, AnyJob], results: Kept, *, device: torch.device, progress: Progress, remedy: str
 ) -> None:
     total, done = sum(job.tokens for job in missing.values()), 0
     if missing:
@@ -158,11 +152,12 @@ def run_jobs(
 
         for key, job in missing.items():
             if job.runnable is runnable:
-                results.add(key, run_job(model, job, tick, remedy), checkpoint=runnable.name, **job.about)
+                results.add(key, run_job(model, job, tick, remedy))
         del model  # frees its memory before the next model is loaded
 
 
-def run_job(model: nn.Module, job: AnyJob, tick: Tick, remedy: str) -> Counts:
+def run_job(model: nn.Module, job: AnyJob, tick: Tick, remedy: str) -> dict[str, Any]:
+    """Returns the counts of a job as plain values: None is not finite."""
     try:
         with torch.inference_mode():
             counts = job.count(model, tick)
@@ -170,8 +165,8 @@ def run_job(model: nn.Module, job: AnyJob, tick: Tick, remedy: str) -> Counts:
         why = f"cannot be run on {job.at_once} tokens at a time ({last_line(error)})"
         raise CheckpointError(f"{job.runnable.name}: {why}; {remedy}") from error
     return {
-        name: [number if math.isfinite(number) else None for number in numbers.tolist()]
-        for name, numbers in counts.items()
+        name: [[each if math.isfinite(each) else None for each in totals.tolist()], weights.tolist()]
+        for name, (totals, weights) in counts.items()
     }
 
 

@@ -7,10 +7,12 @@ MTEB report: a document of grade g at rank r counts g / log2(r + 1), and the sum
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
+
+from posembed.evaluation.counts import Counts
 
 DEPTH = 10
 """The number of documents of a ranking that are scored."""
@@ -63,6 +65,26 @@ def ranking_values(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str
 
 RANKING_VALUES = tuple(ranking_values([], {}))
 """The names of the values."""
+
+
+def values_of(scores: Tensor, names: Sequence[str], judged: Iterable[Mapping[str, int]]) -> Iterator[dict[str, float]]:
+    """Yields the values of each query's ranking. scores: (Q, N). names: the ids of the N documents, in descending
+    order. judged: the judgements of each query."""
+    for columns, of_query in zip(top(scores), judged, strict=True):
+        yield ranking_values([names[column] for column in columns], of_query)
+
+
+def query_counts(values: Iterable[Mapping[str, float]], match: str, *, finite: bool) -> Counts:
+    """Returns the values of all queries, as counts of weight 1 whose names begin with ``match``. finite: whether all
+    scores are finite; otherwise, there is no value."""
+    known = list(values)
+    return {
+        f"{match} {name}": (
+            torch.tensor([each[name] if finite else math.nan for each in known], dtype=torch.float64),
+            torch.ones(len(known)),
+        )
+        for name in RANKING_VALUES
+    }
 
 
 def best_of_each(scores: Tensor, owners: Tensor, documents: int) -> Tensor:

@@ -1,22 +1,13 @@
-"""The result of an evaluation: values by length with intervals over texts, and paired differences between rows.
-
-``ResultsFile`` keeps the underlying counts, so that nothing is counted twice.
-"""
+"""The result of an evaluation: values by length with intervals over texts, and paired differences between rows."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from posembed.errors import DataError
-from posembed.evaluation.counts import Counts
-from posembed.evaluation.measures import MEASURES
-from posembed.evaluation.runnable import Kind
-from posembed.files import reason
+from posembed.evaluation.measures import METRICS
+from posembed.evaluation.settings import Kind
 from posembed.measure.estimates import Comparison, compared_over_items, mean_over_items
 from posembed.measure.frame import Frame, Run
 from posembed.measure.metrics import Metric
@@ -56,12 +47,12 @@ class Row:
 
     def estimate(self, measure: str, length: int) -> Estimate | None:
         """Returns the measure with its 95% interval over texts; None without finite values."""
-        return mean_over_items(MEASURES[measure].metric, self.runs, length)
+        return mean_over_items(METRICS[measure], self.runs, length)
 
     def versus(self, other: Row, measure: str, length: int) -> Comparison | None:
         """Compares with another row on the same texts; None if a row has no values, or if their texts differ."""
         ours, theirs = ({run.seed: run for run in row.runs} for row in (self, other))
-        return compared_over_items(MEASURES[measure].metric, ours, length, theirs, length)
+        return compared_over_items(METRICS[measure], ours, length, theirs, length)
 
     def fits(self, length: int) -> bool:
         return bool(self.baseline) or self.length is None or length <= self.length
@@ -107,7 +98,7 @@ class Evaluation:
     def best(self, measure: str, length: int, rows: Sequence[Row] | None = None) -> Row | None:
         """Returns the row with the best value among ``rows``; None means the checkpoints."""
         found = self.summary(self.checkpoints if rows is None else rows)
-        best = next(map(found.row, found.best_first(MEASURES[measure].metric, length)), None)
+        best = next(map(found.row, found.best_first(METRICS[measure], length)), None)
         return best if best and best.estimate(measure, length) else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,7 +133,7 @@ class Evaluated(Summary):
     def __init__(self, evaluation: Evaluation, rows: Sequence[Row], reference: Row) -> None:
         frame = Frame(tuple(run for row in rows for run in row.runs))
         super().__init__(frame, [row.name for row in rows], reference.name)
-        self.rows, self.metrics = rows, [MEASURES[name].metric for name in evaluation.measures]
+        self.rows, self.metrics = rows, [METRICS[name] for name in evaluation.measures]
         self.longest = evaluation.lengths[-1]
         self.axis = Axis("pixels" if evaluation.kind == "images" else "tokens", self.longest)
         self.unit, self.items = evaluation.unit, UNITS[evaluation.unit]
@@ -177,61 +168,3 @@ class Evaluated(Summary):
 
     def _compared(self, *given: Any) -> Comparison | None:
         return compared_over_items(*given)
-
-
-BEGINNING = '{"key": "'
-"""How every line of a results file starts."""
-
-
-class ResultsFile(dict[str, Counts]):
-    """A dictionary of counts by key, kept in a file with one JSON line per key. Without a path, it is only in memory.
-
-    Several processes may add to one file. A line that a kill or a full disk cut off is no result, and stays.
-
-    Raises DataError if the file cannot be read, or if one of its lines is not a result.
-    """
-
-    def __init__(self, path: str | Path | None) -> None:
-        super().__init__()
-        self.path = None if path is None else Path(path)
-        if self.path is None or not self.path.exists():
-            return
-        try:
-            text = self.path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(
-                f"{self.path}: cannot be read as a results file ({reason(error)}); name another file"
-            ) from error
-        for number, line in enumerate(text.splitlines(), start=1):
-            try:
-                entry = json.loads(line)
-                self[entry["key"]] = dict(entry["values"])
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                begins = bool(line) and (line.startswith(BEGINNING) or BEGINNING.startswith(line))
-                if begins and isinstance(error, json.JSONDecodeError):
-                    continue
-                remedy = "delete that line to measure it again" if self else "name another file"
-                raise DataError(f"{self.path}: line {number} is not a result ({error}); {remedy}") from error
-
-    def prepare(self) -> None:
-        """Creates the file if there is none. Raises DataError if nothing can be written there."""
-        self._append(b"")
-
-    def add(self, key: str, counts: Counts, **about: Any) -> None:
-        """Adds counts and appends them to the file. about: extra fields of the line, for human readers."""
-        self[key] = counts
-        self._append(json.dumps({"key": key, **about, "values": counts}).encode() + b"\n")
-
-    def _append(self, line: bytes) -> None:
-        if self.path is None:
-            return
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a+b") as file:
-                if line and file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
-                    line = b"\n" + line  # an editor or a kill left the last line without a newline
-                file.write(line)
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"{self.path}: results cannot be written there ({reason(error)}); name another file"
-            ) from error

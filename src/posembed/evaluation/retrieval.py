@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,18 +17,16 @@ from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import (
     check_progress,
-    checked_runnables,
-    device_named,
+    opened,
 )
 from posembed.evaluation.collection import Collection, own_document_is_left_out, read_collection
-from posembed.evaluation.counts import Tick
+from posembed.evaluation.counts import Counts, Tick
 from posembed.evaluation.generated import GENERATED, generate
-from posembed.evaluation.measures import RANKINGS
 from posembed.evaluation.plan import Plan, PlannedRow, original
-from posembed.evaluation.ranking import ranking_values, top
-from posembed.evaluation.results import Evaluation, ResultsFile
-from posembed.evaluation.runnable import KINDS, Runnable
-from posembed.evaluation.settings import PARTS, SHORTEST, Amount, Drawn, Measured, Search, Split
+from posembed.evaluation.ranking import RANKING_VALUES, query_counts, values_of
+from posembed.evaluation.results import Evaluation
+from posembed.evaluation.runnable import Runnable
+from posembed.evaluation.settings import KINDS, SHORTEST, Amount, Drawn, Search, Split
 from posembed.evaluation.tokens import Tokens, tokenized
 from posembed.evaluation.ways import (
     MATCHES,
@@ -39,9 +36,10 @@ from posembed.evaluation.ways import (
     Index,
     Reading,
     tokens_to_read,
+    whole_reading,
 )
-from posembed.measure.jobs import Progress, silent
-from posembed.settings import TwoOrMore, checked_bounds, converted, given_to, take_parts
+from posembed.measure.jobs import Kept, Progress, silent
+from posembed.settings import TwoOrMore, converted, take_parts
 
 VERSION = 1
 """Increase this number whenever the same job would give different counts, so that old and new counts never mix."""
@@ -90,14 +88,12 @@ def evaluate_retrieval(
 
 def plan_retrieval(sources: Sequence[str | Path], collection: str | Path, **given: Any) -> Plan:
     """Returns the plan of ``evaluate_retrieval``, with its arguments and errors. Loads no weights."""
-    common, collection = given_to(Measured, given), converted("collection", collection, Path)
-    checked_bounds(given, *PARTS, of=" of evaluate")
-    generated, lengths = str(collection) in GENERATED, common.lengths
+    collection = converted("collection", collection, Path)
+    lengths, runnables, kept, where = opened(sources, given)
+    generated = str(collection) in GENERATED
     apply = {Search: True, Amount: generated, Drawn: generated, Split: not generated}
     because = f"{collection} is a generated task" if generated else f"the folder {collection} has its own queries"
     search, *others = take_parts(given, apply, because)
-    where, kept = device_named(common.device), ResultsFile(common.results)
-    runnables = checked_runnables(sources)
     if runnables[0].kind != "sentences":
         raise ArgumentError(
             f"retrieval: expected sentence encoders (folders with modules.json); {runnables[0].name} is "
@@ -133,7 +129,7 @@ def plan_collections(
     chunk: int | None = None,
     prompts: tuple[str | None, str | None] = (None, None),
     how: str = "",
-    kept: ResultsFile,
+    kept: Kept,
     device: torch.device,
     whole: Mapping[str, int] | None = None,
 ) -> Plan:
@@ -146,8 +142,7 @@ def plan_collections(
     shown = found[lengths[-1]]
     how = f"{len(shown.queries):,} queries and {len(shown.documents):,} documents.{how}"
     notes = (how, *shown.notes, *notes_on(runnables, data, rows, lengths, whole or {}))
-    measures = tuple(measure.metric.name for measure in RANKINGS)
-    return Plan("sentences", measures, lengths, len(shown.queries), rows, notes, kept, device, unit="query")
+    return Plan("sentences", RANKING_VALUES, lengths, len(shown.queries), rows, notes, kept, device, unit="query")
 
 
 @dataclass(frozen=True)
@@ -171,49 +166,36 @@ class RetrievalJob:
     def at_once(self) -> int:
         return self.reading.window
 
-    @property
-    def about(self) -> dict[str, Any]:
-        return self.reading._asdict()
-
     @cached_property
     def tokens(self) -> int:
-        queries = tokens_to_read(self.data.queries, self.whole_queries, sum(map(len, self.data.around_queries)))
+        around = sum(map(len, self.data.around_queries))
+        queries = tokens_to_read(self.data.queries, whole_reading(self.data.queries, around), around)
         return queries + tokens_to_read(self.data.documents, self.reading, self.data.added)
 
-    @property
-    def whole_queries(self) -> Reading:
-        longest = max(map(len, self.data.queries)) + sum(map(len, self.data.around_queries)) + 1
-        return Reading(longest, longest, longest)
-
-    def count(self, model: nn.Module, tick: Tick) -> dict[str, Tensor]:
+    def count(self, model: nn.Module, tick: Tick) -> Counts:
         """Returns the values of each query's ranking, for each way to match it: (Q,) each."""
         data, pooling = self.data, str(self.runnable.pooling)
-        asker = Encoder(model, *data.around_queries, pooling, data.pad)
-        queries = torch.cat([vectors for _, vectors in asker.read(data.queries, self.whole_queries, tick)])
+        queries = Encoder(model, *data.around_queries, pooling, data.pad).whole(data.queries, tick)
         reader = Encoder(model, *data.around_documents, pooling, data.pad)
         documents = list(reader.read(data.documents, self.reading, tick))
-        finite = all(vectors.isfinite().all() for vectors in (queries, *(vectors for _, vectors in documents)))
-        found: dict[str, list[float]] = {}
+        finite = all(bool(each.isfinite().all()) for each in (queries, *(vectors for _, vectors in documents)))
+        counts = dict[str, tuple[Tensor, Tensor]]()
         for match in MATCHES:
-            for ranked, judged in self.rankings(queries, Index.of(documents, match)):
-                for measure, value in ranking_values(ranked, judged).items():
-                    found.setdefault(f"{match} {measure}", []).append(value if finite else math.nan)
-        return {name: torch.tensor(values, dtype=torch.float64) for name, values in found.items()}
+            counts |= query_counts(self.values(queries, Index.of(documents, match)), match, finite=finite)
+        return counts
 
-    def rankings(self, queries: Tensor, index: Index) -> Iterator[tuple[list[str], Mapping[str, int]]]:
-        """Yields, for each query, the ids of the best documents and its judgements."""
+    def values(self, queries: Tensor, index: Index) -> Iterator[dict[str, float]]:
+        """Yields the values of each query's ranking. queries: unit vectors (Q, D)."""
         names, collection = self.data.names, self.data.collection
-        documents, asked, judged = collection.documents, list(collection.queries), collection.judged
         columns = {name: column for column, name in enumerate(names)}
-        block = max(1, SCORES_AT_ONCE // len(index.vectors))
+        judged, block = collection.judged, max(1, SCORES_AT_ONCE // len(index.vectors))
+        asked = list(collection.queries)
         for start in range(0, len(asked), block):
-            of_block = asked[start : start + block]
-            scores = index.scores(queries[start : start + block])
+            of_block, scores = asked[start : start + block], index.scores(queries[start : start + block])
             for row, query in enumerate(of_block):
-                if own_document_is_left_out(query, documents, judged):
+                if own_document_is_left_out(query, collection.documents, judged):
                     scores[row, columns[query]] = -torch.inf
-            for query, ranked in zip(of_block, top(scores), strict=True):
-                yield [names[column] for column in ranked], judged[query]
+            yield from values_of(scores, names, [judged[query] for query in of_block])
 
 
 def planned_rows(

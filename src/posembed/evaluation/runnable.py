@@ -17,8 +17,8 @@ from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.rebuild import last_line, quiet
 from posembed.checkpoints.settings import fed_length
 from posembed.errors import CheckpointError
-from posembed.evaluation.counts import POOL
-from posembed.evaluation.settings import KINDS, Kind  # noqa: F401
+from posembed.evaluation.settings import Kind
+from posembed.evaluation.ways import POOL
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded
 from posembed.modelfiles.folders import read_modules

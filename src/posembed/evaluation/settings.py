@@ -34,7 +34,7 @@ class Measured(Settings):
 
     lengths: Lengths = option("Lengths in tokens, separated by commas.", default=DEFAULT_LENGTHS)
     device: str | None = option("The device that runs the models. Default: an accelerator if available.", default=None)
-    results: Path | None = option("A file that keeps every measurement, so that none is repeated.", default=None)
+    results: Path | None = option("A folder that keeps every measurement, so that none is repeated.", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,10 +102,14 @@ def draw_sample(
         remedy = "give smaller lengths or more text (documents are files of a folder, or separated by blank lines)"
         raise DataError(f"expected at least {amount(fewest, 'text')} of {length:,} tokens; {found}; {remedy}")
     sampled = torch.tensor(rows[:most])
-    unknown = tokenizer.unk_token_id
-    if unknown is not None and (sampled == unknown).float().mean() > MOST_UNKNOWN:
-        raise DataError("the tokenizer does not know most of this text; give text in its language")
+    refuse_unknown(tokenizer, sampled)
     return Sample(sampled, before, after, tokenizer.mask_token_id)
+
+
+def refuse_unknown(tokenizer: Any, ids: Tensor) -> None:
+    unknown = tokenizer.unk_token_id
+    if unknown is not None and (ids == unknown).float().mean() > MOST_UNKNOWN:
+        raise DataError("the tokenizer does not know most of this text; give text in its language")
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:

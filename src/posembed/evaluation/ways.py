@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posembed.evaluation.counts import POOL, TOKENS_PER_BATCH, Tick
+from posembed.evaluation.counts import TOKENS_PER_BATCH, Tick
 from posembed.evaluation.ranking import best_of_each
 
 NEIGHBOURHOOD = 1024
@@ -89,6 +89,12 @@ Late chunking is that of Günther et al. (arXiv:2409.04701): the model reads a l
 chunk's tokens are pooled.
 """
 
+# (B, L, D) -> (B, D), without padding.
+POOL: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda states: states.mean(dim=1),
+    "cls": lambda states: states[:, 0],
+    "max": lambda states: states.amax(dim=1),
+}
 Spans = Sequence[slice]
 
 
@@ -177,15 +183,18 @@ class Encoder:
         for of_text, parts_of_text in zip(spans, found, strict=True):
             yield of_text, torch.cat(parts_of_text) if parts_of_text else torch.empty(0, 0)
 
+    def whole(self, texts: Sequence[Tensor], tick: Tick = lambda tokens: None) -> Tensor:
+        """Returns the unit vectors (N, D) of whole texts, at least one token each, as sentence-transformers does."""
+        reading = whole_reading(texts, len(self.before) + len(self.after))
+        return torch.cat([vectors for _, vectors in self.read(texts, reading, tick)])
+
     def states(self, pieces: Sequence[Tensor]) -> Iterator[Tensor]:
         """Runs the model on pieces of different lengths, padded. Yields the states (L, D) of each, without padding."""
         front, back = (torch.tensor(ids, dtype=torch.long) for ids in (self.before, self.after))
         fed = [torch.cat([front, piece.long(), back]) for piece in pieces]
         device = next(self.model.parameters()).device
-        ids = nn.utils.rnn.pad_sequence(fed, batch_first=True, padding_value=self.pad).to(device)
-        lengths = torch.tensor([len(piece) for piece in fed], device=device)
-        mask = torch.arange(ids.shape[1], device=device) < lengths[:, None]
-        states = self.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state.float()
+        ids, mask = (each.to(device) for each in padded(fed, self.pad))
+        states = self.model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
         yield from (of_piece[: len(piece)] for of_piece, piece in zip(states, fed, strict=True))
 
     def pooled(self, states: Tensor, size: int, chunk: int) -> Tensor:
@@ -200,6 +209,17 @@ class Encoder:
             stop = begin + span.stop if span.stop < size else len(states)
             vectors.append(POOL[self.pooling](states[None, start:stop]))
         return F.normalize(torch.cat(vectors), dim=1).cpu()
+
+
+def padded(rows: Sequence[Tensor], value: int) -> tuple[Tensor, Tensor]:
+    """Returns rows of different lengths as one tensor (B, L), and the mask (B, L), int64, that is 0 at the padding."""
+    lengths = torch.tensor([len(row) for row in rows])
+    whole = nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=value)
+    return whole, (torch.arange(whole.shape[1]) < lengths[:, None]).long()
+
+
+def whole_reading(texts: Sequence[Tensor], around: int) -> Reading:
+    return Reading(*3 * [max(map(len, texts)) + around + 1])
 
 
 def windows_of(texts: Sequence[Tensor], reading: Reading, around: int) -> list[tuple[int, int, Tensor]]:

@@ -1,8 +1,8 @@
-"""Jobs: what compare and tune run once, keep in a folder, and continue after a kill.
+"""Jobs: what compare, evaluate and tune run once, keep in a folder, and continue after a kill.
 
 A ``Store`` is the folder. Its ``settings.json``, written first, says which results it holds. A job's result gets its
 name when it is whole, so what has its name is finished, and the same command does only what is missing. Nothing is
-removed from a store but unfinished files of its own jobs.
+removed from a store but unfinished files of its own jobs. Measurements are kept by key, by ``Kept``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from posembed.errors import RunFolderError
+from posembed.errors import DataError, RunFolderError
 from posembed.files import json_object, leftovers, reason, remove, remove_leftovers, write_text
 
 SETTINGS, LOCK = "settings.json", ".lock"
@@ -33,11 +33,11 @@ def silent(name: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Planned:
-    """A job of compare before it runs: a training run, with its steps and position parameters, or a measured encoding.
-    seconds: the estimated time."""
+    """A job before it runs: a training run, with its steps and position parameters, a measured encoding, or a part of
+    a fine-tuning, which has no number of parameters. seconds: the estimated time."""
 
     name: str
-    parameters: int
+    parameters: int | None
     seconds: float
     position_parameters: int | None = None
     steps: int | None = None
@@ -141,6 +141,40 @@ class Store:
                 f"{self.path} holds results with other settings ({differ}); use the same settings to continue, or "
                 "another output folder"
             )
+
+
+class Kept(dict[str, Any]):
+    """The results of jobs by key, each in a JSON file of a folder: several processes may add to one folder, and a kill
+    leaves no half of a result. Without a folder, they are only in memory.
+
+    Raises DataError if the folder cannot be read, or if a file in it is not a result.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        super().__init__()
+        self.folder = folder
+        if folder is not None and os.path.lexists(folder) and not folder.is_dir():
+            raise DataError(f"{folder}: expected a folder of results; name another (--results)")
+        for file in sorted(folder.glob("*.json")) if folder is not None else ():
+            try:
+                self[file.stem] = json_object(file.read_text(encoding="utf-8"))["values"]
+            except (OSError, ValueError, KeyError) as error:
+                raise DataError(f"{file} is not a result ({reason(error)}); name another folder (--results)") from error
+
+    def add(self, key: str, values: Any) -> None:
+        self[key] = values
+        if self.folder is not None:
+            write_text(self.folder / f"{key}.json", json.dumps({"values": values}))
+
+    def prepare(self) -> None:
+        """Creates the folder. Raises DataError if nothing can be written there."""
+        try:
+            if self.folder is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(
+                f"{self.folder}: results cannot be written there ({reason(error)}); name another folder"
+            ) from error
 
 
 def shown(value: Any) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from posembed.evaluation.plan import Plan, PlannedRow
 from posembed.evaluation.results import UNITS, Evaluation
-from posembed.evaluation.runnable import KINDS
+from posembed.evaluation.settings import KINDS
 from posembed.report import answers
 from posembed.report.page import (
     Cell,

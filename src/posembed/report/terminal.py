@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.cells import cell_len
 
-from posembed.report.page import Cell, Table
+from posembed.report.page import Cell, Table, table_of
+from posembed.report.words import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from posembed.measure.jobs import Planned
 
 BETWEEN = 2
 """Spaces between columns."""
@@ -54,6 +58,30 @@ def print_tables(console: Console, tables: Sequence[Table], paragraphs: Sequence
             console.print(Text(f"No space to show these columns: {', '.join(hidden)}."))
     for paragraph in paragraphs:
         console.print(Text(paragraph))
+
+
+def print_plan(console: Console, planned: Sequence[Planned], title: str, *, first: str = "") -> None:
+    """Prints what would run and how long it takes. first: the head of the names; by default the kind of the jobs."""
+
+    trained = [each for each in planned if each.steps is not None]
+    of_positions = any(each.position_parameters is not None for each in planned)
+    table = table_of(
+        planned,
+        title,
+        "",
+        *([("parameters", lambda each: number_of(each.parameters))] if planned[0].parameters is not None else []),
+        *([("of positions", lambda each: number_of(each.position_parameters))] if of_positions else []),
+        *([("steps", lambda each: number_of(each.steps))] if trained else []),
+        ("time", lambda each: duration(each.seconds)),
+        first=first or planned[0].kind,
+    )
+    total = duration(math.fsum(each.seconds for each in planned))
+    done = "trained" if trained else "measured"
+    print_tables(console, [table], [f"About {total} in total on this machine; nothing was {done}."])
+
+
+def number_of(amount: int | None) -> str:
+    return "" if amount is None else f"{amount:,}"
 
 
 def fitting_columns(table: Table, width: int) -> list[int]:

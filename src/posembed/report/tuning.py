@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import fmean
 
-from posembed.evaluation.measures import MEASURES
+from posembed.evaluation.measures import METRICS
 from posembed.evaluation.results import UNITS, Row
 from posembed.measure.estimates import ENOUGH_SEEDS, Comparison, compared_over_seeds, mean_over_items
+from posembed.measure.jobs import Planned
 from posembed.measure.summary import Summary
 from posembed.plots.by_position import Panel, by_position_figure
 from posembed.plots.style import DOTS, MUTED
@@ -15,7 +15,7 @@ from posembed.report import answers
 from posembed.report.evaluation import figures, legend, numbers
 from posembed.report.evaluation import tables as values
 from posembed.report.page import Cell, Column, Lines, Picture, Section, Table, picture, render_page, table_of
-from posembed.report.words import duration, listed, measured, number
+from posembed.report.words import listed, measured, number
 from posembed.statistics import INTERVAL, estimate
 from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan
@@ -40,19 +40,14 @@ def answer(tuned: Tuned) -> list[str]:
 
 def best_of_all(tuned: Tuned, found: Summary) -> list[str]:
     """Returns sentences on the best row of the table, if it is no candidate. found: the candidates."""
-    evaluation, best, others = tuned.evaluation, tuned.recommended, list[Row]()
+    evaluation, best, metric = tuned.evaluation, tuned.recommended, found.headline
     row = evaluation.best(tuned.measure, tuned.length, evaluation.rows)
-    if row is None or row in tuned.candidates:
+    value = None if row is None else row.estimate(tuned.measure, tuned.length)
+    if row is None or value is None or row in tuned.candidates:
         return []
-    for each in evaluation.rows:
-        versus = None if each in tuned.candidates else tuned.versus(each, best)
-        if each is row or (versus is not None and versus.verdict == "better"):
-            others.append(each)
-    all_rows, metric = evaluation.summary((*others, best), best), found.headline
-    value = all_rows.mean(metric, row.name, tuned.length)
     return [
-        f"Of all rows, “{row.name}” has the best {metric.name}: {metric.write(value.value) if value else ''}.",
-        *answers.verdicts(all_rows, metric, tuned.length),
+        f"Of all rows, “{row.name}” has the best {metric.name}: {metric.write(value.value)}.",
+        *answers.verdicts(evaluation.summary((row, best), best), metric, tuned.length),
         "It is no candidate, because the candidates were fixed before the measurement, and of "
         f"{len(evaluation.rows)} rows the best is partly the best by chance: measure it on other "
         f"{'images' if evaluation.kind == 'images' else 'texts'} before you use it.",
@@ -119,7 +114,7 @@ def paragraphs(tuned: Tuned) -> list[str]:
 
 def seeds_table(tuned: Tuned) -> list[Table]:
     """Returns a table of the candidates' values by seed, if there are several seeds."""
-    reference, metric, x = tuned.evaluation.reference, MEASURES[tuned.measure].metric, tuned.length
+    reference, metric, x = tuned.evaluation.reference, METRICS[tuned.measure], tuned.length
     if len(reference.runs) < 2:
         return []
 
@@ -152,12 +147,13 @@ def seeds_table(tuned: Tuned) -> list[Table]:
     ]
 
 
-def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
-    """Returns what a fine-tuning would do, in sentences. estimate: that of the plan."""
+def plan_words(plan: TunePlan) -> list[str]:
+    """Returns what a fine-tuning would do, in sentences."""
     settings, texts, collection, kind = plan.settings, plan.texts, plan.setup.collection, plan.original.kind
     unit, items = ("pixels", "images") if kind == "images" else ("tokens", "documents")
     trained, held_out, short = (f"{len(each):,}" for each in (texts.training, texts.held_out, texts.short))
-    windows, steps = len(texts.windows), int(estimate["steps"])
+    windows, steps, minutes = len(texts.windows), int(plan.estimate()["steps"]), settings.minutes
+    few = f"The {minutes or 0:g} minutes of --minutes leave time for a single step: give more minutes, or --steps."
     result = f"{held_out} other {items}, which are held out"
     if collection is not None:
         result = f"{len(collection.queries):,} queries on {len(collection.documents):,} documents"
@@ -172,28 +168,26 @@ def plan_words(plan: TunePlan, estimate: Mapping[str, float]) -> list[str]:
         f"{number(steps * settings.batch / windows)} times.",
         " ".join([f"To measure the result: {result}. Smaller {items}, {used}: {short}.", *texts.notes]),
         *([f"{start}{tried}."] if tried else []),
-        times(plan, estimate),
+        *([few] if minutes is not None and steps == 1 else []),
         f"To write: {listed([str(place) for place in plan.places.values()])}.",
     ]
 
 
-def times(plan: TunePlan, estimate: Mapping[str, float]) -> str:
-    """Returns sentences on how long a fine-tuning takes, and on minutes that are too few for its other parts."""
-    pictures, minutes = plan.original.kind == "images", plan.settings.minutes
-    unit = "pixels" if pictures else "tokens"
+def planned(plan: TunePlan) -> list[Planned]:
+    """Returns the parts of a run, with their estimated times. Parts that take no time are left out."""
+    estimate, pictures = plan.estimate(), plan.original.kind == "images"
+    unit, steps = "pixels" if pictures else "tokens", int(estimate["steps"])
     parts = {
         "prepare": f"embedding {'images' if pictures else 'passages'} by the original model",
         "train tuned": f"fine-tuning at {plan.settings.length:,} {unit}",
         "train old": f"the same fine-tuning at {plan.setup.old_length:,} {unit}",
         "measure": "measuring",
     }
-    each = [f"{what}: {duration(estimate[name])}" for name, what in parts.items() if estimate.get(name)]
-    total = sum(seconds for name, seconds in estimate.items() if name != "steps")
-    said = f"Estimated times on this machine, without loading and saving: {'; '.join(each)}. "
-    said += f"In all: about {duration(total)}."
-    if minutes is not None and estimate["steps"] == 1:
-        said += f" The {minutes:g} minutes of --minutes leave time for a single step: give more minutes, or --steps."
-    return said
+    return [
+        Planned(name, None, estimate[part], steps=steps if part.startswith("train") else None)
+        for part, name in parts.items()
+        if estimate.get(part)
+    ]
 
 
 def figure_of_rows(tuned: Tuned) -> list[Picture]:

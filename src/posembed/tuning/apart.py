@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,7 +15,6 @@ standard library that were written from one another (ntpath.py and posixpath.py;
 A text in which one word of ten was changed still shares .50."""
 MOST = 0.5  # share of a text's runs
 MIXER = -7046029254386353131  # 2**64 divided by the golden ratio, odd, as int64
-CANDIDATES = 32  # that are compared with all texts at once
 
 
 def set_apart(total: int, number: int, fewest: int, alike: Callable[[int], Tensor]) -> tuple[list[int], list[int]]:
@@ -37,26 +35,6 @@ def set_apart(total: int, number: int, fewest: int, alike: Callable[[int], Tenso
         else:
             trained.append(item)
     return measured, trained
-
-
-class NearCopies:
-    """Says which of many texts are near copies of one of them."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self.texts = texts
-        self.known: dict[int, Tensor] = {}
-
-    @cached_property
-    def runs(self) -> list[Tensor]:
-        return [runs(text) for text in self.texts]
-
-    def __call__(self, item: int) -> Tensor:
-        if item not in self.known:
-            some = range(item, min(item + CANDIDATES, len(self.runs)))
-            candidates = Candidates([self.runs[each] for each in some])
-            found = torch.stack([candidates.copied_by(each) for each in self.runs], dim=1)
-            self.known = dict(zip(some, found, strict=True))
-        return self.known[item]
 
 
 class Candidates:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
 
 
 def seeded(seed: int, what: str) -> torch.Generator:
@@ -32,10 +30,3 @@ def pieces(width: int, most: int) -> list[slice]:
     [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)]
     """
     return [slice(start, min(start + most, width)) for start in range(0, width, most)]
-
-
-def padded(rows: Sequence[Tensor], value: int) -> tuple[Tensor, Tensor]:
-    """Returns rows of different lengths as one tensor (B, L), and the mask (B, L), int64, that is 0 at the padding."""
-    lengths = torch.tensor([len(row) for row in rows])
-    whole = nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=value)
-    return whole, (torch.arange(whole.shape[1]) < lengths[:, None]).long()

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from posembed.errors import DataError
 from posembed.evaluation.api import device_named
-from posembed.evaluation.measures import RANKINGS
 from posembed.evaluation.pictures import (
     PLACES,
     Picture,
@@ -31,11 +30,10 @@ from posembed.evaluation.pictures import (
     thumbnail,
 )
 from posembed.evaluation.plan import Plan, PlannedRow
-from posembed.evaluation.results import ResultsFile
+from posembed.evaluation.ranking import RANKING_VALUES
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import slices
-from posembed.measure.jobs import Progress, Store, silent
-from posembed.statistics import Estimate, estimate
+from posembed.measure.jobs import Kept, Progress, Store, silent
 from posembed.tuning.apart import left_out_note, set_apart
 from posembed.tuning.draws import window_of
 from posembed.tuning.objectives import RESIZED, Objective, Setup, vectors_once
@@ -146,7 +144,7 @@ class Images(Objective):
         targets = torch.ones_like(found) if self.targets is None else self.targets[numbers]
         return (1 - (found * targets).sum(dim=1)).mean()
 
-    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: Kept) -> Plan:
         length, side, held_out = self.settings.length, self.setup.old_length, self.setup.texts.held_out
         assert self.resized is not None
         untuned = replace(open_image_model(self.resized), name=original.name)
@@ -172,18 +170,16 @@ class Images(Objective):
             "Tiles: the model of the old size reads the image in parts, and compares a query with the best of them, or "
             "with their mean.",
         )
-        measures = tuple(measure.metric.name for measure in RANKINGS)
         where = device_named(self.setup.device)
         owners = [owner for owner in range(len(held_out)) for _ in PLACES]
-        return Plan("images", measures, (length,), number, rows, notes, kept, where, unit="image", owners=owners)
+        return Plan("images", RANKING_VALUES, (length,), number, rows, notes, kept, where, unit="image", owners=owners)
 
     @property
     def chunked(self) -> str:  # type: ignore[override]
         return f"tiles of {self.setup.old_length}, mean"
 
-    def kept(self, tuned: Runnable) -> Estimate:
-        before, after = (self.vectors_of(each, self.setup.texts.held_out) for each in (self.setup.original, tuned))
-        return estimate((before * after).sum(dim=1).tolist())
+    def held_out_vectors(self, runnable: Runnable) -> Tensor:
+        return self.vectors_of(runnable, self.setup.texts.held_out)
 
 
 def scaled_to(side: int) -> str:

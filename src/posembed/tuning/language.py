@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from posembed.errors import CheckpointError
 from posembed.evaluation.api import device_named, notes_on, planned_rows
 from posembed.evaluation.counts import MASKED_SHARE
-from posembed.evaluation.measures import MEASUREMENTS
+from posembed.evaluation.measures import MEASUREMENTS, METRICS
 from posembed.evaluation.plan import Plan
-from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import Sample, special_tokens
-from posembed.tuning.draws import padded, pieces, seeded, window_of
+from posembed.evaluation.ways import padded
+from posembed.measure.jobs import Kept
+from posembed.tuning.draws import pieces, seeded, window_of
 from posembed.tuning.objectives import Objective, Setup
 
 MOST_MEASURED = 100
@@ -88,7 +89,7 @@ class Language(Objective):
         sample = Sample(torch.stack(ids), self.before, self.after, self.setup.tokenizer.mask_token_id)
         return list(documents), sample
 
-    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: Kept) -> Plan:
         (documents, sample), measurement = self.held_out, MEASUREMENTS[original.kind]
         lengths = (self.setup.old_length, self.settings.length)
         setting = measurement.setting(lengths[0], self.settings.seed)
@@ -107,8 +108,8 @@ class Language(Objective):
         )
         notes = (how, *self.setup.texts.notes, NOTE, *notes_on(runnables, {}, rows, lengths))
         # The loss that is trained comes first, and so decides which row is recommended.
-        metrics = sorted((each.metric for each in measurement.measures), key=lambda metric: metric.kind != "log")
-        measures, where = tuple(metric.name for metric in metrics), device_named(self.setup.device)
+        measures = tuple(sorted(measurement.measures, key=lambda name: METRICS[name].kind != "log"))
+        where = device_named(self.setup.device)
         given = (original.kind, measures, lengths, len(sample.ids), rows, notes, kept, where)
         return Plan(*given, unit="document", owners=documents)
 

@@ -1,14 +1,13 @@
 """What a model learns on long texts: one objective per kind of model.
 
-To add an objective, write a class of ``Objective`` in a file of its own, and add it to ``OBJECTIVES``.
+To add an objective, write a class of ``Objective`` in a file of its own, and add it to ``OBJECTIVES`` in run.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,12 +16,11 @@ from torch import Tensor, nn
 
 from posembed.evaluation.collection import Collection
 from posembed.evaluation.plan import Plan
-from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import encode
 from posembed.files import whole_or_absent
-from posembed.measure.jobs import Progress, Store
-from posembed.statistics import Estimate
+from posembed.measure.jobs import Kept, Progress, Store
+from posembed.statistics import Estimate, estimate
 from posembed.tuning.settings import TuneSettings
 from posembed.tuning.texts import Texts
 
@@ -85,7 +83,7 @@ class Objective:
         """
         raise NotImplementedError
 
-    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: Kept) -> Plan:
         """Plans the measurement on held-out texts, at the old and the new length. The reference, which is the last row,
         is the original model with chunks. old: the same fine-tuning at the old length, with a row of the same chunks;
         None if there is nothing to train at the old length. The plan has one value per held-out document, or per query
@@ -93,8 +91,13 @@ class Objective:
         raise NotImplementedError
 
     def kept(self, tuned: Runnable) -> Estimate | None:
-        """Returns the mean cosine of the vectors of held-out short texts to those of the original model; None if the
-        model has no such vectors."""
+        """Returns the mean cosine of the vectors of short texts to those of the original model, or of held-out images;
+        None if the model has no such vectors."""
+        before, after = (self.held_out_vectors(each) for each in (self.setup.original, tuned))
+        return None if before is None or after is None else estimate((before * after).sum(dim=1).tolist())
+
+    def held_out_vectors(self, runnable: Runnable) -> Tensor | None:
+        """Returns the unit vectors (N, D) that a checkpoint should keep."""
         return None
 
 
@@ -106,18 +109,3 @@ def vectors_once(store: Store, make: Callable[[], Tensor]) -> Tensor:
             save_file({"vectors": make()}, staging)
 
     return load_file(store.once(VECTORS, write))["vectors"]
-
-
-OBJECTIVES: Mapping[str, tuple[str, str]] = {
-    "images": ("posembed.tuning.images", "Images"),
-    "causal": ("posembed.tuning.language", "Causal"),
-    "masked": ("posembed.tuning.language", "Masked"),
-    "sentences": ("posembed.tuning.sentences", "Sentences"),
-}
-"""The module and the class of the objective for each kind of model."""
-
-
-def objective_for(original: Runnable) -> Callable[[Setup], Objective]:
-    """Returns the class of the objective for a checkpoint."""
-    module, name = OBJECTIVES[original.kind]
-    return getattr(import_module(module), name)

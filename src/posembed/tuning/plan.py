@@ -4,40 +4,45 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import torch
 
 from posembed.checkpoints.resize import plan_resize
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import check, device_named
-from posembed.evaluation.collection import Collection, own_document_is_left_out
+from posembed.evaluation.collection import own_document_is_left_out
 from posembed.evaluation.pictures import open_image_model
-from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
-from posembed.evaluation.settings import Split
+from posembed.evaluation.runnable import Runnable, open_runnable
+from posembed.evaluation.settings import KINDS, Split
 from posembed.evaluation.tokens import DOCUMENT_PROMPTS, Prompt
-from posembed.files import longest_name
-from posembed.measure.jobs import SETTINGS, Progress, silent
+from posembed.measure.jobs import Progress, read_settings, silent
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import RECORD
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.safetensors import values_of
 from posembed.settings import checked_bounds, converted
-from posembed.tuning.objectives import Setup, objective_for
-from posembed.tuning.remedies import PLANNING, memory
+from posembed.tuning.images import split_pictures
+from posembed.tuning.language import Language
+from posembed.tuning.objectives import Setup
+from posembed.tuning.outs import refuse_places
 from posembed.tuning.result import Tuned
-from posembed.tuning.run import TunePlan, all_finite, place_beside, refuse_existing, size_of, store_of
-from posembed.tuning.settings import PARTS, HeldOut, TuneSettings, folder_of
-from posembed.tuning.starts import started
+from posembed.tuning.run import TunePlan, size_of
+from posembed.tuning.settings import PARTS, HeldOut, TuneSettings
 from posembed.tuning.texts import MORE_TEXT, judged_collection, read_texts, split_documents
 
 OTHERS = (
     "for an image model, give --images; otherwise fine-tune the checkpoint that has the model's head, or resize this "
     "one and train it yourself, as examples/tune_resized.py does (docs/checkpoints.md)"
 )
+STARTS = ("tile", "stretch")
+"""How the new rows of a language model may start. Tiled rows keep every text within the old length as it was, but a
+model that goes by exact positions may read nothing sensible past it. Stretched rows change every position a little."""
+TRIED = 8
+"""Training windows that are read for each of them: the better start depends on the model, and a few windows tell."""
 
 
 def tune_checkpoint(
@@ -97,7 +102,6 @@ def tune_checkpoint(
     return plan_tuning(source, out, text, {**settings, "split": split}, **sources).run(progress)
 
 
-@memory(PLANNING)
 def plan_tuning(
     source: str | Path,
     out: str | Path,
@@ -122,17 +126,12 @@ def plan_tuning(
             "images: an image model is trained and measured on images only; leave text and retrieval out"
         )
     check(place.name not in ("", ".."), "out", "the path of a new folder", str(out))
-    refuse_long_name(place)
-    is_new = not (folder_of(place) / SETTINGS).exists()
-    if is_new:
-        refuse_existing(place)
     device_named(device)
     try:
         import transformers  # noqa: F401
     except ImportError:
         raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
     original = open_runnable(source, remedy=OTHERS) if images is None else open_image_model(source)
-    make = objective_for(original)
     if retrieval is not None and original.kind != "sentences":
         raise ArgumentError(
             f"retrieval: expected a sentence encoder (a folder with modules.json); {source} is "
@@ -142,68 +141,44 @@ def plan_tuning(
         raise CheckpointError(f"{source}: no table limits its length, so there is nothing to lengthen")
     settings = TuneSettings.of(given, kind=original.kind, searched=retrieval is not None)
     name, unit = ("length", "tokens") if images is None else ("image_size", "pixels")
-    if settings.length <= original.length:
+    if settings.length <= (most := max(original.length, original.rows or 0)):
         raise ArgumentError(
-            f"{name}: expected more than {original.length:,} {unit}, which {source} takes already; got "
+            f"{name}: expected more than {most:,} {unit}, for which {source} has positions already; got "
             f"{settings.length:,}; give a larger one"
         )
-    if original.rows is not None and settings.length <= original.rows:
-        raise ArgumentError(
-            f"length: expected more than {original.rows:,} tokens, for which {source} has positions already; got "
-            f"{settings.length:,}; give a larger length, or raise its max_seq_length or the tokenizer's "
-            f"model_max_length, which limit it to {original.length:,}"
-        )
-    if is_new and settings.train != "rows":
-        refuse_existing(place_beside(place, original.old_length))
     resize = plan_resize(original.checkpoint, str(source), **size_of(original, settings))
-    if settings.train == "rows" and images is not None:
-        raise ArgumentError("train: rows is for tables of sequences, as all rows of an image table change; give table")
-    if settings.train == "rows" and any(change.kept < len(change.before) for change in resize.edit.tables):
+    if settings.train == "rows" and (images or any(each.kept < len(each.before) for each in resize.edit.tables)):
         raise ArgumentError(
-            f"train: rows keeps the existing rows, but the method {settings.method} changes them; give another method, "
-            "or --train table"
+            "train: rows keeps the existing rows, and this resize changes them; give another method, or --train table"
         )
     refuse_not_finite(source, original.checkpoint)
-    setup = (
-        picture_setup(original, images, settings, device, progress)
-        if images is not None
-        else text_setup(original, text, retrieval, settings, device, progress)
-    )
+    if images is None:
+        setup = text_setup(original, text, retrieval, settings, device, progress)
+    else:
+        held_out = settings.part(HeldOut).held_out
+        found = split_pictures(images, size=settings.length, held_out=held_out, seed=settings.seed, progress=progress)
+        setup = Setup(original, None, found, settings, original.old_length, device)
     hashes = {
         "checkpoint": original.sha256,
         "tokenizer or the other settings of the checkpoint": other_settings(original),
         "texts": setup.texts.sha256,
         "collection": "" if setup.collection is None else setup.collection.sha256,
     }
-    store = store_of(place, settings, hashes)
-    plan = started(TunePlan(source, place, setup, make(setup), resize, store, hashes), make)
+    plan = started(TunePlan(source, place, setup, resize, hashes))
     plan.store.check()
-    plan.refuse_places()
+    refuse_places(plan)
     return plan
 
 
-def refuse_long_name(out: Path) -> None:
-    """Raises ArgumentError if the names of the folders beside ``out`` would be too long for its file system."""
-    longest = os.fsencode(place_beside(out, 10**6).name)
-    if len(longest) > (most := longest_name(out.parent)):
-        least = len(os.fsencode(out.name)) - len(longest) + most
-        raise ArgumentError(f"out: expected a name of at most {least} bytes; got {len(os.fsencode(out.name))}")
-
-
 def refuse_not_finite(source: str | Path, checkpoint: Checkpoint) -> None:
-    """Raises CheckpointError if a weight is not finite. A square mask of zeros and minus infinities is no weight."""
+    """Raises CheckpointError if a weight is not finite. A mask may have values of minus infinity."""
     for key, tensor in checkpoint.tensors.items():
         value = values_of(tensor)
-        if not all_finite(value) and not is_mask(value):
+        if value.is_floating_point() and bool((value.float().isnan() | (value.float() == math.inf)).any()):
             raise CheckpointError(
                 f"{source}: the checkpoint has values that are not finite in {key}; fine-tune one whose training did "
                 "not diverge"
             )
-
-
-def is_mask(value: Tensor) -> bool:
-    square = value.ndim > 1 and value.shape[-1] == value.shape[-2]
-    return square and bool(((value == 0) | (value == -math.inf)).all())
 
 
 def text_setup(
@@ -215,12 +190,14 @@ def text_setup(
     progress: Progress,
 ) -> Setup:
     assert original.old_length is not None
-    tokenizer, old = original.tokenizer(), original.old_length
+    tokenizer, collection, queries = original.tokenizer(), None, list[str]()
     around = sum(map(len, Prompt.of(original, tokenizer, DOCUMENT_PROMPTS).around))
-    collection = None
     if retrieval is not None:
-        split = settings.part(Split).split
+        split, old = settings.part(Split).split, original.old_length
         collection = judged_collection(retrieval, tokenizer, split=split, old_length=old, around=around)
+        documents, judged = collection.documents, collection.judged
+        own = [name for name in collection.queries if own_document_is_left_out(name, documents, judged)]
+        queries = [*collection.queries.values(), *(documents[name] for name in own)]
     searched = {} if collection is None else collection.documents
     texts = split_documents(
         read_texts(text) if text is not None else searched.values(),
@@ -229,19 +206,11 @@ def text_setup(
         around=around,
         held_out=settings.part(HeldOut).held_out if collection is None else None,
         seed=settings.seed,
-        queries=() if collection is None else queries_of(collection),
+        queries=queries,
         remedy=MORE_TEXT if text is not None else "give long documents to train on as --text, or a smaller length",
         progress=progress,
     )
-    return Setup(original, tokenizer, texts, settings, old, device, collection)
-
-
-def queries_of(collection: Collection) -> Iterator[str]:
-    """Yields the queries, and the documents that are taken for the query itself."""
-    yield from collection.queries.values()
-    for query in collection.queries:
-        if own_document_is_left_out(query, collection.documents, collection.judged):
-            yield collection.documents[query]
+    return Setup(original, tokenizer, texts, settings, original.old_length, device, collection)
 
 
 def other_settings(original: Runnable) -> str:
@@ -254,13 +223,32 @@ def other_settings(original: Runnable) -> str:
     return digest.hexdigest()
 
 
-def picture_setup(
-    original: Runnable, images: str | Path, settings: TuneSettings, device: str | None, progress: Progress
-) -> Setup:
-    from posembed.tuning.images import split_pictures
+def started(plan: TunePlan) -> TunePlan:
+    """Returns the plan with the method of ``STARTS`` that reads long windows with the lower loss, if the method is
+    open: none was given, the model is a language model, and its old rows may change. An unfinished fine-tuning keeps
+    the method that it began with."""
+    settings, objective, losses = plan.settings, plan.objective, dict[str, float]()
+    default = any(change.how in STARTS for change in plan.resize.edit.tables)
+    if settings.method is not None or settings.train == "rows" or not default:
+        return plan
+    method = read_settings(plan.store.path).get("method") if plan.store.begun else None
+    if method not in STARTS:
+        if not isinstance(objective, Language):
+            return plan
+        try:  # stretch needs rows after those that it keeps
+            losses = {each: loss_of_start(plan, each) for each in STARTS}
+        except ArgumentError:
+            return plan
+        method = min(losses, key=losses.__getitem__)
+    settings = replace(settings, method=method)
+    resize = plan_resize(plan.original.checkpoint, str(plan.source), **size_of(plan.original, settings))
+    return replace(plan, setup=replace(plan.setup, settings=settings), resize=resize, starts=losses)
 
-    assert original.old_length is not None
-    found = split_pictures(
-        images, size=settings.length, held_out=settings.part(HeldOut).held_out, seed=settings.seed, progress=progress
-    )
-    return Setup(original, None, found, settings, original.old_length, device)
+
+def loss_of_start(plan: TunePlan, method: str) -> float:
+    """Returns the loss per token of the resized model, before any fine-tuning, on a few training windows."""
+    model, how = plan.model("tuned", method).eval(), {"length": plan.settings.length, "seed": plan.settings.seed}
+    with torch.inference_mode():
+        items = range(min(TRIED, len(plan.texts.windows)))
+        found = [plan.objective.loss(model, [item], **how).item() for item in items]
+    return sum(found) / len(found)

@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posembed._version import __version__
 from posembed.evaluation.results import Evaluation, Row
 from posembed.measure.estimates import Comparison
 from posembed.measure.summary import plain
-from posembed.modelfiles.copies import RECORD
 from posembed.statistics import Estimate
-from posembed.tuning.settings import TRAINED, TuneSettings
+from posembed.tuning.settings import TuneSettings
 
 if TYPE_CHECKING:
     import pandas
@@ -27,9 +25,9 @@ class Tuned:
     seeds. names: the names of the rows of the fine-tuned checkpoint ("tuned"), and of the same fine-tuning at the old
     length ("old"), if there is one. kept: the mean cosine of the vectors of
     short texts to those of the original model; None for a model without such vectors. chunked: the baseline with
-    which the fine-tuning at the old length is compared, if it is not that of the reference. old_length: the length of
-    the original. old_rows: the number of positions of its table. moved: for each seed, how far the rows of the resized
-    table moved, as ``rows_moved`` returns it.
+    which the fine-tuning at the old length is compared, if it is not that of the reference. old_rows: the number of
+    positions of the original's table. moved: for each seed, how far the rows of the resized table moved, as
+    ``rows_moved`` returns it.
     """
 
     out: Path
@@ -39,7 +37,6 @@ class Tuned:
     names: Mapping[str, str]
     kept: Estimate | None = None
     chunked: str = ""
-    old_length: int = 0
     old_rows: int = 0
     moved: tuple[Mapping[int, float], ...] = ()
 
@@ -105,16 +102,6 @@ class Tuned:
             "evaluation": self.evaluation.to_dict(),
         }
         return plain(values)
-
-    def card_paragraph(self, length: int) -> str:
-        lines = [
-            f"## Fine-tuned at {length:,} tokens",
-            "",
-            f"Trained: {TRAINED[self.settings.train]}; {self.steps:,} steps of {self.settings.batch} windows of "
-            f"{self.length:,} tokens{'' if length == self.length else f', read in pieces of {length:,}'}.",
-            f"Written by posembed {__version__}; see `{RECORD}` for details.",
-        ]
-        return "\n".join(lines) + "\n"
 
 
 def with_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:

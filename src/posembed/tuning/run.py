@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,36 +12,41 @@ from typing import Any
 
 from torch import Tensor
 
-from posembed._version import __version__
 from posembed.checkpoints.live import resize_model_
-from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED, Resize, resize_checkpoint
+from posembed.checkpoints.resize import Resize, resize_checkpoint
 from posembed.errors import CheckpointError
 from posembed.evaluation.api import device_named
 from posembed.evaluation.pictures import open_image_model
-from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable, open_runnable
-from posembed.files import flush_one, remove, renamed, write_whole
-from posembed.measure.jobs import Progress, Store, silent
-from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
-from posembed.modelfiles.copies import RECORD, refuse_full_disk, refuse_unsafe_place, whole_copy
-from posembed.modelfiles.folders import other_files
-from posembed.modelfiles.json_files import json_text, read_json
-from posembed.statistics import Estimate, estimate
+from posembed.files import remove, write_whole
+from posembed.measure.jobs import Kept, Progress, Store, silent
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.copies import whole_copy
+from posembed.modelfiles.json_files import read_json
+from posembed.statistics import estimate
+from posembed.tuning.images import Images
+from posembed.tuning.language import Causal, Masked
 from posembed.tuning.objectives import RESIZED, Objective, Setup
-from posembed.tuning.remedies import memory, too_large, writing
+from posembed.tuning.outs import documents, refuse_changed, refuse_places, write, writing, wrote
 from posembed.tuning.result import Tuned, means, with_seeds
+from posembed.tuning.sentences import Sentences
 from posembed.tuning.settings import MINUTES, TuneSettings, folder_of
 from posembed.tuning.trainable import Trainable, rows_moved, trainable
 
+OBJECTIVES: dict[str, Callable[[Setup], Objective]] = {
+    "images": Images,
+    "causal": Causal,
+    "masked": Masked,
+    "sentences": Sentences,
+}
+"""The objective of each kind of model."""
 PROBED = 3
 """Windows that are timed before a fine-tuning, after one that is not."""
 SHARE_OF_READING = 0.35
 """The time to read tokens, as a share of the time to train on them."""
 READINGS = {"tuned": 3, "old": 4}
 """How often the held-out documents are read at the new length, and at the old."""
-STATE = "state.json"
-COPIES = 3
-"""Copies of the weights in a checkpoint of the Trainer: the weights, and two averages of AdamW."""
+STATE, MEASURED = "state.json", "evaluations"
 SMALLER_RATES = "give a smaller --learning-rate or --rows-learning-rate, and another OUT"
 
 
@@ -58,9 +60,7 @@ class TunePlan:
     source: str | Path
     out: Path
     setup: Setup
-    objective: Objective
     resize: Resize
-    store: Store
     hashes: Mapping[str, str]
     starts: Mapping[str, float] = field(default_factory=dict)
 
@@ -76,6 +76,14 @@ class TunePlan:
     def original(self) -> Runnable:
         return self.setup.original
 
+    @cached_property
+    def objective(self) -> Objective:
+        return OBJECTIVES[self.original.kind](self.setup)
+
+    @property
+    def store(self) -> Store:
+        return Store(folder_of(self.out), {"question": "tune", **self.settings.to_dict(), **self.hashes}, own=["*"])
+
     @property
     def seeds(self) -> range:
         return range(self.settings.seed, self.settings.seed + self.settings.seeds)
@@ -89,26 +97,8 @@ class TunePlan:
     @property
     def places(self) -> dict[str, Path]:
         """The folder that each fine-tuning is written to, OUT last."""
-        beside = place_beside(self.out, self.setup.old_length)
+        beside = self.out.with_name(f"{self.out.name}-at-{self.setup.old_length}")
         return {which: self.out if which == "tuned" else beside for which in self.lengths}
-
-    def refuse_places(self) -> None:
-        """Raises CheckpointError if a folder to write exists, unless this fine-tuning wrote it."""
-        kept, _ = other_files(self.original.checkpoint)
-        for place in self.places.values():
-            refuse_unsafe_place(self.original.checkpoint, place)
-            if not self.wrote(place):
-                refuse_existing(place)
-        if not self.store.begun:
-            copies = 1 + len(self.lengths) * (1 + self.settings.seeds) + 2 * COPIES
-            refuse_full_disk(self.original.checkpoint, kept, self.out, copies=copies)
-
-    def wrote(self, place: Path) -> bool:
-        with suppress(CheckpointError, KeyError, IndexError, TypeError, AttributeError):
-            last = read_json(place / RECORD)["tunings"][-1]
-            settings = json.loads(json.dumps(self.settings.to_dict()))
-            return self.store.begun and (last["hashes"], last["settings"]) == (self.hashes, settings)
-        return False
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON: the settings, and the numbers of documents and windows."""
@@ -124,7 +114,7 @@ class TunePlan:
 
     def run(self, progress: Progress = silent) -> Tuned:
         """Runs what earlier calls have not finished, and writes OUT."""
-        self.refuse_places()  # another process may have begun or finished since this was planned
+        refuse_places(self)  # another process may have begun or finished since this was planned
         with writing(self.store.path), self.store.locked():
             size = size_of(self.original, self.settings)
             self.store.once(RESIZED, lambda place: resize_checkpoint(self.source, place, **size))
@@ -132,11 +122,13 @@ class TunePlan:
             steps = self.steps()
             for seed in self.seeds:
                 for which in self.lengths:
-                    self.store.once(name_of(which, seed), partial(self.tune, which, seed, steps, progress))
+                    place = self.store.once(name_of(which, seed), partial(self.tune, which, seed, steps, progress))
+                    refuse_changed(self, place)
+                    remove(unfinished_steps(place))
             tuned = self.measured(steps, progress)
             for which, place in self.places.items():
-                if not self.wrote(place):
-                    self.write(which, place, tuned)
+                if not wrote(self, place):
+                    write(self, which, place)
         return tuned
 
     def place(self, which: str, seed: int) -> Path:
@@ -158,32 +150,35 @@ class TunePlan:
         def count(place: Path) -> None:
             write_whole(place, json.dumps({"steps": int(self.estimate()["steps"])}).encode(), refusal=None)
 
-        state = self.store.once(STATE, count)
-        try:
-            return int(read_json(state)["steps"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{state} is damaged; remove {self.store.path} to start again") from error
+        return int(read_json(self.store.once(STATE, count))["steps"])
 
     def trainable(self, which: str, start: Runnable, seed: int) -> Trainable:
         model = start.model(device_named(self.setup.device))
         return trainable(model, start.checkpoint, self.settings, self.resize.edit, resized=which == "tuned", seed=seed)
 
-    @cached_property
-    def per_step(self) -> dict[str, float]:
-        return {which: self.seconds_per_step(which) for which in self.lengths}
+    def model(self, which: str, method: str | None) -> Any:
+        """Returns the original model, resized in memory if it is to be tuned.
 
-    def seconds_per_step(self, which: str) -> float:
-        """Times the loss and its gradients of a few windows. Writes nothing."""
+        It is loaded outside of inference mode: weights from a pickle could not be trained otherwise.
+        """
         model: Any = self.original.model(device_named(self.setup.device)).float()
         if which == "tuned":
-            resize_model_(model, **size_of(self.original, self.settings))
-        times, length = [], self.lengths[which]
-        for item in range(1 + PROBED):
-            began = time.perf_counter()
-            with memory(too_large(length, self.original)):
+            resize_model_(model, **{**size_of(self.original, self.settings), "method": method})
+        return model
+
+    @cached_property
+    def per_step(self) -> dict[str, float]:
+        """The seconds of a step at each length: those of the loss and its gradients on a few windows."""
+        found = {}
+        for which, length in self.lengths.items():
+            model, times = self.model(which, self.settings.method), list[float]()
+            for item in range(1 + PROBED):
+                began = time.perf_counter()
                 self.objective.loss(model, [item], length=length, seed=self.settings.seed).backward()
-            times.append(time.perf_counter() - began)
-        return min(times[1:]) * self.settings.batch
+                times.append(time.perf_counter() - began)
+            found[which] = min(times[1:]) * self.settings.batch
+            del model  # frees its memory before the next model is loaded
+        return found
 
     def estimate(self) -> dict[str, float]:
         """Returns the number of steps, and the estimated seconds of each part of a run on this machine. The steps take
@@ -203,145 +198,84 @@ class TunePlan:
 
     def tune(self, which: str, seed: int, steps: int, progress: Progress, place: Path) -> None:
         """Fine-tunes with one seed, and keeps the result. A batch that does not fit into memory is read in parts."""
+        from accelerate.utils.memory import should_reduce_batch_size
+
         from posembed.tuning.trainer import StepTrainer
 
         start, length = self.start(which), self.lengths[which]
         name = f"fine-tuning at {length:,}{f', seed {seed}' if len(self.seeds) > 1 else ''}"
-        folder, batch = place.with_name(f"{place.name}-steps"), self.settings.batch
+        batch = self.settings.batch
+        how: dict[str, Any] = {"folder": unfinished_steps(place), "steps": steps, "length": length, "seed": seed}
         for parts in [parts for parts in range(1, batch + 1) if batch % parts == 0]:
             trained = self.trainable(which, start, seed)
-            with memory(too_large(length, self.original), retried=parts < batch):
+            try:
                 trainer = StepTrainer(
-                    trained,
-                    self.objective,
-                    self.settings,
-                    folder=folder,
-                    steps=steps,
-                    length=length,
-                    seed=seed,
-                    device=self.setup.device,
-                    parts=parts,
+                    trained, self.objective, self.settings, **how, device=self.setup.device, parts=parts
                 )
                 trainer.run(lambda done: progress(name, done, steps))
                 break
+            except RuntimeError as error:
+                if not should_reduce_batch_size(error):
+                    raise
+                if parts == batch:
+                    raise CheckpointError(self.too_large(length)) from error
         changed = trained.changed(start.checkpoint)
         if not_finite := [key for key, value in changed.items() if not all_finite(value)]:
-            dtype = str(changed[not_finite[0]].dtype).removeprefix("torch.")
             raise CheckpointError(
-                f"after step {steps}, {not_finite[0]} has values that are not finite in {dtype}, as in its file; "
-                f"{SMALLER_RATES}; nothing was written to {self.out}"
+                f"after step {steps}, {not_finite[0]} has values that are not finite in "
+                f"{str(changed[not_finite[0]].dtype).removeprefix('torch.')}, as in its file; {SMALLER_RATES}"
             )
         with whole_copy(start.checkpoint, place) as copy:
-            copy.write(tensors=changed, documents={})
-        remove(folder)
+            copy.write(tensors=changed, documents=dict(documents(self, which, start.checkpoint, steps)))
+
+    def too_large(self, length: int) -> str:
+        pictures = self.original.kind == "images"
+        what = f"an image of {length:,} x {length:,} pixels" if pictures else f"a window of {length:,} tokens"
+        size = "image-size" if pictures else "length"
+        return f"{what} does not fit into memory; give --checkpointing, a smaller --{size} or another --device"
 
     def measured(self, steps: int, progress: Progress) -> Tuned:
-        kept = ResultsFile(self.store.path / "evaluations.jsonl")
+        kept = Kept(self.store.path / MEASURED)
         original = replace(self.original, name=str(self.source))
-        found, near = list[Evaluation](), list[Estimate]()
-        too_much = (
-            "the measurement does not fit into memory; free some or give another --device, and repeat the command"
-        )
-        too_much += f"; it continues from {self.store.path}"
-        for seed in self.seeds:
-            made = {
-                which: replace(self.opened(self.place(which, seed)), name=str(place))
-                for which, place in self.places.items()
-            }
-            with memory(too_much):
-                plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
-                plan = replace(plan, seed=seed, remedy=f"the fine-tuned models are in {self.store.path}")
-                found.append(plan.run(progress))
-                if (of_seed := self.objective.kept(made["tuned"])) is not None:
-                    near.append(of_seed)
         names = {which: str(place) for which, place in self.places.items()}
-        cosine = estimate(means([each.values for each in near])) if near else None
-        resized = open_checkpoint(self.store.path / RESIZED)
         keys, old_rows = [change.key for change in self.resize.edit.tables], self.resize.edit.target.length[0]
-        moved = tuple(
-            rows_moved(resized, open_checkpoint(self.place("tuned", seed)), keys, old=old_rows) for seed in self.seeds
-        )
+        resized = open_checkpoint(self.store.path / RESIZED)
+        found, near, moved = [], [], []
+        for seed in self.seeds:
+            made = {which: replace(self.opened(self.place(which, seed)), name=name) for which, name in names.items()}
+            plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
+            plan = replace(plan, seed=seed, remedy=f"the fine-tuned models are in {self.store.path}")
+            found.append(plan.run(progress))
+            if (of_seed := self.objective.kept(made["tuned"])) is not None:
+                near.append(of_seed)
+            moved.append(rows_moved(resized, made["tuned"].checkpoint, keys, old=old_rows))
         tuned = Tuned(
             self.out,
             self.settings,
             steps,
             with_seeds(found),
             names,
-            kept=cosine,
+            kept=estimate(means([each.values for each in near])) if near else None,
             chunked=self.objective.chunked,
-            old_length=self.setup.old_length,
             old_rows=old_rows,
-            moved=moved,
+            moved=tuple(moved),
         )
-        self.refuse_not_finite(tuned)
+        for row in tuned.candidates:
+            if row.estimate(tuned.measure, tuned.length) is None:
+                raise CheckpointError(
+                    f"{row.checkpoint}: its outputs are not finite where the result is measured, after step {steps}; "
+                    f"{SMALLER_RATES}; the fine-tuned models are in {self.store.path}"
+                )
         return tuned
-
-    def refuse_not_finite(self, tuned: Tuned) -> None:
-        """Raises CheckpointError if a candidate has no values on the held-out texts, because its outputs are not
-        finite."""
-        lacking = [row.checkpoint for row in tuned.candidates if row.estimate(tuned.measure, tuned.length) is None]
-        if tuned.kept is not None and not math.isfinite(tuned.kept.value):
-            lacking.append(tuned.names["tuned"])
-        if lacking:
-            raise CheckpointError(
-                f"{lacking[0]}: its outputs are not finite where the result is measured, after step {tuned.steps}; "
-                f"{SMALLER_RATES}; the fine-tuned models are in {self.store.path}"
-            )
-
-    def write(self, which: str, place: Path, tuned: Tuned) -> None:
-        """Writes a fine-tuned checkpoint with its record and the model card's paragraph.
-
-        It is written into the store and then renamed, so that a kill leaves nothing beside ``place``.
-        """
-        checkpoint = open_checkpoint(self.place(which, self.settings.seed))
-
-        def copied(whole: Path) -> None:
-            with whole_copy(checkpoint, whole) as copy:
-                copy.write(tensors={}, documents=dict(self.documents(which, checkpoint, tuned)))
-
-        if os.path.lexists(place) or not renamed(self.store.once(f"whole-{which}", copied), place):
-            raise CheckpointError(
-                f"{place}: something else was written there during the fine-tuning; move it away, and repeat the "
-                f"command; it continues from {self.store.path}"
-            )
-        with suppress(OSError):
-            flush_one(place.parent)
-
-    def documents(self, which: str, checkpoint: Checkpoint, tuned: Tuned) -> Iterator[tuple[Path, str]]:
-        path = checkpoint.root / RECORD
-        record = read_json(path) if path.exists() else {}
-        entry = {
-            "source": Path(self.source).name if Path(self.source).exists() else str(self.source),
-            "time": int(time.time()),
-            "length": self.lengths[which],
-            "steps": tuned.steps,
-            "settings": self.settings.to_dict(),
-            "hashes": self.hashes,
-            "posembed": __version__,
-        }
-        yield Path(RECORD), json_text({**record, "tunings": [*record.get("tunings", []), entry]})
-        card = checkpoint.root / MODEL_CARD
-        before = card.read_bytes().decode("utf-8", "surrogateescape") if card.is_file() else ""
-        before = before.replace(f"{NOT_TRAINED}\n", "").rstrip("\n")
-        yield Path(MODEL_CARD), before + "\n\n" * bool(before) + tuned.card_paragraph(self.lengths[which])
-
-
-def store_of(out: Path, settings: TuneSettings, hashes: Mapping[str, str]) -> Store:
-    return Store(folder_of(out), {"question": "tune", **settings.to_dict(), **hashes}, own=["*"])
 
 
 def name_of(which: str, seed: int) -> str:
     return f"seed-{seed}-{which}"
 
 
-def place_beside(out: Path, old_length: int) -> Path:
-    """Returns the folder of the fine-tuning at the old length."""
-    return out.with_name(f"{out.name}-at-{old_length}")
-
-
-def refuse_existing(place: Path) -> None:
-    if os.path.lexists(place):
-        raise CheckpointError(f"{place}: it exists; choose another OUT, or remove it yourself")
+def unfinished_steps(place: Path) -> Path:
+    """Returns the folder of the Trainer's checkpoints of a fine-tuned checkpoint."""
+    return place.with_name(f"{place.name}-steps")
 
 
 def all_finite(value: Tensor) -> bool:

@@ -19,16 +19,15 @@ from torch import Tensor, nn
 from posembed.errors import ArgumentError
 from posembed.evaluation.api import device_named
 from posembed.evaluation.collection import Collection
-from posembed.evaluation.counts import PASSAGES, Tick
+from posembed.evaluation.counts import Tick
+from posembed.evaluation.passages import PASSAGES
 from posembed.evaluation.plan import Plan
-from posembed.evaluation.results import ResultsFile
 from posembed.evaluation.retrieval import plan_collections
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.texts import encode
 from posembed.evaluation.tokens import DOCUMENT_PROMPTS, QUERY_PROMPTS, Prompt
-from posembed.evaluation.ways import Encoder, Reading
-from posembed.measure.jobs import Progress, Store
-from posembed.statistics import Estimate, estimate
+from posembed.evaluation.ways import Encoder
+from posembed.measure.jobs import Kept, Progress, Store
 from posembed.tuning.draws import pieces, seeded, window_of
 from posembed.tuning.objectives import Objective, Setup, vectors_once
 from posembed.tuning.settings import PassageLoss, Queries
@@ -109,16 +108,12 @@ class Sentences(Objective):
     def vectors_of(self, runnable: Runnable, texts: Sequence[Tensor], tick: Tick = lambda tokens: None) -> Tensor:
         """Returns the unit vectors (N, D) of short texts, given as ids, by a checkpoint."""
         model = runnable.model(device_named(self.setup.device)).float()
-        reader = Encoder(model, *self.asked.around, self.pooling, self.pad)
-        longest = max(map(len, texts)) + sum(map(len, self.asked.around))
         with torch.inference_mode():
-            return torch.cat([found for _, found in reader.read(texts, Reading(longest, longest, longest), tick)])
+            return Encoder(model, *self.asked.around, self.pooling, self.pad).whole(texts, tick)
 
-    def kept(self, tuned: Runnable) -> Estimate:
+    def held_out_vectors(self, runnable: Runnable) -> Tensor:
         most = self.setup.old_length - sum(map(len, self.asked.around))  # as the original reads them
-        texts = [self.asked.ids(query)[:most] for query in self.collection.queries.values()]
-        before, after = (self.vectors_of(each, texts) for each in (self.setup.original, tuned))
-        return estimate((before * after).sum(dim=1).tolist())
+        return self.vectors_of(runnable, [self.asked.ids(query)[:most] for query in self.collection.queries.values()])
 
     @property
     def windows_once(self) -> float:
@@ -154,7 +149,7 @@ class Sentences(Objective):
             [reader.pooled(each, len(piece), len(piece)) for each, piece in zip(states, pieces, strict=True)]
         )
 
-    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: ResultsFile) -> Plan:
+    def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: Kept) -> Plan:
         lengths = (self.setup.old_length, self.settings.length)
         found = dict.fromkeys(lengths, self.collection)
         held_out, size = len(self.setup.texts.held_out), self.settings.part(Queries).query

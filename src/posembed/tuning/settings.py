@@ -175,4 +175,4 @@ class TuneSettings(Settings):
 
 def folder_of(out: Path) -> Path:
     """Returns the folder that keeps what a fine-tuning has finished."""
-    return out.with_name(f"{out.name}.tune")
+    return Path(f"{out}.tune")

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from posembed.errors import DataError
 from posembed.evaluation.collection import Collection, read_collection
-from posembed.evaluation.texts import MOST_UNKNOWN, encode, read_documents
+from posembed.evaluation.texts import encode, read_documents, refuse_unknown
 from posembed.evaluation.ways import slices
 from posembed.measure.jobs import Progress, silent
-from posembed.tuning.apart import Candidates, NearCopies, left_out_note, runs, set_apart
+from posembed.tuning.apart import Candidates, left_out_note, runs, set_apart
 
 FEWEST = 10
 """The smallest number of documents to train on, and to measure on."""
@@ -137,30 +137,24 @@ def split_documents(
     asked = Candidates([runs(query) for query in queries])
     large = [document for document in encoded if len(document.ids) >= width]
     long = [document for document in large if not (queries and asked.make_up(runs(document.text)))]
-    unknown = tokenizer.unk_token_id
-    if unknown is not None and sum(int((each.ids == unknown).sum()) for each in long) > MOST_UNKNOWN * sum(
-        len(each.ids) for each in long
-    ):
-        raise DataError("the tokenizer does not know most of this text; give text in its language")
+    refuse_unknown(tokenizer, torch.cat([torch.empty(0, dtype=torch.long), *(document.ids for document in long)]))
     needed, least = (fewest, 0) if held_out is None else (2 * fewest, fewest)
-    if len(long) < needed:
-        longest = max((len(document.ids) for document in encoded), default=0) + around
-        holding = f"{len(long):,} of {len(encoded):,} documents hold it, and the longest has {longest:,}"
-        raise DataError(
-            f"expected at least {needed} documents of {width + around:,} tokens, {fewest} to train on"
-            f"{f' and {least} to measure on' if least else ''}; {holding}; {remedy}"
-        )
     number = min(max(least, round((held_out or 0.0) * len(long))), MOST_HELD_OUT, len(long) - fewest)
     ranked = sorted(long, key=lambda document: order(seed, document.text))
-    apart = set_apart(len(ranked), number, least, NearCopies([each.text for each in ranked]))
+    of_ranked = [runs(document.text) for document in ranked]
+    copies = Candidates(of_ranked)
+    apart = set_apart(len(ranked), number, least, lambda at: copies.copied_by(of_ranked[at]))
     measured, training = (tuple(ranked[at] for at in part) for part in apart)
     left_out = len(ranked) - len(measured) - len(training)
-    if len(training) < fewest:
+    if len(training) < fewest or len(measured) < least:
+        longest = max((len(document.ids) for document in encoded), default=0) + around
+        alike = f", of which {left_out:,} are near copies of another" if left_out else ""
         raise DataError(
-            f"expected at least {needed} different documents of {width + around:,} tokens; {left_out:,} of "
-            f"{len(long):,} are near copies of another; {remedy}"
+            f"expected at least {needed} documents of {width + around:,} tokens, {fewest} to train on"
+            f"{f' and {least} to measure on' if least else ''}; {len(long):,} of {len(encoded):,} documents hold it"
+            f"{alike}, and the longest has {longest:,}; {remedy}"
         )
-    candidates = Candidates([runs(each.text) for each in measured])
+    candidates = Candidates([of_ranked[at] for at in apart[0]])
     shorter = sorted((each for each in encoded if 0 < len(each.ids) < width), key=lambda each: order(seed, each.text))
     others = (each.text for each in shorter if not candidates.copied_by(runs(each.text)).any())
     return Texts(training, measured, tuple(islice(others, MOST_SHORT)), width, left_out, len(large) - len(long))

@@ -83,7 +83,7 @@ class Trainable:
         found = {}
         for name, key in self.keys.items():
             before, value = values_of(checkpoint.tensors[key]), getattr(*owner_of(self.model, name)).detach().cpu()
-            if not same(after := value.to(before.dtype), before):
+            if not torch.equal(after := value.to(before.dtype), before):
                 found[key] = after.clone()
         return found
 
@@ -196,12 +196,7 @@ def keys_of(model: Any, checkpoint: Checkpoint) -> dict[str, str]:
 def holds(stored: AnyTensor, parameter: Tensor) -> bool:
     """Returns whether a tensor in a file has the values of a parameter."""
     same_shape = tuple(stored.shape) == tuple(parameter.shape)
-    return same_shape and same(values_of(stored).to(parameter.dtype), parameter.detach().cpu())
-
-
-def same(one: Tensor, other: Tensor) -> bool:
-    """Returns whether tensors of the same shape have the same values, also where these are not numbers."""
-    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
+    return same_shape and torch.equal(values_of(stored).to(parameter.dtype), parameter.detach().cpu())
 
 
 def owner_of(model: nn.Module, name: str) -> tuple[nn.Module, str]:

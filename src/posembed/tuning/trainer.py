@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import math
 import time
-import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import patch_environment
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.utils.data import Dataset, SequentialSampler
+from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from posembed.errors import CheckpointError
@@ -32,19 +30,6 @@ STATE = "trainer_state.json"
 
 Tick = Callable[[int], None]
 """A function of the number of steps done."""
-
-
-class Items(Dataset[dict[str, int]]):
-    """The numbers of the items that are trained on, in order."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __len__(self) -> int:
-        return self.number
-
-    def __getitem__(self, item: int) -> dict[str, int]:
-        return {"item": item}
 
 
 class StepTrainer(Trainer):
@@ -68,7 +53,6 @@ class StepTrainer(Trainer):
         parts: int,
     ) -> None:
         self.trained, self.objective, self.pieces, self.folder = trained, objective, (length, seed), folder
-        self.batch = settings.batch
         if str(device).startswith("cuda:"):
             torch.cuda.set_device(device)  # the Trainer takes the current device
         on_gpu = (device is None and torch.cuda.is_available()) or str(device).startswith("cuda")
@@ -96,9 +80,8 @@ class StepTrainer(Trainer):
             )
             arguments._n_gpu = min(arguments.n_gpu, 1)  # a batch is too small to be split between devices
             optimizer = torch.optim.AdamW(trained.groups, weight_decay=0.0)
-            super().__init__(
-                trained.model, arguments, train_dataset=Items(steps * settings.batch), optimizers=(optimizer, None)
-            )
+            items: Any = [{"item": item} for item in range(steps * settings.batch)]
+            super().__init__(trained.model, arguments, train_dataset=items, optimizers=(optimizer, None))
         self.remove_callback(PrinterCallback)
 
     def run(self, tick: Tick) -> None:
@@ -107,9 +90,8 @@ class StepTrainer(Trainer):
         Raises CheckpointError if the loss is not finite, and KeyboardInterrupt, after writing a checkpoint, on Ctrl-C.
         """
         with delayed_signals() as signals:
-            self.add_callback(Keeper(self, tick, signals))
+            self.add_callback(Keeper(tick, signals))
             self.train(resume_from_checkpoint=last_checkpoint(self.folder))
-        self.refuse_end()
 
     def _get_train_sampler(self, *dataset: Any) -> SequentialSampler:
         return SequentialSampler(self.train_dataset)
@@ -118,35 +100,16 @@ class StepTrainer(Trainer):
         (length, seed), items = self.pieces, inputs["item"].tolist()
         torch.manual_seed(number_of(seed, f"item {items[0]}"))  # for what a model draws itself
         loss = self.objective.loss(model, items, length=length, seed=seed)
-        self.refuse(loss)
+        if not loss.isfinite():  # before the step changes any weight
+            checkpoint = last_checkpoint(self.folder)
+            kept = f"its last checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint"
+            raise CheckpointError(
+                f"the loss of step {self.state.global_step + 1} is not finite; give a smaller --learning-rate or "
+                f"--rows-learning-rate, and another OUT; {kept}"
+            )
         return loss.to(self.args.device)
 
-    def refuse(self, *values: Tensor) -> None:
-        """Raises CheckpointError if a value is not finite, before the step changes any weight."""
-        self.refuse_not_finite(f"the loss or a gradient of step {self.state.global_step + 1}", values)
-
-    def refuse_end(self) -> None:
-        """Raises CheckpointError if the weights after the last step, or the loss that they give, are not finite."""
-        self.refuse_weights()
-        (length, seed), last = self.pieces, self.state.global_step * self.batch - 1
-        with self.compute_loss_context_manager():
-            loss = self.objective.loss(self.model, [max(last, 0)], length=length, seed=seed)
-        self.refuse_not_finite(f"the loss after step {self.state.global_step}", [loss])
-
-    def refuse_weights(self) -> None:
-        """Raises CheckpointError if a weight is not finite after the last step that was done."""
-        self.refuse_not_finite(f"a weight after step {self.state.global_step}", self.trained.parameters.values())
-
-    def refuse_not_finite(self, what: str, values: Iterable[Tensor]) -> None:
-        if not all(bool(value.isfinite().all()) for value in values):
-            checkpoint = last_checkpoint(self.folder)
-            kept = f"the last good state is in {checkpoint}" if checkpoint else "no earlier state was kept"
-            raise CheckpointError(
-                f"{what} is not finite; give a smaller --learning-rate or --rows-learning-rate, and another OUT; {kept}"
-            )
-
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        self.refuse_weights()
         try:
             super()._save_checkpoint(model, trial)
         except RuntimeError as error:  # torch.save, which does not say why it cannot write
@@ -166,16 +129,12 @@ class StepTrainer(Trainer):
 
 
 class Keeper(TrainerCallback):
-    """Writes a checkpoint every minute, and when Ctrl-C is pressed, which also stops after the step. Reports the steps,
-    and refuses gradients that are not finite."""
+    """Writes a checkpoint every minute, and when Ctrl-C is pressed, which also stops after the step. Reports the
+    steps."""
 
-    def __init__(self, trainer: StepTrainer, tick: Tick, signals: Sequence[int]) -> None:
-        self.trainer, self.tick, self.signals = trainer, tick, signals
+    def __init__(self, tick: Tick, signals: Sequence[int]) -> None:
+        self.tick, self.signals = tick, signals
         self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        gradients = [parameter.grad for parameter in self.trainer.trained.parameters.values()]
-        self.trainer.refuse(*(gradient for gradient in gradients if gradient is not None))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self.tick(state.global_step)
@@ -187,12 +146,9 @@ class Keeper(TrainerCallback):
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """Returns the last checkpoint that is whole: its state is written last, and every file can be opened."""
+    """Returns the last checkpoint that is whole: the Trainer writes its state last."""
     found: dict[int, Path] = {}
     for path in folder.glob(f"checkpoint-*/{STATE}"):
-        with suppress(ValueError, KeyError, OSError, SafetensorError):
-            step = int(json.loads(path.read_text(encoding="utf-8"))["global_step"])
-            load_file(path.parent / WEIGHTS)
-            if all(map(zipfile.is_zipfile, path.parent.glob("*.pt*"))):  # what a power failure cut off is none
-                found[step] = path.parent
+        with suppress(ValueError, KeyError):  # a kill can leave a half of the state
+            found[int(json.loads(path.read_text(encoding="utf-8"))["global_step"])] = path.parent
     return str(found[max(found)]) if found else None
