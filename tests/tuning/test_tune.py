@@ -329,6 +329,14 @@ def test_an_existing_out_is_refused_before_anything_is_written(folder: Path) -> 
         Path(place).rmdir()
 
 
+def test_an_existing_out_is_refused_before_any_text_is_read(folder: Path) -> None:
+    for place in ("out", "out-at-64"):
+        Path(place).mkdir()
+        with pytest.raises(CheckpointError, match=f"{place}: it exists"):
+            tune(text="no such file")
+        Path(place).rmdir()
+
+
 def test_a_loss_that_is_not_finite(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Diverging(Sentences):
         def loss(self, model: Any, items: Any, **how: Any) -> torch.Tensor:
@@ -530,6 +538,7 @@ def test_wrong_settings(untouched: Path, changed: dict[str, Any], error: type[Ex
         ("model/inside", "text", "must be outside"),
         ("no/out", "text", "the folder no does not exist"),
         ("out", "no", "no: expected a text file or a folder"),
+        ("ö" * 120, "no", "out: expected a name of at most .* bytes; got 240"),
     ],
 )
 def test_wrong_paths(untouched: Path, out: str, text: str, message: str) -> None:

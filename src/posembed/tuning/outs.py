@@ -14,19 +14,39 @@ from safetensors import SafetensorError
 
 from posembed._version import __version__
 from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED
-from posembed.errors import CheckpointError
-from posembed.files import leftovers, reason, remove, renamed
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.files import leftovers, longest_name, reason, remove, renamed
+from posembed.measure.jobs import SETTINGS
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, fingerprint, refuse_full_disk, refuse_unsafe_place, whole_copy
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
-from posembed.tuning.settings import TRAINED
+from posembed.tuning.settings import TRAINED, folder_of
 
 if TYPE_CHECKING:
     from posembed.tuning.run import TunePlan
 
+REMOVE = "choose another OUT, or remove it yourself"
+SUFFIX = 20
+"""Bytes that the names of unfinished files add."""
 COPIES = 3
 """Copies of the weights in a checkpoint of the Trainer: the weights, and two averages of AdamW."""
+
+
+def beside(out: Path, length: int) -> Path:
+    """Returns the folder of the checkpoint that is fine-tuned at its old length."""
+    return out.with_name(f"{out.name}-at-{length}")
+
+
+def refuse_before_reading(out: Path, old_length: int) -> None:
+    """Raises an error for names that cannot be written, before texts are read: see ``refuse_places`` for the rest."""
+    places = out, beside(out, old_length)
+    long, longest = (len(os.fsencode(place.name)) for place in places)
+    if (most := longest_name(out.parent) - SUFFIX - longest + long) < long:
+        raise ArgumentError(f"out: expected a name of at most {most} bytes; got {long}")
+    for place in places if not (folder_of(out) / SETTINGS).exists() else ():
+        if os.path.lexists(place):
+            raise CheckpointError(f"{place}: it exists; {REMOVE}")
 
 
 def refuse_places(plan: TunePlan) -> None:
@@ -34,7 +54,7 @@ def refuse_places(plan: TunePlan) -> None:
     for place in plan.places.values():
         refuse_unsafe_place(plan.original.checkpoint, place)
         if os.path.lexists(place) and not wrote(plan, place):
-            raise CheckpointError(f"{place}: it exists; choose another OUT, or remove it yourself")
+            raise CheckpointError(f"{place}: it exists; {REMOVE}")
     if not plan.store.begun:
         kept, _ = other_files(plan.original.checkpoint)
         copies = 1 + len(plan.lengths) * (1 + plan.settings.seeds) + 2 * COPIES

@@ -28,7 +28,7 @@ from posembed.settings import checked_bounds, converted
 from posembed.tuning.images import split_pictures
 from posembed.tuning.language import Language
 from posembed.tuning.objectives import Setup
-from posembed.tuning.outs import refuse_places
+from posembed.tuning.outs import refuse_before_reading, refuse_places
 from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan, size_of
 from posembed.tuning.settings import PARTS, HeldOut, TuneSettings
@@ -139,6 +139,7 @@ def plan_tuning(
         )
     if original.length is None or original.old_length is None:
         raise CheckpointError(f"{source}: no table limits its length, so there is nothing to lengthen")
+    refuse_before_reading(place, original.old_length)
     settings = TuneSettings.of(given, kind=original.kind, searched=retrieval is not None)
     name, unit = ("length", "tokens") if images is None else ("image_size", "pixels")
     if settings.length <= (most := max(original.length, original.rows or 0)):

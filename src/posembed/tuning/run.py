@@ -27,7 +27,7 @@ from posembed.statistics import estimate
 from posembed.tuning.images import Images
 from posembed.tuning.language import Causal, Masked
 from posembed.tuning.objectives import RESIZED, Objective, Setup
-from posembed.tuning.outs import documents, refuse_changed, refuse_places, write, writing, wrote
+from posembed.tuning.outs import beside, documents, refuse_changed, refuse_places, write, writing, wrote
 from posembed.tuning.result import Tuned, means, with_seeds
 from posembed.tuning.sentences import Sentences
 from posembed.tuning.settings import MINUTES, TuneSettings, folder_of
@@ -97,8 +97,8 @@ class TunePlan:
     @property
     def places(self) -> dict[str, Path]:
         """The folder that each fine-tuning is written to, OUT last."""
-        beside = self.out.with_name(f"{self.out.name}-at-{self.setup.old_length}")
-        return {which: self.out if which == "tuned" else beside for which in self.lengths}
+        old = beside(self.out, self.setup.old_length)
+        return {which: self.out if which == "tuned" else old for which in self.lengths}
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON: the settings, and the numbers of documents and windows."""
