@@ -23,6 +23,7 @@ if __name__ == "__main__":
 import made_up_amounts  # noqa: E402
 import made_up_by_task  # noqa: E402
 import made_up_classes  # noqa: E402
+import made_up_cost  # noqa: E402
 import made_up_evaluations  # noqa: E402
 import made_up_inits  # noqa: E402
 import made_up_problems  # noqa: E402
@@ -31,8 +32,8 @@ import made_up_runs  # noqa: E402
 import made_up_sharing  # noqa: E402
 import made_up_tokens  # noqa: E402
 from posembed._version import __version__  # noqa: E402
+from posembed.lab.cost import results as cost_results  # noqa: E402
 from posembed.lab.questions import QUESTIONS  # noqa: E402
-from posembed.lab.runs.results import RunFolder  # noqa: E402
 from posembed.report import evaluation, tuning  # noqa: E402
 from posembed.report.questions import page_of, write_report  # noqa: E402
 from posembed.report.terminal import as_text  # noqa: E402
@@ -90,6 +91,7 @@ FOLDERS: dict[str, Callable[[Path], object]] = {
     "tags": lambda path: made_up_classes.save_classes(path, made_up_tokens.tag_runs(3)),
     "spans": lambda path: made_up_classes.save_classes(path, made_up_tokens.span_runs(3)),
     "images": lambda path: made_up_classes.save_classes(path, made_up_classes.image_runs(3)),
+    "cost": lambda path: cost_results.save(made_up_cost.result(), path),
 }
 """How the run folder of each page is made."""
 
@@ -121,10 +123,8 @@ def texts_of(name: str) -> dict[Path, str]:
         page, tables, paragraphs = OTHERS[name]()
         return files_of(name, page_text(page), as_text(tables, paragraphs, width=80))
     page = page_text(written(name).read_text(encoding="utf-8"))
-    question: Any = QUESTIONS[name]
-    runs: RunFolder[Any] = RunFolder(written(name).parent, question.Spec)
-    summary = question.summarise(runs.results(), folder=runs)
-    page_maker = page_of(question)
+    page_maker = page_of(QUESTIONS[name])
+    summary = page_maker.summary(written(name).parent, None)
     terminal = as_text(
         page_maker.main_tables(summary), [*page_maker.answer(summary), *page_maker.notes(summary)], width=80
     )

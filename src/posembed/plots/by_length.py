@@ -106,12 +106,12 @@ def estimate_of(value: Any) -> Estimate | None:
     return found if isinstance(found, Estimate) and not found.value <= 0 else None
 
 
-def heights(lines: Sequence[Line]) -> tuple[float, float]:
-    """Returns the ends of the axis, which covers all means up to about CUT times the lowest (at least 1.3 times)."""
+def heights(lines: Sequence[Line], cut: float = CUT) -> tuple[float, float]:
+    """Returns the ends of the axis, which covers the means up to about ``cut`` times the lowest, at least 1.3."""
     means = [e.value for line in lines for e in line.points.values() if 0 < e.value < math.inf] or [1.0]
     lowest = min(means)
-    highest = min(max(*means, 1.3 * lowest), CUT * lowest)
+    highest = min(max(*means, 1.3 * lowest), cut * lowest)
     room = (highest / lowest) ** 0.08
-    top = highest * room if highest < CUT * lowest else float(f"{highest:.2g}")
+    top = highest * room if highest < cut * lowest else float(f"{highest:.2g}")
     ends = {line.end for line in lines} - {None}
     return lowest / room ** (1 + len(ends)), top  # the notes on encodings that end stand below the lines

@@ -31,6 +31,8 @@ from posembed.plots.ticks import fix_ticks, label_line_ends, tick_heights
 from posembed.statistics import Estimate
 from posembed.words import listed, number
 
+FAR_APART = 100
+"""Dots whose ratio is larger than this are on a logarithmic axis."""
 ROOM = 0.07
 """The distance to keep between a text in the plot and every line, as a share of the height."""
 
@@ -249,6 +251,9 @@ def dots_figure(
             axes.plot(found.values, [row] * len(found.values), color=SERIES[0], marker="|", linestyle="none")
             axes.plot(found.value, row, color=SERIES[0], marker="o", markersize=7, markeredgecolor=PAPER)
         write_right(axes, row, text, MUTED)
+    means = [found.value for _, found, _ in rows if found is not None]
+    if means and max(means) > FAR_APART * min(means) > 0:
+        axes.set_xscale("log")
     if marked is not None:
         axes.axvline(marked, color=MUTED, linewidth=1, linestyle=DOTS, zorder=0)
     return figure

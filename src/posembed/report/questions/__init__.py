@@ -9,7 +9,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.found import Found, Row
@@ -24,9 +24,6 @@ from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pi
 from posembed.report.page import Cell, Column, Picture, Section, Table, render_page, table_of, write_page
 from posembed.report.words import PAIRED, capitalised, certainty, interval, number
 from posembed.statistics import Estimate
-
-if TYPE_CHECKING:
-    from posembed.report.questions.cost import CostPage
 
 NO_POSITION = "no position"
 MOST_COLUMNS = 12
@@ -63,26 +60,26 @@ class QuestionPage:
     def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
         return table_pictures(folder, results)
 
-    def main_tables(self, summary: Found) -> list[Table]:
+    def main_tables(self, summary: Any) -> list[Table]:
         """Returns the tables that the terminal also shows."""
         return [self.main_table(summary)]
 
-    def notes(self, summary: Found) -> list[str]:
+    def notes(self, summary: Any) -> list[str]:
         """Returns notes that explain the main table on a terminal."""
         return []
 
-    def answer(self, summary: Found) -> list[str]:
+    def answer(self, summary: Any) -> list[str]:
         """Returns the answer in paragraphs; the last gives the number of runs and the kind of intervals."""
         paragraphs = [*self.paragraphs(summary), certainty(summary.rows, summary.of_each, self.how_combined)]
         return [paragraph.strip() for paragraph in paragraphs if paragraph.strip()]
 
-    def paragraphs(self, summary: Found) -> list[str]:
+    def paragraphs(self, summary: Any) -> list[str]:
         return answers.paragraphs(summary, self.remarks(summary))
 
-    def main_table(self, summary: Found) -> Table:
+    def main_table(self, summary: Any) -> Table:
         return answers.main_table(summary, self.columns(summary))
 
-    def tables(self, summary: Found) -> list[Table]:
+    def tables(self, summary: Any) -> list[Table]:
         names = summary.best_first(summary.headline, summary.x)
         counted = summary.question.counted(summary)
         return [
@@ -92,7 +89,7 @@ class QuestionPage:
             *(answers.counts_table(title, counts) for title, counts in counted.items()),
         ]
 
-    def figures(self, summary: Found) -> Iterable[Picture]:
+    def figures(self, summary: Any) -> Iterable[Picture]:
         return answers.figures(summary, " ".join(self.answer(summary)))
 
     def values(self, summary: Found) -> list[Table]:
@@ -147,9 +144,9 @@ class QuestionPage:
                     xs, f"Values, {name}", "", *columns[first : first + MOST_COLUMNS], first="position", name=str
                 )
 
-    def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
-        """Returns the page about a folder as text. Equal results give equal text."""
-        runs = RunFolder(folder, question.Spec)
+    def summary(self, folder: Path, reference: str | None) -> Any:
+        """Reads the results of a folder, with the reference of its last command if none is given."""
+        question, runs = self.question, RunFolder[Any](folder, self.question.Spec)
         reference = reference and question.canonical(reference)
         if reference is None:
             reading = runs.reading(question.ReadingType)
@@ -165,30 +162,44 @@ class QuestionPage:
             raise RunFolderError(
                 f"{runs.reading_file} names the reference {kept!r}, which was not run; use --reference"
             )
-        summary = question.summarise(results, reading, runs)
-        tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
+        return question.summarise(results, reading, runs)
+
+    def numbers(self, summary: Any) -> list[Table]:
+        """Returns the tables of the page."""
+        return [*self.main_tables(summary), *self.tables(summary)]
+
+    def sections(self, folder: Path, summary: Any) -> list[Section]:
+        """Returns the sections after the numbers."""
+        question, runs, results = self.question, summary.folder, summary.results
         shown = question.shown(results)
+        return [
+            Section("What the tables learned", tuple(self.learned(runs, shown)), says=question.tables_note),
+            Section("Where the heads look", tuple(attention_pictures(runs, shown)), says=HOW_HEADS_READ),
+            training_section(results, unit=question.loss_unit),
+            run_evidence(results, self.values(summary)),
+        ]
+
+    def from_folder(self, folder: Path, reference: str | None = None) -> str:
+        """Returns the page about a folder as text. Equal results give equal text."""
+        summary = self.summary(folder, reference)
         return render_page(
-            title=question.asks,
-            about=question.about(summary),
+            title=self.question.asks,
+            about=summary.about(),
             answer=self.answer(summary),
             sections=[
                 Section("", tuple(self.figures(summary))),
-                Section("The numbers", tuple(tables)),
-                Section("What the tables learned", tuple(self.learned(runs, shown)), says=question.tables_note),
-                Section("Where the heads look", tuple(attention_pictures(runs, shown)), says=HOW_HEADS_READ),
-                training_section(results, unit=question.loss_unit),
-                run_evidence(results, self.values(summary)),
+                Section("The numbers", tuple(table for table in self.numbers(summary) if table.rows)),
+                *self.sections(folder, summary),
             ],
             styles=styles([row.name for row in summary.rows]),
         )
 
 
-def page_of(question: Question) -> QuestionPage | CostPage:
+def page_of(question: Question) -> QuestionPage:
     if question.page is None:
         return QuestionPage(question)
-    module: Any = importlib.import_module(f"posembed.report.questions.{question.page}")
-    return module.Page(question)
+    page: QuestionPage = importlib.import_module(f"posembed.report.questions.{question.page}").Page(question)
+    return page
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
@@ -204,8 +215,7 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, reference
         RunFolderError: the folder cannot be read.
     """
     path = Path(folder)
-    question = question_of(path)
-    page = page_of(question).from_folder(path, question, reference)
+    page = page_of(question_of(path)).from_folder(path, reference)
     return write_page(path / "report.html" if out is None else Path(out), page, option="--out")
 
 
