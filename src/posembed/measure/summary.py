@@ -46,7 +46,7 @@ class Summary(Estimates):
     metrics: those that were measured, the main one first. axis: what the metrics are measured by; None if each has one
     value. of_each: the word after "per" in a number of runs: "3 runs per encoding". items: what was held out, such as
     "texts"; unit: one of them. paired_by: what comparisons are paired by.
-    baselines: names whose lines are grey. past_end: what stands before the x at which a line ends. whole_axis: whether
+    baselines: names whose lines are grey. past_end: what it means that a line ends at an x. whole_axis: whether
     the figure by x shows lines that leave the lowest far behind. dots: the caption of the figure of a metric without x.
     """
 

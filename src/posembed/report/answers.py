@@ -23,6 +23,7 @@ from posembed.report.words import (
     interval,
     listed,
     not_drawn,
+    number,
     percent,
 )
 from posembed.statistics import INTERVAL, Estimate
@@ -138,11 +139,13 @@ def _known(of: Estimate, write: Callable[[float], str]) -> str:
     return f" ({known})" if (known := interval(of, write)) else ""
 
 
-def mean_cell(of: Estimate | None, metric: Metric, missing: str = "") -> Cell:
+def estimate_cell(of: Estimate | None, write: Callable[[float], str] = number, *, missing: str = "") -> Cell:
     """Returns a cell with a mean and its interval below, or what stands for a missing value."""
-    if of is None:
-        return Cell(missing or metric.missing, kind="muted")
-    return Cell(metric.write(of.value), note=interval(of, metric.write))
+    return Cell(missing, kind="muted") if of is None else Cell(write(of.value), note=interval(of, write))
+
+
+def mean_cell(of: Estimate | None, metric: Metric, missing: str = "") -> Cell:
+    return estimate_cell(of, metric.write, missing=missing or metric.missing)
 
 
 def mean_of(found: Summary) -> CellOf:
@@ -321,17 +324,14 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
         cut = math.inf if found.whole_axis else CUT
         ends, scale = (None, "") if shares else (heights(lines, cut), " (log scale)")
         by_axis = [x for x in found.xs(drawn) if x is not None]
-        how: dict[str, Any] = {
-            "ticks": by_axis,
-            "trained": axis.trained,
-            "logarithmic": ends,
-            "past_end": found.past_end,
-        }
+        how: dict[str, Any] = {"ticks": by_axis, "trained": axis.trained, "logarithmic": ends}
         how |= {"names": [name for name in names if name not in found.baselines], "baselines": found.baselines}
         unit = {"score": ", in percent", "time": ", in seconds"}.get(drawn.kind, "")
         title = f"{titled(found, drawn)}{unit}{scale}"
         figure = line_chart(lines, title=title, below=f"{axis.name}{scale if min(by_axis) else ''}", **how)
         bands = [found.bands]
+        if any(line.end is not None for line in lines):
+            bands.append(f"✕ N: {found.past_end} N.")
         if ends and not found.whole_axis:
             bands.append(f"The axis ends at {ends[1]:.3g}; a line that leaves it has its last value at its name.")
         yield picture(figure, name="values", described=described, caption=" ".join([*bands, *not_drawn(found.rows)]))

@@ -11,9 +11,10 @@ from posembed.lab.similarities import MEASURES, Similar, Similarities
 from posembed.plots.canvas import figure_of
 from posembed.plots.charts import dots_figure
 from posembed.plots.several import HOW_ALIKE, compare
+from posembed.report.answers import estimate_cell
 from posembed.report.learned import table_pictures, tables_of
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
-from posembed.report.questions import QuestionPage, estimate_cell
+from posembed.report.questions import QuestionPage
 from posembed.report.words import listed, measured, number, signed
 from posembed.statistics import INTERVAL
 
