@@ -22,7 +22,9 @@ def test_tables_on_stdout_and_a_page_of_them(posembed, tmp_path: Path) -> None:
         assert text in out
     assert f"posembed report {tmp_path} makes a page of them" in " ".join(err.split())
     assert posembed(f"report {tmp_path}")[:2] == (0, f"report: {tmp_path / 'report.html'}\n")
-    assert "What does each encoding cost in parameters, time and memory" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "What does each encoding cost in parameters, time and memory" in (tmp_path / "report.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_json_is_the_result(posembed, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The text of every question's page and terminal output, made from the made-up results.
 
-``python tests/report/golden.py`` rewrites the files in golden/.
+``python tests/report/golden.py [NAME ...]`` rewrites the files in golden/.
 """
 
 from __future__ import annotations
@@ -81,16 +81,16 @@ FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"
 FOLDERS: dict[str, Callable[[Path], object]] = {
     "lengths": lambda path: made_up_runs.save(path, [*made_up_runs.runs(3), made_up_runs.run("none", failure=FAILURE)]),
     "inits": lambda path: made_up_inits.save_inits(path, made_up_inits.typical(3)),
-    "sharing": lambda path: made_up_sharing.save_sharing(path, made_up_sharing.runs(6)),
+    "sharing": lambda path: made_up_runs.save(path, made_up_sharing.runs(6)),
     "by-task": lambda path: made_up_by_task.save_by_task(path, made_up_by_task.by_task_runs(3)),
-    "rows": lambda path: made_up_rows.save_rows(path, made_up_rows.row_runs(3)),
-    "data-efficiency": lambda path: made_up_amounts.save_amounts(path, made_up_amounts.data_runs(3)),
-    "dropout": lambda path: made_up_amounts.save_amounts(path, made_up_amounts.dropout_runs(3)),
-    "addition": lambda path: made_up_problems.save_problems(path, made_up_problems.runs(3)),
-    "text": lambda path: made_up_classes.save_classes(path, made_up_classes.text_runs(3)),
-    "tags": lambda path: made_up_classes.save_classes(path, made_up_tokens.tag_runs(3)),
-    "spans": lambda path: made_up_classes.save_classes(path, made_up_tokens.span_runs(3)),
-    "images": lambda path: made_up_classes.save_classes(path, made_up_classes.image_runs(3)),
+    "rows": lambda path: made_up_runs.save(path, made_up_rows.row_runs(3)),
+    "data-efficiency": lambda path: made_up_runs.save(path, made_up_amounts.data_runs(3)),
+    "dropout": lambda path: made_up_runs.save(path, made_up_amounts.dropout_runs(3)),
+    "addition": lambda path: made_up_runs.save(path, made_up_problems.runs(3)),
+    "text": lambda path: made_up_runs.save(path, made_up_classes.text_runs(3)),
+    "tags": lambda path: made_up_runs.save(path, made_up_tokens.tag_runs(3)),
+    "spans": lambda path: made_up_runs.save(path, made_up_tokens.span_runs(3)),
+    "images": lambda path: made_up_runs.save(path, made_up_classes.image_runs(3)),
     "cost": lambda path: cost_results.save(made_up_cost.result(), path),
 }
 """How the run folder of each page is made."""
@@ -139,6 +139,6 @@ def files_of(name: str, page: str, terminal: str) -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for name in (*FOLDERS, *OTHERS):
+    for name in sys.argv[1:] or (*FOLDERS, *OTHERS):
         for file, text in texts_of(name).items():
             file.write_text(text, encoding="utf-8")

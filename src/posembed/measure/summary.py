@@ -161,6 +161,17 @@ class Summary(Estimates):
         return plain(found)
 
 
+def reached(values: Mapping[Any, float | None], least: float) -> Any:
+    """Returns the largest x such that the values at it and at all smaller x are at least ``least``; None without one.
+    NaN is not."""
+    largest = None
+    for x, value in sorted(values.items()):
+        if value is None or not value >= least:
+            break
+        largest = x
+    return largest
+
+
 def plain(value: Any) -> Any:
     """Returns values as JSON has them, with None for NaN and infinity."""
 
