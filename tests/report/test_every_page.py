@@ -177,7 +177,7 @@ def test_a_comparison_shows_its_table_in_python_and_in_a_notebook(name: str, tmp
         assert f">{row.cells[0].text}<" in fragment
     assert comparison.answer()[0].split()[0] in text
     assert fragment.count("<p>") == len(comparison.answer())
-    assert len(comparison.to_dict()["rows"]) == len(table.rows)
+    assert len(comparison.to_dict()["rows"]) <= len(table.rows)  # those of by-task are also of two tasks
     assert comparison.report(tmp_path / "page.html").exists()
 
 

@@ -41,7 +41,7 @@ class Similar:
 
     @property
     def name(self) -> str:
-        return " and ".join(self.tasks)
+        return " and ".join(self.tasks) if len(self.tasks) > 1 else f"{self.tasks[0]}, two seeds"
 
     @property
     def different(self) -> str:

@@ -74,7 +74,7 @@ def end_names(lines: Sequence[Line], logarithmic: tuple[float, float] | None) ->
     for line in lines:
         if line.points or line.end is not None:
             last = factor * list(line.points.values())[-1].value if line.points else 0.0
-            more = f" ✕ {line.end:,}" if line.end is not None else f" ↑ {number(last)}" if last > top else ""
+            more = f" ✕ {line.end:,}" if line.end is not None else "" if last <= top else f" ↑ {number(last)}"
             found[line.name] = f"{line.name}{more}"
     return found
 

@@ -138,8 +138,8 @@ def test_seeds_that_only_other_tasks_have_narrow_no_interval(others: int, tmp_pa
         }.items()
     )
     by_name = {row.name: row for row in more.by("cka")}
-    assert by_name["masked"] == alone.by("cka")[0]
-    assert len(known(by_name["causal"].similarity).values) == others * (others - 1) // 2
+    assert by_name["masked, two seeds"] == alone.by("cka")[0]
+    assert len(known(by_name["causal, two seeds"].similarity).values) == others * (others - 1) // 2
     (pair,), (wanted,) = more.by("cka", tasks=2), fewer.by("cka", tasks=2)
     assert dataclasses.replace(pair, tasks=()) == dataclasses.replace(wanted, tasks=())
 

@@ -54,7 +54,7 @@ class Page(QuestionPage):
 
     def figures(self, summary: Found) -> Iterator[Picture]:
         drawn = [(row.name, row.similarity) for row in summary.special.by(MAIN)]
-        drawn += [(f"{row.name}, random order", row.random_order) for row in summary.special.by(MAIN, tasks=1)]
+        drawn += [(f"{row.tasks[0]}, random order", row.random_order) for row in summary.special.by(MAIN, tasks=1)]
         if rows := [(name, found, number(found.value)) for name, found in drawn if found is not None]:
             yield picture(
                 dots_figure(rows, title=f"similarity of two tables ({HOW_ALIKE[MAIN]})", below="1: equal"),
@@ -102,7 +102,7 @@ def share(value: float) -> str:
 
 
 def two_seeds(known: Similarities, init: str) -> str:
-    found = [(row.name, row.similarity, row.random_order) for row in known.by(MAIN, tasks=1)]
+    found = [(row.tasks[0], row.similarity, row.random_order) for row in known.by(MAIN, tasks=1)]
     both = [(name, same, floor.value) for name, same, floor in found if same is not None and floor is not None]
     if not both:
         return "No task has the tables of two seeds, so there is nothing to compare two tasks with; use --seeds 3."
