@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from posembed.plots.canvas import room_for, sheet
 from posembed.plots.style import (
@@ -25,7 +25,7 @@ from posembed.plots.style import (
     Style,
     styles,
 )
-from posembed.plots.ticks import fix_ticks, label_line_ends, tick_heights
+from posembed.plots.ticks import fix_ticks, label_line_ends, tick_heights, tick_text
 from posembed.statistics import Estimate
 from posembed.words import number
 
@@ -200,6 +200,8 @@ def dots_figure(
     means = [found.value for _, found, _ in rows if found is not None]
     if means and max(means) > FAR_APART * min(means) > 0:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(tick_text)
+        axes.xaxis.set_minor_locator(NullLocator())
     if marked is not None:
         axes.axvline(marked, color=MUTED, linewidth=1, linestyle=DOTS, zorder=0)
     return figure
