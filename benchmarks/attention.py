@@ -37,9 +37,9 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
 from posembed.lab.cost.instruments import ratio, take_turns
 from posembed.nn import Decoder, DecoderLayer, EncoderLayer
-from posembed.report.questions.cost import milliseconds
 from posembed.report.words import interval
 from posembed.statistics import Estimate, estimate_median
+from posembed.words import milliseconds
 
 LAYER_LIMIT, TOKEN_LIMIT = 1.03, 1.1
 OURS = "posembed"

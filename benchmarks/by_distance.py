@@ -23,8 +23,8 @@ import torch
 
 from posembed.lab.cost.instruments import fit_exponent, peak_bytes, ratio, take_turns
 from posembed.nn import Decoder, Sizes, encoding_by_name, toeplitz
-from posembed.report.questions.cost import in_bytes, milliseconds
 from posembed.report.words import interval
+from posembed.words import in_bytes, milliseconds
 
 LIMIT, LIMIT_AT = 1.15, 512
 TRAINED = 128

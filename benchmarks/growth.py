@@ -18,12 +18,12 @@ import pages
 import torch
 
 from posembed.lab.cost.instruments import fit_exponent, peak_bytes, take_turns
-from posembed.lab.cost.measure import GROWTH_SHAPE, MOST_BYTES, doublings, encoding_of, grow
+from posembed.lab.cost.measure import MOST_BYTES, Growth, doublings, encoding_of, grow
 from posembed.lab.cost.places import Places, Shape
-from posembed.lab.cost.results import CostSettings, Growth
+from posembed.lab.cost.results import GROWTH_SHAPE, CostSettings
 from posembed.layers.base import PositionEncoding
 from posembed.nn.encodings import names_for
-from posembed.report.questions.cost import in_bytes, milliseconds
+from posembed.words import in_bytes, milliseconds
 
 LENGTH = 512
 ROUNDS = 7

@@ -22,7 +22,7 @@ import torch
 
 from posembed.nn import Attention, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS
-from posembed.report.questions.cost import in_bytes
+from posembed.words import in_bytes
 
 HEADS, HEAD_DIM = 12, 64
 FACTORS = (2.0,) * (HEAD_DIM // 2)

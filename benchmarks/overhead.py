@@ -36,9 +36,10 @@ from posembed.layers.base import PositionEncoding
 from posembed.layers.lookup import on_large_pages
 from posembed.layers.none import NoPosition
 from posembed.nn import Attention
-from posembed.report.questions.cost import milliseconds, percent, quoted_share
+from posembed.report.questions.cost import quoted_share
 from posembed.report.words import measured
 from posembed.statistics import Estimate, estimate_median
+from posembed.words import milliseconds, part
 
 OURS = ("learned", "sinusoidal", "rope", "alibi", "rolling")
 NOT_FASTER_BY = 0.03
@@ -144,7 +145,7 @@ def rows_of(times: dict[tuple[str, str], Estimate], cells: Callable[[tuple[str, 
 
 
 def described(value: Estimate) -> str:
-    return measured(value, percent)
+    return measured(value, part)
 
 
 def added(times: dict[tuple[str, str], Estimate], key: tuple[str, str]) -> str:
@@ -164,6 +165,11 @@ def own_share(time: Estimate, often: int, step: Estimate) -> Estimate:
     return estimate_median([often * value / step.value for value in time.values])
 
 
+def published(name: str) -> str:
+    quoted = quoted_share(name)
+    return "" if quoted is None else part(quoted)
+
+
 def against_ours(times: dict[tuple[str, str], Estimate], key: tuple[str, str]) -> str:
     """Returns a peer's time as a multiple of ours; below 1, the peer is faster."""
     ours = ("posembed", key[1])
@@ -181,7 +187,7 @@ def verdicts(shares: dict[tuple[str, str], Estimate], attention: dict[tuple[str,
                 ("attention", ratio(attention[ours], attention[("-", NONE)])),
             ):
                 lines.append(
-                    f"- {name}: {percent(share.value)} of {of}, at most the published {percent(quoted)}: "
+                    f"- {name}: {part(share.value)} of {of}, at most the published {part(quoted)}: "
                     f"{pages.at_most(share, quoted)}."
                 )
     for library, name in shares:
@@ -249,7 +255,7 @@ def main() -> None:
         ["encoding", "of", "ms", "of the step", "published", "times ours"],
         rows_of(
             own,
-            lambda key: [described(shares[key]), percent(quoted_share(key[1])), against_ours(own, key)],
+            lambda key: [described(shares[key]), published(key[1]), against_ours(own, key)],
         ),
     )
     lines += [
@@ -265,7 +271,7 @@ def main() -> None:
             return ["", "", ""]
         return [
             described(ratio(attention[key], plain)),
-            percent(quoted_share(key[1])),
+            published(key[1]),
             against_ours(attention, key),
         ]
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
+from functools import partial
 
 import torch
 from torch import Tensor
 
 import posembed
-from made_up_runs import spec
-from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.tensors import save_tables, snapshot_steps
+from made_up_runs import kin, made_up, save
+from posembed.lab.runs.results import RunResult
+from posembed.lab.runs.tensors import snapshot_steps
 from posembed.lab.tasks.language import measurements
 from posembed.lab.tasks.table_specs import ByTaskSpec
 
@@ -30,21 +29,14 @@ def table_of(task: str, seed: int) -> Tensor:
 
 
 def by_task_run(task: str, seed: int = 0, *, failure: str | None = None, **settings: object) -> RunResult:
-    of = dataclasses.asdict(spec("learned", seed, train_length=LENGTH, width=WIDTH, steps=STEPS))
-    known = {field.name for field in dataclasses.fields(ByTaskSpec)} - {"question"}
-    shared = {name: value for name, value in of.items() if name in known} | {"init": "normal-0.02"} | settings
+    settings = {"train_length": LENGTH, "width": WIDTH, "steps": STEPS, "init": "normal-0.02"} | settings
     loss, table = TYPICAL.get(task, 1.5) + 0.01 * seed, table_of(task, seed)
-    return RunResult(
-        spec=ByTaskSpec(**shared, question="by-task", task=task),
-        parameters=107_000,
+    return made_up(
+        kin(ByTaskSpec, "by-task", seed, settings, task=task),
         position_parameters=table.numel(),
-        window=None,
         losses=tuple((step, loss + 2 / step) for step in range(7, STEPS + 1, 7)),
-        measurements=None if failure else measurements(0.1 * table, table, loss=loss, bytes_per_token=None),
+        measured=measurements(0.1 * table, table, loss=loss, bytes_per_token=None),
         failure=failure,
-        seconds=20.0,
-        tokens_per_second=60_000.0,
-        environment={"posembed": "0.1.0", "torch": "2.13.0"},
     )
 
 
@@ -52,12 +44,9 @@ def by_task_runs(seeds: int = 1) -> list[RunResult]:
     return [by_task_run(task, seed) for seed in range(seeds) for task in TYPICAL]
 
 
-def save_by_task(folder: Path, results: list[RunResult]) -> RunFolder:
-    there = RunFolder(folder, ByTaskSpec)
-    there.prepare(results[0].spec)
-    for result in results:
-        there.add(result)
-        rows = table_of(result.spec.task, result.spec.seed)
-        along = {step: rows * step / STEPS for step in snapshot_steps(STEPS)}
-        save_tables(there.file("tables", result.spec), {0: 0.1 * rows, **along, STEPS: rows})
-    return there
+def tables_of(result: RunResult) -> dict[int, Tensor]:
+    rows = table_of(result.spec.task, result.spec.seed)
+    return {0: 0.1 * rows, **{step: rows * step / STEPS for step in snapshot_steps(STEPS)}, STEPS: rows}
+
+
+save_by_task = partial(save, tables=tables_of)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
-import torch
-
+from made_up_runs import made_up
 from posembed.lab.questions.classification import Images, Text
-from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.tensors import save_tables
+from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.classification import Classified, Recognised
 from posembed.lab.tasks.classification_specs import ImageSpec, TextSpec
 
@@ -24,7 +21,7 @@ IMAGE_ACCURACY = {
 }
 SIZES = (8, 10, 12)
 IMAGES = 400
-ENVIRONMENT = {"posembed": "0.1.0", "torch": "2.13.0", "processor": "a made-up one", "cores": "2"}
+LOSSES = [(step, 2.4 * 0.99**step) for step in range(3, 300, 3)]
 
 
 def drawn(share: float, count: int, seed: int) -> list[bool]:
@@ -32,21 +29,6 @@ def drawn(share: float, count: int, seed: int) -> list[bool]:
     hard = random.Random(0)
     moved = random.Random(seed + 1)
     return [hard.random() + 0.05 * moved.gauss(0, 1) < share for _ in range(count)]
-
-
-def finished(spec: object, measurements: object, failure: str | None, position_parameters: int) -> RunResult:
-    return RunResult(
-        spec=spec,
-        parameters=26_282 + position_parameters,
-        position_parameters=position_parameters,
-        window=None,
-        losses=tuple((step, 2.4 * 0.99**step) for step in range(3, 300 if failure is None else 30, 3)),
-        measurements=measurements,
-        failure=failure,
-        seconds=31.0,
-        tokens_per_second=40_000.0,
-        environment=ENVIRONMENT,
-    )
 
 
 def text_run(encoding: str, seed: int = 0, *, failure: str | None = None, even: bool = False) -> RunResult:
@@ -59,7 +41,7 @@ def text_run(encoding: str, seed: int = 0, *, failure: str | None = None, even: 
         macro_f1=sum(right) / len(right) - 0.02,
         loss=0.9,
     )
-    return finished(spec, None if failure else measured, failure, 8192 if encoding == "learned" else 0)
+    return made_up(spec, LOSSES, measured, failure=failure, position_parameters=8192 if encoding == "learned" else 0)
 
 
 def text_runs(seeds: int = 3, names: tuple[str, ...] = tuple(TEXT_ACCURACY)) -> list[RunResult]:
@@ -77,20 +59,9 @@ def image_run(encoding: str, seed: int = 0, *, failure: str | None = None) -> Ru
     shares = dict(zip(SIZES, IMAGE_ACCURACY.get(encoding, (0.9, 0.5, 0.5)), strict=True))
     right = {n: "".join(str(int(one)) for one in drawn(share, IMAGES, seed)) for n, share in shares.items()}
     measured = Recognised(right=right, loss=dict.fromkeys(SIZES, 0.4))
-    return finished(spec, None if failure else measured, failure, 544 if encoding.startswith("learned") else 0)
+    rows = 544 if encoding.startswith("learned") else 0
+    return made_up(spec, LOSSES, measured, failure=failure, position_parameters=rows)
 
 
 def image_runs(seeds: int = 3, names: tuple[str, ...] = tuple(IMAGE_ACCURACY)) -> list[RunResult]:
     return [image_run(name, seed) for seed in range(seeds) for name in names]
-
-
-def save_classes(folder: Path, results: list[RunResult]) -> RunFolder:
-    """A run folder with these results, and tables for the encodings that have one."""
-    there = RunFolder(folder, type(results[0].spec))
-    there.prepare(results[0].spec)
-    for result in results:
-        there.add(result)
-        if result.position_parameters:
-            rows = torch.randn(17, 32, generator=torch.Generator().manual_seed(0)) * 0.02
-            save_tables(there.file("tables", result.spec), {0: rows, result.spec.steps: rows.cumsum(dim=0)})
-    return there

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from pathlib import Path
+from functools import partial
 
 import torch
 
-from made_up_runs import spec
-from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.tensors import save_tables, snapshot_steps
+from made_up_runs import kin, made_up, save
+from posembed.lab.runs.results import RunResult
+from posembed.lab.runs.tensors import snapshot_steps
 from posembed.lab.tasks.language import initial_table
 from posembed.lab.tasks.table_specs import InitMeasurements, InitSpec
 
@@ -28,37 +27,27 @@ LOOSE = ("normal-0.01", "zero")
 
 
 def init_run(init: str, loss: float, *, seed: int = 0, failure: str | None = None, **settings: object) -> RunResult:
-    of = dataclasses.asdict(spec("learned", seed, **({"steps": 600} | settings)))
-    known = {field.name for field in dataclasses.fields(InitSpec)} - {"question"}
-    shared = {name: value for name, value in of.items() if name in known}
     drift = 0.2 * math.sin(5 * seed) + 0.002 * math.sin(7 * seed + len(init))
-    measured = None
-    if failure is None:
-        measured = InitMeasurements(
-            loss=loss + drift,
-            bytes_per_token=1.0,
-            scale_before=0.0 if init == "zero" else 0.02,
-            scale_after=0.06,
-            moved=0.055,
-            cosine=None if init == "zero" else 0.3 + 0.001 * len(init),
-            effective_rank_before=0.0 if init == "zero" else 40.0,
-            effective_rank_after=12.0,
-            neighbour_cosine_before=None if init == "zero" else 0.01,
-            neighbour_cosine_after=0.7,
-        )
+    measured = InitMeasurements(
+        loss=loss + drift,
+        bytes_per_token=1.0,
+        scale_before=0.0 if init == "zero" else 0.02,
+        scale_after=0.06,
+        moved=0.055,
+        cosine=None if init == "zero" else 0.3 + 0.001 * len(init),
+        effective_rank_before=0.0 if init == "zero" else 40.0,
+        effective_rank_after=12.0,
+        neighbour_cosine_before=None if init == "zero" else 0.01,
+        neighbour_cosine_after=0.7,
+    )
     curve = tuple((step, loss + drift + 4 * math.exp(-step / 80)) for step in range(6, 601, 6))
-    return RunResult(
-        spec=InitSpec(**shared, question="inits", init=init),
-        parameters=365_280,
+    return made_up(
+        kin(InitSpec, "inits", seed, {"steps": 600} | settings, init=init),
         position_parameters=6144,
-        window=None,
         losses=curve if failure is None else curve[:10],
-        measurements=measured,
+        measured=measured,
         failure=failure,
-        seconds=60.0,
-        tokens_per_second=20_000.0,
         gradient_norms=tuple((step, 2.0 / step + 0.1 * len(init) + drift) for step in range(1, 11)),
-        environment={"posembed": "0.1.0", "torch": "2.13.0"},
     )
 
 
@@ -75,15 +64,11 @@ def typical(seeds: int) -> list[RunResult]:
     ]
 
 
-def save_inits(folder: Path, results: list[RunResult]) -> RunFolder:
-    """A run folder with these results, and tables that end alike."""
-    there = RunFolder(folder, InitSpec)
-    there.prepare(results[0].spec)
+def tables_of(result: RunResult) -> dict[int, torch.Tensor]:
+    """Tables that end alike."""
     end = torch.randn(64, 96, generator=torch.Generator().manual_seed(0)).cumsum(dim=0) * 0.02
-    for result in results:
-        there.add(result)
-        initial = initial_table(result.spec.init, 64, 96)
-        steps = snapshot_steps(result.spec.steps)
-        along = {step: initial + (end - initial) * step / result.spec.steps for step in steps}
-        save_tables(there.file("tables", result.spec), {0: initial, **along, result.spec.steps: end})
-    return there
+    initial, steps = initial_table(result.spec.init, 64, 96), result.spec.steps
+    return {step: initial + (end - initial) * step / steps for step in (0, *snapshot_steps(steps), steps)}
+
+
+save_inits = partial(save, tables=tables_of)

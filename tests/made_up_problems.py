@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
+from made_up_runs import made_up
 from posembed.lab.questions.problems import Problem
-from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.problems import Solved
-from posembed.lab.tasks.problems_specs import ProblemSpec
 
 SIZES = (5, 10, 30)
 
@@ -33,17 +32,12 @@ def result(
     if exact_match is not None:
         shares = dict(zip(SIZES, exact_match, strict=True))
         measured = Solved(shares, {size: share and (1 + share) / 2 for size, share in shares.items()})
-    return RunResult(
-        spec=spec,
-        parameters=205_000,
+    return made_up(
+        spec,
         position_parameters=6_784 if encoding == "coupled" else 0,
-        window=None,
         losses=((20, 2.1 - 0.01 * seed), (40, 0.4)),
-        measurements=measured,
+        measured=measured,
         failure=failure,
-        seconds=80.0,
-        tokens_per_second=30_000.0,
-        environment={"torch": "2.13.0", "processor": "a made-up one"},
     )
 
 
@@ -56,12 +50,3 @@ def runs(seeds: int) -> list[RunResult]:
                 shares = (1.0, 1.0, min(0.98 + 0.01 * seed, 1.0))
             made.append(result(encoding, shares, seed=seed, failure=None if shares else "the loss was nan"))
     return made
-
-
-def save_problems(folder: Path, results: list[RunResult]) -> RunFolder:
-    """Returns a run folder with these results."""
-    there = RunFolder(folder, ProblemSpec)
-    there.prepare(results[0].spec)
-    for each in results:
-        there.add(each)
-    return there

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from pathlib import Path
 
-import torch
-
-from made_up_runs import spec
-from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.tensors import save_tables, snapshot_steps
+from made_up_runs import kin, made_up
+from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.row_specs import RowMeasurements, RowSpec
 
 LENGTH, SEQUENCES = 64, 19_200
@@ -28,9 +23,7 @@ NAMES = ("full", "uniform", "short", "full+sinusoidal", "uniform+sinusoidal", "s
 
 def row_run(name: str, *, seed: int = 0, failure: str | None = None, **settings: object) -> RunResult:
     lengths, _, encoding = name.partition("+")
-    of = dataclasses.asdict(spec(encoding or "learned", seed, **({"steps": 600} | settings)))
-    known = {field.name for field in dataclasses.fields(RowSpec)} - {"question", "train_lengths"}
-    shared = {key: value for key, value in of.items() if key in known}
+    settings = {"encoding": encoding or "learned", "steps": 600} | settings
     drift, learned = 0.01 * math.sin(3 * seed + len(name)), not encoding
     places = range(LENGTH)
     rare = [1 - REACHED[lengths](p) for p in places]
@@ -49,33 +42,14 @@ def row_run(name: str, *, seed: int = 0, failure: str | None = None, **settings:
             neighbour_increase={p: 0.1 + 0.05 * math.sin(p + seed) for p in places} if learned else {},
         )
     curve = tuple((step, 2 + drift + 4 * math.exp(-step / 80)) for step in range(6, 601, 6))
-    return RunResult(
-        spec=RowSpec(**shared, question="rows", train_lengths=name),
-        parameters=120_000,
+    return made_up(
+        kin(RowSpec, "rows", seed, settings, train_lengths=name),
         position_parameters=LENGTH * 96 if learned else 0,
-        window=None,
         losses=curve if failure is None else curve[:10],
-        measurements=measured,
+        measured=measured,
         failure=failure,
-        seconds=20.0,
-        tokens_per_second=60_000.0,
-        environment={"posembed": "0.1.0", "torch": "2.13.0"},
     )
 
 
 def row_runs(seeds: int = 1, names: tuple[str, ...] = NAMES) -> list[RunResult]:
     return [row_run(name, seed=seed) for seed in range(seeds) for name in names]
-
-
-def save_rows(folder: Path, results: list[RunResult]) -> RunFolder:
-    """A run folder with these results, and a table of each learned run."""
-    there = RunFolder(folder, RowSpec)
-    there.prepare(results[0].spec)
-    generator = torch.Generator().manual_seed(0)
-    for result in results:
-        there.add(result)
-        if result.position_parameters:
-            rows = torch.randn(LENGTH, 96, generator=generator) * 0.02
-            along = {step: rows.cumsum(dim=0) * step / 600 for step in snapshot_steps(600)}
-            save_tables(there.file("tables", result.spec), {0: rows, **along, 600: rows.cumsum(dim=0)})
-    return there

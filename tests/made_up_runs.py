@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -50,6 +53,38 @@ def spec(encoding: str, seed: int = 0, **others: object) -> LengthSpec:
     return LengthSpec(question="lengths", encoding=encoding, seed=seed, **(settings | others))  # type: ignore[arg-type]
 
 
+def kin(kind: type[Any], question: str, seed: int, settings: Mapping[str, object], **own: object) -> Any:
+    """Returns a spec of another question with these settings, and otherwise those of ``spec``."""
+    shared = dataclasses.asdict(spec("learned", seed)) | settings
+    known = {field.name for field in dataclasses.fields(kind)} - {"question", *own}
+    return kind(**{name: value for name, value in shared.items() if name in known}, question=question, **own)
+
+
+def made_up(
+    spec: Any,
+    losses: Sequence[tuple[int, float]],
+    measured: Any,
+    *,
+    position_parameters: int = 0,
+    failure: str | None = None,
+    window: int | None = None,
+    gradient_norms: Sequence[tuple[int, float]] = (),
+) -> RunResult:
+    return RunResult(
+        spec=spec,
+        parameters=354_528 + position_parameters,
+        position_parameters=position_parameters,
+        window=window,
+        losses=tuple(losses),
+        measurements=None if failure else measured,
+        failure=failure,
+        seconds=51.0,
+        tokens_per_second=28_000.0,
+        environment={"posembed": "0.1.0", "torch": "2.13.0", "processor": "a made-up one", "cores": "2"},
+        gradient_norms=tuple(gradient_norms),
+    )
+
+
 def run(
     encoding: str,
     perplexities: tuple[float | None, ...] | None = None,
@@ -80,17 +115,13 @@ def run(
             bytes_per_token=dict.fromkeys(lengths, 1.0),
         )
     last = 700 if failure is None else 84
-    return RunResult(
-        spec=of,
-        parameters=360_672,
+    return made_up(
+        of,
         position_parameters={"learned": 6144, "rolling": 1536}.get(encoding, 0),
         window=16 if encoding == "rolling" or encoding.endswith("+window") else None,
         losses=tuple((step, 1.3 + 4.2 * math.exp(-step / 120) + 0.01 * seed) for step in range(7, last + 1, 7)),
-        measurements=measured,
+        measured=measured,
         failure=failure,
-        seconds=51.0,
-        tokens_per_second=28_000.0,
-        environment={"posembed": "0.1.0", "torch": "2.13.0", "processor": "a made-up one", "cores": "2"},
     )
 
 
@@ -98,18 +129,25 @@ def runs(seeds: int = 1, names: tuple[str, ...] = tuple(TYPICAL)) -> list[RunRes
     return [run(name, seed=seed) for seed in range(seeds) for name in names]
 
 
-def save(folder: Path, results: list[RunResult]) -> RunFolder:
-    """A run folder with these results, tables for the encodings that have one, and where the heads look."""
-    there = RunFolder(folder, LengthSpec)
+Rows = Callable[[RunResult], Mapping[int, torch.Tensor]]
+
+
+def save(folder: Path, results: Sequence[RunResult], tables: Rows | None = None) -> RunFolder:
+    """A run folder with these results, tables (by training step) for those that have one, and for language models where
+    the heads look."""
+    there = RunFolder(folder, type(results[0].spec))
     there.prepare(results[0].spec)
     generator = torch.Generator().manual_seed(0)
     for result in results:
         there.add(result)
-        if result.position_parameters:
-            rows = torch.randn(result.position_parameters // 96, 96, generator=generator) * 0.02
-            along = {step: rows.cumsum(dim=0) * step / 700 for step in snapshot_steps(700)}
-            save_tables(there.file("tables", result.spec), {0: rows, **along, 700: rows.cumsum(dim=0)})
-        if result.failure is None:
+        steps, width = result.spec.steps, result.spec.width
+        if tables is not None and result.position_parameters:
+            save_tables(there.file("tables", result.spec), tables(result))
+        elif result.position_parameters:
+            rows = torch.randn(result.position_parameters // width, width, generator=generator) * 0.02
+            along = {step: rows.cumsum(dim=0) * step / steps for step in snapshot_steps(steps)}
+            save_tables(there.file("tables", result.spec), {0: rows, **along, steps: rows.cumsum(dim=0)})
+        if result.failure is None and isinstance(result.spec, LengthSpec):
             weights = torch.rand(3, 4, LENGTHS[0], generator=generator).cumsum(dim=2).flip(2)
             save_attention(there.file("attention", result.spec), weights / weights.sum(dim=2, keepdim=True))
     return there

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
+from made_up_runs import made_up
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.sharing_specs import Rewritten, SharingSpec
 
 SIZES = (1, 2, 3)
@@ -41,17 +41,12 @@ def result(
             {size: None if share is None else (1 + share) / 2 for size, share in shares.items()},
             {size: None if share is None else 1 - 0.9 * share for size, share in shares.items()},
         )
-    return RunResult(
-        spec=spec(encoding, seed),
-        parameters=235_072 + POSITION_PARAMETERS.get(encoding, 0),
+    return made_up(
+        spec(encoding, seed),
         position_parameters=POSITION_PARAMETERS.get(encoding, 0),
-        window=None,
         losses=((20, 2.1 - 0.01 * seed), (40, 0.4)),
-        measurements=measured,
+        measured=measured,
         failure=failure,
-        seconds=40.0,
-        tokens_per_second=30_000.0,
-        environment={"torch": "2.13.0", "processor": "a made-up one"},
     )
 
 
@@ -64,12 +59,3 @@ def runs(seeds: int) -> list[RunResult]:
                 shares = (0.97, 0.91 - 0.02 * seed, None)
             made.append(result(encoding, shares, seed=seed, failure=None if shares else "the loss was nan"))
     return made
-
-
-def save_sharing(folder: Path, results: list[RunResult]) -> RunFolder:
-    """Returns a run folder with these results."""
-    there = RunFolder(folder, SharingSpec)
-    there.prepare(results[0].spec)
-    for each in results:
-        there.add(each)
-    return there

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from made_up_classes import drawn, finished
+from made_up_classes import LOSSES, drawn
+from made_up_runs import made_up
 from posembed.lab.questions.tokens import Spans, Tags
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.tokens_specs import Answered, SpanSpec, Tagged, TagSpec
@@ -29,7 +30,7 @@ def tag_run(encoding: str, seed: int = 0, *, entities: bool = True, truncated: i
         truncated=truncated,
         loss=0.2,
     )
-    return finished(spec, measured, None, 2048 if encoding == "learned" else 0)
+    return made_up(spec, LOSSES, measured, position_parameters=2048 if encoding == "learned" else 0)
 
 
 def span_run(encoding: str, seed: int = 0, *, truncated: int = 0) -> RunResult:
@@ -42,7 +43,7 @@ def span_run(encoding: str, seed: int = 0, *, truncated: int = 0) -> RunResult:
         truncated=truncated,
         loss=0.6,
     )
-    return finished(spec, measured, None, 3072 if encoding == "learned" else 0)
+    return made_up(spec, LOSSES, measured, position_parameters=3072 if encoding == "learned" else 0)
 
 
 def tag_runs(seeds: int = 3, names: tuple[str, ...] = tuple(SHARES)) -> list[RunResult]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from posembed.lab.cost import results as cost_results
 from posembed.lab.cost.measure import checked, measure_cost
 from posembed.lab.cost.plan import plan_cost
 from posembed.lab.cost.results import CostSettings, sizes_in_words
-from posembed.lab.found import Found
+from posembed.lab.cost.summary import CostSummary
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
 from posembed.lab.questions import QUESTIONS, Cost
 from posembed.lab.runs.cluster import knock, sweep_on_ray
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
 
     from posembed.report.page import Table
     from posembed.report.questions import QuestionPage
-    from posembed.report.questions.cost import CostPage
 
 
 def compare(question: str, **chosen: Any) -> Comparison:
@@ -84,7 +81,7 @@ class PreparedCost:
         cost_results.prepare(self.path, self.settings)
         result = measure_cost(self.settings, progress)
         cost_results.save(result, self.path)
-        return Comparison(self.question, self.path, [], result)
+        return Comparison(self.question, self.path, [], CostSummary(result))
 
 
 @dataclass(frozen=True)
@@ -185,10 +182,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the summary as plain values that JSON can represent. NaN and infinity become None."""
-        if isinstance(self.summary, Found):
-            return self.summary.to_dict()
-        values = json.dumps(dataclasses.asdict(self.summary))
-        return json.loads(values, parse_constant=lambda name: None)
+        return self.summary.to_dict()
 
     @property
     def _runs(self) -> RunFolder[Any]:
@@ -199,7 +193,7 @@ class Comparison:
         return self.question.shown(self.results)
 
     @property
-    def _page(self) -> QuestionPage | CostPage:
+    def _page(self) -> QuestionPage:
         from posembed.report.questions import page_of
 
         return page_of(self.question)

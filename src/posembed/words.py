@@ -70,3 +70,25 @@ def up_to(largest: int | None, tested: Sequence[int]) -> str:
     if largest is None:
         return f"under {min(tested):,}"
     return f"{largest:,}+" if largest == max(tested) else f"{largest:,}"
+
+
+def part(share: float) -> str:
+    """Formats a share with two significant digits: .0065 as ".65%", -.12 as "−12%"."""
+    value = abs(100 * share)
+    if value < 0.005:
+        return "0%"
+    text = f"{value:.2f}".lstrip("0") if value < 0.995 else f"{value:.1f}" if value < 9.95 else f"{value:,.0f}"
+    return f"{MINUS if share < 0 else ''}{text}%"
+
+
+def milliseconds(seconds: float) -> str:
+    value = 1000 * seconds
+    return f"{value:.3f}" if value < 0.995 else f"{value:.2f}" if value < 99.5 else f"{value:,.0f}"
+
+
+def in_bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1023.5:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 99.5 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} GiB"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas
 
 from posembed.lab.cost.results import load
+from posembed.lab.cost.summary import CostSummary
 from posembed.measure.frame import COLUMNS
-from tolerance import assert_close
 
 SMALL = "--encodings learned,alibi --batch 1 --length 16 --width 32 --heads 4 --layers 2 --longest 512 --seconds 0"
 
@@ -22,14 +22,16 @@ def test_tables_on_stdout_and_a_page_of_them(posembed, tmp_path: Path) -> None:
         assert text in out
     assert f"posembed report {tmp_path} makes a page of them" in " ".join(err.split())
     assert posembed(f"report {tmp_path}")[:2] == (0, f"report: {tmp_path / 'report.html'}\n")
-    assert "What does each position encoding cost?" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "What does each encoding cost in parameters, time and memory" in (tmp_path / "report.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_json_is_the_result(posembed, tmp_path: Path) -> None:
     code, out, _ = posembed(f"compare cost {SMALL} --json --out {tmp_path}")
     assert code == 0
-    assert [row.encoding for row in load(tmp_path).rows] == ["learned", "alibi"]
-    assert json.loads((tmp_path / "cost.json").read_text(encoding="utf-8")) == json.loads(out)
+    assert json.loads(out) == CostSummary(load(tmp_path)).to_dict()
+    assert {each["run"] for each in json.loads(out)["estimates"]} == {"learned", "alibi"}
 
 
 def test_csv_is_the_frame(posembed, tmp_path: Path) -> None:
@@ -40,12 +42,13 @@ def test_csv_is_the_frame(posembed, tmp_path: Path) -> None:
     )
     assert code == 0
     assert tuple(frame.columns) == COLUMNS
-    for row in result.rows:
-        own = frame[frame.run == row.encoding].set_index("metric").value
-        assert own["parameters"] == row.parameters
-        assert own["peak bytes, forward"] == row.peak_forward
-        assert_close(float(own["time alone, forward"].median()), row.alone.forward.value)
-        assert list(own[["time by length"]]) == list(row.growth.seconds)
+    for run in result.frame.runs[1:]:
+        own = frame[frame.run == run.name].set_index("metric").value
+        assert {metric: float(own[metric]) for metric in ("parameters", "peak bytes, forward")} == {
+            metric: run.value(metric) for metric in ("parameters", "peak bytes, forward")
+        }
+        assert list(own["time alone, forward"]) == [each.value for each in run.found["time alone, forward", None]]
+        assert len(own[["time by length"]]) == 1
     assert "expected one of --json and --csv; got both" in posembed(f"compare cost {SMALL} --csv --json").err
     assert "a dry run measures none" in posembed(f"compare cost {SMALL} --csv --dry-run").err
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from made_up_inits import save_inits, typical
 from made_up_problems import runs as problem_runs
-from made_up_problems import save_problems
 from made_up_runs import runs, save
 from posembed.lab.questions import QUESTIONS
 
@@ -21,7 +20,7 @@ def test_every_kind_of_folder_has_its_page(posembed, tmp_path: Path) -> None:
     inits = save_inits(tmp_path / "inits", typical(1)).path
     assert posembed("report", inits, "--reference", "zero").code == 0
     assert "minus that of zero" in (inits / "report.html").read_text(encoding="utf-8")
-    problems = save_problems(tmp_path / "addition", problem_runs(1)).path
+    problems = save(tmp_path / "addition", problem_runs(1)).path
     assert posembed("report", problems).code == 0
     assert QUESTIONS["addition"].asks in (problems / "report.html").read_text(encoding="utf-8")
 
@@ -32,7 +31,7 @@ def test_what_cannot_be_reported_is_one_line(posembed, tmp_path: Path) -> None:
     mistakes["the reference 'xpos' was not run; the finished runs are rope, alibi"] = posembed(
         "report", folder, "--reference", "xpos"
     )
-    problems = save_problems(tmp_path / "addition", problem_runs(1)).path
+    problems = save(tmp_path / "addition", problem_runs(1)).path
     mistakes["--reference is for questions that compare"] = posembed("report", problems, "--reference", "rope")
     empty = posembed("report", folder, "--out", "")
     assert (empty.code, "expected a path" in empty.err) == (1, True)

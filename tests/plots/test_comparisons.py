@@ -25,7 +25,7 @@ def test_lengths_of_a_comparison(tmp_path: Path) -> None:
     answer = comparison(tmp_path, *runs(2), run("none", failure="the loss was nan at step 9 of 700"))
     for given in (answer, answer.summary):
         words = [text.get_text() for text in plots.lengths(given).texts]
-        assert {"alibi", "rolling", "trained", "✕ learned: no position past 64"} <= set(words)
+        assert {"alibi", "rolling", "trained", "learned ✕ 64"} <= set(words)
         assert not any("none" in word for word in words)
 
 

@@ -1,6 +1,6 @@
 """The text of every question's page and terminal output, made from the made-up results.
 
-``python tests/report/golden.py`` rewrites the files in golden/.
+``python tests/report/golden.py [NAME ...]`` rewrites the files in golden/.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,13 @@ HERE = Path(__file__).parent
 if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parent))
 
-import made_up_amounts  # noqa: E402
-import made_up_by_task  # noqa: E402
-import made_up_classes  # noqa: E402
+import made_up_cost  # noqa: E402
 import made_up_evaluations  # noqa: E402
-import made_up_inits  # noqa: E402
-import made_up_problems  # noqa: E402
-import made_up_rows  # noqa: E402
 import made_up_runs  # noqa: E402
-import made_up_sharing  # noqa: E402
-import made_up_tokens  # noqa: E402
+from made_up import MADE, saved  # noqa: E402
 from posembed._version import __version__  # noqa: E402
+from posembed.lab.cost import results as cost_results  # noqa: E402
 from posembed.lab.questions import QUESTIONS  # noqa: E402
-from posembed.lab.runs.results import RunFolder  # noqa: E402
 from posembed.report import evaluation, tuning  # noqa: E402
 from posembed.report.questions import page_of, write_report  # noqa: E402
 from posembed.report.terminal import as_text  # noqa: E402
@@ -77,19 +71,16 @@ def page_text(page: str) -> str:
 
 
 FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"
+
+
+def in_folder(name: str, path: Path) -> object:
+    failed = [made_up_runs.run("none", failure=FAILURE)] if name == "lengths" else []
+    return saved(name, path, [*MADE[name](6 if name == "sharing" else 3), *failed])
+
+
 FOLDERS: dict[str, Callable[[Path], object]] = {
-    "lengths": lambda path: made_up_runs.save(path, [*made_up_runs.runs(3), made_up_runs.run("none", failure=FAILURE)]),
-    "inits": lambda path: made_up_inits.save_inits(path, made_up_inits.typical(3)),
-    "sharing": lambda path: made_up_sharing.save_sharing(path, made_up_sharing.runs(6)),
-    "by-task": lambda path: made_up_by_task.save_by_task(path, made_up_by_task.by_task_runs(3)),
-    "rows": lambda path: made_up_rows.save_rows(path, made_up_rows.row_runs(3)),
-    "data-efficiency": lambda path: made_up_amounts.save_amounts(path, made_up_amounts.data_runs(3)),
-    "dropout": lambda path: made_up_amounts.save_amounts(path, made_up_amounts.dropout_runs(3)),
-    "addition": lambda path: made_up_problems.save_problems(path, made_up_problems.runs(3)),
-    "text": lambda path: made_up_classes.save_classes(path, made_up_classes.text_runs(3)),
-    "tags": lambda path: made_up_classes.save_classes(path, made_up_tokens.tag_runs(3)),
-    "spans": lambda path: made_up_classes.save_classes(path, made_up_tokens.span_runs(3)),
-    "images": lambda path: made_up_classes.save_classes(path, made_up_classes.image_runs(3)),
+    **{name: partial(in_folder, name) for name in MADE},
+    "cost": lambda path: cost_results.save(made_up_cost.result(), path),
 }
 """How the run folder of each page is made."""
 
@@ -121,10 +112,8 @@ def texts_of(name: str) -> dict[Path, str]:
         page, tables, paragraphs = OTHERS[name]()
         return files_of(name, page_text(page), as_text(tables, paragraphs, width=80))
     page = page_text(written(name).read_text(encoding="utf-8"))
-    question: Any = QUESTIONS[name]
-    runs: RunFolder[Any] = RunFolder(written(name).parent, question.Spec)
-    summary = question.summarise(runs.results(), folder=runs)
-    page_maker = page_of(question)
+    page_maker = page_of(QUESTIONS[name])
+    summary = page_maker.summary(written(name).parent, None)
     terminal = as_text(
         page_maker.main_tables(summary), [*page_maker.answer(summary), *page_maker.notes(summary)], width=80
     )
@@ -139,6 +128,6 @@ def files_of(name: str, page: str, terminal: str) -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for name in (*FOLDERS, *OTHERS):
+    for name in sys.argv[1:] or (*FOLDERS, *OTHERS):
         for file, text in texts_of(name).items():
             file.write_text(text, encoding="utf-8")

@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import pytest
 
 import made_up_amounts
 import made_up_classes
-import made_up_inits
-import made_up_problems
-import made_up_rows
-import made_up_runs
-import made_up_sharing
 import made_up_tokens
 from asked import summarise
+from made_up import MADE
 from posembed.lab.found import Found
 from posembed.report import answers
 from posembed.report.questions import page_of
 from posembed.report.words import called
 
-RUNS: dict[str, Any] = {
-    "lengths": made_up_runs.runs,
-    "inits": made_up_inits.typical,
-    "rows": made_up_rows.row_runs,
-    "data-efficiency": made_up_amounts.data_runs,
-    "dropout": made_up_amounts.dropout_runs,
-    "problems": made_up_problems.runs,
-    "sharing": made_up_sharing.runs,
-    "text": made_up_classes.text_runs,
-    "images": made_up_classes.image_runs,
-    "tags": made_up_tokens.tag_runs,
-    "spans": made_up_tokens.span_runs,
-}
+RUNS = {name: runs for name, runs in MADE.items() if name != "by-task"}  # whose page starts with similarities
 
 
 @pytest.fixture(params=[(name, seeds) for name in RUNS for seeds in (1, 3)], ids=lambda pair: f"{pair[0]}-{pair[1]}")

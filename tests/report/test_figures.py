@@ -4,7 +4,6 @@ import math
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -54,7 +53,7 @@ def length_words(*results: RunResult) -> list[str]:
 def test_every_encoding_is_named_in_the_figure() -> None:
     words = length_words(*runs(2), run("none", failure="the loss was nan at step 9 of 700"))
     assert {"rolling", "alibi", "trained", "64", "128", "256", "512"} <= set(words)
-    assert "✕ learned: no position past 64" in words
+    assert "learned ✕ 64" in words
     assert any(word.startswith("rope ↑ 2") for word in words)
     assert not any("none" in word for word in words)
 
@@ -79,32 +78,8 @@ def test_the_axis_ends_where_those_that_hold_stay_apart(last: float) -> None:
 def test_figures_of_almost_nothing() -> None:
     failed = run("rope", failure="the loss was nan at step 1 of 700")
     assert list(page_of(QUESTIONS["lengths"]).figures(summarise([failed]))) == []
-    assert "✕ learned: no position past 64" in length_words(run("learned", (None, None), test_lengths=(128, 256)))
+    assert "learned ✕ 64" in length_words(run("learned", (None, None), test_lengths=(128, 256)))
     assert texts(training_figure([failed]))
-
-
-def estimates(*values: float) -> dict[int, Estimate]:
-    return {5 * 2**n: Estimate(value) for n, value in enumerate(values)}
-
-
-@pytest.mark.parametrize("height", [0.0, 0.03, 0.4, 0.42, 0.5, 0.97])
-def test_a_note_on_who_ends_stands_clear_of_every_line(height: float) -> None:
-    """A flat line at this share and one that falls from 1 to 0 beside a line that ends at 10."""
-    lines = [
-        Line("flat", estimates(*[height] * 4)),
-        Line("falls", estimates(1.0, 0.6, 0.2, 0.0)),
-        Line("ends", estimates(1.0, 0.9), end=10),
-    ]
-    names = [line.name for line in lines]
-    figure = line_chart(lines, names=names, title="", below="", ticks=[5, 10, 20, 40], trained=10)
-    (axes,) = figure.axes
-    (note,) = [text for text in axes.texts if text.get_text().startswith("✕")]
-    figure.canvas.draw()
-    box = note.get_window_extent().transformed(axes.transData.inverted())
-    for line in lines[:2]:
-        at = [box.x0 + (box.x1 - box.x0) * n / 20 for n in range(21) if box.x0 + (box.x1 - box.x0) * n / 20 <= 40]
-        heights_there = np.interp(at, list(line.points), [100 * e.value for e in line.points.values()])
-        assert all(there < box.y0 or there > box.y1 for there in heights_there)
 
 
 def test_shares_are_drawn_in_percent_and_sizes_that_would_touch_lose_their_number() -> None:

@@ -7,7 +7,7 @@ from made_up_inits import init_runs_of, typical
 from posembed.lab.questions.inits import STEPS
 from posembed.lab.tasks.table_specs import LOSS
 from posembed.report.questions import page_of
-from posembed.report.questions.inits import PUBLISHED, agreement
+from posembed.report.questions.inits import PUBLISHED, agrees
 
 
 def test_what_disagrees_with_the_published_table_is_named() -> None:
@@ -16,7 +16,7 @@ def test_what_disagrees_with_the_published_table_is_named() -> None:
     answer = " ".join(page.answer(found))
     assert "repeat: the loss of sinusoidal and the steps of sinusoidal." in answer
     assert "cannot confirm the differences in the loss in that table for normal-0.01 and zero." in answer
-    on_the_loss = {name: agreement(found, LOSS, name) for name in PUBLISHED}
+    on_the_loss = {name: agrees(found, LOSS, name) for name in PUBLISHED[LOSS]}
     assert on_the_loss == {
         "normal-0.02": "the reference",
         "normal-0.01": "not significant",
@@ -26,8 +26,8 @@ def test_what_disagrees_with_the_published_table_is_named() -> None:
         "zero": "not significant",
     }
     (table,) = page.extra_tables(found)
-    assert {row.name for row in table.rows} == {*PUBLISHED}
-    assert agreement(summarise(typical(1)), STEPS, "xavier") == "unknown"
+    assert {row.name for row in table.rows} == {*PUBLISHED[LOSS]}
+    assert agrees(summarise(typical(1)), STEPS, "xavier") == "unknown"
 
 
 def test_nothing_is_compared_with_the_published_table_without_its_reference() -> None:

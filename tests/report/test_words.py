@@ -6,7 +6,8 @@ from made_up_runs import run, runs
 from posembed.lab.questions import QUESTIONS
 from posembed.measure.metrics import Metric
 from posembed.report.words import by_outcome, called, certainty, interval, listed, measured, model_size, number, percent
-from posembed.statistics import Estimate
+from posembed.statistics import Estimate, estimate_median
+from posembed.words import MINUS, in_bytes, milliseconds, part
 from together import together
 
 
@@ -72,3 +73,19 @@ def test_sentences_by_outcome() -> None:
 def test_the_size_of_a_model() -> None:
     spec = run("rope", (4.0,) * 4).spec
     assert model_size(spec) == f"layers: {spec.layers}, width: {spec.width}, heads: {spec.heads}"
+
+
+def test_shares_times_and_sizes() -> None:
+    shares = {
+        0.0065: ".65%",
+        0.026: "2.6%",
+        0.123: "12%",
+        -0.12: f"{MINUS}12%",
+        0.0: "0%",
+        0.00999: "1.0%",
+        17: "1,700%",
+    }
+    assert {value: part(value) for value in shares} == shares
+    assert interval(estimate_median([-0.01, *[0.01] * 5]), part) == f"{MINUS}1.0% to 1.0%"
+    assert [milliseconds(s) for s in (1e-5, 0.0123, 0.123)] == ["0.010", "12.30", "123"]
+    assert [in_bytes(n) for n in (12, 1536, 3 * 2**20, 5 * 2**30)] == ["12 B", "1.5 KiB", "3.0 MiB", "5.0 GiB"]

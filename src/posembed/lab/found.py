@@ -72,6 +72,9 @@ class Found(Summary):
         """The measurements of any successful run; None without one."""
         return next((each.measurements for each in self.results if each.measurements is not None), None)
 
+    def about(self) -> str:
+        return self.question.about(self)
+
     @cached_property
     def special(self) -> Any:
         return self.question.special(self)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from posembed.lab.found import Found
 from posembed.statistics import Estimate, estimate, jackknife
@@ -16,70 +15,106 @@ from posembed.statistics import Estimate, estimate, jackknife
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from posembed.tables.compare import TableComparison
-
 MEASURES = ("cka", "procrustes_distance", "shared_subspace")
 """The fields of ``posembed.tables.compare.Similarity``. The first is in the answer."""
-
-ByMeasure: TypeAlias = dict[str, Estimate | None]
-"""Estimates by measure. None means that there are too few tables. Intervals are over seeds (``jackknife``)."""
 Run: TypeAlias = tuple[str, int]
 """A task and a seed."""
-Pairs: TypeAlias = Callable[[Sequence[int]], Sequence[tuple[Run, Run]]]
-"""Maps seeds to pairs of runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneTask:
-    """The similarity of the tables of two seeds of a task."""
+class Similar:
+    """The similarity of the tables of one task, or of two tasks, over the seeds with tables of all of them. None means
+    that there are too few tables, or that there is one task. Intervals are over seeds (``jackknife``)."""
 
-    name: str
-    two_seeds: ByMeasure
-    """The ceiling for the similarity to other tasks."""
-    random_order: ByMeasure
-    """The same with one table's rows in random order: the floor."""
-    without_table: tuple[int, ...]
-    """The seeds whose runs succeeded, but whose trained tables are not in the run folder. No similarity counts them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TwoTasks:
-    """The similarity of the tables of two tasks, over the seeds with tables of both."""
-
-    tasks: tuple[str, str]
-    similarity: ByMeasure
-    """The similarity of two tables of different seeds, one per task."""
-    ceiling: ByMeasure
-    """The similarity of two tables of different seeds and the same task: the mean of both tasks."""
-    difference: ByMeasure
+    tasks: tuple[str, ...]
+    measure: str
+    similarity: Estimate | None
+    """Two tables of different seeds: of the one task, or one table per task."""
+    random_order: Estimate | None
+    """The same, with one table's rows in random order: the floor."""
+    ceiling: Estimate | None
+    """Two tables of different seeds and the same task: the mean of both tasks."""
+    difference: Estimate | None
     """``similarity`` minus ``ceiling``."""
-    random_order: ByMeasure
-    """The same as ``similarity``, with one table's rows in random order."""
-    same_seed: ByMeasure
-    """The similarity of two tables of the same seed, one per task: they had the same initial values and text."""
+    same_seed: Estimate | None
+    """Two tables of the same seed, one per task: they had the same initial values and text."""
+
+    @property
+    def name(self) -> str:
+        return " and ".join(self.tasks) if len(self.tasks) > 1 else f"{self.tasks[0]}, two seeds"
+
+    @property
+    def different(self) -> str:
+        """Whether the tables of two tasks differ more than those of two seeds: "yes", "no", "more alike" (for a
+        difference in the other direction), or "unknown" without an interval."""
+        side = None if self.difference is None else self.difference.side_of(0)
+        further = "above" if self.measure == "procrustes_distance" else "below"
+        return "unknown" if side is None else "no" if side == "both" else "yes" if side == further else "more alike"
 
 
 @dataclass(frozen=True)
-class TableSimilarities:
-    """How similar the tables of all tasks are."""
+class Similarities:
+    """How similar the tables of all tasks are: each task by each measure, then each two tasks. without_table: the seeds
+    of each task whose runs succeeded, but whose trained tables are not in the run folder. No similarity counts them."""
 
-    tasks: tuple[OneTask, ...]
-    pairs: tuple[TwoTasks, ...]
+    rows: tuple[Similar, ...]
+    without_table: dict[str, tuple[int, ...]]
 
-    @classmethod
-    def of(cls, found: Found) -> TableSimilarities:
-        """Compares the trained tables (N, D) in the run folder. Raises RunFolderError for a damaged file."""
-        similarities = Similarities(tables_of(found))
+    def by(self, measure: str, *, tasks: int = 0) -> list[Similar]:
+        """Returns the similarities by one measure; with ``tasks``, only those of so many tasks."""
+        return [row for row in self.rows if row.measure == measure and tasks in (0, len(row.tasks))]
 
-        def one(name: str) -> OneTask:
-            seeds = similarities.seeds(name)
-            two_seeds, floor = (similarities.mean(seeds, within(name), floor=floor) for floor in (False, True))
-            lost = tuple(sorted({*found.row(name).seeds} - set(seeds)))
-            return OneTask(name=name, two_seeds=two_seeds, random_order=floor, without_table=lost)
 
-        return cls(
-            tuple(map(one, found.names)), tuple(similarities.of_two(*two) for two in combinations(found.names, 2))
+def similarities_of(found: Found) -> Similarities:
+    """Compares the trained tables (N, D) in the run folder. Raises RunFolderError for a damaged file."""
+    from posembed.tables.compare import compare_tables
+
+    tables = tables_of(found)
+    known = {frozenset(pair): compare_tables(*(tables[run] for run in pair)) for pair in combinations(tables, 2)}
+
+    def similar(tasks: tuple[str, ...], measure: str) -> Similar:
+        # A seed without one of the tables would narrow a jackknife's interval, as leaving it out changes nothing.
+        seeds = sorted(set.intersection(*({seed for name, seed in tables if name == task} for task in tasks)))
+
+        def values(pairs: Iterable[tuple[Run, Run]], floor: bool = False) -> tuple[float, ...]:
+            every = [known[frozenset(pair)] for pair in pairs]
+            return tuple(getattr(each.floor if floor else each, measure) for each in every)
+
+        def of(some: Sequence[int], a: str, b: str, floor: bool = False) -> tuple[float, ...]:
+            """Returns the values of pairs of different seeds: tables of one seed share their initial values."""
+            two = combinations(some, 2) if a == b else permutations(some, 2)
+            return values((((a, i), (b, j)) for i, j in two), floor)
+
+        def mean_of(floor: bool) -> Estimate | None:
+            mean = jackknife(seeds, lambda some: mean_or_none(of(some, tasks[0], tasks[-1], floor)))
+            return mean and dataclasses.replace(within_unit(mean), values=of(seeds, tasks[0], tasks[-1], floor))
+
+        def ceiling(some: Sequence[int]) -> float | None:
+            each = [mean for task in tasks if (mean := mean_or_none(of(some, task, task))) is not None]
+            return mean_or_none(each) if len(each) == len(tasks) else None
+
+        def difference(some: Sequence[int]) -> float | None:
+            highest, mean = ceiling(some), mean_or_none(of(some, tasks[0], tasks[-1]))
+            return None if highest is None or mean is None else mean - highest
+
+        def of_two(statistic: Callable[[Sequence[int]], float | None]) -> Estimate | None:
+            return jackknife(seeds, statistic) if len(tasks) > 1 else None
+
+        highest = of_two(ceiling)
+        same = values(((tasks[0], seed), (tasks[1], seed)) for seed in seeds) if len(tasks) > 1 else ()
+        return Similar(
+            tasks=tasks,
+            measure=measure,
+            similarity=mean_of(floor=False),
+            random_order=mean_of(floor=True),
+            ceiling=highest and within_unit(highest),
+            difference=of_two(difference),
+            same_seed=within_unit(estimate(same)) if same else None,
         )
+
+    every = [*((name,) for name in found.names), *combinations(found.names, 2)]
+    lost = {name: tuple(seed for seed in found.row(name).seeds if (name, seed) not in tables) for name in found.names}
+    return Similarities(tuple(similar(tasks, measure) for tasks in every for measure in MEASURES), lost)
 
 
 def tables_of(found: Found) -> dict[Run, Tensor]:
@@ -87,89 +122,19 @@ def tables_of(found: Found) -> dict[Run, Tensor]:
     from posembed.lab.runs.tensors import load_tables
 
     known = {}
-    for name in found.names:
-        for spec in sorted(
-            (each.spec for each in found.results if each.measurements is not None), key=lambda spec: spec.seed
-        ):
-            file = None if found.folder is None else found.folder.file("tables", spec)
-            if spec.compared == name and file is not None and file.exists():
-                known[name, spec.seed] = load_tables(file, spec.steps)[spec.steps]
-    return known
+    for spec in (each.spec for each in found.results if each.measurements is not None and found.folder is not None):
+        assert found.folder is not None
+        if (file := found.folder.file("tables", spec)).exists():
+            known[spec.compared, spec.seed] = load_tables(file, spec.steps)[spec.steps]
+    return dict(sorted(known.items(), key=lambda item: (found.names.index(item[0][0]), item[0][1])))
 
 
-class Similarities:
-    """The similarities of all pairs of trained tables, one table per task and seed."""
-
-    def __init__(self, tables: Mapping[Run, Tensor]) -> None:
-        from posembed.tables.compare import compare_tables
-
-        self.tables = tables
-        self.known: dict[tuple[Run, Run], TableComparison] = {}
-        for a, b in combinations(self.tables, 2):
-            self.known[a, b] = self.known[b, a] = compare_tables(self.tables[a], self.tables[b])
-
-    def seeds(self, *tasks: str) -> list[int]:
-        """Returns the seeds with tables of all these tasks. A seed without one would narrow a jackknife's interval, as
-        leaving it out changes nothing."""
-        return sorted(set.intersection(*({seed for name, seed in self.tables if name == task} for task in tasks)))
-
-    def values(self, pairs: Iterable[tuple[Run, Run]], measure: str, *, floor: bool = False) -> tuple[float, ...]:
-        """Returns one measure of each pair whose tables are known; with ``floor``, for rows in random order."""
-        found = [self.known[pair] for pair in pairs if pair in self.known]
-        return tuple(getattr(each.floor if floor else each, measure) for each in found)
-
-    def mean(self, seeds: Sequence[int], pairs: Pairs, *, floor: bool = False) -> ByMeasure:
-        """Estimates the mean similarity of the pairs that ``pairs`` makes of the seeds."""
-
-        def of(measure: str) -> Estimate | None:
-            found = jackknife(seeds, lambda some: mean_or_none(self.values(pairs(some), measure, floor=floor)))
-            return found and dataclasses.replace(
-                within_unit(found), values=self.values(pairs(seeds), measure, floor=floor)
-            )
-
-        return {measure: of(measure) for measure in MEASURES}
-
-    def of_two(self, a: str, b: str) -> TwoTasks:
-        shared = self.seeds(a, b)
-
-        def ceiling(seeds: Sequence[int], measure: str) -> float | None:
-            each = [mean_or_none(self.values(within(task)(seeds), measure)) for task in (a, b)]
-            return None if None in each else mean_or_none(each)
-
-        def difference(seeds: Sequence[int], measure: str) -> float | None:
-            highest, found = ceiling(seeds, measure), mean_or_none(self.values(between(a, b)(seeds), measure))
-            return None if highest is None or found is None else found - highest
-
-        def same_seed(measure: str) -> Estimate | None:
-            found = self.values((((a, seed), (b, seed)) for seed in shared), measure)
-            return within_unit(estimate(found)) if found else None
-
-        return TwoTasks(
-            tasks=(a, b),
-            similarity=self.mean(shared, between(a, b)),
-            ceiling={name: within_unit(jackknife(shared, partial(ceiling, measure=name))) for name in MEASURES},
-            difference={name: jackknife(shared, partial(difference, measure=name)) for name in MEASURES},
-            random_order=self.mean(shared, between(a, b), floor=True),
-            same_seed={name: same_seed(name) for name in MEASURES},
-        )
-
-
-def within_unit(found: Any) -> Any:
+def within_unit(found: Estimate) -> Estimate:
     """Limits the interval of a similarity to 0 and 1."""
-    if found is None or found.low is None:
+    if found.low is None or found.high is None:
         return found
     return dataclasses.replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
 
 
-def within(task: str) -> Pairs:
-    """Returns the pairs of different seeds of a task."""
-    return lambda seeds: [((task, i), (task, j)) for i, j in combinations(seeds, 2)]
-
-
-def between(a: str, b: str) -> Pairs:
-    """Returns the pairs of two tasks and different seeds. Tables of the same seed share their initial values."""
-    return lambda seeds: [((a, i), (b, j)) for i, j in permutations(seeds, 2)]
-
-
-def mean_or_none(values: Sequence[Any]) -> float | None:
+def mean_or_none(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None

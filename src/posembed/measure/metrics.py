@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from posembed.words import MINUS, number, percent, signed
+from posembed.words import MINUS, in_bytes, milliseconds, number, part, percent, signed
 
 Verdict = Literal["better", "worse", "not significant", "equal", "unknown"]
+
+WRITE: dict[str, Callable[[float], str]] = {
+    "log": number,
+    "share": percent,
+    "score": "{:.3f}".format,
+    "times": "{:,.0f}".format,
+    "part": part,
+    "time": lambda seconds: f"{milliseconds(seconds)} ms",
+    "bytes": in_bytes,
+}
+"""How values of each kind are written, besides numbers."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +32,8 @@ class Metric:
         better: "low" or "high"; None if neither is better.
         kind: "number", such as a loss; "share", from 0 to 1, written in percent; "score", from 0 to 1, written as
             0.786; "log", the logarithm of what is written, so that a mean is a geometric mean and a difference is a
-            ratio; or "times", numbers above 0 with an arithmetic mean, compared by their ratio.
+            ratio; "times", numbers above 0 with an arithmetic mean, compared by their ratio; "part", a share written as
+            .65% or 170%; "time", in seconds, written in milliseconds; or "bytes".
         digits: the decimals of a "number"; None means three significant digits.
         near: the decimals of a ratio near 1.
         unit: the unit of what is written, such as "nats per token".
@@ -33,7 +46,7 @@ class Metric:
     name: str
     says: str = ""
     better: Literal["low", "high"] | None = "low"
-    kind: Literal["number", "share", "score", "log", "times"] = "number"
+    kind: Literal["number", "share", "score", "log", "times", "part", "time", "bytes"] = "number"
     digits: int | None = 3
     near: int = 2
     unit: str = ""
@@ -67,7 +80,7 @@ class Metric:
         if self.kind == "number":
             text = signed(value, self.digits) if self.digits is not None else f"{value:+.3g}".replace("-", MINUS)
             return text if self.signed else text.removeprefix("+")
-        return {"log": number, "share": percent, "score": "{:.3f}".format, "times": "{:,.0f}".format}[self.kind](value)
+        return WRITE[self.kind](value)
 
     def write_comparison(self, value: float) -> str:
         """Formats a difference or a ratio."""

@@ -46,7 +46,8 @@ class Summary(Estimates):
     metrics: those that were measured, the main one first. axis: what the metrics are measured by; None if each has one
     value. of_each: the word after "per" in a number of runs: "3 runs per encoding". items: what was held out, such as
     "texts"; unit: one of them. paired_by: what comparisons are paired by.
-    baselines: names whose lines are grey. past_end: what stands before the x at which a line ends.
+    baselines: names whose lines are grey. past_end: what it means that a line ends at an x. whole_axis: whether
+    the figure by x shows lines that leave the lowest far behind. dots: the caption of the figure of a metric without x.
     """
 
     rows: Sequence[Any]
@@ -58,6 +59,8 @@ class Summary(Estimates):
     paired_by: str = "seed"
     baselines: Sequence[str] = ()
     past_end: str = "no position past"
+    whole_axis: bool = False
+    dots: str = f"Dots are means and ticks are seeds. With several runs, bars are {INTERVAL}s."
 
     @property
     def drawn(self) -> Sequence[Any]:
@@ -156,6 +159,17 @@ class Summary(Estimates):
             for versus in [self.versus(metric, name, x)]
         ]
         return plain(found)
+
+
+def reached(values: Mapping[Any, float | None], least: float) -> Any:
+    """Returns the largest x such that the values at it and at all smaller x are at least ``least``; None without one.
+    NaN is not."""
+    largest = None
+    for x, value in sorted(values.items()):
+        if value is None or not value >= least:
+            break
+        largest = x
+    return largest
 
 
 def plain(value: Any) -> Any:

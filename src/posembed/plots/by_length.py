@@ -29,7 +29,7 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
 
     Both axes are logarithmic. A flat line means that the encoding holds past the training length, and a rising line
     that it gets worse. The y axis ends at about four times the lowest perplexity. If a line leaves the plot, its name
-    shows its last value. A cross marks the last position of a table.
+    shows its last value. A cross marks the last position of a table, which stands beside its name.
 
     Args:
         comparison: what ``posembed.compare("lengths", ...)`` returns, or perplexities, above 0, by name and length:
@@ -106,12 +106,11 @@ def estimate_of(value: Any) -> Estimate | None:
     return found if isinstance(found, Estimate) and not found.value <= 0 else None
 
 
-def heights(lines: Sequence[Line]) -> tuple[float, float]:
-    """Returns the ends of the axis, which covers all means up to about CUT times the lowest (at least 1.3 times)."""
+def heights(lines: Sequence[Line], cut: float = CUT) -> tuple[float, float]:
+    """Returns the ends of the axis, which covers the means up to about ``cut`` times the lowest, at least 1.3."""
     means = [e.value for line in lines for e in line.points.values() if 0 < e.value < math.inf] or [1.0]
     lowest = min(means)
-    highest = min(max(*means, 1.3 * lowest), CUT * lowest)
+    highest = min(max(*means, 1.3 * lowest), cut * lowest)
     room = (highest / lowest) ** 0.08
-    top = highest * room if highest < CUT * lowest else float(f"{highest:.2g}")
-    ends = {line.end for line in lines} - {None}
-    return lowest / room ** (1 + len(ends)), top  # the notes on encodings that end stand below the lines
+    top = highest * room if highest < cut * lowest else float(f"{highest:.2g}")
+    return lowest / room, top

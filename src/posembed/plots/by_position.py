@@ -1,4 +1,4 @@
-"""Estimates by position, one plot below the other."""
+"""Estimates by position or by training step, one plot below the other."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ class Panel:
     marked: float | None = None
 
 
-def by_position_figure(panels: Sequence[Panel], names: Sequence[str]) -> Figure:
+def by_position_figure(panels: Sequence[Panel], names: Sequence[str], *, steps: bool = False) -> Figure:
     """Draws panels over the same positions. Lines are means, and bands are intervals where they are known.
 
-    names: all names that are compared, so that a name has the same colour in every figure. "" is not written.
+    names: all names that are compared, so that a name has the same colour in every figure. "" is not written, and no
+    name if it is the only one. steps: whether the positions are training steps, on a logarithmic scale.
     """
+    name_of_x = "training step (log scale)" if steps else "position"
     figure, drawn = new_figure(EACH * len(panels) + 24), styles(names)
-    room = room_for({name for panel in panels for name in panel.lines})
+    named = {name for panel in panels for name in panel.lines if name and len(names) > 1}
+    room = room_for(named)
     last = max((p for panel in panels for line in panel.lines.values() for p in line), default=0)
     for index, panel in enumerate(panels):
         axes = axes_at(
@@ -42,7 +45,7 @@ def by_position_figure(panels: Sequence[Panel], names: Sequence[str]) -> Figure:
             width=WIDTH - 44 - room,
             height=EACH - 58,
             title=panel.title,
-            x="position" if index == len(panels) - 1 else "",
+            x=name_of_x if index == len(panels) - 1 else "",
             grid="y",
         )
         for name, line in panel.lines.items():
@@ -53,17 +56,20 @@ def by_position_figure(panels: Sequence[Panel], names: Sequence[str]) -> Figure:
                 places, lows, highs = zip(*known, strict=True)
                 axes.fill_between(places, lows, highs, color=style.colour, alpha=0.12, linewidth=0)
         if panel.logarithmic:
-            axes.set_yscale("log")
+            axes.set_yscale("log", nonpositive="mask")
         else:
             axes.yaxis.set_major_locator(MaxNLocator(4))
         if panel.marked is not None:
             axes.axhline(panel.marked, color=MUTED, linewidth=1, linestyle=DOTS, zorder=0)
+        if steps:
+            axes.set_xscale("symlog", linthresh=1)
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.set_xlim(0, max(last, 1))
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.xaxis.set_major_formatter(lambda position, _: f"{position:,.0f}")
         axes.set_ylim(*axes.get_ylim())  # fixed before the labels are placed
         if panel.logarithmic:
             tick_heights(axes)
-        ends = [(list(line.values())[-1].value, name) for name, line in panel.lines.items() if line and name]
+        ends = [(list(panel.lines[name].values())[-1].value, name) for name in panel.lines if name in named]
         label_line_ends(axes, [(end, name, drawn[name].colour) for end, name in ends])
     return figure

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
-from posembed.plots.canvas import room_for, sheet, wrapped
+from posembed.plots.canvas import room_for, sheet
 from posembed.plots.style import (
     DOTS,
     INK,
@@ -23,16 +22,15 @@ from posembed.plots.style import (
     RULE,
     SERIES,
     TEXT,
-    WIDTH,
     Style,
     styles,
 )
-from posembed.plots.ticks import fix_ticks, label_line_ends, tick_heights
+from posembed.plots.ticks import fix_ticks, label_line_ends, tick_heights, tick_text
 from posembed.statistics import Estimate
-from posembed.words import listed, number
+from posembed.words import number
 
-ROOM = 0.07
-"""The distance to keep between a text in the plot and every line, as a share of the height."""
+FAR_APART = 100
+"""Dots whose ratio is larger than this are on a logarithmic axis."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +67,15 @@ def line_chart(lines: Sequence[Line], *, title: str, below: str, **how: Any) -> 
 
 
 def end_names(lines: Sequence[Line], logarithmic: tuple[float, float] | None) -> dict[str, str]:
-    """Returns what stands at the ends of lines: names, with the last value of a line that leaves the axes."""
+    """Returns what stands at the ends of lines: names, with the last x of a line that ends before the others, or the
+    last value of one that leaves the axes."""
     factor, top = (1.0, logarithmic[1]) if logarithmic else (100.0, math.inf)
     found = {}
     for line in lines:
-        if line.points and line.end is None:
-            last = factor * list(line.points.values())[-1].value
-            text = line.name if last <= top else f"{line.name} ↑ {number(last)}"
-            found[line.name] = text
+        if line.points or line.end is not None:
+            last = factor * list(line.points.values())[-1].value if line.points else 0.0
+            more = f" ✕ {line.end:,}" if line.end is not None else "" if last <= top else f" ↑ {number(last)}"
+            found[line.name] = f"{line.name}{more}"
     return found
 
 
@@ -89,15 +88,13 @@ def draw_chart(
     trained: int | None = None,
     logarithmic: tuple[float, float] | None = None,
     target: float | None = None,
-    past_end: str = "no position past",
     baselines: Sequence[str] = (),
 ) -> None:
     """Draws the lines, with their names at their ends.
 
     names: all names that are compared, so that a name has the same colour in every figure. trained: the x of
     training, marked by a dotted line. logarithmic: the lowest and highest y of logarithmic axes; None means shares, in
-    percent. target: a share marked by a horizontal line. past_end: the words before the x in the note on a line that
-    ends early. baselines: names to draw grey and dotted.
+    percent. target: a share marked by a horizontal line. baselines: names to draw grey and dotted.
     """
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
     drawn |= dict.fromkeys(baselines, Style(0, dashed=False, baseline=True))
@@ -120,13 +117,14 @@ def draw_chart(
             _draw(axes, line, drawn[line.name], factor)
     if not logarithmic:
         axes.set_ylim(max(axes.get_ylim()[0], -4), 104)
-    _name_ends(axes, lines, drawn, text=past_end)
     if trained is not None:
         axes.axvline(trained, color=MUTED, linewidth=1, linestyle=DOTS, zorder=0)
-        _note(axes, (trained, 1.0), "trained", offset=(0, 3), fontsize=TEXT - 1, color=MUTED)
+        how: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        axes.annotate("trained", (trained, 1.0), xytext=(0, 3), fontsize=TEXT - 1, color=MUTED, **how)
     if target is not None:
         axes.axhline(factor * target, color=MUTED, linewidth=0.8, linestyle=DOTS)
-    last = {line.name: factor * list(line.points.values())[-1].value for line in lines if line.points}
+    lowest = axes.get_ylim()[0]
+    last = {line.name: factor * list(line.points.values())[-1].value if line.points else lowest for line in lines}
     texts = end_names(lines, logarithmic)
     label_line_ends(axes, [(last[name], text, drawn[name].colour) for name, text in texts.items()])
 
@@ -148,56 +146,6 @@ def _draw(axes: Axes, line: Line, style: Style, factor: float) -> None:
     if bands:
         sizes, lows, highs = zip(*bands, strict=True)
         axes.fill_between(sizes, lows, highs, color=style.colour, alpha=0.1, linewidth=0)
-
-
-def _note(axes: Axes, place: tuple[float, float], text: str, *, offset: tuple[float, float], **how: Any) -> None:
-    """Writes a text near (x, share of the height)."""
-    coordinates: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-    axes.annotate(text, place, xytext=offset, parse_math=False, **coordinates, **how)
-
-
-def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *, text: str) -> None:
-    """Writes a note at each end of a line, as low as the lines allow."""
-    taken: list[float] = []
-    for end in dict.fromkeys(line.end for line in lines):
-        if end is None:
-            continue
-        names = [line.name for line in lines if line.end == end]
-        width = WIDTH * axes.get_position().width
-        note = wrapped(f"✕ {listed(names)}: {text} {end:,}", width)
-        letters = max(map(len, note.split("\n")))
-        how: dict[str, Any] = {"color": drawn[names[0]].colour, "verticalalignment": "center_baseline"}
-        left = width * _across(axes, end)
-        if left + 8 + letters * LETTER <= width:
-            taken.append(_free_height(axes, left / width, letters, taken))
-            _note(axes, (end, taken[-1]), note, offset=(8, 0), fontsize=TEXT, **how)
-        else:  # it ends with the axes
-            taken.append(_free_height(axes, max(1 - letters * LETTER / width, 0.0), letters, taken))
-            _note(axes, (axes.get_xlim()[1], taken[-1]), note, offset=(0, 0), fontsize=TEXT, ha="right", **how)
-
-
-def _across(axes: Axes, x: float) -> float:
-    """Returns an x as a share of the width of the axes."""
-    to_axes = axes.transData + axes.transAxes.inverted()
-    return float(to_axes.transform((x, axes.get_ylim()[0]))[0])
-
-
-def _free_height(axes: Axes, left: float, letters: int, taken: Sequence[float]) -> float:
-    """Returns the lowest height at which so many letters to the right of ``left`` meet no line, as a share of the axes.
-
-    If every height meets a line, returns the one farthest from all lines.
-    """
-    to_axes = axes.transData + axes.transAxes.inverted()
-    across = np.linspace(left, left + letters * LETTER / (WIDTH * axes.get_position().width), 30)
-    runs = [np.array(taken)]
-    for line in axes.get_lines():
-        points = to_axes.transform(np.asarray(line.get_xydata()))
-        runs.append(np.interp(across, points[:, 0], points[:, 1], left=math.nan, right=math.nan))
-    occupied = np.concatenate(runs)
-    occupied = occupied[np.isfinite(occupied)]
-    heights = np.linspace(0.04, 0.9, 44)
-    gaps = [min(abs(occupied - height), default=1.0) for height in heights]
-    return float(heights[int(np.argmax(np.minimum(gaps, ROOM)))])
 
 
 def _apart(sizes: Sequence[int]) -> list[int]:
@@ -249,6 +197,11 @@ def dots_figure(
             axes.plot(found.values, [row] * len(found.values), color=SERIES[0], marker="|", linestyle="none")
             axes.plot(found.value, row, color=SERIES[0], marker="o", markersize=7, markeredgecolor=PAPER)
         write_right(axes, row, text, MUTED)
+    means = [found.value for _, found, _ in rows if found is not None]
+    if means and max(means) > FAR_APART * min(means) > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(tick_text)
+        axes.xaxis.set_minor_locator(NullLocator())
     if marked is not None:
         axes.axvline(marked, color=MUTED, linewidth=1, linestyle=DOTS, zorder=0)
     return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from textwrap import fill
 from typing import Any, TypeAlias
@@ -9,16 +10,29 @@ from typing import Any, TypeAlias
 from posembed.measure.estimates import Comparison
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import Summary
-from posembed.plots.by_length import heights
+from posembed.plots.by_length import CUT, heights
 from posembed.plots.charts import Line, dots_figure, ended_at, line_chart
 from posembed.report.comparisons import comparison_figure
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
-from posembed.report.words import by_outcome, called, capitalised, failures, interval, listed, not_drawn, percent
+from posembed.report.words import (
+    by_outcome,
+    called,
+    capitalised,
+    failures,
+    from_to,
+    interval,
+    listed,
+    not_drawn,
+    number,
+    percent,
+)
 from posembed.statistics import INTERVAL, Estimate
 
 FAILED = Cell("failed", kind="failed")
 HEAD = 24
 """The number of letters after which the head of a column continues on another line of a terminal."""
+MOST_NAMED = 12
+"""A sentence names up to this many names with their values. Of more, it names only the first and the last."""
 LOOKS = {"better": "holds", "worse": "worse"}
 
 X: TypeAlias = "int | None"
@@ -62,11 +76,12 @@ def values(found: Summary, metric: Metric, x: X) -> str:
     known = {name: value for name in found.best_first(metric, x) if (value := found.mean(metric, name, x)) is not None}
     unit = "%" if metric.kind == "share" else ""
     texts = [f"{metric.write(value.value)}{unit} with {called(name)}" for name, value in known.items()]
+    several = listed(texts) if len(texts) <= MOST_NAMED else f"from {from_to(texts)}"
     without = [called(row.name) for row in found.rows if row.seeds and row.name not in known]
     axis = found.axis_of(metric)
     where = "" if x is None or axis is None else f"At {x:,} {axis.name}, "
     gone = f" {listed(without)} {'has' if len(without) == 1 else 'have'} no value there." if without else ""
-    return f"{capitalised(f'{where}the {metric.name} is {listed(texts)}.')}{gone}" if texts else ""
+    return f"{capitalised(f'{where}the {metric.name} is {several}.')}{gone}" if texts else ""
 
 
 def against_base(found: Summary, metric: Metric, x: X) -> list[str]:
@@ -124,11 +139,13 @@ def _known(of: Estimate, write: Callable[[float], str]) -> str:
     return f" ({known})" if (known := interval(of, write)) else ""
 
 
-def mean_cell(of: Estimate | None, metric: Metric, missing: str = "") -> Cell:
+def estimate_cell(of: Estimate | None, write: Callable[[float], str] = number, *, missing: str = "") -> Cell:
     """Returns a cell with a mean and its interval below, or what stands for a missing value."""
-    if of is None:
-        return Cell(missing or metric.missing, kind="muted")
-    return Cell(metric.write(of.value), note=interval(of, metric.write))
+    return Cell(missing, kind="muted") if of is None else Cell(write(of.value), note=interval(of, write))
+
+
+def mean_cell(of: Estimate | None, metric: Metric, missing: str = "") -> Cell:
+    return estimate_cell(of, metric.write, missing=missing or metric.missing)
 
 
 def mean_of(found: Summary) -> CellOf:
@@ -304,19 +321,18 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
             for name, values in by_x.items()
         ]
         shares = drawn.kind in ("share", "score")
-        ends, scale = (None, "") if shares else (heights(lines), " (log scale)")
+        cut = math.inf if found.whole_axis else CUT
+        ends, scale = (None, "") if shares else (heights(lines, cut), " (log scale)")
         by_axis = [x for x in found.xs(drawn) if x is not None]
-        how: dict[str, Any] = {
-            "ticks": by_axis,
-            "trained": axis.trained,
-            "logarithmic": ends,
-            "past_end": found.past_end,
-        }
+        how: dict[str, Any] = {"ticks": by_axis, "trained": axis.trained, "logarithmic": ends}
         how |= {"names": [name for name in names if name not in found.baselines], "baselines": found.baselines}
-        title = f"{titled(found, drawn)}{', in percent' * (drawn.kind == 'score')}{scale}"
+        unit = {"score": ", in percent", "time": ", in seconds"}.get(drawn.kind, "")
+        title = f"{titled(found, drawn)}{unit}{scale}"
         figure = line_chart(lines, title=title, below=f"{axis.name}{scale if min(by_axis) else ''}", **how)
         bands = [found.bands]
-        if ends:
+        if any(line.end is not None for line in lines):
+            bands.append(f"✕ N: {found.past_end} N.")
+        if ends and not found.whole_axis:
             bands.append(f"The axis ends at {ends[1]:.3g}; a line that leaves it has its last value at its name.")
         yield picture(figure, name="values", described=described, caption=" ".join([*bands, *not_drawn(found.rows)]))
     compared = found.all_versus(metric, found.x)
@@ -334,5 +350,4 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
         ]
         if dots:
             figure = dots_figure(dots, title=titled(found, metric), below="")
-            caption = f"Dots are means and ticks are seeds. With several runs, bars are {INTERVAL}s."
-            yield picture(figure, name="means", described=described, caption=caption)
+            yield picture(figure, name="means", described=described, caption=found.dots)

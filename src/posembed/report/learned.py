@@ -13,14 +13,17 @@ from torch import Tensor
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import load_attention, load_tables
 from posembed.plots.attention import attention_by_distance
-from posembed.plots.by_step import by_step_figure
+from posembed.plots.by_position import Panel, by_position_figure
 from posembed.plots.canvas import axes_at, figure_of, heading, new_figure
 from posembed.plots.several import bare, before_after, during_training
 from posembed.plots.tables import similarity
 from posembed.report.page import Picture, picture
+from posembed.statistics import Estimate
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.spectrum import table_spectrum
 
+FAR_APART = 20
+"""Values with a larger ratio than this get a logarithmic axis."""
 Tables = Mapping[int, Tensor]
 """A table's rows (N, D) by training step, ascending from 0."""
 
@@ -89,14 +92,14 @@ def table_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]])
 
 
 def measures_picture(tables_by_name: dict[str, Tables]) -> Picture:
+    panels = []
+    for title, measure in MEASURES.items():
+        found = {name: {step: measure(tables, step) for step in tables} for name, tables in tables_by_name.items()}
+        lasts = [list(curve.values())[-1] for curve in found.values()]
+        lines = {name: {step: Estimate(value) for step, value in curve.items()} for name, curve in found.items()}
+        panels.append(Panel(title, lines, logarithmic=max(lasts) > FAR_APART * min(lasts) > 0))
     return picture(
-        by_step_figure(
-            {
-                title: {name: [measure(tables, step) for step in tables] for name, tables in tables_by_name.items()}
-                for title, measure in MEASURES.items()
-            },
-            {name: list(tables) for name, tables in tables_by_name.items()},
-        ),
+        by_position_figure(panels, list(tables_by_name), steps=True),
         name="tables-along",
         described="Norms, neighbour cosines, effective ranks and untrained rows of the tables by training step.",
         title="The tables in numbers, during training",

@@ -30,16 +30,15 @@ from posembed.evaluation.runnable import open_runnable
 from posembed.lab.advice.advise import Advice, advise, recommend
 from posembed.lab.advice.built import end_of, names_of
 from posembed.lab.advice.candidates import candidates
-from posembed.lab.advice.choose import FOUND, MOST_USED, Option
+from posembed.lab.advice.choose import FOUND, Option
 from posembed.lab.advice.evidence import MEASURES, Measured, Study, published_studies
 from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.guides import guides_say
 from posembed.lab.advice.longer import FAR, FINDINGS, OWN, Finding, cheapest
 from posembed.lab.advice.needs import Existing, Needs
-from posembed.lab.questions.lengths import Lengths
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.statistics import Estimate
-from posembed.words import CAUSAL, MASKED, SENTENCES
+from posembed.words import CAUSAL, MASKED
 from tiny_models import GPT, saved, tiny_model
 from together import asked, together
 
@@ -215,63 +214,6 @@ def test_guides_and_where_the_evidence_departs_from_them() -> None:
         assert lines == [] or lines[0].startswith("this adds a window to" if adds else "this departs from")
 
 
-def test_checkpoints() -> None:
-    def recommended(longest: int | None, held: Existing, **more: Any) -> Advice:
-        return recommend(Needs(length=512, longest=longest, checkpoint=held, **more), PUBLISHED)
-
-    assert recommended(512, Existing(512)).recommendation == "keep"
-    assert "all its weights were trained with them" in recommended(512, Existing(512)).reasons[0]
-    assert "all its weights were trained" not in recommended(512, Existing(512, trained=64)).reasons[0]
-    assert recommended(2048, Existing(512)).recommendation == "resize"
-    scaled = recommended(2048, Existing(None))
-    assert scaled.recommendation.startswith("rope-")
-    assert "this assumes that the checkpoint has RoPE" in " ".join(scaled.caveats)
-    scratch = recommended(None, Existing(512))
-    assert "training from scratch" in " ".join(scratch.caveats)
-    assert "what guides recommend" in scratch.reasons[-1]
-    assert "16 times the table's length is more than the 8" in " ".join(recommended(8192, Existing(512)).caveats)
-    found = recommended(512, Existing(512, findings=("rows 7 to 9 were never trained",)))
-    assert "rows 7 to 9" in " ".join(found.caveats)
-    far = recommended(2048, Existing(None), far=True)
-    assert far.recommendation.startswith("rope-")
-    assert far.reasons[0].endswith("of the encodings that meet your other needs")  # no passkeys of RoPE's scalings
-    assert "whether it retrieves far tokens was not measured in these studies" in far.caveats
-    images = recommend(needs_of(grid=(14, 14), longest_grid=(24, 24), checkpoint=Existing(196, (14, 14))), PUBLISHED)
-    assert images.recommendation == "resize"
-
-
-def test_texts_beyond_the_table_of_a_sentence_encoder() -> None:
-    def recommended(longest: int | None, **more: Any) -> Advice:
-        held = Existing(512, width=384, kind="sentence encoders")
-        return recommend(needs_of(longest="none" if longest is None else longest, checkpoint=held, **more), PUBLISHED)
-
-    assert recommended(512).recommendation == "keep"
-    for longest in (513, 2048, None):
-        advice = recommended(longest)
-        assert (advice.recommendation, advice.needs.length) == ("chunk", 512)
-        assert "chunks of 512" in advice.title
-        assert {"keep", "chunk", "resize", "tune"} <= {each.name for each in advice.options}
-        assert advice.sources[0].endswith("(WikiText-2; benchmarks/results/retrieval.md)")
-        assert any("posembed tune compares" in caveat for caveat in advice.caveats)
-    other = recommend(Needs(length=512, longest=2048, checkpoint=Existing(512)), PUBLISHED)
-    assert {"chunk", "tune"}.isdisjoint(each.name for each in other.options)
-    assert any("was not measured for models of this kind" in caveat for caveat in other.caveats)
-
-
-@pytest.mark.parametrize("kind", [SENTENCES, CAUSAL, MASKED, ""])
-def test_texts_whose_answers_need_distant_places_need_a_longer_table(kind: str) -> None:
-    held = Existing(512, width=384, kind=kind)
-    advice = recommend(needs_of(longest=2048, checkpoint=held, far=True), PUBLISHED)
-    assert advice.recommendation == "tune"
-    assert "a chunk cannot hold two places" in advice.reasons[0]
-    assert str(FAR) in advice.sources
-    near = recommend(needs_of(longest=2048, checkpoint=held), PUBLISHED)
-    assert near.recommendation == ("chunk" if kind else "resize")
-    assert any("--far" in caveat for caveat in near.caveats) == bool(kind)
-    within = recommend(needs_of(longest=512, checkpoint=held, far=True), PUBLISHED)
-    assert within.recommendation == "keep"
-
-
 def test_the_kind_of_a_checkpoint_is_read_from_its_class(tmp_path: Path) -> None:
     from transformers import (
         BartConfig,
@@ -392,39 +334,6 @@ def test_the_cheapest_option_that_was_not_measured_to_be_worse(monkeypatch: pyte
     assert best() == "resize"
 
 
-def test_what_goes_past_the_evidence_is_said() -> None:
-    def caveats(**needs: Any) -> str:
-        return " | ".join(recommend(Needs(length=512, **needs), PUBLISHED).caveats)
-
-    assert "up to 8 times the training length, and you ask for 40 times" in caveats(longest=512 * 40)
-    assert "you ask for any length" in caveats(longest=None)
-    assert "you ask" not in caveats(longest=512 * 8)
-    assert "measured in decoders" in caveats(longest=1024, encoder=True)
-
-
-def study(own: bool, **perplexities: tuple[float, ...]) -> Study:
-    """Encodings trained at 512: one perplexity per seed, the same at every length."""
-    mean = MEASURES["perplexity"].mean
-    rows = tuple(Measured(name, len(v), dict.fromkeys((512, 4096), mean(v))) for name, v in perplexities.items())
-    return Study("a study", "runs/mine", 512, rows, own=own)
-
-
-def test_runs_of_ones_own_decide() -> None:
-    needs = Needs(length=512, longest=4096)
-    clear = study(True, rolling=(5.0, 5.1, 5.05), alibi=(4.0, 4.1, 4.05))
-    better = recommend(needs, [clear, *PUBLISHED])
-    assert better.recommendation == "alibi"
-    assert better.reasons[0].startswith("alibi has a perplexity of 4.05")
-    assert "small models" not in " ".join(better.caveats)
-    assert better.sources == ("a study (runs/mine)",)
-    unclear = recommend(needs, [study(True, rolling=(5.0, 4.0, 4.5), alibi=(4.0, 5.0, 4.4)), *PUBLISHED])
-    assert unclear.recommendation == "alibi"  # the most used
-    assert "do not differ significantly" in unclear.reasons[1]
-    single = recommend(needs, [study(True, rolling=(4.0,), alibi=(4.2,)), *PUBLISHED])
-    assert single.recommendation == "rolling"
-    assert any("one run per encoding" in caveat for caveat in single.caveats)
-
-
 def test_only_tasks_that_depend_on_order_decide() -> None:
     """Whatever two tasks measured: one in which no position is as good as the best encoding does not decide."""
     mean = MEASURES["accuracy"].mean
@@ -453,100 +362,6 @@ def test_only_tasks_that_depend_on_order_decide() -> None:
     assert any("classifying texts hardly depends on order" in each for each in published.caveats)
 
 
-def test_short_runs_are_said_to_be_short() -> None:
-    usual = Lengths.presets["quick"]["steps"]
-    for steps, short in ((20, True), (usual - 1, True), (usual, False), (9 * usual, False)):
-        own = replace(study(True, rolling=(5.0, 5.1), alibi=(4.0, 4.1)), steps=steps)
-        said = " ".join(recommend(Needs(length=512, longest=4096), [own, *PUBLISHED]).caveats)
-        assert f"your runs have {steps:,} training steps" in said
-        assert ("train longer before you decide" in said) == short
-
-
-def test_runs_cannot_make_an_encoding_do_what_it_cannot() -> None:
-    own = study(True, rope=(3.0, 3.1), alibi=(4.0, 4.1))
-    assert recommend(Needs(length=512, longest=4096, far=True), [own, *PUBLISHED]).recommendation == "alibi"
-    table = study(True, learned=(3.0, 3.1))
-    past = recommend(Needs(length=512, longest=4096), [table, *PUBLISHED])  # it measured nothing that goes on
-    assert past.sources[0].endswith("(benchmarks/results/every-encoding.md)")
-
-
-def test_equal_measurements_are_decided_by_use_and_then_by_parameters() -> None:
-    same = dict.fromkeys(("rolling", "learned-averaged"), (5.0, 5.2, 5.1))
-    assert recommend(Needs(length=512, longest=4096), [study(True, **same)]).recommendation == "rolling"
-    used = recommend(Needs(length=512, longest=4096), [study(True, **same, t5=(5.0, 5.2, 5.1))])
-    assert used.recommendation == "t5"
-    assert all(set(names) <= set(names_of(use)) for use, names in MOST_USED.items())
-
-
-@pytest.mark.parametrize("use", ["decoder", "encoder", "images"])
-def test_reach_is_stated_only_where_it_was_measured(use: str) -> None:
-    measured = {row.encoding for study in PUBLISHED if study.kind == "passkey" for row in study.rows}
-    for needs, advice in grid():
-        if needs.far and needs.use == use and advice.recommendation not in ("keep", "resize"):
-            text = " ".join((*advice.reasons, *advice.caveats))
-            assert ("% of the passkeys" in text) == (use == "decoder" and advice.recommendation in measured)
-            assert ("was not measured" in text) == ("% of the passkeys" not in text)
-            assert ("find the most passkeys" in text) <= ("% of the passkeys" in text)
-
-
-def test_a_resized_table_has_as_few_parameters_as_the_user_can_afford() -> None:
-    for most in (0, 2048 * 768 - 1, 2048 * 768, None):
-        needs = Needs(length=512, longest=2048, checkpoint=Existing(512), max_parameters=most)
-        advice = recommend(needs, PUBLISHED)
-        assert (advice.recommendation == "resize") == (most is None or most >= 2048 * 768)
-        assert all(each.cannot or each.parameters <= (most or math.inf) for each in advice.options if most is not None)
-
-
-@pytest.mark.parametrize("needs", [{"encoder": True}, {"grid": (4, 4)}])
-def test_runs_that_cannot_decide_are_refused_or_reported(needs: dict[str, Any]) -> None:
-    own = study(True, rope=(4.0, 4.1))
-    with pytest.raises(ArgumentError, match=r"runs/mine has perplexities of texts, .*; leave it out"):
-        recommend(needs_of(**needs if "grid" in needs else needs | {"length": 512}), [own, *PUBLISHED])
-    table = recommend(Needs(length=512, longest=4096), [study(True, learned=(3.0, 3.1)), *PUBLISHED])
-    assert "no encoding of runs/mine meets these needs: published measurements decide" in table.caveats
-
-
-def test_a_checkpoint_without_a_table_that_nothing_here_can_lengthen() -> None:
-    for needs in (
-        {"length": 64, "longest": 128, "encoder": True},
-        {"grid": (4, 4), "longest_grid": (8, 8)},
-    ):
-        with pytest.raises(ArgumentError, match="the checkpoint has no learned table to resize"):
-            recommend(needs_of(**needs, checkpoint=Existing(None)), PUBLISHED)
-
-
-@pytest.mark.parametrize(
-    ("held", "expected"),
-    [
-        (Existing(4, (2, 2), source="vit"), "vit reads images of 2x2 patches; give --grid 2x2, and --longest-grid"),
-        (Existing(None, source="llama"), "llama has no learned table, .*; give --length"),
-        (None, "^give --length"),
-    ],
-)
-def test_a_missing_length(held: Existing | None, expected: str) -> None:
-    with pytest.raises(ArgumentError, match=expected):
-        needs_of(longest=64, checkpoint=held)
-
-
-@together("kind", [SENTENCES, CAUSAL, MASKED, ""])
-@together("far", [False, True])
-def test_tune_is_recommended_only_for_models_that_it_takes(kind: str, far: bool) -> None:
-    advice = recommend(needs_of(longest=2048, checkpoint=Existing(512, width=384, kind=kind), far=far), PUBLISHED)
-    assert any("posembed tune" in caveat for caveat in advice.caveats) == bool(kind)
-
-
-def test_a_larger_grid_is_not_compared_with_longer_texts() -> None:
-    advice = recommend(needs_of(grid=(2, 2), longest_grid=(28, 28), checkpoint=Existing(4, (2, 2))), PUBLISHED)
-    assert advice.recommendation == "resize"
-    assert not any("Longformer" in caveat for caveat in advice.caveats)
-
-
-def test_needs_that_nothing_meets() -> None:
-    odd = Needs(length=64, longest=128, width=3, heads=3, checkpoint=Existing(None))  # no RoPE with heads of width 1
-    with pytest.raises(ArgumentError, match="no encoding meets these needs"):
-        recommend(odd, PUBLISHED)
-
-
 def test_advice_reads_as_text_and_as_plain_values() -> None:
     advice = recommend(Needs(length=512, longest=4096, far=True), PUBLISHED)
     text = repr(advice)
@@ -557,16 +372,6 @@ def test_advice_reads_as_text_and_as_plain_values() -> None:
     assert values["options"][0]["name"] == advice.recommendation
 
 
-def test_what_is_not_given_follows_from_the_rest() -> None:
-    assert needs_of(length=512) == Needs(length=512, longest=512)
-    assert needs_of(length=512, longest="none") == Needs(length=512, longest=None)
-    assert needs_of(grid=(14, 14), longest_grid=(24, 24)) == Needs(
-        length=196, longest=576, grid=(14, 14), longest_grid=(24, 24), vocabulary=0
-    )
-    with pytest.raises(ArgumentError, match="give --length"):
-        needs_of()
-
-
 @given(st.integers(1, 5000))
 @settings(deadline=None, derandomize=True)
 def test_any_width_has_heads_that_divide_it(width: int) -> None:
@@ -574,40 +379,6 @@ def test_any_width_has_heads_that_divide_it(width: int) -> None:
     assert width % heads == 0
     assert heads == 1 or width / heads >= 64
     assert Needs(length=8, longest=8).attention_heads == 12
-
-
-@together(
-    ("needs", "said"),
-    [
-        ({"length": 512, "longest": 256}, "the longest length, 256, is below the training length of 512"),
-        ({"length": 0, "longest": 1}, "length: expected a whole number of at least 1; got 0"),
-        ({"length": 8, "longest": 8, "width": 100, "heads": 12}, "width 100 is not divisible by 12 heads"),
-        (
-            {"length": 8, "longest": 8, "width": 0},
-            "width: expected a whole number of at least 1",
-        ),
-        ({"length": 8, "longest": 8, "heads": 0}, "heads: expected a whole number of at least 1"),
-        ({"length": 8, "longest": 8, "vocabulary": -1}, "vocabulary: expected a whole number of at least 0"),
-        (
-            {"length": 8, "longest": 8, "max_parameters": -1},
-            "max_parameters: expected a whole number of at least 0; got -1",
-        ),
-        ({"length": 193, "longest": 193, "grid": (14, 14)}, "a grid of 14 x 14 has 196 patches"),
-        ({"length": 8, "longest": 8, "grid": (0, 3)}, "grid: expected a number or HEIGHTxWIDTH"),
-        ({"length": 196, "longest": 196, "grid": (14, 14), "encoder": True}, "encoder is for texts"),
-        (
-            {"length": 196, "longest": 280, "grid": (14, 14), "longest_grid": (10, 28)},
-            "the longest grid, 10 x 28, is smaller in one direction",
-        ),
-        ({"length": 196, "longest": None, "grid": (14, 14)}, "without limit"),
-        ({"length": 196, "longest": 196, "longest_grid": (14, 14)}, "needs the training grid"),
-        ({"length": 196, "longest": 196, "grid": (14, 14), "checkpoint": Existing(196)}, "a sequence of 196"),
-        ({"length": 196, "longest": 196, "checkpoint": Existing(196, (14, 14))}, "are a grid of 14 x 14"),
-    ],
-)
-def test_needs_that_contradict_each_other(needs: dict[str, Any], said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
-        Needs(**needs)
 
 
 @settings(deadline=None, derandomize=True, max_examples=8)
@@ -627,37 +398,6 @@ def test_any_numbers(trained: int, times: float | None, far: bool, width: int, m
     assert advice.caveats
 
 
-def test_the_largest_sizes_take_no_memory() -> None:
-    for sizes in ({"width": 2**20}, {"width": 2**20, "heads": 1}, {"width": 7}):
-        advice = advise(length=10**9, longest=10**12, **sizes)
-        parameters = {each.name: each.parameters for each in advice.options}
-        assert parameters["learned-random"] == 10**9 * sizes["width"]
-        assert parameters["learned-long"] == 10**12 * sizes["width"]
-
-
-@together(
-    ("options", "expected"),
-    [
-        ({"length": True}, "length: expected a whole number"),
-        ({"length": 512, "longest": 1.5}, "longest: expected a whole number"),
-        ({"length": 512, "longest": "far"}, "longest: expected a whole number of at least 1, or none"),
-        ({"length": 512, "far": "no"}, "far: expected True or False"),
-        ({"length": 512, "max_parameters": math.nan}, "max_parameters: expected a whole number"),
-        ({"length": 512, "width": 10**9}, "width: expected a whole number of at least 1 and at most 1,048,576"),
-        ({"length": 10**13}, "length: expected a whole number of at least 1 and at most"),
-        ({"length": 512, "table": 0}, "table: expected a whole number of at least 1"),
-        ({"length": 512, "runs": 3}, "runs: expected a path"),
-        ({"length": 512, "checkpoint": ""}, "checkpoint: expected a path"),
-        ({"grid": (14,)}, "grid: expected a number or HEIGHTxWIDTH"),
-        ({"grid": (14, 14), "longest_grid": (0, 20)}, "longest_grid: expected a number or HEIGHTxWIDTH"),
-        ({"length": 512, "wide": 3}, "unknown need 'wide'"),
-    ],
-)
-def test_options_of_another_type_or_size(options: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ArgumentError, match=expected):
-        advise(**options)
-
-
 def test_every_option_of_the_command_is_an_argument(tmp_path: Path) -> None:
     names = {parameter.name for parameter in command.params} - {"json", "help"}
     given = {"length": 512, "longest": 4096, "grid": None, "longest_grid": None, "checkpoint": None, "runs": None}
@@ -672,13 +412,6 @@ def test_every_option_of_the_command_is_an_argument(tmp_path: Path) -> None:
         assert advice.options[0].parameters == GPT["n_positions"] * GPT["n_embd"]
     with pytest.raises(ArgumentError, match=f"a width of {GPT['n_embd']}, not 96"):
         advise(length=8, checkpoint=tmp_path, width=96)
-
-
-def test_sizes_that_do_not_fit_an_encoding_are_its_reason() -> None:
-    found = {each.name: each for each in candidates(Needs(length=4, longest=4, width=3, heads=3))}
-    assert "at least 8" in str(found["learned-averaged"].problem)
-    assert found["sinusoidal"].problem is not None  # an odd width
-    assert found["alibi"].problem is None
 
 
 def test_a_length_that_was_not_measured() -> None:

@@ -11,6 +11,7 @@ import pytest
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.measure import checked, encoding_of, measure_cost
 from posembed.lab.cost.results import CostResult, CostSettings, load, save
+from posembed.lab.cost.summary import METRICS, PLAIN, CostSummary
 from posembed.nn.encodings import names_for
 
 TINY: dict[str, Any] = {
@@ -33,29 +34,40 @@ def test_all_encodings_without_a_word() -> None:
     assert checked(CostSettings(**TINY)).encodings == names_for("decoder")
 
 
-def test_rows_in_the_order_asked(result: CostResult) -> None:
-    assert [row.encoding for row in result.rows] == ["learned", "rolling", "rope+window", "alibi", "none"]
-
-
 def test_parameters_windows_and_shares(result: CostResult) -> None:
-    by_name = {row.encoding: row for row in result.rows}
-    assert by_name["learned"].parameters == 16 * 32
-    assert by_name["learned"].share_of_embeddings == 16 / (16 + result.settings.vocabulary)
-    assert by_name["rolling"].parameters == by_name["rolling"].window * 32
-    assert by_name["rope+window"].window == by_name["rolling"].window
-    assert by_name["alibi"].parameters == by_name["none"].parameters == 0
+    plain, *runs = result.frame.runs
+    assert [run.name for run in runs] == list(result.settings.encodings)
+    by_name = {run.name: run.value for run in runs}
+    assert by_name["learned"]("parameters") == 16 * 32
+    share = "share of the position and token parameters"
+    assert by_name["learned"](share) == 16 / (16 + result.settings.vocabulary)
+    window = by_name["rolling"]("window")
+    assert window is not None
+    assert by_name["rolling"]("parameters") == window * 32
+    assert by_name["rope+window"]("window") == window
+    assert by_name["alibi"]("parameters") == by_name["none"]("parameters") == 0
+    assert plain.name == PLAIN
 
 
 def test_shares_are_of_the_same_rounds(result: CostResult) -> None:
-    for row in result.rows:
-        for which in ("forward", "backward"):
-            plain = getattr(result.attention, which).values
-            alone, attention = getattr(row.alone, which).values, getattr(row.attention, which).values
-            assert len(plain) == len(alone) >= 7
-            assert getattr(row.alone_share, which).values == tuple(a / b for a, b in zip(alone, plain, strict=True))
-            assert getattr(row.overhead, which).values == tuple(
-                a / b - 1 for a, b in zip(attention, plain, strict=True)
+    plain, *runs = result.frame.runs
+    for which in ("forward", "with backward"):
+        layer = [each.value for each in plain.found[f"time of the layer, {which}", None]]
+        for run in runs:
+            alone, attention, share, overhead = (
+                [each.value for each in run.found[f"{metric}, {which}", None]]
+                for metric in ("time alone", "time of the layer", "share of attention", "overhead")
             )
+            assert len(layer) == len(alone) >= 7
+            assert share == [a / b for a, b in zip(alone, layer, strict=True)]
+            assert overhead == [a / b - 1 for a, b in zip(attention, layer, strict=True)]
+
+
+def test_the_summary_has_every_metric(result: CostResult) -> None:
+    found = CostSummary(result)
+    measured = {metric for run in result.frame.runs for metric, _ in run.found}
+    assert measured == {name for name in METRICS if not name.startswith("exponent")}  # which one length does not have
+    assert found.writing == ["learned", "rolling", "rope+window", "alibi"]
 
 
 def test_it_is_kept_as_it_was(result: CostResult, tmp_path: Path) -> None:

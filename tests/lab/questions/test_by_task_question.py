@@ -17,7 +17,7 @@ from posembed import ArgumentError, RunFolderError
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_tables
-from posembed.lab.similarities import MEASURES, TableSimilarities
+from posembed.lab.similarities import MEASURES, Similarities
 from posembed.lab.tasks.table_specs import LOSS, ByTaskSpec
 from posembed.statistics import Estimate
 from tolerance import assert_close
@@ -25,7 +25,7 @@ from tolerance import assert_close
 QUESTION = QUESTIONS["by-task"]
 
 
-def summary_of(folder: RunFolder) -> TableSimilarities:
+def summary_of(folder: RunFolder) -> Similarities:
     return QUESTION.summarise(sorted(folder.results(), key=lambda r: r.spec.seed), folder=folder).special
 
 
@@ -46,7 +46,6 @@ def known(found: Estimate | None) -> Estimate:
 
 def test_the_means_are_over_pairs_of_different_seeds(tmp_path: Path) -> None:
     summary = summary_of(save_by_task(tmp_path, by_task_runs(3)))
-    assert [row.name for row in summary.tasks] == list(TYPICAL)
     tables = {(task, seed): table_of(task, seed).float() for task in TYPICAL for seed in range(3)}
 
     found = {(a, b): posembed.compare_tables(tables[a], tables[b]) for a, b in combinations(tables, 2)}
@@ -60,20 +59,18 @@ def test_the_means_are_over_pairs_of_different_seeds(tmp_path: Path) -> None:
         for task in TYPICAL
         for name in MEASURES
     }
-    for row in summary.tasks:
-        for name in MEASURES:
-            assert_close(known(row.two_seeds[name]).value, same[row.name, name], scale=1)
-            assert len(known(row.two_seeds[name]).values) == 3
-    assert [pair.tasks for pair in summary.pairs] == list(combinations(TYPICAL, 2))
-    for pair in summary.pairs:
-        a, b = pair.tasks
-        for name in MEASURES:
-            between = mean([((a, i), (b, j)) for i, j in permutations(range(3), 2)], name)
-            ceiling = (same[a, name] + same[b, name]) / 2
-            assert_close(known(pair.similarity[name]).value, between, scale=1)
-            assert_close(known(pair.difference[name]).value, between - ceiling, scale=1)
-            same_seed = mean([((a, i), (b, i)) for i in range(3)], name)
-            assert_close(known(pair.same_seed[name]).value, same_seed, scale=1)
+    every = [*((task,) for task in TYPICAL), *combinations(TYPICAL, 2)]
+    assert [(row.tasks, row.measure) for row in summary.rows] == [(tasks, name) for tasks in every for name in MEASURES]
+    for row in summary.rows:
+        a, b, name = row.tasks[0], row.tasks[-1], row.measure
+        if a == b:
+            assert_close(known(row.similarity).value, same[a, name], scale=1)
+            assert len(known(row.similarity).values) == 3
+            continue
+        between = mean([((a, i), (b, j)) for i, j in permutations(range(3), 2)], name)
+        assert_close(known(row.similarity).value, between, scale=1)
+        assert_close(known(row.difference).value, between - (same[a, name] + same[b, name]) / 2, scale=1)
+        assert_close(known(row.same_seed).value, mean([((a, i), (b, i)) for i in range(3)], name), scale=1)
 
 
 def test_tables_that_are_equal_up_to_rotation_are_no_more_different_between_tasks(tmp_path: Path) -> None:
@@ -85,15 +82,15 @@ def test_tables_that_are_equal_up_to_rotation_are_no_more_different_between_task
     summary = summary_of(
         saved(tmp_path, {(task, seed): turned() for seed in range(3) for task in ("causal", "masked")})
     )
-    (pair,) = summary.pairs
-    assert_close(known(pair.similarity["cka"]).value, 1, dtype=torch.float32)
-    assert_close(known(pair.difference["cka"]).value, 0, dtype=torch.float32, scale=1)
-    assert known(pair.random_order["cka"]).value < 0.5
+    (pair,) = summary.by("cka", tasks=2)
+    assert_close(known(pair.similarity).value, 1, dtype=torch.float32)
+    assert_close(known(pair.difference).value, 0, dtype=torch.float32, scale=1)
+    assert known(pair.random_order).value < 0.5
 
 
 def test_tasks_with_tables_of_their_own_are_significantly_different(tmp_path: Path) -> None:
     summary = summary_of(save_by_task(tmp_path, by_task_runs(4)))
-    sides = {pair.tasks: known(pair.difference["cka"]).side_of(0) for pair in summary.pairs}
+    sides = {pair.tasks: known(pair.difference).side_of(0) for pair in summary.by("cka", tasks=2)}
     assert sides["causal", "masked"] == sides["masked", "replaced"] == "below"
     assert sides["causal", "replaced"] == "both"
 
@@ -103,12 +100,12 @@ def test_a_ceiling_needs_two_seeds_and_an_interval_three(
     seeds: int, ceiling: bool, intervals: bool, tmp_path: Path
 ) -> None:
     summary = summary_of(save_by_task(tmp_path, by_task_runs(seeds)))
-    for row in summary.tasks:
-        assert (row.two_seeds["cka"] is not None) == ceiling
-    for pair in summary.pairs:
-        assert known(pair.same_seed["cka"]).value > 0
-        assert (pair.similarity["cka"] is not None) == (pair.difference["cka"] is not None) == ceiling
-        assert (ceiling and known(pair.difference["cka"]).low is not None) == intervals
+    for row in summary.by("cka", tasks=1):
+        assert (row.similarity is not None) == ceiling
+    for pair in summary.by("cka", tasks=2):
+        assert known(pair.same_seed).value > 0
+        assert (pair.similarity is not None) == (pair.difference is not None) == ceiling
+        assert (ceiling and known(pair.difference).low is not None) == intervals
 
 
 def test_runs_that_failed_or_lost_their_tables_are_left_out(tmp_path: Path) -> None:
@@ -116,16 +113,16 @@ def test_runs_that_failed_or_lost_their_tables_are_left_out(tmp_path: Path) -> N
     folder = save_by_task(tmp_path, results)
     folder.file("tables", results[0].spec).unlink()
     summary = summary_of(folder)
-    assert [len(known(row.two_seeds["cka"]).values) for row in summary.tasks] == [1, 3, 1]
-    assert [row.without_table for row in summary.tasks] == [(0,), (), ()]
+    assert [len(known(row.similarity).values) for row in summary.by("cka", tasks=1)] == [1, 3, 1]
+    assert list(summary.without_table.values()) == [(0,), (), ()]
     damaged = folder.file("tables", results[1].spec)
     damaged.write_bytes(b"half a file")
     with pytest.raises(RunFolderError, match="cannot be read"):
         summary_of(folder)
     without = QUESTION.summarise(results)
-    assert all(task.two_seeds["cka"] is None for task in without.special.tasks)
+    assert all(row.similarity is None for row in without.special.rows)
     assert all(without.mean(LOSS, name) is not None for name in without.names)
-    assert [task.without_table for task in without.special.tasks] == [row.seeds for row in without.rows]
+    assert list(without.special.without_table.values()) == [row.seeds for row in without.rows]
 
 
 @pytest.mark.parametrize("others", [4, 6])
@@ -140,13 +137,11 @@ def test_seeds_that_only_other_tasks_have_narrow_no_interval(others: int, tmp_pa
             "more": masked | causal,
         }.items()
     )
-    rows = {row.name: row for row in more.tasks}
-    assert rows["masked"] == alone.tasks[0]
-    assert len(known(rows["causal"].two_seeds["cka"]).values) == others * (others - 1) // 2
-    fewer_by_tasks = {frozenset(pair.tasks): pair for pair in fewer.pairs}
-    assert all(
-        dataclasses.asdict(pair) == dataclasses.asdict(fewer_by_tasks[frozenset(pair.tasks)]) for pair in more.pairs
-    )
+    by_name = {row.name: row for row in more.by("cka")}
+    assert by_name["masked, two seeds"] == alone.by("cka")[0]
+    assert len(known(by_name["causal, two seeds"].similarity).values) == others * (others - 1) // 2
+    (pair,), (wanted,) = more.by("cka", tasks=2), fewer.by("cka", tasks=2)
+    assert dataclasses.replace(pair, tasks=()) == dataclasses.replace(wanted, tasks=())
 
 
 def test_the_runs_of_a_seed_differ_in_the_task_alone() -> None:

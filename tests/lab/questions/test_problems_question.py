@@ -10,9 +10,10 @@ from asked import runs_of, shared, summarise
 from made_up_problems import result
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.problems import solves
+from posembed.lab.questions.problems import SOLVED
 from posembed.lab.runs.results import result_from_json
 from posembed.lab.tasks.problems_specs import EXACT, ProblemSpec
+from posembed.measure.summary import reached
 from posembed.statistics import estimate
 
 
@@ -36,7 +37,7 @@ def test_runs_of_a_seed_stand_together_and_doubles_are_one() -> None:
     ],
 )
 def test_solves_is_the_largest_size_with_all_smaller_ones(shares: dict[int, float | None], size: int | None) -> None:
-    assert solves(shares) == size
+    assert reached(shares, SOLVED) == size
 
 
 def test_the_summary_is_arithmetic_over_seeds() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -14,22 +15,21 @@ import torch
 from posembed.errors import ArgumentError
 from posembed.lab.cost.instruments import Step, fit_exponent, peak_bytes, ratio, take_turns
 from posembed.lab.cost.places import AttentionWith, Places, writes
-from posembed.lab.cost.results import SHORTEST, CostResult, CostRow, CostSettings, Growth, Passes, Shape
+from posembed.lab.cost.results import GROWTH_SHAPE, CostResult, CostSettings, Shape
+from posembed.lab.cost.summary import PLAIN
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.spec import default_window, require_divisible
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
+from posembed.measure.frame import Frame, Run, Value
 from posembed.measure.jobs import Progress, silent
 from posembed.nn import Attention, Sizes, encoding_by_name
 from posembed.nn.encodings import split_name
 from posembed.statistics import Estimate
 
-PLAIN = "attention without position"
 SHARES = {False: 1 / 3, True: 2 / 3}
 """The share of the time to spend on the forward pass alone, and on forward and backward together."""
 
-GROWTH_SHAPE = Shape(batch=1, length=SHORTEST, width=64, heads=2)
-"""The first shape of the growth measurement: one sequence, and the fewest heads that every encoding accepts."""
 MOST_BYTES = 2 * 2**30  # a length is not tried if its step would need more than this at its peak
 SECONDS = 30.0  # shared equally; a length is not tried if it would take its encoding past its share
 ROUNDS = 3
@@ -76,48 +76,65 @@ def measure_cost(settings: CostSettings, progress: Progress = silent) -> CostRes
     def part(name: str, first: int, last: int) -> Callable[[float], None]:
         return lambda share: progress(name, first + round((last - first) * share), 100)
 
-    forward = _turns(settings, training=False, progress=part("forward", 0, 30))
-    backward = _turns(settings, training=True, progress=part("with backward", 30, 75))
-    passes = {name: Passes(forward[name], backward[name]) for name in forward}
-    plain = passes[PLAIN]
+    passes = {
+        which: _turns(settings, training=which != "forward", progress=part(which, first, last))
+        for which, first, last in (("forward", 0, 30), ("with backward", 30, 75))
+    }
     build = partial(encoding_of, settings)
     grown = grow(settings.encodings, build, longest=settings.longest, device=device, progress=part("growth", 75, 100))
 
-    def versus_plain(ours: Passes, *, less: float) -> Passes:
-        return Passes(ratio(ours.forward, plain.forward, less=less), ratio(ours.backward, plain.backward, less=less))
-
-    def row(name: str) -> CostRow:
+    def values(name: str) -> Iterator[Value]:
+        for which, taken in passes.items():
+            alone, layer, plain = taken[f"alone {name}"], taken[f"with {name}"], taken[PLAIN]
+            for metric, found in {
+                "time alone": alone,
+                "time of the layer": layer,
+                "share of attention": ratio(alone, plain),
+                "overhead": ratio(layer, plain, less=1.0),
+            }.items():
+                yield from by_round(f"{metric}, {which}", found)
         encoding = build(name)
-        count = parameter_count(encoding)
-        alone, attention = passes[f"alone {name}"], passes[f"with {name}"]
+        count, written = parameter_count(encoding), writes(encoding, shape)
         forward, backward = (
             peak_bytes(Places(build(name), shape, training=training, device=device)) for training in (False, True)
         )
-        return CostRow(
-            encoding=name,
-            parameters=count,
-            share_of_embeddings=count / (count + settings.vocabulary * settings.width),
-            window=encoding.window,
-            alone=alone,
-            attention=attention,
-            alone_share=versus_plain(alone, less=0.0),
-            overhead=versus_plain(attention, less=1.0),
-            writes=writes(encoding, shape),
-            peak_forward=forward,
-            peak_backward=backward,
-            growth=grown[name],
-        )
+        share = ratio(passes["with backward"][f"alone {name}"], passes["with backward"][PLAIN]).value
+        growth = grown[name]
+        known = {
+            "share of all layers": share if written.queries_keys else share / settings.layers,
+            "parameters": count,
+            "share of the position and token parameters": count / (count + settings.vocabulary * settings.width),
+            "window": encoding.window,
+            "written bytes, input": written.input,
+            "written bytes, queries and keys": written.queries_keys,
+            "written bytes, scores": written.scores,
+            "peak bytes, forward": forward,
+            "peak bytes, with backward": backward,
+            "times what is written": forward / sum(written) if sum(written) else None,
+            "exponent of time": growth.time_exponent,
+            "exponent of memory": growth.memory_exponent,
+            "longest tried": max(growth.lengths),
+        }
+        yield from (Value(metric, value) for metric, value in known.items() if value is not None)
+        for length, seconds, peak in zip(growth.lengths, growth.seconds, growth.peak, strict=True):
+            yield from (Value("time by length", seconds, length), Value("peak bytes by length", peak, length))
 
+    layer = [
+        value for which, taken in passes.items() for value in by_round(f"time of the layer, {which}", taken[PLAIN])
+    ]
+    runs = [Run(PLAIN, 0, tuple(layer)), *(Run(name, 0, tuple(values(name))) for name in settings.encodings)]
     name_of_device = torch.cuda.get_device_name() if settings.device == "cuda" else "cpu"
     return CostResult(
         settings=settings,
-        attention=plain,
-        rows=tuple(map(row, settings.encodings)),
-        growth_width=GROWTH_SHAPE.width,
-        growth_heads=GROWTH_SHAPE.heads,
+        frame=Frame(tuple(runs)),
+        stopped={name: growth.stopped for name, growth in grown.items() if growth.stopped is not None},
         seconds=time.perf_counter() - started,
         environment=describe_environment() | {"device": name_of_device},
     )
+
+
+def by_round(metric: str, found: Estimate) -> Iterator[Value]:
+    return (Value(metric, value, item=number) for number, value in enumerate(found.values))
 
 
 def _turns(settings: CostSettings, *, training: bool, progress: Callable[[float], None]) -> dict[str, Estimate]:
@@ -139,6 +156,22 @@ def steps_of(settings: CostSettings, *, training: bool) -> dict[str, Step]:
 
 
 # --- growth with length ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The cost of the forward pass of one encoding by itself, for one sequence, at growing lengths.
+
+    seconds: median times. peak: peak memory in bytes. stopped: the reason why longer lengths were not tried; None if
+    all lengths were tried.
+    """
+
+    lengths: tuple[int, ...]
+    seconds: tuple[float, ...]
+    peak: tuple[int, ...]
+    time_exponent: float | None
+    memory_exponent: float | None
+    stopped: str | None
 
 
 class Point(NamedTuple):

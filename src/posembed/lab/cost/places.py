@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from posembed.lab.cost.results import Shape, Writes
+from posembed.lab.cost.results import Shape
 from posembed.layers.base import PositionEncoding
 from posembed.nn import Attention, Positions
 from posembed.nn.positions import add_rows
@@ -23,6 +23,20 @@ class Made(NamedTuple):
     input: tuple[Tensor, ...]
     queries_keys: tuple[Tensor, ...]
     scores: tuple[Tensor, ...]
+
+
+class Writes(NamedTuple):
+    """The bytes, in float32, of the tensors that an encoding passes to the model. It must write at least these.
+
+    input: the tokens with their rows added (B, L, D), written once per forward pass.
+    queries_keys: the queries and keys, written in each layer: 2 B L D numbers if they are rotated or rows are added to
+        them, 4 B L D numbers if both happen or if they are widened.
+    scores: the bias (H, L, L), written once per forward pass.
+    """
+
+    input: int
+    queries_keys: int
+    scores: int
 
 
 class Places:

@@ -7,8 +7,9 @@ import math
 from functools import cache
 
 from posembed.lab.cost.instruments import FEWEST_ROUNDS, Step, seconds_of, time_batch
-from posembed.lab.cost.measure import PLAIN, SECONDS, SHARES, checked, encoding_of, parameter_count, steps_of
+from posembed.lab.cost.measure import SECONDS, SHARES, checked, encoding_of, parameter_count, steps_of
 from posembed.lab.cost.results import CostSettings
+from posembed.lab.cost.summary import PLAIN
 from posembed.measure.jobs import Planned
 
 GROWTH_TAKES = SECONDS / 2

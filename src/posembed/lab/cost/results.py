@@ -5,23 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from annotated_types import Ge
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, write_text
 from posembed.lab.runs.results import DAMAGED
-from posembed.measure.frame import Frame, Run, Value
+from posembed.measure.frame import Frame
 from posembed.measure.jobs import Store
 from posembed.settings import Count, Names, NotNegative, Settings, TwoOrMore, option, restored
-from posembed.statistics import Estimate
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 OF_COST = "cost.json"
 
@@ -42,6 +37,10 @@ class Shape:
     length: int
     width: int
     heads: int
+
+
+GROWTH_SHAPE = Shape(batch=1, length=SHORTEST, width=64, heads=2)
+"""The first shape of the growth measurement: one sequence, and the fewest heads that every encoding accepts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,114 +72,19 @@ class CostSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Passes:
-    """A value for the forward pass alone, and a value for the forward and backward passes together."""
-
-    forward: Estimate
-    backward: Estimate
-
-
-@dataclass(frozen=True)
-class Writes:
-    """The bytes, in float32, of the tensors that an encoding passes to the model. It must write at least these.
-
-    input: the tokens with their rows added (B, L, D), written once per forward pass.
-    queries_keys: the queries and keys, written in each layer: 2 B L D numbers if they are rotated or rows are added to
-        them, 4 B L D numbers if both happen or if they are widened.
-    scores: the bias (H, L, L), written once per forward pass.
-    """
-
-    input: int
-    queries_keys: int
-    scores: int
-
-    @property
-    def all(self) -> int:
-        return self.input + self.queries_keys + self.scores
-
-
-@dataclass(frozen=True)
-class Growth:
-    """The cost of the forward pass of one encoding by itself, for one sequence, at growing lengths.
-
-    seconds: median times. peak: peak memory in bytes. stopped: the reason why longer lengths were not tried; None if
-    all lengths were tried.
-    """
-
-    lengths: tuple[int, ...]
-    seconds: tuple[float, ...]
-    peak: tuple[int, ...]
-    time_exponent: float | None
-    memory_exponent: float | None
-    stopped: str | None
-
-
-@dataclass(frozen=True)
-class CostRow:
-    """The cost of one encoding. Times are medians in seconds, sizes are in bytes.
-
-    share_of_embeddings: its share of the position and token parameters.
-    alone: the time of the encoding by itself, for one layer. attention: the time of an attention layer with it.
-    alone_share: ``alone`` relative to an attention layer without position, paired by round.
-    overhead: the relative change in that layer's time with the encoding, paired by round. An overhead of .1 means 10%
-        more time; it is negative if a window saves work.
-    peak_forward, peak_backward: the peak memory of the encoding by itself, without and with the backward pass.
-    """
-
-    encoding: str
-    parameters: int
-    share_of_embeddings: float
-    window: int | None
-    alone: Passes
-    attention: Passes
-    alone_share: Passes
-    overhead: Passes
-    writes: Writes
-    peak_forward: int
-    peak_backward: int
-    growth: Growth
-
-    def values(self) -> Iterator[Value]:
-        yield from by_round("time alone", self.alone)
-        yield from by_round("time of the layer", self.attention)
-        for metric, value in {
-            "parameters": self.parameters,
-            "share of the position and token parameters": self.share_of_embeddings,
-            "written bytes": self.writes.all,
-            "peak bytes, forward": self.peak_forward,
-            "peak bytes, with backward": self.peak_backward,
-        }.items():
-            yield Value(metric, value)
-        for length, seconds, peak in zip(self.growth.lengths, self.growth.seconds, self.growth.peak, strict=True):
-            yield from (Value("time by length", seconds, length), Value("peak bytes by length", peak, length))
-
-
-@dataclass(frozen=True)
 class CostResult:
-    """The costs of all encodings. attention: the time in seconds of an attention layer without position. seconds: the
-    time of the whole measurement."""
+    """The costs of all encodings, as they were measured.
+
+    frame: every value: one run per encoding and one of attention without position, one item per round, and by length
+    (x) how the cost of the encoding alone grows. Times are in seconds and sizes in bytes. stopped: the reason why no
+    longer lengths were tried, by encoding. seconds: the time of the whole measurement.
+    """
 
     settings: CostSettings
-    attention: Passes
-    rows: tuple[CostRow, ...]
-    growth_width: int
-    growth_heads: int
+    frame: Frame
+    stopped: dict[str, str]
     seconds: float
     environment: dict[str, str]
-
-    def frame(self) -> Frame:
-        """Returns every measured value: one run per encoding, one item per round, and by length (x) how the cost of the
-        encoding alone grows. Times are in seconds and sizes in bytes."""
-        attention = Run("attention without position", 0, tuple(by_round("time of the layer", self.attention)))
-        return Frame((attention, *(Run(row.encoding, 0, tuple(row.values())) for row in self.rows)))
-
-    def to_pandas(self) -> DataFrame:
-        return self.frame().to_pandas()
-
-
-def by_round(metric: str, passes: Passes) -> Iterator[Value]:
-    for name, found in (("forward", passes.forward), ("with backward", passes.backward)):
-        yield from (Value(f"{metric}, {name}", value, item=number) for number, value in enumerate(found.values))
 
 
 def sizes_in_words(settings: CostSettings) -> str:

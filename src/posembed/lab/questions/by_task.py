@@ -7,7 +7,7 @@ from typing import Any
 from posembed.errors import ArgumentError
 from posembed.lab.found import Found, model_size
 from posembed.lab.question import Loaded, Reading, TrainedQuestion, presets_of
-from posembed.lab.similarities import TableSimilarities
+from posembed.lab.similarities import Similarities, similarities_of
 from posembed.lab.tasks.table_specs import CHANGES, LOSS, ByTaskSpec, InitMeasurements
 from posembed.lab.tasks.text_specs import corpus_of, with_length_counts
 
@@ -51,8 +51,8 @@ class ByTask(TrainedQuestion[ByTaskSpec, InitMeasurements]):
         corpus = corpus_of(chosen)
         return InitialValues(corpus), {"data_sha256": corpus.sha256}
 
-    def special(self, found: Found) -> TableSimilarities:
-        return TableSimilarities.of(found)
+    def special(self, found: Found) -> Similarities:
+        return similarities_of(found)
 
     def about(self, found: Found) -> str:
         from posembed.lab.tasks.objectives import OBJECTIVES

@@ -12,6 +12,7 @@ from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
 from posembed.lab.tasks.problems_specs import EXACT, TOKENS, ProblemSpec, Solved
 from posembed.measure.metrics import Metric
+from posembed.measure.summary import reached
 from posembed.words import called, listed, up_to
 
 SOLVED = 0.95
@@ -74,28 +75,18 @@ class Problem(TrainedQuestion[ProblemSpec, Solved]):
 
     def columns(self, found: Found) -> Mapping[str, Mapping[str, str]]:
         tested = found.spec.test_sizes
-        means = {
-            name: {x: None if mean is None else mean.value for x, mean in found.by_x(EXACT, name).items()}
-            for name in found.names
-        }
+
+        def solves(values: Mapping[Any, float | None]) -> str:
+            return up_to(reached(values, SOLVED - 1e-9), tested)  # rounding in the mean must not decide
+
+        def of_mean(name: str) -> str:
+            means = found.by_x(EXACT, name)
+            return solves({x: None if (mean := means.get(x)) is None else mean.value for x in tested})
+
         seeds = {
-            name: [
-                up_to(solves({x: run.value(EXACT.name, x) for x in tested}), tested)
-                for run in found.runs(name).values()
-            ]
+            name: [solves({x: run.value(EXACT.name, x) for x in tested}) for run in found.runs(name).values()]
             for name in found.names
         }
         differ = {name: ", ".join(each) for name, each in seeds.items()}
-        whole = {name: up_to(solves({x: means[name].get(x) for x in tested}), tested) for name in found.names}
         more = {} if all(len(set(each)) < 2 for each in seeds.values()) else {"solved by seed": differ}
-        return {"solves": whole, **more}
-
-
-def solves(exact_match: dict[int, float | None]) -> int | None:
-    """Returns the largest size such that it and all smaller sizes are solved; None if the smallest is not solved."""
-    largest = None
-    for size, share in sorted(exact_match.items()):
-        if share is None or share <= SOLVED - 1e-9:  # rounding in the mean must not decide
-            break
-        largest = size
-    return largest
+        return {"solves": {name: of_mean(name) for name in found.names}, **more}

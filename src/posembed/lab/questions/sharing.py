@@ -11,15 +11,14 @@ from posembed.lab.found import Axis, Found, model_size
 from posembed.lab.question import Loaded, TrainedQuestion, presets_of
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.pairs import PROBLEMS, problem_named
+from posembed.lab.tasks.problems_specs import EXACT, TOKENS
 from posembed.lab.tasks.sharing_specs import (
-    EXACT,
     LOSS,
     LOSS_WITHIN,
     ONE,
     PAST,
     SAME_ON_BOTH,
     TABLES,
-    TOKENS,
     TWO,
     WITHIN,
     Rewritten,
@@ -65,19 +64,16 @@ class Sharing(TrainedQuestion[SharingSpec, Rewritten]):
     def values_of(self, result: RunResult[SharingSpec, Rewritten]) -> Iterator[Value]:
         measured, spec = result.measurements, result.spec
         assert measured is not None
-        for where, inside in ((WITHIN, True), (PAST, False)):
-            sizes = [size for size in spec.test_sizes if (size <= spec.train_size) == inside]
-            if sizes:
-                yield Value(where.name, mean_over(sizes, measured.exact_match))
-        inside_sizes = [size for size in spec.test_sizes if size <= spec.train_size]
-        if inside_sizes:
-            yield Value(LOSS_WITHIN.name, mean_over(inside_sizes, measured.loss))
-        for metric, by_size in (
-            (EXACT, measured.exact_match),
-            (TOKENS, measured.token_accuracy),
-            (LOSS, measured.loss),
+        inside = [size for size in spec.test_sizes if size <= spec.train_size]
+        past = [size for size in spec.test_sizes if size > spec.train_size]
+        for metric, sizes, values in (
+            (WITHIN, inside, measured.exact_match),
+            (PAST, past, measured.exact_match),
+            (LOSS_WITHIN, inside, measured.loss),
         ):
-            yield from (Value(metric.name, value, size) for size, value in by_size.items())
+            if sizes:
+                yield Value(metric.name, mean_over(sizes, values))
+        yield from measured.values()
 
     def axis(self, results: Sequence[RunResult[SharingSpec, Rewritten]], metric: Metric) -> Axis:
         spec = results[0].spec

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError, DataError
+from posembed.lab.data.answered import AnsweredQuestions
 from posembed.lab.data.labelled import Example, Labelled
+from posembed.lab.data.tagged import TaggedSentences
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, encode, read_tokenizer
 from posembed.lab.model import Classifier, PositionedModel
 from posembed.lab.runs.spec import MeasuredT
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 TEXTS_AT_ONCE, IMAGES_AT_ONCE = 128, 512
 HELD_OUT_IMAGES = 0.25  # as a share of all images
+HasSplit: TypeAlias = Labelled | TaggedSentences | AnsweredQuestions
 ClassifierSpecT = TypeVar("ClassifierSpecT", TextSpec, TagSpec, SpanSpec, ImageSpec)
 
 
@@ -72,7 +75,29 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
         return torch.cat([model(*(tensor.to(device) for tensor in batch)).double().cpu() for batch in batches])
 
 
-class TextClassification(Classification[TextSpec, Classified]):
+class OfTexts(Classification[ClassifierSpecT, MeasuredT]):
+    """A classification task that reads tokens."""
+
+    vocabulary: int
+    documents: Sequence[int]
+    """The number of the document of each held-out example, in order of first appearance."""
+
+    def encoding(self, spec: ClassifierSpecT) -> PositionEncoding:
+        return build_encoding(spec, causal=False)
+
+    def embedding(self, spec: ClassifierSpecT) -> nn.Embedding:
+        return nn.Embedding(self.vocabulary, spec.width)
+
+    def describe(self, kind: str, data: HasSplit, tokenizer: Bytes | Loaded, lengths: Tensor, example: str) -> None:
+        """Sets the hash, the documents and the description."""
+        numbers: dict[str, int] = {}
+        self.documents = [numbers.setdefault(each.document, len(numbers)) for each in data.held_out]
+        self.sha256 = hashlib.sha256((data.sha256 + tokenizer.sha256).encode()).hexdigest()
+        mean = f"{lengths.double().mean():.0f} tokens per {example} on average, at most {int(lengths.max()):,}"
+        self.description = f"{kind}: {data.description}\n{' ' * len(kind)}  {mean}"
+
+
+class TextClassification(OfTexts[TextSpec, Classified]):
     """Classification of labelled texts. ``tokenizer``: a name that ``read_tokenizer`` accepts."""
 
     def __init__(self, data: Labelled, tokenizer: str = "bytes") -> None:
@@ -86,21 +111,7 @@ class TextClassification(Classification[TextSpec, Classified]):
         self.train_labels, self.held_out_labels = (
             torch.tensor([data.labels.index(example.label) for example in side]) for side in (data.train, data.held_out)
         )
-        numbers: dict[str, int] = {}
-        # The number of each held-out example's document, in order of first appearance.
-        self.documents = torch.tensor([numbers.setdefault(e.document, len(numbers)) for e in data.held_out])
-        self.sha256 = hashlib.sha256((data.sha256 + chosen.sha256).encode()).hexdigest()
-        lengths = self.train.lengths()
-        self.description = (
-            f"text: {data.description}\n"
-            f"      {lengths.double().mean():.0f} tokens per example on average, at most {int(lengths.max()):,}"
-        )
-
-    def encoding(self, spec: TextSpec) -> PositionEncoding:
-        return build_encoding(spec, causal=False)
-
-    def embedding(self, spec: TextSpec) -> nn.Embedding:
-        return nn.Embedding(self.vocabulary, spec.width)
+        self.describe("text", data, chosen, self.train.lengths(), "example")
 
     def draw(self, spec: TextSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Returns token ids (B, L), lengths (B,) and labels (B,). Texts are padded to the longest of the batch. For
@@ -116,13 +127,14 @@ class TextClassification(Classification[TextSpec, Classified]):
         batches = (self.held_out.batch(some, text_limit(spec)) for some in order.split(TEXTS_AT_ONCE))
         logits = self.logits(model, batches, accelerator.device)[order.argsort()]
         labels, predicted = self.held_out_labels, logits.argmax(dim=1)
-        right = torch.zeros(int(self.documents.max()) + 1, dtype=torch.int64)
-        right.index_add_(0, self.documents, (predicted == labels).long())
+        documents = torch.tensor(self.documents)
+        right = torch.zeros(int(documents.max()) + 1, dtype=torch.int64)
+        right.index_add_(0, documents, (predicted == labels).long())
         counts = labels.bincount(minlength=len(self.classes)).tolist()
         f1 = f1_score(labels, predicted, labels=range(len(self.classes)), average="macro", zero_division=0.0)
         return Classified(
             right=tuple(right.tolist()),
-            examples=tuple(self.documents.bincount().tolist()),
+            examples=tuple(documents.bincount().tolist()),
             classes=dict(zip(self.classes, counts, strict=True)),
             macro_f1=float(f1),
             loss=F.cross_entropy(logits, labels).item(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from posembed.errors import ArgumentError
@@ -30,26 +30,41 @@ class Classified:
     """Mean cross-entropy in nats."""
 
     def values(self) -> Iterator[Value]:
-        for item, (right, examples) in enumerate(zip(self.right, self.examples, strict=True)):
-            yield Value(ACCURACY.name, right, item=item, weight=examples)
+        yield from by_item(ACCURACY, self.right, self.examples)
         yield Value(MACRO_F1.name, self.macro_f1)
         yield Value(LOSS.name, self.loss)
 
 
+def by_item(metric: Metric, sums: Iterable[float], weights: Iterable[float]) -> Iterator[Value]:
+    """Returns the values of documents: sums over their examples, with the number of examples as weights."""
+    for item, (total, weight) in enumerate(zip(sums, weights, strict=True)):
+        yield Value(metric.name, total, item=item, weight=weight)
+
+
 @dataclass(frozen=True, kw_only=True)
-class TextSpec(TrainingSpec):
+class LabelledSpec(TrainingSpec):
+    """The settings that the questions about labelled texts share."""
+
+    data: str
+    data_sha256: str
+    """Hash of the examples, their split, and the tokenizer."""
+    test_data: str | None = option(
+        "A file with the held-out part. Default: a fifth of the data, or its own held-out part.",
+        default=None,
+        compare=False,
+    )
+    tokenizer: str = option(
+        "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSpec(LabelledSpec):
     Measured = Classified
 
     data: str = option(
         "stdlib (classify source by package), a .csv, .tsv or .jsonl file, hf:NAME, or sst2, mnli, mnli-mismatched, "
         "qnli or qqp, on the hub or in a folder of GLUE's files (mnli:FOLDER).",
-        compare=False,
-    )
-    data_sha256: str
-    """Hash of the examples, their split, and the tokenizer."""
-    test_data: str | None = option(
-        "A file with the held-out examples. Default: a fifth of the data, or its own held-out part.",
-        default=None,
         compare=False,
     )
     text_column: str | None = option(
@@ -67,9 +82,6 @@ class TextSpec(TrainingSpec):
         "otherwise.",
         MODEL,
         default=None,
-    )
-    tokenizer: str = option(
-        "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
     )
     train_length: TwoOrMore = option("Tokens per text, the class token included; longer texts are truncated.", MODEL)
     pooling: str = option("cls (a token in front) or mean.", MODEL)

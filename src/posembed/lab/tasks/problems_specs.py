@@ -1,10 +1,12 @@
-"""The settings of solving generated problems, and what is measured."""
+"""The settings of solving generated problems, and what is measured by their size."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
 from posembed.lab.tasks.problem_texts import tokens_read
@@ -12,7 +14,7 @@ from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Ascending, Count, option
 
-EXACT = Metric("exact match", "The share of problems answered without a mistake.", better="high", kind="share")
+EXACT = Metric("exact match", "The share of answers without a mistake.", better="high", kind="share")
 TOKENS = Metric(
     "token accuracy",
     "The share of tokens of the answers predicted correctly, each from the correct tokens before it.",
@@ -31,17 +33,36 @@ class Solved:
     """The share of correct tokens in the answers, each predicted from the correct tokens before it."""
 
     def values(self) -> Iterator[Value]:
-        for metric, shares in ((EXACT, self.exact_match), (TOKENS, self.token_accuracy)):
-            yield from (Value(metric.name, share, size) for size, share in shares.items())
+        yield from by_size({EXACT: self.exact_match, TOKENS: self.token_accuracy})
+
+
+def by_size(known: Mapping[Metric, Mapping[int, float | None]]) -> Iterator[Value]:
+    return (Value(metric.name, value, size) for metric, values in known.items() for size, value in values.items())
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProblemSpec(TrainingSpec):
-    Measured = Solved
+class SizedSpec(TrainingSpec):
+    """The settings of a run on generated problems of several sizes."""
 
     problem: str
     train_size: Count = option("Size of the largest training problem; sizes are drawn evenly from 1 to it.", MODEL)
     test_sizes: Ascending[Count] = option("Sizes to measure at, separated by commas.", MODEL)
+
+    @abstractmethod
+    def lengths(self, size: int) -> dict[str, Any]:
+        """Returns the lengths in tokens of the longest problem of this size, as fields."""
+
+    def shortened(self, tokens: int) -> SizedSpec:
+        if self.train_length <= tokens:
+            return self
+        size = max(self.train_size * tokens // self.train_length, 1)
+        return dataclasses.replace(self, train_size=size, **self.lengths(size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemSpec(SizedSpec):
+    Measured = Solved
+
     test_problems: Count = option("Problems per size to measure on.", TRAINING)
     window: Count = option("Causal window of the encodings that use one.", MODEL)
     ring: Count = option("Rows of the rolling table; at least the window.", MODEL)
@@ -50,8 +71,5 @@ class ProblemSpec(TrainingSpec):
     def longest(self) -> int:
         return tokens_read(self.problem, max(self.train_size, *self.test_sizes))
 
-    def shortened(self, tokens: int) -> ProblemSpec:
-        if self.train_length <= tokens:
-            return self
-        size = max(self.train_size * tokens // self.train_length, 1)
-        return dataclasses.replace(self, train_size=size, train_length=tokens_read(self.problem, size))
+    def lengths(self, size: int) -> dict[str, Any]:
+        return {"train_length": tokens_read(self.problem, size)}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
+from posembed.lab.runs.spec import MODEL, TRAINING
 from posembed.lab.tasks.pairs import PROBLEMS
+from posembed.lab.tasks.problems_specs import SizedSpec, Solved, by_size
+from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Ascending, Count, option
 
@@ -23,13 +24,6 @@ WITHIN = Metric(
 )
 LOSS_WITHIN = Metric("loss within the sizes of training", unit="nats per token of the targets", digits=4, told=True)
 PAST = Metric("exact match past the sizes of training", better="high", kind="share", told=True)
-EXACT = Metric("exact match", better="high", kind="share")
-TOKENS = Metric(
-    "token accuracy",
-    "The share of tokens predicted correctly, each from the correct tokens before it.",
-    better="high",
-    kind="share",
-)
 LOSS = Metric("loss", unit="nats per token of the targets", digits=4)
 TABLES = (ONE, TWO, "encoder-table", "decoder-table")
 """Where a learned table is: one for both, one for each, or one for one side and no position on the other."""
@@ -38,19 +32,19 @@ SAME_ON_BOTH = ("sinusoidal", "none", "rope", "alibi", "t5", "kerple-log", "kerp
 
 
 @dataclass(frozen=True)
-class Rewritten:
+class Rewritten(Solved):
     """Measurements on held-out pairs, by size. None means that a table has no row for some position."""
 
-    exact_match: dict[int, float | None]
-    """The share of targets that greedy decoding writes without a mistake."""
-    token_accuracy: dict[int, float | None]
-    """The share of correct tokens, each predicted from the correct tokens before it."""
     loss: dict[int, float | None]
     """The mean loss in nats per token of the targets."""
 
+    def values(self) -> Iterator[Value]:
+        yield from super().values()
+        yield from by_size({LOSS: self.loss})
+
 
 @dataclass(frozen=True, kw_only=True)
-class SharingSpec(TrainingSpec):
+class SharingSpec(SizedSpec):
     Measured = Rewritten
 
     problem: str = option(f"What is written: {', '.join(PROBLEMS)}.", MODEL)
@@ -66,11 +60,8 @@ class SharingSpec(TrainingSpec):
     target_length: int
     """Tokens that the decoder reads to write the longest training target; the rows of the decoder's table."""
 
-    def shortened(self, tokens: int) -> SharingSpec:
-        if self.train_length <= tokens:
-            return self
-        size = max(self.train_size * tokens // self.train_length, 1)
-        return dataclasses.replace(self, train_size=size, **lengths_of(self.problem, size))
+    def lengths(self, size: int) -> dict[str, Any]:
+        return lengths_of(self.problem, size)
 
 
 def lengths_of(problem: str, size: int) -> dict[str, Any]:

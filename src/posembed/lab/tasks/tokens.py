@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,22 +16,14 @@ from posembed.lab.data.answered import AnsweredQuestions, Asked
 from posembed.lab.data.tagged import Sentence, TaggedSentences, entities
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, Windows, encode, joined_ids, read_tokenizer
 from posembed.lab.model import PositionedModel
-from posembed.lab.tasks.classification import TEXTS_AT_ONCE, Classification
-from posembed.lab.tasks.task import build_encoding
+from posembed.lab.tasks.classification import TEXTS_AT_ONCE, OfTexts
 from posembed.lab.tasks.tokens_specs import Answered, SpanSpec, Tagged, TagSpec
-from posembed.layers.base import PositionEncoding
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
 IGNORED = -100
 """The label of a token that has none: padding, and all tokens of a word except its first."""
-
-
-def numbered(documents: Iterable[str]) -> list[int]:
-    """Returns the number of each document, in order of first appearance."""
-    numbers: dict[str, int] = {}
-    return [numbers.setdefault(document, len(numbers)) for document in documents]
 
 
 def summed(values: Iterable[float], documents: Sequence[int]) -> list[Any]:
@@ -43,7 +34,7 @@ def summed(values: Iterable[float], documents: Sequence[int]) -> list[Any]:
     return sums
 
 
-class Tagging(Classification[TagSpec, Tagged]):
+class Tagging(OfTexts[TagSpec, Tagged]):
     """Labels for the words of sentences. A word's label is predicted at its first token, as in BERT (Devlin et al.
     2019, section 5.3). ``tokenizer``: a name that ``read_tokenizer`` accepts; each word is encoded with a space before
     it."""
@@ -59,21 +50,11 @@ class Tagging(Classification[TagSpec, Tagged]):
         self.held_out, self.held_out_tags = _with_tags(data.held_out, ids, data.labels)
         self.train_labels = self.train.lengths()  # ``chosen`` counts them
         self.sentences = data.held_out
-        self.documents = numbered(s.document for s in data.held_out)
-        self.sha256 = hashlib.sha256((data.sha256 + chosen.sha256).encode()).hexdigest()
-        lengths = self.train.lengths()
-        self.description = (
-            f"tags: {data.description}\n"
-            f"      {lengths.double().mean():.0f} tokens per sentence on average, at most {int(lengths.max()):,}"
-            + "\n      the labels are not B-TYPE, I-TYPE and O, so only the token accuracy is measured"
-            * (not data.entities)
-        )
-
-    def encoding(self, spec: TagSpec) -> PositionEncoding:
-        return build_encoding(spec, causal=False)
-
-    def embedding(self, spec: TagSpec) -> nn.Embedding:
-        return nn.Embedding(self.vocabulary, spec.width)
+        self.describe("tags", data, chosen, self.train.lengths(), "sentence")
+        if not data.entities:
+            self.description += (
+                "\n      the labels are not B-TYPE, I-TYPE and O, so only the token accuracy is measured"
+            )
 
     def draw(self, spec: TagSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Returns token ids (B, L), lengths (B,), labels (B, L) and the weight (B,) of a labelled token."""
@@ -140,7 +121,7 @@ def _with_tags(sentences: Sequence[Sentence], ids: dict[str, np.ndarray], labels
     return tokens, joined_ids(map(tags_of, sentences))
 
 
-class Answering(Classification[SpanSpec, Answered]):
+class Answering(OfTexts[SpanSpec, Answered]):
     """Answers as spans of a context: at every token of the context, one logit that the answer starts there, and one
     that it ends there, as in BERT (Devlin et al. 2019, section 4.2). The model reads the question, a separator, the
     context and a separator, in segments."""
@@ -158,16 +139,9 @@ class Answering(Classification[SpanSpec, Answered]):
         first = [min(a.answers, key=lambda answer: answer[1] + len(answer[0])) for a in data.held_out]
         self.held_out, self.held_out_labels, self.offsets = _with_answers(chosen, data.held_out, first)
         self.asked = data.held_out
-        self.documents = numbered(a.document for a in data.held_out)
         self.known_examples: dict[tuple[int, int | None], Windows] = {}
         self.longest_answer = int(self.train_labels.diff(dim=1).max()) + 1
-        self.sha256 = hashlib.sha256((data.sha256 + chosen.sha256).encode()).hexdigest()
-        lengths = self.train.lengths()
-        self.description = (
-            f"spans: {data.description}\n"
-            f"       {lengths.double().mean():.0f} tokens per question and context on average, at most "
-            f"{int(lengths.max()):,}"
-        )
+        self.describe("spans", data, chosen, self.train.lengths(), "question and context")
 
     def check(self, spec: SpanSpec) -> None:
         for side, pairs, labels in (
@@ -190,12 +164,6 @@ class Answering(Classification[SpanSpec, Answered]):
             wanted = answered(self.train, windows, self.train_labels, spec) | windows.several
             self.known_examples = {sizes: windows[wanted]}
         return self.known_examples[sizes]
-
-    def encoding(self, spec: SpanSpec) -> PositionEncoding:
-        return build_encoding(spec, causal=False)
-
-    def embedding(self, spec: SpanSpec) -> nn.Embedding:
-        return nn.Embedding(self.vocabulary, spec.width)
 
     def draw(self, spec: SpanSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Returns token ids (B, L), lengths (B,), segments (B, L), whether a window is one of several (B,), and the

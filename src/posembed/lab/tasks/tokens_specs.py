@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from posembed.lab.runs.spec import MODEL, TrainingSpec
-from posembed.lab.tasks.classification_specs import LOSS
+from posembed.lab.runs.spec import MODEL
+from posembed.lab.tasks.classification_specs import LOSS, LabelledSpec, by_item
 from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Amount, Count, option
@@ -63,10 +63,9 @@ class Tagged:
 
     def values(self) -> Iterator[Value]:
         if any(self.entities):
-            for item, (found, *counts) in enumerate(zip(self.found, self.predicted, self.entities, strict=True)):
-                yield Value(ENTITY_F1.name, 2 * found, item=item, weight=sum(counts))
-        for item, (right, words) in enumerate(zip(self.right, self.words, strict=True)):
-            yield Value(TOKEN_ACCURACY.name, right, item=item, weight=words)
+            counts = map(sum, zip(self.predicted, self.entities, strict=True))
+            yield from by_item(ENTITY_F1, (2 * found for found in self.found), counts)
+        yield from by_item(TOKEN_ACCURACY, self.right, self.words)
         yield Value(LOSS.name, self.loss)
 
 
@@ -87,29 +86,14 @@ class Answered:
     contexts with several windows."""
 
     def values(self) -> Iterator[Value]:
-        for metric, sums in ((F1, self.f1), (EXACT, self.exact)):
-            for item, (value, questions) in enumerate(zip(sums, self.questions, strict=True)):
-                yield Value(metric.name, value, item=item, weight=questions)
+        yield from by_item(F1, self.f1, self.questions)
+        yield from by_item(EXACT, self.exact, self.questions)
         yield Value(LOSS.name, self.loss)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenSpec(TrainingSpec):
-    """The settings that the questions about tokens share."""
-
+class TokenSpec(LabelledSpec):
     pooling: ClassVar[str] = "none"
-
-    data: str
-    data_sha256: str
-    """Hash of the examples, their split, and the tokenizer."""
-    test_data: str | None = option(
-        "A file with the held-out part. Default: a fifth of the data, or its own held-out part.",
-        default=None,
-        compare=False,
-    )
-    tokenizer: str = option(
-        "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

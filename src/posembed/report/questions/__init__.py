@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.found import Found, Row
@@ -22,16 +22,11 @@ from posembed.report import answers
 from posembed.report.evidence import run_evidence, training_section
 from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
 from posembed.report.page import Cell, Column, Picture, Section, Table, render_page, table_of, write_page
-from posembed.report.words import PAIRED, capitalised, certainty, interval, number
-from posembed.statistics import Estimate
-
-if TYPE_CHECKING:
-    from posembed.report.questions.cost import CostPage
+from posembed.report.words import PAIRED, capitalised, certainty
 
 NO_POSITION = "no position"
 MOST_COLUMNS = 12
 """The largest number of columns of a table of all values."""
-FAILED = Cell("failed", kind="failed")
 
 
 class QuestionPage:
@@ -63,26 +58,26 @@ class QuestionPage:
     def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
         return table_pictures(folder, results)
 
-    def main_tables(self, summary: Found) -> list[Table]:
+    def main_tables(self, summary: Any) -> list[Table]:
         """Returns the tables that the terminal also shows."""
         return [self.main_table(summary)]
 
-    def notes(self, summary: Found) -> list[str]:
+    def notes(self, summary: Any) -> list[str]:
         """Returns notes that explain the main table on a terminal."""
         return []
 
-    def answer(self, summary: Found) -> list[str]:
+    def answer(self, summary: Any) -> list[str]:
         """Returns the answer in paragraphs; the last gives the number of runs and the kind of intervals."""
         paragraphs = [*self.paragraphs(summary), certainty(summary.rows, summary.of_each, self.how_combined)]
         return [paragraph.strip() for paragraph in paragraphs if paragraph.strip()]
 
-    def paragraphs(self, summary: Found) -> list[str]:
+    def paragraphs(self, summary: Any) -> list[str]:
         return answers.paragraphs(summary, self.remarks(summary))
 
-    def main_table(self, summary: Found) -> Table:
+    def main_table(self, summary: Any) -> Table:
         return answers.main_table(summary, self.columns(summary))
 
-    def tables(self, summary: Found) -> list[Table]:
+    def tables(self, summary: Any) -> list[Table]:
         names = summary.best_first(summary.headline, summary.x)
         counted = summary.question.counted(summary)
         return [
@@ -92,64 +87,43 @@ class QuestionPage:
             *(answers.counts_table(title, counts) for title, counts in counted.items()),
         ]
 
-    def figures(self, summary: Found) -> Iterable[Picture]:
+    def figures(self, summary: Any) -> Iterable[Picture]:
         return answers.figures(summary, " ".join(self.answer(summary)))
 
-    def values(self, summary: Found) -> list[Table]:
-        frame, group = summary.frame, {metric.name: metric.table for metric in self.question.metrics}
-        missing = {metric.name: metric.missing for metric in self.question.metrics}
-        runs = [(f"{run.name}, seed {run.seed}", run) for run in frame.runs]
+    def values(self, summary: Found) -> Iterator[Table]:
+        """Yields tables of every value of every run: by x, or by run if there are few x."""
+        frame, known = summary.frame, {metric.name: metric for metric in self.question.metrics}
+        keys = dict.fromkeys(key for run in frame.runs for key in run.found)
+        titles: dict[str, dict[tuple[str, int | None], str]] = {}
+        for name, x in sorted(keys, key=lambda key: key[1] or 0):
+            metric = known.get(name)
+            title = f"{capitalised(name)}{', as a loss in nats' if metric and metric.kind == 'log' else ''}"
+            if x is None:
+                title = (metric and metric.table) or "Values"
+            titles.setdefault(title, {})[name, x] = name if x is None else f"{x:,}"
 
-        def column(metric: str, x: int | None) -> Column:
-            def cell(run: tuple[str, Run]) -> Cell:
-                value = run[1].value(metric, x)
-                return Cell(missing.get(metric, NO_POSITION), kind="muted") if value is None else Cell(f"{value:.5f}")
+        def cell(run: Run, key: tuple[str, int | None]) -> Cell:
+            value = run.value(*key)
+            missing = known[key[0]].missing if key[0] in known else NO_POSITION
+            return Cell(missing, kind="muted") if value is None else Cell(f"{value:.5f}")
 
-            return metric if x is None else f"{x:,}", cell
+        def of_run(run: Run) -> Column:
+            return f"{run.name}, seed {run.seed}", lambda key: cell(run, key)
 
-        metrics = dict.fromkeys(metric for run in frame.runs for metric, _ in run.found)
-        single = [metric for metric in metrics if frame.xs(metric) == (None,)]
-        logarithms = {metric.name for metric in self.question.metrics if metric.kind == "log"}
-        titles = {
-            f"{capitalised(metric)}{', as a loss in nats' if metric in logarithms else ''}": [
-                (metric, x) for x in frame.xs(metric)
-            ]
-            for metric in metrics
-            if metric not in single
-        }
-        for metric in single:
-            titles.setdefault(group.get(metric) or "Values", []).append((metric, None))
-        whole = [
-            table_of(runs, title, "", *(column(*key) for key in keys), first="run", name=lambda run: run[0])
-            for title, keys in titles.items()
-            if len(keys) <= MOST_COLUMNS
-        ]
-        return [*whole, *self.long_values(summary)]
+        def of_key(key: tuple[str, int | None], head: str) -> Column:
+            return head, lambda run: cell(run, key)
 
-    def long_values(self, summary: Found) -> Iterator[Table]:
-        """Yields tables of the metrics with many x, such as positions: one table per name, with one row per x."""
-        frame = summary.frame
-        known = dict.fromkeys(metric for run in frame.runs for metric, _ in run.found)
-        metrics = [metric for metric in known if len(frame.xs(metric)) > MOST_COLUMNS]
+        for title, heads in titles.items():
+            if len(heads) <= MOST_COLUMNS:
+                columns = [of_key(key, head) for key, head in heads.items()]
+                yield table_of(frame.runs, title, "", *columns, first="run", name=lambda r: f"{r.name}, seed {r.seed}")
+            else:
+                for runs in (frame.runs[i : i + MOST_COLUMNS] for i in range(0, len(frame.runs), MOST_COLUMNS)):
+                    yield table_of(heads, title, "", *map(of_run, runs), first="position", name=heads.__getitem__)
 
-        def column(metric: str, run: Run) -> Column:
-            def cell(x: int) -> str:
-                value = run.value(metric, x)
-                return "" if value is None else f"{value:,.0f}" if value.is_integer() else f"{value:.5f}"
-
-            return f"{metric.partition(',')[0]}, seed {run.seed}", cell
-
-        for name in summary.names:
-            columns = [column(metric, run) for run in summary.runs(name).values() for metric in metrics]
-            xs = sorted({x for metric in metrics for x in frame.xs(metric)}) if columns else []
-            for first in range(0, len(columns), MOST_COLUMNS):
-                yield table_of(
-                    xs, f"Values, {name}", "", *columns[first : first + MOST_COLUMNS], first="position", name=str
-                )
-
-    def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
-        """Returns the page about a folder as text. Equal results give equal text."""
-        runs = RunFolder(folder, question.Spec)
+    def summary(self, folder: Path, reference: str | None) -> Any:
+        """Reads the results of a folder, with the reference of its last command if none is given."""
+        question, runs = self.question, RunFolder[Any](folder, self.question.Spec)
         reference = reference and question.canonical(reference)
         if reference is None:
             reading = runs.reading(question.ReadingType)
@@ -165,30 +139,44 @@ class QuestionPage:
             raise RunFolderError(
                 f"{runs.reading_file} names the reference {kept!r}, which was not run; use --reference"
             )
-        summary = question.summarise(results, reading, runs)
-        tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
+        return question.summarise(results, reading, runs)
+
+    def numbers(self, summary: Any) -> list[Table]:
+        """Returns the tables of the page."""
+        return [*self.main_tables(summary), *self.tables(summary)]
+
+    def sections(self, folder: Path, summary: Any) -> list[Section]:
+        """Returns the sections after the numbers."""
+        question, runs, results = self.question, summary.folder, summary.results
         shown = question.shown(results)
+        return [
+            Section("What the tables learned", tuple(self.learned(runs, shown)), says=question.tables_note),
+            Section("Where the heads look", tuple(attention_pictures(runs, shown)), says=HOW_HEADS_READ),
+            training_section(results, unit=question.loss_unit),
+            run_evidence(results, [*self.values(summary)]),
+        ]
+
+    def from_folder(self, folder: Path, reference: str | None = None) -> str:
+        """Returns the page about a folder as text. Equal results give equal text."""
+        summary = self.summary(folder, reference)
         return render_page(
-            title=question.asks,
-            about=question.about(summary),
+            title=self.question.asks,
+            about=summary.about(),
             answer=self.answer(summary),
             sections=[
                 Section("", tuple(self.figures(summary))),
-                Section("The numbers", tuple(tables)),
-                Section("What the tables learned", tuple(self.learned(runs, shown)), says=question.tables_note),
-                Section("Where the heads look", tuple(attention_pictures(runs, shown)), says=HOW_HEADS_READ),
-                training_section(results, unit=question.loss_unit),
-                run_evidence(results, self.values(summary)),
+                Section("The numbers", tuple(table for table in self.numbers(summary) if table.rows)),
+                *self.sections(folder, summary),
             ],
             styles=styles([row.name for row in summary.rows]),
         )
 
 
-def page_of(question: Question) -> QuestionPage | CostPage:
+def page_of(question: Question) -> QuestionPage:
     if question.page is None:
         return QuestionPage(question)
-    module: Any = importlib.import_module(f"posembed.report.questions.{question.page}")
-    return module.Page(question)
+    page: QuestionPage = importlib.import_module(f"posembed.report.questions.{question.page}").Page(question)
+    return page
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
@@ -204,8 +192,7 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, reference
         RunFolderError: the folder cannot be read.
     """
     path = Path(folder)
-    question = question_of(path)
-    page = page_of(question).from_folder(path, question, reference)
+    page = page_of(question_of(path)).from_folder(path, reference)
     return write_page(path / "report.html" if out is None else Path(out), page, option="--out")
 
 
@@ -213,15 +200,6 @@ def no_reference(folder: Path, question: Question) -> ArgumentError:
     return ArgumentError(
         f"--reference is for questions that compare with a reference; {folder} holds runs of {question.name}"
     )
-
-
-def estimate_cell(
-    estimate: Estimate | None, write: Callable[[float], str] = number, *, missing: str = NO_POSITION
-) -> Cell:
-    """Returns a cell with a mean and its interval below, or with ``missing`` if there is no estimate."""
-    if estimate is None:
-        return Cell(missing, kind="muted")
-    return Cell(write(estimate.value), note=interval(estimate, write))
 
 
 def trained_table(rows: Sequence[Row]) -> Table:

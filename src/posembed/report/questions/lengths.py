@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from posembed.lab.found import Found, Row
 from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS
+from posembed.measure.summary import reached
 from posembed.plots.charts import ended_at
 from posembed.report.page import Cell, Column
 from posembed.report.questions import QuestionPage
@@ -90,12 +91,8 @@ def worst_ratio(found: Found, row: Row) -> tuple[float, int] | None:
 
 def reach(found: Found, row: Row) -> int | None:
     """Returns the largest gap such that the model used the passage at all gaps up to it; None without one."""
-    reached = None
-    for gap, gain in found.by_x(REPEAT_GAIN, row.name).items():
-        if gain is None or not gain.value >= REACHES:  # NaN is not a gain
-            break
-        reached = gap
-    return reached
+    gains = {gap: None if gain is None else gain.value for gap, gain in found.by_x(REPEAT_GAIN, row.name).items()}
+    return reached(gains, REACHES)
 
 
 def reach_in_words(found: Found, row: Row) -> str:

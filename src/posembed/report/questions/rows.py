@@ -8,8 +8,9 @@ from posembed.lab.found import Found
 from posembed.lab.tasks.row_specs import AT, ATTENTION, LEARNED, LOSS, NEIGHBOUR, TEXT, TRAINED, bands
 from posembed.measure.metrics import Metric
 from posembed.plots.by_position import Panel, by_position_figure
+from posembed.report.answers import estimate_cell
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
-from posembed.report.questions import QuestionPage, estimate_cell
+from posembed.report.questions import QuestionPage
 from posembed.report.words import called, measured, signed
 from posembed.statistics import INTERVAL, estimate, paired_difference
 

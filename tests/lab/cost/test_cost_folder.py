@@ -1,0 +1,94 @@
+"""The folder of a measurement of cost, and its page."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from made_up_cost import result
+from made_up_runs import spec
+from posembed.errors import ArgumentError, RunFolderError
+from posembed.lab.cost.results import OF_COST, prepare, save
+from posembed.lab.cost.summary import CostSummary
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.runs.results import RunFolder
+from posembed.lab.tasks.text_specs import LengthSpec
+from posembed.measure.frame import Frame
+from posembed.measure.jobs import SETTINGS
+from posembed.report.questions import page_of, write_report
+from together import together
+
+RESULT = result()
+
+
+def test_many_encodings_are_named_by_the_first_and_the_last() -> None:
+    runs = [dataclasses.replace(RESULT.frame.runs[1], name=str(n)) for n in range(13)]
+    settings = dataclasses.replace(RESULT.settings, encodings=tuple(map(str, range(13))))
+    many = dataclasses.replace(RESULT, settings=settings, frame=Frame((RESULT.frame.runs[0], *runs)))
+    assert "is from .65% with 0 to .65% with 12." in page_of(QUESTIONS["cost"]).answer(CostSummary(many))[0]
+
+
+def test_what_was_not_tried_is_said() -> None:
+    tables = page_of(QUESTIONS["cost"]).main_tables(CostSummary(RESULT))
+    (growth,) = (table for table in tables if table.title == "Time by length, by tokens")
+    last = {row.name: row.cells[-1].text for row in growth.rows}
+    assert (last["alibi"], last["rope"]) == ("not tried", "0.016 ms")
+
+
+def test_nothing_but_none_leaves_the_answer() -> None:
+    *_, layer, parameters = page_of(QUESTIONS["cost"]).answer(CostSummary(result("none")))
+    assert parameters.startswith("A learned table of 512 x 768")
+    assert "none" not in layer
+
+
+def test_the_page_is_whole_escaped_and_written_beside_its_numbers(tmp_path: Path) -> None:
+    save(RESULT, tmp_path)
+    assert write_report(tmp_path) == tmp_path / "report.html"
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert write_report(tmp_path, tmp_path / "other.html").read_text(encoding="utf-8") == page
+    assert "A &lt;Processor&gt; (threads: 1)," in page
+    assert page.count("<figure>") == page.count("<svg ") == 3
+    with pytest.raises(ArgumentError, match="name another file"):
+        write_report(tmp_path, tmp_path)
+    with pytest.raises(ArgumentError, match="--reference is for questions that compare with a reference"):
+        write_report(tmp_path, reference="rope")
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"aws": 3}', "\0"])
+def test_a_cost_json_of_the_users_stays(content: str, tmp_path: Path) -> None:
+    (tmp_path / OF_COST).write_text(content)
+    for refuse in (lambda folder: prepare(folder, RESULT.settings), lambda folder: save(RESULT, folder)):
+        with pytest.raises(RunFolderError, match=r"is not a folder of this command .* move its cost.json away"):
+            refuse(tmp_path)
+    assert (tmp_path / OF_COST).read_text() == content
+
+
+@together("name", [field.name for field in dataclasses.fields(RESULT.settings)])
+def test_an_earlier_result_of_these_settings_alone_is_replaced(name: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        prepare(tmp_path, RESULT.settings)
+        save(RESULT, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {SETTINGS, OF_COST}
+    value = getattr(RESULT.settings, name)
+    other = {name: {"encodings": ("t5",), "window": 8, "device": "cuda"}.get(name) or 2 * value}
+    with pytest.raises(RunFolderError, match=f"results with other settings \\({name}: .* now\\)"):
+        prepare(tmp_path, dataclasses.replace(RESULT.settings, **other))
+
+
+def test_runs_and_costs_have_folders_of_their_own(tmp_path: Path) -> None:
+    save(RESULT, tmp_path / "cost")
+    with pytest.raises(RunFolderError, match="question: cost there, lengths now"):
+        RunFolder(tmp_path / "cost", LengthSpec).prepare(spec("rope"))
+    RunFolder(tmp_path / "runs", LengthSpec).prepare(spec("rope"))
+    with pytest.raises(RunFolderError, match="question: lengths there, cost now"):
+        prepare(tmp_path / "runs", RESULT.settings)
+
+
+def test_an_out_that_cannot_be_made_is_found_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    for out in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "loop", tmp_path / ("n" * 300)):
+        with pytest.raises(RunFolderError, match="cannot be written"):
+            prepare(out, RESULT.settings)
