@@ -14,6 +14,8 @@ from posembed.checkpoints.find import find_tables
 
 CACHE = next(name for name in ("cache", "past_key_values") if name in signature(hf.GPT2LMHeadModel.forward).parameters)
 """The name that this version of transformers gives to a cache."""
+RECOMPUTING = "activation" if hasattr(hf.PreTrainedModel, "activation_checkpointing_enable") else "gradient"
+"""What this version calls the checkpointing of activations; 5.23 renamed it."""
 VOCABULARY, LENGTH, LAYERS = 50, 32, 2
 TEXT: dict[str, Any] = {
     "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": LAYERS, "num_attention_heads": 2,

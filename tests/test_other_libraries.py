@@ -11,10 +11,12 @@ import importlib
 import inspect
 from collections import Counter
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from packaging.version import Version
 
 import timm_peer
 
@@ -398,6 +400,15 @@ def found_at(path: str) -> Any:
     raise AttributeError(path)
 
 
+SINCE = {"transformers.models.inkling2.": "5.23"}
+"""The release from which a library has what it has."""
+
+
+def is_too_new(path: str) -> bool:
+    since = [SINCE[start] for start in SINCE if path.startswith(start)]
+    return bool(since) and Version(version(path.partition(".")[0])) < Version(since[0])
+
+
 def test_the_names_exist_in_the_installed_libraries() -> None:
     """A rename fails here on the day on which the renamed library is installed."""
     timm_peer.vision_transformer()
@@ -405,14 +416,16 @@ def test_the_names_exist_in_the_installed_libraries() -> None:
     missing = []
     for line in [line for row in READS for line in row.exists] + list(PLAIN):
         path, names = line.split(": ")
+        if is_too_new(path):
+            continue
         library = importlib.import_module(path.partition(".")[0])
-        version = f"({library.__name__} {library.__version__})"
+        where = f"({library.__name__} {library.__version__})"
         try:
             holder = found_at(path)
         except AttributeError:
-            missing.append(f"{path} {version}")
+            missing.append(f"{path} {where}")
             continue
-        missing += [f"{path}.{name} {version}" for name in names.split() if not is_held(holder, name)]
+        missing += [f"{path}.{name} {where}" for name in names.split() if not is_held(holder, name)]
     assert not missing, (
         f"missing: {'; '.join(missing)}. See what replaced it, change the code that reads it, and then this table"
     )

@@ -26,7 +26,9 @@ def part_of_a_model(family: str, settings: dict[str, Any]) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         config = CONFIG_MAPPING[family](**settings)
-        model: nn.Module = class_of(config)(config).eval()
+        if (kind := class_of(config)) is None:
+            pytest.skip(f"transformers {__version__} cannot build {family} alone")
+        model: nn.Module = kind(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "pos" in name:

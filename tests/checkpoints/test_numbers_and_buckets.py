@@ -159,6 +159,8 @@ def test_rows_and_columns_of_one_field_change_together() -> None:
 
 
 def test_a_larger_extent_of_distances_changes_no_answer() -> None:
+    if "inkling2_text" not in transformers.CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} has no inkling2_text")
     sizes = {**SIZES, "vocab_size": 60, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 16, "d_rel": 4}
     config = transformers.CONFIG_MAPPING["inkling2_text"](
         **sizes, rel_extent=24, sliding_window_size=24, layer_types=["hybrid"], num_experts=4,

@@ -40,7 +40,8 @@ def trainer(model: nn.Module | None, folder: Path, model_init: Any = None, **set
 def test_trainer_trains_every_encoding_and_saves_it(encoding: str, tmp_path: Path) -> None:
     model = replace_positions(made.tiny("gpt2"), encoding, **ENCODINGS[encoding])
     before = copy.deepcopy(model.state_dict())
-    run = trainer(model, tmp_path, save_strategy="steps", save_steps=3, activation_checkpointing=encoding == "t5")
+    more = {f"{made.RECOMPUTING}_checkpointing": encoding == "t5"}
+    run = trainer(model, tmp_path, save_strategy="steps", save_steps=3, **more)
     assert run.train().training_loss < 20
     changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
     assert {key for key in before if ".encoding." in key} <= changed

@@ -337,7 +337,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(name: str, encoding: st
     off |= {"dropout": 0.0, "attention_dropout": 0.0} if name == "opt" else {}
     plain = replaced(name, encoding, **off).train()
     again = copy.deepcopy(plain)
-    again.activation_checkpointing_enable({"use_reentrant": reentrant})
+    getattr(again, f"{made.RECOMPUTING}_checkpointing_enable")({"use_reentrant": reentrant})
     for model in (plain, again):
         torch.manual_seed(3)
         loss = torch.zeros(())
