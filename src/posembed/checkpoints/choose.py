@@ -96,7 +96,7 @@ class Target:
     def is_text(self) -> bool:
         """Whether the positions belong to text, judged by the name of the config field. In Whisper's encoder, they
         belong to audio."""
-        return tuple(axis.name for axis in self.table.layout.axes) in ((), ("block",)) and not any(
+        return not self.table.layout.axes and not any(
             NOT_TEXT.search(name) for name in (self.field.path if self.field else ())
         )
 
