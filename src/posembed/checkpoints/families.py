@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
 
@@ -31,8 +31,9 @@ Row = Mapping[str, Any]
 # Settings that change no position: activations, dropout, tokens, labels, what is returned and how weights begin.
 NO_POSITIONS = re.compile(
     r"^_|(^|_)(act|activation|afn|dtype|version|architectures|torchscript)(_|$)|_fn$|name$|id2label|label2id|num_labels|"
-    r"problem_type|task_specific|finetuning|drop|classif|summary|init|loss|eps$|token_id|tie_|use_cache|vocab_size|stage_names|^out_(features|indices)$|output_|return_|"
-    r"^((qkv|attention|mlp|use|enable|head|lm_head)_)?bias$|attn_implementation|chunk_size_feed_forward|^prefix$"
+    r"problem_type|task_specific|finetuning|drop|classif|summary|init|loss|eps$|token_id|tie_|use_cache|vocab_size|"
+    r"stage_names|^out_(features|indices)$|output_|return_|attn_implementation|chunk_size_feed_forward|^prefix$|"
+    r"^((qkv|attention|mlp|use|enable|head|lm_head)_)?bias$"
 )
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.)")  # of a layer
 
@@ -114,11 +115,17 @@ def explained(model: nn.Module) -> dict[str, Row]:
 
 
 def rows_at(kind: str, model: str, table: str) -> list[Row]:
+    """Returns the rows of a table, one for each combination of settings that was seen."""
     return [row for row in rows_by_type().get(kind, []) if (row["model"], row["table"]) == (model, table)]
 
 
 def is_current(row: Row) -> bool:
-    return ".".join(version("transformers").split(".")[:2]) in row["seen"]
+    """Returns whether the installed version of transformers is one that the row was seen in."""
+    try:
+        installed = version("transformers")
+    except PackageNotFoundError:
+        return False
+    return ".".join(installed.split(".")[:2]) in row["seen"]
 
 
 def place_of(model: nn.Module, name: str, path: str) -> tuple[str, str, str]:
