@@ -15,7 +15,7 @@ import posembed
 from posembed.checkpoints.unchanged import is_in_timm
 from posembed.tables.layout import TableLayout
 from posembed.tables.rows import as_table, table_rows
-from tiny_models import TEXT, saved
+from tiny_models import IMAGE, TEXT, saved, tiny_model
 
 
 def lite_text(rows: int) -> Any:
@@ -91,6 +91,14 @@ def test_patches_of_one_size_are_read_from_images_of_any_size(tmp_path: Path) ->
     with torch.no_grad():
         for side in (64, 128):
             assert model(torch.randn(1, 3, side, side)).last_hidden_state.isfinite().all()
+
+
+def test_computed_positions_are_named_with_what_to_change(tmp_path: Path) -> None:
+    settings = {**IMAGE, "num_frames": 4, "tubelet_size": 2}
+    source = saved(tiny_model("videomae", settings), tmp_path / "source")
+    with pytest.raises(posembed.CheckpointError, match=r"nothing to resize: .* change num_frames or image_size"):
+        posembed.resize_checkpoint(source, tmp_path / "out", frames=8)
+    assert "needs no resize" in posembed.inspect_checkpoint(source).why_none
 
 
 class TimmBlock(nn.Module):

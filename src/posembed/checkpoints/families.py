@@ -114,6 +114,12 @@ def explained(model: nn.Module) -> dict[str, Row]:
     return found
 
 
+def reason_without_table(model: nn.Module) -> str:
+    """Returns why a model type without a table needs no resize, if a row says so; "" otherwise."""
+    config: Any = model.config
+    return next((str(row["why"]) for row in rows_at(config.model_type, type(model).__name__, "")), "")
+
+
 def rows_at(kind: str, model: str, table: str) -> list[Row]:
     """Returns the rows of a table, one for each combination of settings that was seen."""
     return [row for row in rows_by_type().get(kind, []) if (row["model"], row["table"]) == (model, table)]

@@ -34,7 +34,7 @@ from posembed.checkpoints.rebuild import (
     shapes_of,
     takes_text,
 )
-from posembed.checkpoints.unchanged import UNCHANGED, other_tables, why_unchanged
+from posembed.checkpoints.unchanged import UNCHANGED, other_tables, why_no_table, why_unchanged
 from posembed.errors import CheckpointError
 from posembed.tables.modules import is_table_name
 
@@ -148,7 +148,8 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     held = set(model.state_dict())
     stale = tuple(key for key in old_buffers(listed, tensors) if not held & aliases(key, model))
     responding = frozenset(field for field, _ in found)
-    return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding)
+    no_need = "" if listed or is_of_timm(known) else why_no_table(model)
+    return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding, no_need)
 
 
 def explained_table(tensors: Tensors, key: str, name: str, row: Row) -> FoundTable:

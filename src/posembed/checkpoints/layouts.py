@@ -83,7 +83,7 @@ def why_fixed(table: FoundTable, response: Response, around: Config) -> str:
     if not BUCKETS.search(name) or others or not isinstance(field.value, int) or gained % field.value:
         return ""
     limit = next((name for name in REACHES if type(around.get(name)) is int), "")
-    reach = f" from {around[limit]} tokens or frames on ({limit})" if limit else ""
+    reach = f" from {around[limit]} tokens or frames on ({limit})" if limit else " beyond them"
     remedy = "Another number of buckets: --buckets (buckets=...)"
     return in_buckets(gained, str(field), reach, remedy if gained == field.value else "No option changes them")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from torch import nn
 
+from posembed.checkpoints.families import reason_without_table
 from posembed.checkpoints.rebuild import Shape, shapes_of
 from posembed.tables.modules import is_table_name, parent
 
@@ -15,6 +16,7 @@ OF_TIMM = (
     f"{UNCHANGED}: timm builds this part of the model, and config.json gives no size of it. posembed resizes such "
     "tables in models of timm alone"
 )
+ROTATION = re.compile(r"Rotary|R[oO]PE|Rope")  # classes of layers
 OF_WINDOW = re.compile(r"(^|\.)relative_position_bias_table$")
 BUFFER = f"{UNCHANGED}: it is a buffer, which the model does not train"
 
@@ -24,6 +26,18 @@ def why_unchanged(model: nn.Module, name: str) -> str:
     if name in dict(model.named_buffers()):
         return BUFFER
     return OF_TIMM if name and is_in_timm(model, name) else UNCHANGED
+
+
+def why_no_table(model: nn.Module) -> str:
+    """Returns why a model of transformers without a table needs no resize; "" if unknown."""
+    if reason := reason_without_table(model):
+        return reason
+    layer = next((type(part).__name__ for part in model.modules() if ROTATION.search(type(part).__name__)), "")
+    return (
+        f"this model has no position table: it rotates queries and keys instead ({layer}), so it needs no resize"
+        if layer
+        else ""
+    )
 
 
 def is_in_timm(model: nn.Module, name: str) -> bool:
