@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 
 import posembed
@@ -40,7 +41,7 @@ def agrees(name: str, folder: Path) -> None:
 
     held = {identity(row): row["shown"] for row in ROWS if "shown" in row}
     shown = shown_by_runs(name, folder)
-    assert shown
+    assert shown or name not in SAMPLE
     for row, changes in shown.items():
         assert set(changes) <= set(held[row]), row
 
@@ -51,7 +52,7 @@ def test_the_file_says_what_runs_show(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("name", sorted({row["type"] for row in ROWS if "shown" in row} - set(SAMPLE)))
+@pytest.mark.parametrize("name", sorted({row["type"] for row in ROWS} & set(transformers.CONFIG_MAPPING) - set(SAMPLE)))
 def test_the_file_says_what_runs_show_of_every_type(name: str, tmp_path: Path) -> None:
     agrees(name, tmp_path)
 

@@ -148,7 +148,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     held = set(model.state_dict())
     stale = tuple(key for key in old_buffers(listed, tensors) if not held & aliases(key, model))
     responding = frozenset(field for field, _ in found)
-    no_need = "" if listed or is_of_timm(known) else why_no_table(model)
+    no_need = "" if listed or blocked or is_of_timm(known) else why_no_table(model)
     return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding, no_need)
 
 
