@@ -90,12 +90,6 @@ READS = (
         ),
     ),
     Reads(
-        "checkpoints/trials/along_axes.py",
-        "part.config[name]",
-        SOME,
-        ("transformers.ViTConfig: image_size patch_size",),
-    ),
-    Reads(
         "checkpoints/trials/inputs.py",
         "config.max_2d_position_embeddings config.num_channels config.num_patches config.patch_embed_hidden_size "
         "config.patch_size config.posemb_grid_size config.spatial_merge_size config.text_config config.vision_config "
@@ -127,7 +121,6 @@ READS = (
             "transformers.TvpConfig: max_img_size",
         ),
     ),
-    Reads("checkpoints/trials/mixing.py", "vars(parts[path])[name]", DATA),
     Reads(
         "checkpoints/trials/small_copies.py",
         "config.hidden_size config.mask_ratio config.text_config config.text_config.hidden_size config.vision_config "
@@ -143,7 +136,6 @@ READS = (
     ),
     Reads("checkpoints/trials/small_copies.py", "section[field.path[-1]] section[name]", DATA),
     Reads("checkpoints/trials/whole.py", "module[field]", SOME, ("transformers.LlavaConfig: image_seq_length",)),
-    Reads("checkpoints/unchanged.py", "larger[each]", SOME, ("transformers.ViTConfig: image_size",)),
     Reads("comparison.py", "self.question.Spec", OURS),
     Reads("evaluation/collection.py", "error.strerror", PYTHON),
     Reads(

@@ -2,6 +2,7 @@
 
     python tools/census.py                         # all of them: about half an hour on one core
     python tools/census.py --only beit,swin        # a few, without a page
+    python tools/census.py --families              # also writes what is known of their tables to families.json
 
 Each type is built small with random weights, in a process of its own with a limit of time and of memory. Its tables
 are found without posembed (``census_models.py``). It is saved as its library saves it, inspected, and resized to twice
@@ -35,6 +36,7 @@ from typing import Any
 import census_models
 import torch
 from census_checks import examine
+from census_families import write_families
 from census_runs import last_frame
 from census_settings import why_not_built
 
@@ -260,6 +262,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "posembed-census")
     parser.add_argument("--page", action="store_true", help="only write the page, from what is done already")
+    parser.add_argument("--families", action="store_true", help="also write families.json")
     parser.add_argument("--again", action="store_true", help="repeat what is done already")
     parser.add_argument("--out", default="census", help="the name of the page in benchmarks/results")
     settings = parser.parse_args()
@@ -288,6 +291,8 @@ def main() -> None:
             results.append(
                 {**needs(result), "library": library, "type": name, "name": result["name"].replace(first, name, 1)}
             )
+    if settings.families:
+        write_families(results)
     for library in dict.fromkeys(library for library, _ in todo):
         mine = [result for result in results if result["library"] == library]
         absent = [each for each in missing if each.startswith(f"{library} ")]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from census_families import rows_of
 from census_models import Model, Path_, import_timm, randomize
 from census_runs import TEXT_TOKENS, answer, around, last_frame, last_line, new_inputs
 from census_timm import unlike_timm
@@ -100,6 +101,7 @@ def examine(model: Model, folder: Path) -> dict[str, Any]:
             shutil.rmtree(folder / "out", ignore_errors=True)
             resized |= set(call.get("resized", ()))
     result["outcome"] = outcome(model, result["calls"], resized)
+    result["rows"] = list(rows_of(source, result["calls"])) if model.library == "transformers" else []
     return result
 
 

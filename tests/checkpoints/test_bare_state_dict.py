@@ -34,6 +34,7 @@ BUFFERS: dict[str, Any] = {
     "positions": lambda length: torch.arange(length),
     "position_ids": lambda length: torch.arange(length)[None],
     "pos": lambda length: torch.arange(length, dtype=torch.int32) + 2,
+    "float_position_ids": lambda length: torch.arange(length, dtype=torch.float16)[None],  # as merged files have them
     "token_type_ids": lambda length: torch.zeros(1, length, dtype=torch.long),
     "steps": lambda length: torch.arange(length),
     "causal_mask": lambda length: torch.ones(length, length, dtype=torch.bool).tril(),
@@ -57,7 +58,11 @@ def test_its_ids_and_masks_follow(name: str, length: int, suffix: str, tmp_path:
     assert torch.equal(longer.state_dict()[name], expected)
 
 
-@pytest.mark.parametrize("buffer", [torch.randperm(40), torch.randint(0, 9, (40, 40))], ids=["order", "square"])
+@pytest.mark.parametrize(
+    "buffer",
+    [torch.randperm(40), torch.randint(0, 9, (40, 40)), (torch.arange(40) * 0.995).half()],
+    ids=["order", "square", "rounded floats"],
+)
 def test_ids_of_no_known_pattern_are_refused(buffer: Tensor, tmp_path: Path) -> None:
     save_file(OwnModel(40, "position_ids", buffer).state_dict(), tmp_path / "x.safetensors")
     out = tmp_path / "out.safetensors"

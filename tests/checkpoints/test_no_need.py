@@ -12,12 +12,10 @@ import transformers
 from torch import nn
 
 import posembed
-from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.trials.plain import texts_spread_over
-from posembed.checkpoints.unchanged import is_in_timm, reads_larger_images
+from posembed.checkpoints.unchanged import is_in_timm
 from posembed.tables.layout import TableLayout
 from posembed.tables.rows import as_table, table_rows
-from tiny_models import GPT, IMAGE, TEXT, saved, tiny_model
+from tiny_models import IMAGE, TEXT, saved, tiny_model
 
 
 def lite_text(rows: int) -> Any:
@@ -40,23 +38,15 @@ def lite_text(rows: int) -> Any:
 def test_a_table_that_is_spread_over_any_text_needs_no_resize(rows: int, length: int, tmp_path: Path) -> None:
     model = lite_text(rows)
     source = saved(model, tmp_path / "source")
-    texts = f"texts of {rows // 2} and of {2 * rows} tokens both read rows up to the last"
-    with pytest.raises(posembed.CheckpointError, match=f"spreads its rows .* needs no resize: {texts}"):
+    with pytest.raises(
+        posembed.CheckpointError, match=r"spreads its rows .* needs no resize: each text reads rows up to"
+    ):
         posembed.resize_checkpoint(source, tmp_path / "out", length=length)
     for tokens in (rows // 2, 2 * rows):  # as the refusal says
         table = model.embeddings.position_embedding.position_embedding
         output = model(input_ids=torch.arange(tokens)[None] % 50).last_hidden_state
         (read,) = torch.autograd.grad((output * torch.randn_like(output)).sum(), table)
         assert read[0, 0, -1].any()
-
-
-@pytest.mark.parametrize(("family", "settings"), [("bert", TEXT), ("gpt2", GPT), ("roberta", TEXT)])
-def test_other_tables_are_not_spread(family: str, settings: dict[str, Any]) -> None:
-    model = tiny_model(family, settings)
-    found = find_tables({**model.config.to_dict(), "architectures": [type(model).__name__]}, dict(model.state_dict()))
-    (table,) = found.understood
-    assert found.model is not None
-    assert texts_spread_over(found.model, table) is None
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (1, 5, 3), (5, 1, 3), (1, 1, 5, 3), (1, 1, 3), (1, 1, 1, 1, 3)])
@@ -103,12 +93,12 @@ def test_patches_of_one_size_are_read_from_images_of_any_size(tmp_path: Path) ->
             assert model(torch.randn(1, 3, side, side)).last_hidden_state.isfinite().all()
 
 
-@pytest.mark.parametrize("reads", [True, False])
-def test_only_a_run_with_the_same_shape_shows_larger_images(reads: bool) -> None:
-    """A ViT that is built for larger images has more rows, and reads larger images as it is only if it interpolates."""
-    family = "dinov2" if reads else "vit"
-    model = tiny_model(family, {**IMAGE, "mlp_ratio": 1})
-    assert reads_larger_images(model, "embeddings.position_embeddings") is reads
+def test_computed_positions_are_named_with_what_to_change(tmp_path: Path) -> None:
+    settings = {**IMAGE, "num_frames": 4, "tubelet_size": 2}
+    source = saved(tiny_model("videomae", settings), tmp_path / "source")
+    with pytest.raises(posembed.CheckpointError, match=r"nothing to resize: .* change num_frames or image_size"):
+        posembed.resize_checkpoint(source, tmp_path / "out", frames=8)
+    assert "needs no resize" in posembed.inspect_checkpoint(source).why_none
 
 
 class TimmBlock(nn.Module):

@@ -115,12 +115,14 @@ def test_an_image_processor_follows(tmp_path: Path) -> None:
         source / "preprocessor_config.json",
         size={"height": 32, "width": 32},
         crop_size={"shortest_edge": 32},
+        mask_size={"longest_edge": 8},
         other={"height": 7, "width": 7},
     )
     posembed.resize_checkpoint(source, tmp_path / "out", image_size=(48, 64))
     assert read(tmp_path / "out" / "preprocessor_config.json") == {
         "size": {"height": 48, "width": 64},
         "crop_size": {"shortest_edge": 48},
+        "mask_size": {"longest_edge": 16},
         "other": {"height": 7, "width": 7},
     }
     assert read(tmp_path / "out" / "config.json")["image_size"] == [48, 64]

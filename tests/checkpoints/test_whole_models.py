@@ -171,7 +171,8 @@ def test_the_output_says_which_sizes_were_run(grid: int, sizes: str, tmp_path: P
         settings |= {"output_channels": 16, "window_size": 4, "global_attn_indexes": [0], "mlp_dim": 16}
     source = saved(tiny_model(family, settings), tmp_path / "source")
     size = settings["patch_size"] * grid
-    checks = " ".join(posembed.resize_checkpoint(source, tmp_path / "out", image_size=size, dry_run=True).edit.checks)
+    resized = posembed.resize_checkpoint(source, tmp_path / "out", image_size=size, prove=True, dry_run=True)
+    checks = " ".join(resized.edit.checks)
     assert f"Small copies of the model, {sizes}" in checks
     assert ("The whole model runs at the new size on PyTorch's meta device" in checks) == (grid == 110)
 
@@ -207,14 +208,10 @@ def test_a_decoder_of_patches_is_resized_whatever_its_table_holds(kind: str, wid
 # --- models whose attention cannot run here
 
 
-def test_a_model_that_mixes_no_tokens_here_is_refused_with_what_changes(tmp_path: Path) -> None:
+def test_a_model_that_mixes_no_tokens_without_a_gpu_is_refused(tmp_path: Path) -> None:
     """MRA's attention is zero without its kernel, so the same answers at both lengths show nothing."""
-    from transformers.models.mra import modeling_mra
-
-    if modeling_mra.mra_cuda_kernel is not None:
-        pytest.skip("the kernel of MRA is loaded")
     source = saved(tiny_model("mra", {**TEXT, "max_position_embeddings": 128}), tmp_path / "source")
-    with pytest.raises(CheckpointError, match=r"no token .* at another position .*num_block is 16 at the old and 32"):
+    with pytest.raises(CheckpointError, match=r"no token .* at another position"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=256)
     assert not (tmp_path / "out").exists()
 

@@ -28,7 +28,6 @@ ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, t
 OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
 OF_DIFFERENCES = re.compile(r"rel|bias|dist|attn\.pos_emb$")
 OF_BIAS = re.compile(r"bias(es)?(_|\b)")
-IN_BLOCKS = ("block", "place")  # Reformer has a table (B, 1, D) for blocks, and one (1, n, D) for places in them
 SIDE = re.compile(r"left|right")
 STRIDES = tuple(2**power for power in range(8))  # of stages that halve an image, or of whole pixels
 IN_CELLS = re.compile(r"window|pos_?emb")  # fields that count cells and not pixels
@@ -66,7 +65,6 @@ ROLES = (
         re.compile(r"^(position_embedding_size|mm_posemb_size|seq_len|max_num_patches)$"), ("number",), in_patches=True
     ),
     Role(re.compile(r"^max_ep_len$|^max_grid_(row|col)_position_embeddings$"), ("number",)),
-    Role(re.compile(r"^axial_pos_shape$"), IN_BLOCKS),
     Role(re.compile(r"^max_position_embeddings$"), ("number",), table=re.compile(r"\b(row|column)_embeddings\b")),
     Role(re.compile(r"^rel_extent$|^sliding_window_size$"), ("distance",)),
 )
@@ -189,7 +187,7 @@ def explain(name: str, responses: Sequence[Response], config: Config) -> Explana
         changed = [dim for dim, size in enumerate(old) if new[dim] != size]
         apart = len(changed) == len(role.axes) > 1
         for at, dim in enumerate(changed):
-            names = (role.axes[at],) if apart else (role.axes[dim],) if role.axes == IN_BLOCKS else role.axes
+            names = (role.axes[at],) if apart else role.axes
             choices.setdefault(dim, []).append(list(parts(name, field, names, around, (old[dim], new[dim]))))
     dims = tuple(sorted(choices))
     found = [consistent(choices[dim]) for dim in dims]
@@ -269,7 +267,7 @@ def scaled(field: ConfigField) -> int | Size:
 
 def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iterator[tuple[Cells, ...]]:
     """Yields the ways in which a field may give the sizes of its axes, the most usual first."""
-    sides = [int(axis in (IMAGE_AXES[1], IN_BLOCKS[1])) for axis in names]
+    sides = [int(axis == IMAGE_AXES[1]) for axis in names]
     if AREA.search(field.path[-1]):
         side = math.isqrt(field.value) if isinstance(field.value, int) else 0
         if side and side * side == field.value:

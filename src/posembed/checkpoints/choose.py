@@ -96,7 +96,7 @@ class Target:
     def is_text(self) -> bool:
         """Whether the positions belong to text, judged by the name of the config field. In Whisper's encoder, they
         belong to audio."""
-        return tuple(axis.name for axis in self.table.layout.axes) in ((), ("block",)) and not any(
+        return not self.table.layout.axes and not any(
             NOT_TEXT.search(name) for name in (self.field.path if self.field else ())
         )
 
@@ -304,6 +304,8 @@ NOT_UNDERSTOOD = "no table of {} is understood well enough to be resized"
 
 
 def only_candidates(found: Found, option: Option) -> list[FoundTable]:
+    if found.no_need:
+        raise CheckpointError(f"nothing to resize: {found.no_need}")
     candidates = [table for table in found.understood if option.fields(table) and table.found_by != "name"]
     learned = [table for table in candidates if table.kind == "learned"]
     fields = list(dict.fromkeys(tuple(option.fields(table)) for table in learned or candidates))
@@ -361,6 +363,8 @@ def listing(found: Found) -> str:
 
 def why_none(found: Found) -> str:
     """Returns the reason why no table was found."""
+    if found.no_need:
+        return found.no_need
     if found.blocked:
         return "; ".join(dict.fromkeys(found.blocked.values()))
     if found.model is None:

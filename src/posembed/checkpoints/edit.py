@@ -16,22 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.blocks import READ_BLOCKS, block_target, of_blocks, refuse_other_blocks, table_of_blocks
 from posembed.checkpoints.buckets import bucket_target, read_buckets
 from posembed.checkpoints.choose import FRAMES, IMAGE, POSITIONS, WINDOW, Target, axis_target, grid_target, line_target
 from posembed.checkpoints.derived import derived_fields
+from posembed.checkpoints.families import known
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
 from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors, tiled_sizes
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
 from posembed.checkpoints.rebuild import build_on_meta, config_object, is_of_timm, shapes_of, size_fields, with_field
-from posembed.checkpoints.trials.evidence import (
-    READ_BUCKETS,
-    Shown,
-    answers_within_limits,
-    refuse_unread,
-    said_of_loading,
-    shown,
-)
+from posembed.checkpoints.trials.evidence import as_known, proved, said_of_loading
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.layout import are_sides
@@ -120,12 +113,12 @@ def plan_edit(
     buckets: int | None = None,
     method: str | None = None,
     table: str | None = None,
+    prove: bool = False,
     found: Found | None = None,
 ) -> Edit:
     """Plans the changes for a new usable length, image size or grid.
 
-    The sizes, the method, the table and the errors are the same as for ``resize_checkpoint``. found: the tables, if the
-    caller has already found them.
+    All arguments are those of ``resize_checkpoint``, but found: the tables, if the caller has already found them.
     """
     if window is not None and image_size is not None:
         refuse_both(found or find_tables(config, tensors), image_size, window)
@@ -136,12 +129,15 @@ def plan_edit(
         )
     if not isinstance(method, str | None):
         raise ArgumentError(f"--method (method=...): expected the name of a method; got {method!r}")
-    found = found or find_tables(config, tensors)
-    target = (
-        target_of(found, table, length=length, image_size=image_size, grid=grid, window=window, frames=frames)
-        if buckets is None
-        else bucket_target(found, buckets, table)
-    )
+    sizes: dict[str, Any] = {"image_size": image_size, "grid": grid, "window": window, "frames": frames}
+    found = found or find_tables(config, tensors, rebuild=prove or length is None)
+    target = target_of(found, table, length=length, buckets=buckets, **sizes)
+    seen = known(found, target, config or {})
+    if seen is None and found.model is None and config is not None:
+        found = find_tables(config, tensors)
+        target = target_of(found, table, length=length, buckets=buckets, **sizes)
+    if prove and found.model is None:
+        raise CheckpointError("--prove (prove=True) runs copies of the model, which no installed library builds")
     refuse_second_copies(tensors, found, target)
     fields = target.values | dict.fromkeys(repeated(found, target), target.value)
     new_config = None if config is None else changed_config(config, found, target, fields)
@@ -153,13 +149,13 @@ def plan_edit(
         fields |= derived
         new_config = changed_config(config, found, target, fields)
     if found.model is None or new_config is None:
-        others = tuple(buffers_without_model(tensors, found, target))
-        return Edit(target, changed_tables(tensors, target, method), others, new_config, fields=fields)
+        others = without_stale(tensors, found, target) if seen else buffers_without_model(tensors, found, target)
+        return Edit(target, changed_tables(tensors, target, method), tuple(others), new_config, fields=fields)
     try:
-        known = config_object(new_config)
-        if is_of_timm(known):
-            known.keep_sizes(found.config, fields)
-        new_model = build_on_meta(known)
+        rebuilt = config_object(new_config)
+        if is_of_timm(rebuilt):
+            rebuilt.keep_sizes(found.config, fields)
+        new_model = build_on_meta(rebuilt)
     except CheckpointError as error:
         if not isinstance(target.value, list):
             raise
@@ -170,25 +166,20 @@ def plan_edit(
         target = without_full_windows(found.model, new_model, target)
     if buckets is not None:
         target = read_buckets(found.model, new_model, target, found.config.to_dict())
-    if of_blocks(target):
-        refuse_other_blocks(found.model, new_model, target)
-    ran = READ_BUCKETS if buckets is not None else READ_BLOCKS if of_blocks(target) else ""
-    runs = Shown() if ran else refuse_unread(found.model, new_model, target)
-    limits = answers_within_limits(found.model, new_model, target, method)
-    if method is None and limits is not None:
-        method = limits.keeping
-    tables = changed_tables(tensors, target, method)
+    if seen is not None and not prove:
+        shows = as_known(found.model, new_model, target, seen, method)
+    else:
+        shows = proved(found.model, new_model, target, method)
+    tables = changed_tables(tensors, target, shows.method)
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
-    checks = (ran,) if ran else (*runs.sentences, *shown(found.model, new_model, target, method, limits))
-    checks += tuple(said_of_loading(new_model, {change.key: (change.before, change.after) for change in tables}))
-    sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
-    stale = [key for key in found.stale if tensors[key].shape[-1] in sizes or is_index(key)]
-    removed = (TensorChange(key, values_of(tensors[key]), None, RECOMPUTED) for key in stale)
+    loading = said_of_loading(new_model, {change.key: (change.before, change.after) for change in tables})
+    checks = (*shows.sentences, *loading)
+    removed = without_stale(tensors, found, target)
     sides = BOTH
     if {"input_ids", "decoder_input_ids"} <= set(signature(new_model.forward).parameters):
         paths = (change.table.parameter.split(".") for change in target.changes)
         sides = frozenset().union(*(BOTH.intersection(path) or BOTH for path in paths))
-    return Edit(target, tables, (*buffers, *removed), new_config, sides, fields, checks, runs.image_tokens)
+    return Edit(target, tables, (*buffers, *removed), new_config, sides, fields, checks, shows.image_tokens)
 
 
 def refuse_both(found: Found, image_size: Size | int, window: Size | int) -> None:
@@ -232,6 +223,14 @@ def changed_tables(tensors: Tensors, target: Target, method: str | None) -> tupl
     )
 
 
+def without_stale(tensors: Tensors, found: Found, target: Target) -> Iterator[TensorChange]:
+    """Yields the removal of old ids and masks of the tables' length, which the model recomputes."""
+    sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
+    for key in found.stale:
+        if tensors[key].shape[-1] in sizes or is_index(key):
+            yield TensorChange(key, values_of(tensors[key]), None, RECOMPUTED)
+
+
 def target_of(
     found: Found,
     table: str | None,
@@ -241,11 +240,12 @@ def target_of(
     grid: Size | None,
     window: Size | int | None,
     frames: int | None,
+    buckets: int | None,
 ) -> Target:
     """Returns the tables and the new sizes that one of these sizes means."""
+    if buckets is not None:
+        return bucket_target(found, buckets, table)
     if length is not None:
-        if (blocks := table_of_blocks(found, table)) is not None:
-            return block_target(found, blocks, length)
         along = next((each for each in found.understood if each.key == table and POSITIONS.fields(each)), None)
         return line_target(found, length, table) if along is None else axis_target(found, POSITIONS, length, table)
     if window is not None or frames is not None:

@@ -7,19 +7,17 @@ model's family. If it lists none, they are guessed from names and shapes (``layo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
 
 from posembed.checkpoints.axes import Response
+from posembed.checkpoints.families import Row, explained, row_of
 from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors, pair, section
 from posembed.checkpoints.layouts import (
     all_listed,
-    buckets_in_code,
     found_tensor,
     guessed_tables,
     known_tables,
@@ -36,12 +34,12 @@ from posembed.checkpoints.rebuild import (
     shapes_of,
     takes_text,
 )
-from posembed.checkpoints.unchanged import UNCHANGED, needs_no_resize, other_tables, why_unchanged
+from posembed.checkpoints.unchanged import UNCHANGED, other_tables, why_no_table, why_unchanged
 from posembed.errors import CheckpointError
 from posembed.tables.modules import is_table_name
 
-IN_CODE = re.compile(r"relative_attention_bias\.weight$")  # UDOP
 MOST_TOKENS = 2  # class tokens beside an image's cells
+NO_NEED = "no resize"
 UNKNOWN_FORMULA = "its rows are a fixed sinusoid with an unknown formula"
 
 
@@ -91,9 +89,15 @@ def without_timm(config: Config) -> dict[ConfigField, str]:
 def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.Module) -> Found:
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     found, rejected = responses(config, known, model)
-    renamed = any(name not in tensors for _, changes in found for name in changes)
+    rows = explained(model)
+    renamed = any(name not in tensors for changes in (rows, *(changes for _, changes in found)) for name in changes)
     loaded = loaded_names(model, tensors) if renamed else {}
     tables: dict[str, FoundTable] = {}
+    said = {
+        key: explained_table(tensors, key, name, row)
+        for name, row in rows.items()
+        if (key := key_in_files(name, tensors, loaded)) is not None
+    }
     buffers: dict[ConfigField, tuple[str, ...]] = {}
     blocked: dict[ConfigField, str] = {}
     answers: dict[str, list[Response]] = {}  # keys of parameters in the files -> the fields that change their shapes
@@ -118,6 +122,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
         fields = [field for field, *_ in given]
         table = read_by_model(found_tensor(tensors, key), model, names[key], given, known)
         if not isinstance(table, PositionTable) and not table.fixed:
+            table = said.get(key, table)
             if len(fields) > 1:
                 why = f"{key} depends on {' and on '.join(map(str, fields))}, so neither gives its length"
             else:
@@ -130,8 +135,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
         table if table.doubt or table.field is None else replace(table, doubt=blocked.get(table.field, ""))
         for table in tables.values()
     ]
-    unchanging = ((name, key_in_files(name, tensors, loaded)) for name in sorted(parameters) if IN_CODE.search(name))
-    listed += buckets_in_code(model, tensors, {name: key for name, key in unchanging if key and key not in tables})
+    listed += (table for key, table in said.items() if key not in tables)
     changing = {table.key for table in listed}.union(*buffers.values())
     guesses = (guess for guess in guessed_tables(config, tensors) if guess.key not in changing)
     if is_of_timm(known):
@@ -144,7 +148,14 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     held = set(model.state_dict())
     stale = tuple(key for key in old_buffers(listed, tensors) if not held & aliases(key, model))
     responding = frozenset(field for field, _ in found)
-    return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding)
+    no_need = "" if listed or blocked or is_of_timm(known) else why_no_table(model)
+    return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding, no_need)
+
+
+def explained_table(tensors: Tensors, key: str, name: str, row: Row) -> FoundTable:
+    """Returns a table of which a row of families.json says why it is not resized."""
+    table = replace(found_tensor(tensors, key), parameter=name, found_by="config")
+    return replace(table, fixed=NO_NEED in row["why"], in_buckets=row.get("buckets", False)).doubted(row["why"])
 
 
 def unchanged_of_timm(known: Any, tensors: Tensors, changing: set[str]) -> Iterator[FoundTable]:
@@ -166,8 +177,8 @@ def unchanged(
     names = {key: name for name in shapes if (key := key_in_files(name, tensors, loaded)) is not None}
     others = other_tables(model, names, changing)
     for table in (*guesses, *(found_tensor(tensors, key) for key in others)):
-        reason = why_unchanged(table, model, names.get(table.key, ""))
-        yield replace(table, field=None, fixed=needs_no_resize(reason)).doubted(reason)
+        name = names.get(table.key, "")
+        yield replace(table, field=None, parameter=name).doubted(why_unchanged(model, name))
 
 
 def doubted_size(table: FoundTable, rejected: Mapping[ConfigField, str], config: Config) -> FoundTable:
@@ -267,9 +278,7 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
         if not found.model.get_parameter(table.parameter).requires_grad:
             return table.doubted("it is frozen in the model's code, but its rows are not sines and cosines")
         around = [found.model.get_submodule(path) for path in models_around(found.model, table.parameter)]
-        if "inputs" in signature(around[0].forward).parameters:  # a Perceiver gets its inputs from the model around it
-            around.reverse()
-        if not takes_text(around[0]):
+        if not takes_text(around[0]) and row_of(found, table, {}) is None:
             return table.doubted("the model around it takes no text, so the meaning of its rows is unknown")
     distances = (key for key in tensors if "distance_embedding" in key)
     same_length = (key for key in distances if tuple(tensors[key].shape[:1]) == (2 * table.rows - 1,))

@@ -208,6 +208,7 @@ class Found:
     buffers: maps config fields to the keys of tensors that change shape with the field but are not parameters.
     stale: keys of position ids and causal masks that old files contain but the model no longer has.
     responding: the config fields that change the shape of any tensor.
+    no_need: why a model without a table needs no resize; "" if unknown.
     """
 
     tables: tuple[FoundTable, ...]
@@ -218,6 +219,7 @@ class Found:
     buffers: Mapping[ConfigField, tuple[str, ...]] = field(default_factory=dict)
     stale: tuple[str, ...] = ()
     responding: frozenset[ConfigField] = frozenset()
+    no_need: str = ""
 
     @property
     def understood(self) -> tuple[PositionTable, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from posembed.checkpoints.found import (
 )
 from posembed.checkpoints.ordinary import is_ordinary
 from posembed.checkpoints.patterns import looks_sinusoidal
-from posembed.checkpoints.rebuild import BUCKETS, COMPRESSED, is_of_timm, size_fields
+from posembed.checkpoints.rebuild import BUCKETS, is_of_timm, size_fields
 from posembed.checkpoints.trials.along_axes import why_unread
 from posembed.checkpoints.trials.plain import LARGEST_GRID, reads
 from posembed.modelfiles.safetensors import dtype_name
@@ -64,7 +64,7 @@ def read_by_model(
     table = replace(tensor, parameter=name, found_by="config", field=field)
     owner = model.get_submodule(parent(name))
     if len(responses) == 1 and len(before) > 1 and (why := why_fixed(table, responses[0], around)):
-        return replace(table, fixed=True, in_buckets=bool(BUCKETS.search(field.path[-1]))).doubted(why)
+        return replace(table, fixed=True, in_buckets=True).doubted(why)
     if is_layer(owner):
         return table.doubted(f"it is a weight of {type(owner).__name__}, and not a table of positions")
     if len(responses) > 1 or role_of(field, name, around) is not None or limited(responses):
@@ -77,28 +77,15 @@ def read_by_model(
 
 
 def why_fixed(table: FoundTable, response: Response, around: Config) -> str:
-    """Returns why no length resizes a table whose rows are buckets of distances, or places within a block of tokens;
-    "" for any other table."""
+    """Returns why no length resizes a table whose rows are buckets of distances; "" for any other table."""
     (field, before, after), name = response, response[0].path[-1]
-    if not BUCKETS.search(name) and not COMPRESSED.search(name):
-        return ""
     gained, *others = (new - old for old, new in zip(before, after, strict=True) if new != old)
-    if others or not isinstance(field.value, int) or gained % field.value:
+    if not BUCKETS.search(name) or others or not isinstance(field.value, int) or gained % field.value:
         return ""
-    if BUCKETS.search(name):
-        limit = next((name for name in REACHES if type(around.get(name)) is int), "")
-        reach = f" from {around[limit]} tokens or frames on ({limit})" if limit else ""
-        remedy = "Another number of buckets: --buckets (buckets=...)"
-        return in_buckets(gained, str(field), reach, remedy if gained == field.value else "No option changes them")
-    return in_block(gained, str(field))
-
-
-def in_block(rows: int, source: str) -> str:
-    """Returns why no length resizes a table with a row for each place in a block of tokens."""
-    return (
-        f"its {rows} rows belong to the places in a block of {rows} tokens ({source}). No length changes them, so they "
-        "need no resize: a longer text has more blocks"
-    )
+    limit = next((name for name in REACHES if type(around.get(name)) is int), "")
+    reach = f" from {around[limit]} tokens or frames on ({limit})" if limit else " beyond them"
+    remedy = "Another number of buckets: --buckets (buckets=...)"
+    return in_buckets(gained, str(field), reach, remedy if gained == field.value else "No option changes them")
 
 
 def in_buckets(rows: int, source: str, reach: str, remedy: str) -> str:
@@ -110,19 +97,6 @@ def in_buckets(rows: int, source: str, reach: str, remedy: str) -> str:
     )
 
 
-def buckets_in_code(model: nn.Module, tensors: Tensors, names: Mapping[str, str]) -> Iterator[FoundTable]:
-    """Yields tables of buckets of distances whose number no config field gives, but an attribute of their module.
-
-    names: the keys of tensors in the files, by the names of parameters that no config field changes.
-    """
-    for name, key in names.items():
-        holder = model.get_submodule(parent(parent(name)))
-        counts = {count for attribute, count in vars(holder).items() if BUCKETS.search(attribute)}
-        table = replace(found_tensor(tensors, key), parameter=name, found_by="config", fixed=True, in_buckets=True)
-        if len(table.shape) == 2 and table.rows in counts:
-            yield table.doubted(in_buckets(table.rows, "a number in the model's code", "", "No option changes them"))
-
-
 def table_with_axes(
     table: FoundTable, model: nn.Module, name: str, responses: Sequence[Response], known: Any
 ) -> FoundTable:
@@ -131,8 +105,6 @@ def table_with_axes(
     found = explain(name, responses, config)
     if isinstance(found, str):
         return table.doubted(found)
-    if found.axes[0].name == "place":
-        return replace(table, fixed=True).doubted(in_block(found.axes[0].size, str(responses[0][0])))
     in_fourth = is_of_timm(known) and len(table.shape) == 4 and found.dims == (2,)
     if in_fourth and not any(axis.relative for axis in found.axes):
         count = math.prod(table.shape[:2])

@@ -37,6 +37,7 @@ def resize_model_(
     buckets: int | None = None,
     method: str | None = None,
     table: str | Sequence[str] | None = None,
+    prove: bool = False,
     layout: TableLayout | None = None,
 ) -> Edit:
     """Resizes the position tables of a module in place: of a model of transformers or timm, or of any nn.Module.
@@ -57,7 +58,7 @@ def resize_model_(
     ``optimizer.state[parameter]``. Call this before the model is wrapped or sharded.
 
     Args:
-        length, image_size, grid, window, frames, buckets, method: as for ``posembed.resize_checkpoint``.
+        length, image_size, grid, window, frames, buckets, method, prove: as for ``posembed.resize_checkpoint``.
         table: the key of the table, or the path of its module; required if there are several tables. In a module that
             transformers does not define, this can also be a list of tables of the same length.
         layout: the layout of the rows; required if some rows are reserved and the module does not show which.
@@ -79,7 +80,7 @@ def resize_model_(
         512
     """
     sizes = {"length": length, "image_size": image_size, "grid": grid, "window": window, "frames": frames}
-    size: dict[str, Any] = {**sizes, "buckets": buckets, "method": method}
+    size: dict[str, Any] = {**sizes, "buckets": buckets, "method": method, "prove": prove}
     refuse_wrapped(model)
     for path, slot in model.named_modules():  # an encoding that replace_positions put into a model of transformers
         named = isinstance(table, str) and f"{table}.".startswith(f"{path}.")

@@ -35,10 +35,10 @@ def buffers_by_length(
         shape = tuple(tensor.shape)
         if key in others or not shape or (length := lengths.get(shape[-1])) is None:
             continue
-        square = len(shape) > 1 and shape[-1] == shape[-2]
+        square, ids = len(shape) > 1 and shape[-1] == shape[-2], key.endswith("position_ids")  # also stored as floats
         named = NAMED_LIKE_A_BUFFER.search(key) is not None
         whole = dtype_name(tensor).startswith(("I", "U", "BOOL"))
-        if not (named and square) and not (whole and (square or len(shape) < 3)):
+        if not ids and not (named and square) and not (whole and (square or len(shape) < 3)):
             continue
         old = values_of(tensor)
         if not named and bool((old == old.flatten()[:1]).all()):

@@ -43,7 +43,6 @@ WINDOW = re.compile(r"^window_sizes?$")
 BUCKETS = re.compile(  # of distances
     r"^((relative_attention_|position_bias_)?num_buckets|position_buckets|rel(_2d)?_pos_bins)$"
 )
-COMPRESSED = re.compile(r"^(heavily_)?compressed_(sparse_)?attention$")  # tokens that DeepSeek-V4 compresses to one
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 WHOLE = ("Model", "Transformer", "Backbone")  # the last words in the names of whole models
 SMALL = 2**20  # values of a table, whose device the buffers of timm's models take
@@ -214,7 +213,7 @@ def responses(
     rejected: dict[ConfigField, str] = {}
     roomy = known.with_larger_images(config) if is_of_timm(known) else config
     fixed = before if roomy is config else shapes_of(build_on_meta(config_object(roomy)))
-    for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES, BUCKETS, COMPRESSED)):
+    for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES, BUCKETS)):
         in_window = WINDOW.search(field.path[-1]) is not None
         factor = 4 if AREA.search(field.path[-1]) else 2
         double = factor * field.value if isinstance(field.value, int) else [factor * side for side in field.value]

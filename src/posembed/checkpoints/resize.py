@@ -60,6 +60,7 @@ def resize_checkpoint(
     buckets: int | None = None,
     method: str | None = None,
     table: str | None = None,
+    prove: bool = False,
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> Resize:
@@ -81,6 +82,8 @@ def resize_checkpoint(
         method: a method of ``posembed.resize_table``. Default: the default of that function or, for differences on a
             grid in models of timm, timm's own.
         table: the key of the table, required if there are several or posembed had to guess.
+        prove: whether to run small copies of the model before and after the resize even if families.json says that such
+            a resize is right. Without it, only models that the file does not know are run.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
         dry_run: whether to only report the changes, without writing.
 
@@ -102,7 +105,7 @@ def resize_checkpoint(
     checkpoint = open_checkpoint(source)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
     sizes = {"length": length, "image_size": image_size, "grid": grid, "window": window, "frames": frames}
-    arguments = {**sizes, "buckets": buckets, "method": method, "table": table}
+    arguments = {**sizes, "buckets": buckets, "method": method, "table": table, "prove": prove}
     if dry_run:
         return plan_resize(checkpoint, name, **arguments)
     with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:

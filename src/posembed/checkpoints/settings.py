@@ -31,6 +31,7 @@ NO_LIMIT = 10**12
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size", "img_size")
+MASK_SIZES = ("mask_size", "mask_pad_size")  # of labels, a fraction of the image
 TILE = "max_image_size"  # of an image that is cut into tiles (Idefics3), whose own size stays
 # The names of the numbers in a size setting, and functions that compute them from an image's (height, width).
 SIDES: Mapping[str, Callable[[Size], int]] = {
@@ -155,6 +156,9 @@ def image_settings(checkpoint: Checkpoint, old: Size, new: Size, edit: Edit) -> 
             for field, size in sizes.items():
                 after = scaled(size, old, new, covers=field == "size" and "crop_size" in sizes)
                 yield Setting(name, (*above, field), size, after)
+            for field in MASK_SIZES:
+                if sides_of(size := part.get(field)):
+                    yield Setting(name, (*above, field), size, scaled(size, old, new))
         yield from image_tokens(name, above, part, edit)
 
 

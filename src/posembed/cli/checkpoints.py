@@ -149,6 +149,7 @@ class Resizing(Source):
         "A text file or a folder of text files. Evaluates both checkpoints on it, at the old and new length.",
         default=None,
     )
+    prove: bool = flag("Run small copies of the model before and after, even if posembed knows the model.")
     overwrite: bool = flag("Replace OUT if it is the unchanged output of an earlier resize.")
 
 

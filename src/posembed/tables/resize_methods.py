@@ -308,7 +308,7 @@ TEXT = Kernels(TEXT_METHODS, "tile", "positions in a line")
 GRID = Kernels(GRID_METHODS, "bicubic-antialias", "a grid")
 LINE = Kernels(LINE_METHODS, "linear", "one axis")
 NUMBERS = Kernels(LINE_METHODS, "tile", "numbers that come with the input")
-BLOCKS = Kernels(LINE_METHODS, "tile", "blocks of positions")
+
 DIFFERENCES = Kernels(DIFFERENCE_METHODS, "linear", "differences along one axis")
 DIFFERENCE_GRID = Kernels(DIFFERENCE_GRID_METHODS, "bicubic", "differences on a grid")
 DISTANCES = Kernels(LINE_METHODS, "linear", "distances along one axis")
@@ -316,7 +316,7 @@ DISTANCE_GRID = Kernels(GRID_METHODS, "bicubic-antialias", "distances on a grid"
 FAR_ZEROS = Kernels(LIMITED_METHODS, "zeros", "distances up to a limit")
 BUCKETS = Kernels({"buckets": rebucket}, "buckets", "buckets of distances")
 LIMITED = Kernels(LIMITED_METHODS, "extend", "limited differences")
-NAMED = {"number": NUMBERS, "bucket": BUCKETS, "distance": FAR_ZEROS, "block": BLOCKS}
+NAMED = {"number": NUMBERS, "bucket": BUCKETS, "distance": FAR_ZEROS}
 TOGETHER = (IMAGE_AXES, ("frequency", "time"), SIDES)
 
 

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from posembed.checkpoints.choose import WINDOWED, Target
-from posembed.checkpoints.found import PositionTable, TableSize, pair
+from posembed.checkpoints.found import PositionTable, TableSize
 from posembed.checkpoints.rebuild import is_of_timm, last_line, models_around
-from posembed.checkpoints.trials.inputs import image_inputs, inputs_of
+from posembed.checkpoints.trials.inputs import inputs_of
 from posembed.checkpoints.trials.small_copies import (
     FEW_CELLS,
     MOST_CELLS,
@@ -35,7 +35,6 @@ from posembed.checkpoints.trials.small_copies import (
     in_part,
     may_be_smaller,
     random_total,
-    small_copy,
     undisturbed,
 )
 from posembed.tables.layout import TableLayout, are_sides
@@ -152,37 +151,6 @@ def cells_to_try(target: Target, model: nn.Module) -> tuple[tuple[int, int] | No
         return FEW_CELLS
     of_images = target.table.layout.grid is not None and not is_of_timm(model.config)
     return (None, *FEW_CELLS) if of_images else (None,)
-
-
-def is_repeated(model: nn.Module, table: PositionTable) -> bool:
-    """Returns whether a model repeats the grid of its table side by side over an image of its own, larger size (SAM 3).
-
-    The gradient at a row is then the sum of the gradients at all cells that read it.
-    """
-    grid = table.layout.grid
-    for path in models_around(model, table.parameter):
-        part: Any = model.get_submodule(path)
-        size, patch = (pair(getattr(part.config, name, None)) for name in ("image_size", "patch_size"))
-        if grid is None or size is None or patch is None or (size[0] // patch[0], size[1] // patch[1]) == grid:
-            continue
-        height, width = size[0] // patch[0], size[1] // patch[1]
-        with undisturbed():
-            try:
-                copy = small_copy(part, narrow=True)
-                rows = copy.get_parameter(table.parameter.removeprefix(f"{path}."))
-                (read,), outputs = gradients_and_cells(copy, next(image_inputs(copy, size)), [rows])
-            except Exception:  # it takes other inputs
-                continue
-        read = table.layout.split(table.layout.rows_in(read))[1]
-        numbers = torch.arange(len(read)).reshape(grid).tile(-(-height // grid[0]), -(-width // grid[1]))
-        numbers = numbers[:height, :width].flatten()
-        cells = (
-            each.flatten(2).sum(dim=0).T for each in outputs if tuple(each.shape[1:]) == (read.shape[1], height, width)
-        )
-        scale = TOLERANCE * float(read.abs().max())
-        sums = (torch.zeros_like(read).index_add(0, numbers, each) for each in cells)
-        return any(torch.allclose(each, read, rtol=TOLERANCE, atol=scale) for each in sums)
-    return False
 
 
 def why_unread(model: nn.Module, table: PositionTable) -> str:

@@ -9,21 +9,20 @@ from typing import Any
 from torch import Tensor, nn
 
 from posembed.checkpoints.choose import Target
+from posembed.checkpoints.families import Known
 from posembed.checkpoints.found import TableSize, section
 from posembed.checkpoints.rebuild import is_of_timm
 from posembed.checkpoints.trials.along_axes import (
     IN_PART,
-    NOT_IN_ORDER,
     TRUE,
     CopiesRead,
-    is_repeated,
     refused,
     remedy_for_window,
 )
-from posembed.checkpoints.trials.answers import SAME, KeptAnswers, kept_answers, own_reading
+from posembed.checkpoints.trials.answers import KeptAnswers, kept_answers
 from posembed.checkpoints.trials.plain import NO_RUN, refuse_misread
-from posembed.checkpoints.trials.small_copies import PRETRAINED, NotTried
-from posembed.checkpoints.trials.whole import run_whole
+from posembed.checkpoints.trials.small_copies import NotTried
+from posembed.checkpoints.trials.whole import WholeRuns, run_whole
 from posembed.errors import CheckpointError
 
 ROUNDING = 1e-3  # relative: timm computes where old differences lie in float32
@@ -32,26 +31,47 @@ READ_BUCKETS = (
     "distance. A distance whose new bucket lies within its old one keeps its row. Any other gets the mean of the old "
     "rows of the distances in its new bucket."
 )
+OWN = "At the new size, the model interpolates its old table itself, as --method {method} (method={method!r}) does."
 READ_ALL = "Small copies of the model, {}, run and read every row of the table."
 ONLY_SHAPES = "The whole model runs at the new size on PyTorch's meta device, which computes only shapes."
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What runs showed: sentences for the user, and the numbers of features that the model makes of an image for its
-    text, before and after (None if no run shows them)."""
+    """What is known of a resize, or was shown by runs.
+
+    sentences: for the user. image_tokens: the numbers of features that the model makes of an image for its text, before
+    and after (None if no run shows them). method: the method to resize by; None for each table's default.
+    """
 
     sentences: tuple[str, ...] = ()
     image_tokens: tuple[int, int] | None = None
+    method: str | None = None
+
+
+def as_known(old_model: nn.Module, new_model: nn.Module, target: Target, seen: Known, method: str | None) -> Shown:
+    """Returns what rows of families.json say of a resize. Refuses a size at which the whole model does not run."""
+    whole = WholeRuns() if target.is_text else run_whole(old_model, new_model, target)
+    if whole.problem:
+        raise CheckpointError(f"{target.table.key}: not resized: {whole.problem}{remedy_for_window(target)}")
+    own = (OWN.format(method=seen.own),) if seen.own else ()
+    return Shown(own, whole.image_tokens, method)
+
+
+def proved(old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None) -> Shown:
+    """Runs small copies of a model before and after a resize, and refuses what they do not show to be right."""
+    if all(change.how is not None for change in target.changes):
+        return Shown((READ_BUCKETS,), method=method)
+    runs = refuse_unread(old_model, new_model, target)
+    limits = answers_within_limits(old_model, new_model, target, method)
+    if method is None and limits is not None:
+        method = limits.keeping
+    sentences = (*runs.sentences, *shown(old_model, target, limits))
+    return Shown(sentences, runs.image_tokens, method)
 
 
 def refuse_unread(old_model: nn.Module, new_model: nn.Module, target: Target) -> Shown:
     """Refuses tables that a run contradicts, or that no run could check."""
-    if target.field is not None and target.field.path[-1] == PRETRAINED and is_repeated(old_model, target.table):
-        raise CheckpointError(
-            f"{target.table.key}: not resized: the model repeats it side by side over a larger image, so it needs no "
-            "resize: an image of any size reads the same rows"
-        )
     left = refuse_misread(old_model, new_model, target)
     read = read_along_axes(old_model, new_model, target, left) if left else CopiesRead()
     if not left and target.image_size is None:
@@ -76,18 +96,9 @@ def read_along_axes(
         read = refused(old_model, new_model, target, changes)
     except NotTried as reason:
         read = CopiesRead(left[0][1] or NO_RUN.format(reason))
-    if read.problem == NOT_IN_ORDER and reads_as_its_own(old_model, new_model, target):
-        read = CopiesRead(sizes=read.sizes)
     if read.problem:
         raise CheckpointError(f"{changes[0].table.key}: not resized: {read.problem}")
     return read
-
-
-def reads_as_its_own(old_model: nn.Module, new_model: nn.Module, target: Target) -> bool:
-    """Returns whether a method gives the answers of the model's own reading of its old table. This shows the order of
-    its rows where they are not added to the cells, but stand beside them (Perceiver)."""
-    own = own_reading(old_model, new_model, target, None)
-    return own is not None and (own.apart < SAME or bool(own.same))
 
 
 def answers_within_limits(
@@ -108,14 +119,8 @@ def answers_within_limits(
     return answers
 
 
-def shown(
-    old_model: nn.Module,
-    new_model: nn.Module,
-    target: Target,
-    method: str | None,
-    limits: KeptAnswers | None,
-) -> Iterator[str]:
-    """Yields what runs of small copies showed, in sentences."""
+def shown(old_model: nn.Module, target: Target, limits: KeptAnswers | None) -> Iterator[str]:
+    """Yields what runs of small copies showed of limited differences, in sentences."""
     if limits is not None and target.limited is not None:
         yield said_of_limits(limits, shrinks=target.limited.length < target.limited.table.length)
         config: Any = old_model.config
@@ -126,13 +131,6 @@ def shown(
                 f"The model reads no difference beyond context_size={within} (config.json), so it reads none of the "
                 "new rows until context_size grows."
             )
-    if (own := own_reading(old_model, new_model, target, method)) is not None:
-        same = "the same answers as" if own.apart < SAME else f"answers that differ by {100 * own.apart:.2g}% from"
-        remedy = f"; --method {own.same} (method={own.same!r}) gives the same answers" if own.same else ""
-        yield (
-            f"On a small copy with a smooth random table, the resized table gives {same} the old table at the new "
-            f"size, which the model interpolates itself{remedy}."
-        )
 
 
 def said_of_loading(new_model: nn.Module, tables: Mapping[str, tuple[Tensor, Tensor]]) -> Iterator[str]:

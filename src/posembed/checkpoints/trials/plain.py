@@ -24,13 +24,13 @@ from posembed.checkpoints.trials.inputs import (
     image_inputs,
     text_inputs,
 )
-from posembed.checkpoints.trials.mixing import answers, mixes_tokens, why_unmixed
 from posembed.checkpoints.trials.small_copies import (
     LOUDER,
     MOST_CELLS,
     TOLERANCE,
     NotTried,
     TooLarge,
+    floats_in,
     random_total,
     small_copy,
     undisturbed,
@@ -43,11 +43,6 @@ SHORT_TEXTS = (16, 64, 512, 8, 4)  # in tokens; some models accept only lengths 
 MOST_AHEAD = 2  # rows that a text may read behind that of its last token
 LARGEST_GRID = 10_000  # the maximum number of grid cells to try; larger grids are tried in copies with few cells
 NO_RUN = "no small copy of its model could be run to check which rows it reads ({})"
-
-SPREAD = (
-    "the model spreads its rows over a text of any length, so it needs no resize: texts of {} and of {} tokens both "
-    "read rows up to the last"
-)
 
 
 @dataclass(frozen=True)
@@ -94,8 +89,6 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
             unlike += [(change, problem)] if problem else []
             as_planned = as_planned or not problem
             continue
-        if problem and (texts := texts_spread_over(old_model, table)):
-            problem = SPREAD.format(*texts)
         if problem:
             raise CheckpointError(f"{table.key}: not resized: {problem}")
     for change, problem in unlike:
@@ -167,25 +160,6 @@ def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
             raise NotTried(f"{type(model).__name__}: {last_line(error)}") from error
 
 
-def texts_spread_over(model: nn.Module, table: PositionTable) -> tuple[int, int] | None:
-    """Returns the lengths of a short and of a long text that both read a table up to its last row, because the model
-    interpolates it to the length of each text (SAM 3 LiteText); None if it does not.
-    """
-    short, long = table.length // 2, 2 * table.length
-    for path in models_around(model, table.parameter) if short > 1 and long <= 2 * LONGEST_TEXT else ():
-        with undisturbed():
-            try:
-                small = small_copy(model.get_submodule(path), narrow=True)
-                rows = small.get_parameter(table.parameter.removeprefix(f"{path}."))
-                read = [gradients(small, text_inputs(small, tokens), rows)[0].flatten(0, -2).any(dim=1)
-                        for tokens in (short, long)]  # fmt: skip
-            except Exception:  # it takes other texts
-                continue
-        front = table.layout.front
-        return (short, long) if bool(read[0][-1] and read[1][front:].all()) else None
-    return None
-
-
 def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) -> str:
     """Returns an objection if the output for a text changes although it reads the same rows, or "". This happens in
     DeBERTa, because of its distance buckets."""
@@ -212,23 +186,19 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
             try:
                 inputs = text_inputs(old, tokens)
                 both = [answers(model, inputs) for model in (old, new)]
-                mixed = mixes_tokens(old, inputs)
             except Exception:  # not a multiple that the model accepts
                 continue
-            if not mixed:
-                return why_unmixed(old, new, shortest)
-            same = all(same_answer(one, other, size.length) for one, other in zip(*both, strict=False))
+            same = all(
+                one.shape == other.shape and torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
+                for one, other in zip(*both, strict=False)
+            )
             return "" if same else f"a text of {tokens} tokens gets another output at the new length with the same rows"
     return ""
 
 
-def same_answer(one: Tensor, other: Tensor, length: int) -> bool:
-    """Returns whether two outputs are equal. A Perceiver answers for each of its positions, so both may have more
-    outputs than the other one: the first ``length`` outputs are compared."""
-    if one.dim() == other.dim() > 1 and one.shape[1] == length != other.shape[1]:
-        shared = min(length, other.shape[1])
-        one, other = one[:, :shared], other[:, :shared]
-    return one.shape == other.shape and torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
+def answers(model: nn.Module, inputs: Mapping[str, Any]) -> list[Tensor]:
+    torch.default_generator.manual_seed(0)  # some models have random attention
+    return [output.detach() for output in floats_in(model(**inputs))]
 
 
 def wrong_line(model: nn.Module, table: nn.Parameter, size: TableSize) -> str:
@@ -261,8 +231,6 @@ def wrong_rows(model: nn.Module, table: nn.Parameter, size: TableSize, tokens: i
     expected = set(range(front, front + tokens))
     if not read:
         raise NotTried(f"{type(model).__name__} reads none of its rows for a text alone")
-    if tokens < size.length and read == set(range(front, front + size.length)):
-        return "", 0  # the outputs of a Perceiver, which answers for all positions
     # Front rows may be read for padding; the row of a padding index is read but gets no gradient.
     others = read - set(range(front)) - expected
     ahead = len(others) if others <= set(range(front + tokens, front + tokens + MOST_AHEAD)) else 0

@@ -1,0 +1,208 @@
+"""Looks up what the census found out about the tables of a model type: ``families.json``, one row per table.
+
+A row is used only if the table of the built model has the same facts: the type and class around it, its name, the
+fields that size it, its axes, its other rows, and the settings that differ from the defaults of the type. It says which
+changes of size were shown to be right by running models before and after them (``shown``), or why the table is not
+resized (``why``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from typing import Any
+
+from torch import nn
+
+from posembed.checkpoints.choose import Target
+from posembed.checkpoints.found import Config, Found, PositionTable, TableSize
+from posembed.checkpoints.rebuild import is_of_timm, models_around
+from posembed.errors import CheckpointError
+from posembed.tables.families import family_of
+from posembed.tables.layout import IMAGE_AXES, TableLayout
+
+Row = Mapping[str, Any]
+
+# Settings that change no position: activations, dropout, tokens, labels, what is returned and how weights begin.
+NO_POSITIONS = re.compile(
+    r"^_|(^|_)(act|activation|afn|dtype|version|architectures|torchscript)(_|$)|_fn$|name$|id2label|label2id|num_labels|"
+    r"problem_type|task_specific|finetuning|drop|classif|summary|init|loss|eps$|token_id|tie_|use_cache|vocab_size|"
+    r"stage_names|^out_(features|indices)$|output_|return_|attn_implementation|chunk_size_feed_forward|^prefix$|"
+    r"^((qkv|attention|mlp|use|enable|head|lm_head)_)?bias$"
+)
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.)")  # of a layer
+
+
+@dataclass(frozen=True)
+class Known:
+    """What rows say about a change of size. own: the method by which the model interpolates its old table at the new
+    size; "" if it does not, or if this is the default."""
+
+    own: str = ""
+
+
+@cache
+def rows_by_type() -> Mapping[str, list[Row]]:
+    """Returns the rows of families.json by model type."""
+    rows: dict[str, list[Row]] = {}
+    for row in json.loads(files("posembed.checkpoints").joinpath("families.json").read_text(encoding="utf-8")):
+        rows.setdefault(row["type"], []).append(row)
+    return rows
+
+
+def known(found: Found, target: Target, config: Config) -> Known | None:
+    """Returns what is known of a change of size, or None if it must be proved. Refuses what is known to be wrong.
+
+    What limited differences answer beyond their limits depends on both limits, so they are always proved.
+    """
+    rows = []
+    for size in target.changes:
+        row = row_of(found, size.table, config)
+        if row is not None and "why" in row:
+            raise CheckpointError(f"{size.table.key}: not resized: {row['why']}")
+        if row is None or change_of(size) not in row["shown"] or target.limited is not None:
+            return None
+        rows.append(row)
+    return Known(rows[0].get("own", ""))
+
+
+def row_of(found: Found, table: PositionTable, config: Config) -> Row | None:
+    """Returns the row with the facts of a table that the installed version of transformers has, or None."""
+    if found.model is None:
+        return row_without_model(table, config)
+    if is_of_timm(found.config):
+        return None
+    facts = facts_of(found.model, table)
+    here = rows_at(facts["type"], facts["model"], facts["table"])
+    refused = [row for row in here if "why" in row]
+    if here and refused == here:  # with all settings
+        return here[0]
+    return next((row for row in here if facts == {name: row[name] for name in facts} and is_current(row)), None)
+
+
+def row_without_model(table: PositionTable, config: Config) -> Row | None:
+    """Returns the row of a listed table whose config has no unusual setting, without building the model."""
+    rows = rows_by_type().get(str(config.get("model_type")), [])
+    around = rows_around(table.layout, config)
+    facts = {"sizes": [field.path[-1] for field in table.fields], "kind": table.kind, "rows": around, "with": {}}
+    same = [row for row in rows if table.key.endswith(row["table"]) and facts.items() <= row.items()]
+    current = all("shown" in row and is_current(row) for row in same)
+    return same[0] if same and current and table.found_by == "family" else None
+
+
+def explained(model: nn.Module) -> dict[str, Row]:
+    """Returns the rows of tables that no size changes, and say why, by the names of parameters."""
+    if is_of_timm(model.config):
+        return {}
+    from transformers import PreTrainedModel
+
+    types = {part.config.model_type for part in model.modules() if isinstance(part, PreTrainedModel)}
+    ends = {
+        row["table"].rpartition(".")[2] for kind in types for row in rows_by_type().get(kind, []) if not row["sizes"]
+    }
+    found = {}
+    for name in model.state_dict() if ends else ():
+        if NUMBER.sub("N", name).rpartition(".")[2] in ends:
+            here = (row for path in models_around(model, name) for row in rows_at(*place_of(model, name, path)))
+            if (row := next((row for row in here if not row["sizes"]), None)) is not None:
+                found[name] = row
+    return found
+
+
+def reason_without_table(model: nn.Module) -> str:
+    """Returns why a model type without a table needs no resize, if a row says so; "" otherwise."""
+    config: Any = model.config
+    return next((str(row["why"]) for row in rows_at(config.model_type, type(model).__name__, "")), "")
+
+
+def rows_at(kind: str, model: str, table: str) -> list[Row]:
+    """Returns the rows of a table, one for each combination of settings that was seen."""
+    return [row for row in rows_by_type().get(kind, []) if (row["model"], row["table"]) == (model, table)]
+
+
+def is_current(row: Row) -> bool:
+    """Returns whether the installed version of transformers is one that the row was seen in."""
+    try:
+        installed = version("transformers")
+    except PackageNotFoundError:
+        return False
+    return ".".join(installed.split(".")[:2]) in row["seen"]
+
+
+def place_of(model: nn.Module, name: str, path: str) -> tuple[str, str, str]:
+    """Returns the type and the class of the model at a path, and the name of its parameter there, for all layers."""
+    part: Any = model.get_submodule(path)
+    return part.config.model_type, type(part).__name__, NUMBER.sub("N", name.removeprefix(f"{path}."))
+
+
+def facts_of(model: nn.Module, table: PositionTable) -> dict[str, Any]:
+    """Returns what identifies the row of a table: the same for every size of a model type."""
+    path = next(iter(models_around(model, table.parameter)))
+    config: Any = model.get_submodule(path).config
+    kind, owner, name = place_of(model, table.parameter, path)
+    return {
+        "type": kind,
+        "model": owner,
+        "table": name,
+        "sizes": [field.path[-1] for field in table.fields],
+        "kind": table.kind,
+        "axes": axes_of(table.layout),
+        "rows": rows_around(table.layout, {**config.to_dict(), "model_type": kind}),
+        "with": settings_of(config),
+    }
+
+
+def axes_of(layout: TableLayout) -> str:
+    """Returns the axes of a table in words, with the dimensions that hold them: "height, width"."""
+    kinds = {(False, True): "", (True, True): "differences of ", (True, False): "distances of "}
+    axes = ", ".join(f"{kinds[axis.relative, axis.signed]}{axis.name}" for axis in layout.axes) or "positions"
+    stored = {f"in dimensions {', '.join(map(str, layout.dims))}": layout.dims, "in columns": layout.columns}
+    return " ".join([axes, *(words for words, given in stored.items() if given)])
+
+
+def rows_around(layout: TableLayout, config: Config) -> str:
+    """Returns the rows before and after the positions, in words: "2 before, 0 after"."""
+    padding, before = config.get("pad_token_id"), str(layout.front)
+    if family_of(config).after_padding and type(padding) is int and layout.front == padding + 1:
+        before = "pad_token_id + 1"
+    return f"{before} before, {layout.tail} after"
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """Returns the settings of a config of transformers that differ from the defaults of its class, without sizes."""
+    try:
+        default = type(config)()
+    except Exception:  # it has no defaults: every setting counts
+        return switches(config.to_dict())
+    own, usual = switches(config.to_dict()), switches(default.to_dict())
+    return {name: own.get(name) for name in sorted(own.keys() | usual.keys()) if own.get(name) != usual.get(name)}
+
+
+def switches(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Returns the settings of a config that are no sizes: texts, flags, and whether a number is positive."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        if NO_POSITIONS.search(str(name)):
+            continue
+        if isinstance(value, Mapping):
+            found |= switches(value, f"{above}{name}.")
+        elif isinstance(value, list | tuple):
+            found[above + name] = sorted({each for each in value if isinstance(each, str)})
+        elif type(value) is int:
+            found[above + name] = value if value <= 0 else "a number"
+        elif value is None or isinstance(value, str | bool):
+            found[above + name] = value
+    return {name: value for name, value in found.items() if value != []}
+
+
+def change_of(size: TableSize) -> str:
+    """Returns the kind of a change of size: larger, smaller or, for images, square or oblong."""
+    sides = [axis.size for axis in size.layout.axes if axis.name in IMAGE_AXES]
+    if len(sides) == 2 and len(size.layout.axes) == 2:
+        return "square" if sides[0] == sides[1] else "oblong"
+    return "larger" if size.length > size.table.length else "smaller"
