@@ -33,11 +33,7 @@ def why_no_table(model: nn.Module) -> str:
     if reason := reason_without_table(model):
         return reason
     layer = next((type(part).__name__ for part in model.modules() if ROTATION.search(type(part).__name__)), "")
-    return (
-        f"this model has no position table: it rotates queries and keys instead ({layer}), so it needs no resize"
-        if layer
-        else ""
-    )
+    return f"the model rotates queries and keys instead ({layer}), so it needs no resize" if layer else ""
 
 
 def is_in_timm(model: nn.Module, name: str) -> bool:
