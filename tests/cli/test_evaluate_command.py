@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from evaluated_models import save_causal, write_texts
+from posembed.measure.jobs import Kept
 from posembed.tables.resize import WHY_TEXT_METHOD
 from tiny_models import TEXT, saved, tiny_model
 
@@ -118,7 +121,24 @@ def test_results_that_cannot_be_kept_are_refused_before_anything_is_measured(pos
     file = write_texts(tmp_path / "text")
     words = ["evaluate", tmp_path / "gpt", "--text", file, "--lengths", "32", "--texts", "3", "--device", "cpu"]
     (tmp_path / "file").write_text("")
-    done = posembed("", *words, "--results", tmp_path / "file" / "below")
-    assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("posembed: error: ")
-    assert "results cannot be written there" in done.err
+    closed = tmp_path / "closed"
+    Kept(closed).prepare()
+    closed.chmod(0o500)
+    for results in [tmp_path / "file" / "below", *[closed] * (os.geteuid() != 0)]:
+        done = posembed("", *words, "--results", results)
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith("posembed: error: ")
+        assert "cannot be written" in done.err
+    assert [path.name for path in closed.iterdir()] == ["settings.json"]
+
+
+def test_ctrl_c_ends_the_command_without_a_traceback(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    save_causal(tmp_path / "gpt")
+    monkeypatch.setattr("posembed.evaluation.plan.Plan.run", pressed)
+    done = posembed("", "evaluate", tmp_path / "gpt", "--text", write_texts(tmp_path / "text"), "--lengths", "32",
+                    "--texts", "3", "--device", "cpu", "--results", tmp_path / "results")  # fmt: skip
+    assert (done.code, done.out) == (130, "")
+    assert "Traceback" not in done.err

@@ -154,10 +154,30 @@ def test_the_length_of_a_sentence_encoder_is_that_of_sentence_transformers(
     assert open_runnable(tmp_path).length == encoder.max_seq_length
 
 
-@together("content", ["name,score\nann,3\n", "[1]", '{"key": 1}', '{"values"', ""])
+FOREIGN = [
+    "null",
+    "5",
+    "{}",
+    '{"perplexity": [1]}',
+    '{"perplexity": [["a"], [1]]}',
+    f'{{"perplexity": [[1{"0" * 400}], [1]]}}',
+]
+
+
+@together(
+    "content",
+    [
+        "name,score\nann,3\n",
+        "[1]",
+        '{"key": 1}',
+        '{"values"',
+        "",
+        *(f'{{"values": {v}}}' for v in FOREIGN if v != "{}"),
+    ],
+)
 def test_a_folder_with_another_file_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "theirs.json").write_text(content)
-    with pytest.raises(DataError, match=r"theirs.json is not a result .*; name another folder"):
+    with pytest.raises(DataError, match=r"theirs.json is not a result .*; move it away, or name another folder"):
         Kept(tmp_path)
     with pytest.raises(DataError, match="expected a folder of results"):
         Kept(tmp_path / "theirs.json")
@@ -203,7 +223,7 @@ def test_a_second_call_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(loaded) == 2
     call(tmp_path / "gpt", texts=2)
     assert len(loaded) == 3
-    assert len(list(results.glob("*.json"))) == 6
+    assert len(list(results.glob("*.json"))) == 6 + 1  # and the settings
 
 
 def test_changed_weights_are_measured_again(tmp_path: Path) -> None:

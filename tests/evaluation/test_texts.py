@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 from evaluated_models import save_tokenizer
 from posembed.errors import DataError
 from posembed.evaluation.texts import draw_sample, read_documents, split_document
+from posembed.measure.jobs import Kept
 
 
 def test_wikitext_is_split_at_its_titles() -> None:
@@ -26,6 +27,22 @@ def test_other_files_are_split_at_blank_lines_and_files_of_a_folder_are_not(tmp_
     assert read_documents(tmp_path / "b.txt") == ["one\nline", "two"]
     assert read_documents([tmp_path / "b.txt", tmp_path / "a.txt"]) == ["one\nline", "two", "three"]
     assert read_documents(tmp_path) == ["three", "one\nline\n \n\ntwo"]
+
+
+def test_what_posembed_wrote_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a text")
+    before = read_documents(tmp_path)
+    results = Kept(tmp_path / "runs" / "evaluations")
+    results.prepare()
+    results.add("key", {"perplexity": [[1.0], [2]]})
+    checkpoint = tmp_path / "out"
+    (checkpoint / "2_Dense").mkdir(parents=True)
+    for name in ("posembed.json", "tokenizer.json", "2_Dense/config.json"):
+        (checkpoint / name).write_text("{}")
+    (checkpoint / "model.safetensors").write_bytes(b"\xff")
+    assert read_documents(tmp_path) == before
+    (tmp_path / "settings.json").write_text('{"of": "somebody"}')
+    assert len(read_documents(tmp_path)) == len(before) + 1
 
 
 def test_files_without_text_are_refused(tmp_path: Path) -> None:

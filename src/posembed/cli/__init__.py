@@ -48,6 +48,8 @@ def main() -> None:
             raise
         print(f"posembed: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
+    except (click.Abort, KeyboardInterrupt):  # click.Abort is a RuntimeError
+        sys.exit(130)
     except (MemoryError, RuntimeError) as error:
         if "--debug" in sys.argv or not (isinstance(error, MemoryError) or NO_MEMORY.search(str(error))):
             raise
@@ -59,5 +61,3 @@ def main() -> None:
         print(f"posembed: error: the output cannot be written: {reason(error)}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest again when it exits
         sys.exit(1)
-    except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)

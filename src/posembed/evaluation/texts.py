@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from posembed.errors import CheckpointError, DataError
+from posembed.measure.jobs import in_stores
+from posembed.modelfiles.copies import RECORD
 from posembed.words import amount, listed
 
 # " = Title = " begins a WikiText article; " = = Section = = " does not.
@@ -50,13 +52,14 @@ def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
     """Reads the documents of one or several paths, in order.
 
     A file with WikiText titles is split at the titles, any other file at blank lines. In a folder, each file without
-    such titles, at any depth, is one document. Raises DataError for text that is unreadable, not UTF-8 or empty.
+    such titles, at any depth, is one document, but for what posembed wrote: run folders, results and checkpoints.
+    Raises DataError for text that is unreadable, not UTF-8 or empty.
     """
     documents: list[str] = []
     for path in [Path(text)] if isinstance(text, str | Path) else map(Path, text):
         try:
             is_folder = path.is_dir()
-            files = sorted(filter(os.path.isfile, path.rglob("*"))) if is_folder else [path]
+            files = not_ours(sorted(filter(os.path.isfile, path.rglob("*")))) if is_folder else [path]
             for file in files:
                 documents += split_document(file.read_text(encoding="utf-8"), at_blank_lines=not is_folder)
         except UnicodeDecodeError as error:
@@ -68,6 +71,12 @@ def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
         named = [text] if isinstance(text, str | Path) else text
         raise DataError(f"no text in {listed(map(str, named))}: expected UTF-8 text files, or a folder of them")
     return documents
+
+
+def not_ours(files: Sequence[Path]) -> list[Path]:
+    """Leaves out the files of run folders and of checkpoints that posembed wrote."""
+    checkpoints, stored = {file.parent for file in files if file.name == RECORD}, in_stores(files)
+    return [file for file in files if file not in stored and not checkpoints.intersection(file.parents)]
 
 
 def split_document(text: str, *, at_blank_lines: bool) -> list[str]:

@@ -13,16 +13,19 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 from posembed.errors import DataError, RunFolderError
 from posembed.files import json_object, leftovers, reason, remove, remove_leftovers, write_text
+from posembed.settings import restored
 
 SETTINGS, LOCK = "settings.json", ".lock"
+OWN_FILES_ALONE = ("evaluate", "tune")
+"""Questions whose folders hold nothing but what posembed wrote."""
 Progress = Callable[[str, int, int], None]
 """A function of the name of what is running, the amount done and the total amount."""
 
@@ -143,6 +146,10 @@ class Store:
             )
 
 
+Values = dict[str, tuple[list[float | None], list[float]]]
+"""Of each measure, the values of all items, None where one is not finite, and their weights."""
+
+
 class Kept(dict[str, Any]):
     """The results of jobs by key, each in a JSON file of a folder: several processes may add to one folder, and a kill
     leaves no half of a result. Without a folder, they are only in memory.
@@ -150,16 +157,23 @@ class Kept(dict[str, Any]):
     Raises DataError if the folder cannot be read, or if a file in it is not a result.
     """
 
+    SETTINGS: ClassVar = {"question": "evaluate"}
+
     def __init__(self, folder: Path | None) -> None:
         super().__init__()
         self.folder = folder
         if folder is not None and os.path.lexists(folder) and not folder.is_dir():
-            raise DataError(f"{folder}: expected a folder of results; name another (--results)")
-        for file in sorted(folder.glob("*.json")) if folder is not None else ():
+            raise DataError(f"{folder}: expected a folder of results; move it away, or name another folder")
+        for file in sorted(folder.glob("[!.]*.json")) if folder is not None else ():
+            if file.name == SETTINGS:
+                continue
             try:
-                self[file.stem] = json_object(file.read_text(encoding="utf-8"))["values"]
-            except (OSError, ValueError, KeyError) as error:
-                raise DataError(f"{file} is not a result ({reason(error)}); name another folder (--results)") from error
+                found = json_object(file.read_text(encoding="utf-8")).get("values")
+                restored(Values, found)
+            except (OSError, ValueError) as error:
+                why = reason(error)
+                raise DataError(f"{file} is not a result ({why}); move it away, or name another folder") from error
+            self[file.stem] = found
 
     def add(self, key: str, values: Any) -> None:
         self[key] = values
@@ -167,14 +181,19 @@ class Kept(dict[str, Any]):
             write_text(self.folder / f"{key}.json", json.dumps({"values": values}))
 
     def prepare(self) -> None:
-        """Creates the folder. Raises DataError if nothing can be written there."""
-        try:
-            if self.folder is not None:
-                self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(
-                f"{self.folder}: results cannot be written there ({reason(error)}); name another folder"
-            ) from error
+        """Creates the folder. Raises RunFolderError if nothing can be written there."""
+        if self.folder is not None:
+            Store(self.folder, self.SETTINGS).claim()
+
+
+def in_stores(files: Collection[Path]) -> set[Path]:
+    """Returns the files in the folders of evaluate and tune, at any depth: none of them is a text of the user's."""
+    stores = set()
+    for file in files:
+        if file.name == SETTINGS:
+            with suppress(RunFolderError):
+                stores |= {file.parent} if read_settings(file.parent)["question"] in OWN_FILES_ALONE else set()
+    return {file for file in files if stores.intersection(file.parents)}
 
 
 def shown(value: Any) -> Any:

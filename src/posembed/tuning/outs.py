@@ -55,6 +55,11 @@ def refuse_places(plan: TunePlan) -> None:
         refuse_unsafe_place(plan.original.checkpoint, place)
         if os.path.lexists(place) and not wrote(plan, place):
             raise CheckpointError(f"{place}: it exists; {REMOVE}")
+    if plan.store.path.exists() and plan.store.path.stat().st_dev != plan.out.absolute().parent.stat().st_dev:
+        raise CheckpointError(
+            f"{plan.store.path} is on another disk than {plan.out}, to which the finished checkpoint is moved; "
+            "move it beside OUT"
+        )
     if not plan.store.begun:
         kept, _ = other_files(plan.original.checkpoint)
         copies = 1 + len(plan.lengths) * (1 + plan.settings.seeds) + 2 * COPIES
@@ -71,10 +76,12 @@ def wrote(plan: TunePlan, place: Path) -> bool:
 
 def refuse_changed(plan: TunePlan, place: Path) -> None:
     """Raises CheckpointError if a folder of the store has other files than this fine-tuning wrote there."""
-    same = wrote(plan, place) and all(
-        (place / name).is_file() and fingerprint(place / name) == known
-        for name, known in read_json(place / RECORD)["files"].items()
-    )
+    same = False
+    with suppress(CheckpointError, KeyError, TypeError, AttributeError):
+        same = wrote(plan, place) and all(
+            (place / name).is_file() and fingerprint(place / name) == known
+            for name, known in read_json(place / RECORD)["files"].items()
+        )
     if not same:
         raise CheckpointError(
             f"{place}: its files are not those that this fine-tuning wrote; move it away, and repeat the command"
@@ -133,6 +140,10 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError, CheckpointError) as error:
+        if isinstance(error, SafetensorError) and "os error" not in str(error):  # of reading
+            raise CheckpointError(
+                f"{folder}: a file in it is damaged ({error}); move the folder away, and repeat the command"
+            ) from error
         cause, said = error, f"{folder}: cannot be written: {reason(error)}"
         if isinstance(error, CheckpointError):
             if not isinstance(error.__cause__, OSError):

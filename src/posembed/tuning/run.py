@@ -150,7 +150,11 @@ class TunePlan:
         def count(place: Path) -> None:
             write_whole(place, json.dumps({"steps": int(self.estimate()["steps"])}).encode(), refusal=None)
 
-        return int(read_json(self.store.once(STATE, count))["steps"])
+        place = self.store.once(STATE, count)
+        steps = read_json(place).get("steps") if place.is_file() else None
+        if type(steps) is not int or steps < 1:
+            raise CheckpointError(f"{place} is damaged: it has no number of steps; remove it, and repeat the command")
+        return steps
 
     def trainable(self, which: str, start: Runnable, seed: int) -> Trainable:
         model = start.model(device_named(self.setup.device))

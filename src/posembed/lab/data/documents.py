@@ -13,6 +13,7 @@ from typing import Any
 
 from posembed.errors import DataError
 from posembed.files import reason
+from posembed.measure.jobs import in_stores
 
 NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
 NOT_SOURCE |= {"entities.py", "mimetypes.py", "stringprep.py"}
@@ -132,11 +133,13 @@ def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
     """Returns the text files, sorted by name, and the number of skipped files. The lab's own files are skipped, because
     a run that trains on a folder may also write into it."""
     files = sorted(files)
+    stored = in_stores(files)
     runs = {path.parent for path in files if path.name == "settings.json" and _is_of_lab(path)}
     documents = []
     for path in files:
         folders = runs.intersection(path.parents)
-        if any(RUNS_WRITE.fullmatch(path.relative_to(folder).as_posix()) for folder in folders):
+        ours = any(RUNS_WRITE.fullmatch(path.relative_to(folder).as_posix()) for folder in folders)
+        if ours or (path in stored and not folders):
             continue
         text = _read_bytes(path, most=FIRST_LOOK)
         if len(text) == FIRST_LOOK and b"\0" not in text:
