@@ -8,13 +8,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from evaluated_models import save_causal, write_texts
 from fresh_process import run_fresh
 from posembed.errors import CheckpointError
 from posembed.tuning.plan import plan_tuning
 from posembed.tuning.run import TunePlan
-from posembed.tuning.trainer import STATE, last_checkpoint
+from posembed.tuning.trainer import PICKLES, STATE, WEIGHTS, last_checkpoint
 
 TESTS = Path(__file__).parents[1]
 CODE = f"""
@@ -56,6 +58,9 @@ def test_interruptions_leave_no_trace_in_the_weights(tmp_path: Path) -> None:
 def test_a_checkpoint_that_is_half_written_is_not_used(tmp_path: Path, kept: int) -> None:
     for step in (4, 8, 12):
         (tmp_path / f"checkpoint-{step}").mkdir()
+        save_file({"rows": torch.randn(4, 2)}, tmp_path / f"checkpoint-{step}" / WEIGHTS)
+        for name in PICKLES:
+            torch.save({"step": torch.tensor(step)}, tmp_path / f"checkpoint-{step}" / name)
     assert last_checkpoint(tmp_path) is None
     whole = json.dumps({"epoch": 1.0, "global_step": 4, "log_history": [{"step": step} for step in range(30)]})
     (tmp_path / "checkpoint-4" / STATE).write_text(whole)
@@ -63,6 +68,15 @@ def test_a_checkpoint_that_is_half_written_is_not_used(tmp_path: Path, kept: int
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
     (tmp_path / "checkpoint-12" / STATE).write_text(whole.replace(": 4", ": 12"))
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-12")
+    for name in (*PICKLES, WEIGHTS):  # as a power failure leaves them
+        file = tmp_path / "checkpoint-12" / name
+        content = file.read_bytes()
+        for size in (0, 20, len(content) - 1):
+            file.write_bytes(content[:size])
+            assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4"), (name, size)
+        file.unlink()
+        assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4"), name
+        file.write_bytes(content)
 
 
 def planned(**settings: int) -> TunePlan:

@@ -56,8 +56,12 @@ def main() -> None:
         print(f"posembed: error: there is not enough memory for these sizes: {brief(error)}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
-        if error.filename is not None or "--debug" in sys.argv:  # errors of streams have no file name
+        if "--debug" in sys.argv:
             raise
+        if error.filename is not None:
+            print(f"posembed: error: {error.filename}: {reason(error)}", file=sys.stderr)
+            sys.exit(1)
+        # errors of streams have no file name
         print(f"posembed: error: the output cannot be written: {reason(error)}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest again when it exits
         sys.exit(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import patch_environment
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
@@ -27,6 +29,8 @@ from posembed.tuning.trainable import Trainable
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 WEIGHTS = "trained.safetensors"
 STATE = "trainer_state.json"
+PICKLES = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
+"""What the Trainer writes beside them."""
 
 Tick = Callable[[int], None]
 """A function of the number of steps done."""
@@ -146,9 +150,13 @@ class Keeper(TrainerCallback):
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """Returns the last checkpoint that is whole: the Trainer writes its state last."""
+    """Returns the last checkpoint that is whole: the Trainer writes its state last, and a power failure may cut off any
+    file."""
     found: dict[int, Path] = {}
     for path in folder.glob(f"checkpoint-*/{STATE}"):
-        with suppress(ValueError, KeyError):  # a kill can leave a half of the state
-            found[int(json.loads(path.read_text(encoding="utf-8"))["global_step"])] = path.parent
+        with suppress(ValueError, KeyError, TypeError, OSError, SafetensorError):
+            step = int(json.loads(path.read_text(encoding="utf-8"))["global_step"])
+            load_file(path.parent / WEIGHTS)
+            if all(zipfile.is_zipfile(path.parent / name) for name in PICKLES):
+                found[step] = path.parent
     return str(found[max(found)]) if found else None
