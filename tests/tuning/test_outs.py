@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 
 import posembed
 from evaluated_models import save_causal, save_encoder, save_masked, write_texts
-from posembed.errors import ArgumentError, RunFolderError
+from posembed.errors import ArgumentError, CheckpointError, RunFolderError
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.run import TunePlan
 
@@ -68,6 +69,15 @@ def test_what_is_somebody_elses_stays(folder: Path) -> None:
     planned().run()
     assert Path("out.tune/thesis.txt").read_text() == "mine"
     assert set(OUTS) <= {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a second disk")
+def test_a_store_on_another_disk_is_refused_before_anything_is_trained(folder: Path) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        Path("out.tune").symlink_to(elsewhere)
+        with pytest.raises(CheckpointError, match=r"out\.tune is on another disk than out, .*; move it beside OUT"):
+            planned()
+        assert not any(Path(elsewhere).iterdir())
 
 
 def test_kills_while_out_is_written_leave_nothing_beside_it(folder: Path) -> None:

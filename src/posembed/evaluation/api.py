@@ -62,7 +62,8 @@ def evaluate_checkpoints(
     Raises:
         ArgumentError: an argument cannot be used, or the checkpoints are of different kinds.
         CheckpointError: a checkpoint cannot be run, or its kind is unknown.
-        DataError: the text cannot be read or is too short, or the results file cannot be used.
+        DataError: the text cannot be read or is too short, or a file of the results folder is no result.
+        RunFolderError: nothing can be written into the results folder.
 
     Examples:
         >>> import argparse

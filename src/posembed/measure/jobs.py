@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 
 from posembed.errors import DataError, RunFolderError
 from posembed.files import json_object, leftovers, reason, remove, remove_leftovers, write_text
@@ -147,7 +147,7 @@ class Store:
 
 
 Values = dict[str, tuple[list[float | None], list[float]]]
-"""Of each measure, the values of all items, None where one is not finite, and their weights."""
+"""The values of all items and their weights, by measure. A value that is not finite is None."""
 
 
 class Kept(dict[str, Any]):
@@ -156,8 +156,6 @@ class Kept(dict[str, Any]):
 
     Raises DataError if the folder cannot be read, or if a file in it is not a result.
     """
-
-    SETTINGS: ClassVar = {"question": "evaluate"}
 
     def __init__(self, folder: Path | None) -> None:
         super().__init__()
@@ -183,16 +181,16 @@ class Kept(dict[str, Any]):
     def prepare(self) -> None:
         """Creates the folder. Raises RunFolderError if nothing can be written there."""
         if self.folder is not None:
-            Store(self.folder, self.SETTINGS).claim()
+            Store(self.folder, {"question": "evaluate"}).claim()
 
 
 def in_stores(files: Collection[Path]) -> set[Path]:
     """Returns the files in the folders of evaluate and tune, at any depth: none of them is a text of the user's."""
     stores = set()
-    for file in files:
-        if file.name == SETTINGS:
-            with suppress(RunFolderError):
-                stores |= {file.parent} if read_settings(file.parent)["question"] in OWN_FILES_ALONE else set()
+    for folder in (file.parent for file in files if file.name == SETTINGS):
+        with suppress(RunFolderError):
+            if read_settings(folder)["question"] in OWN_FILES_ALONE:
+                stores.add(folder)
     return {file for file in files if stores.intersection(file.parents)}
 
 
