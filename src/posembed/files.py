@@ -108,11 +108,12 @@ def staging_of(out: Path) -> Path:
 
 
 def longest_name(folder: Path) -> int:
-    """Returns the largest number of bytes of a name in a folder."""
+    """Returns how many bytes a name in a folder may have, so that the longer name of its unfinished file fits too."""
+    added = len(staging_of(folder).name) - len(folder.name)
     try:
-        return os.pathconf(folder, "PC_NAME_MAX")
+        return os.pathconf(folder, "PC_NAME_MAX") - added
     except (AttributeError, OSError, ValueError):  # not on this system, or no such folder
-        return 255
+        return 255 - added
 
 
 def as_bytes(text: str) -> bytes:

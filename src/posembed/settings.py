@@ -240,7 +240,9 @@ def _plain(value: Any, kind: Any) -> Any:
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, Path) and only is str:
         return str(value)
-    return _Refused(value) if isinstance(value, str) and not value and only is Path else value
+    if only is Path and isinstance(value, str | Path) and (not str(value) or "\0" in str(value)):
+        return _Refused(value)
+    return value
 
 
 class _Refused:

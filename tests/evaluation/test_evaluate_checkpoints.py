@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -175,13 +176,32 @@ FOREIGN = [
         *(f'{{"values": {v}}}' for v in FOREIGN if v != "{}"),
     ],
 )
-def test_a_folder_with_another_file_is_refused(content: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_result_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "theirs.json").write_text(content)
     with pytest.raises(DataError, match=r"theirs.json is not a result .*; move it away, or name another folder"):
-        Kept(tmp_path)
+        assert "theirs" in Kept(tmp_path)
     with pytest.raises(DataError, match="expected a folder of results"):
         Kept(tmp_path / "theirs.json")
     assert (tmp_path / "theirs.json").read_text() == content
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")  # to read it would wait for ever
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "link.json").symlink_to("nowhere")
+    for name in ("pipe", "folder", "link"):
+        with pytest.raises(DataError, match=rf"{name}.json is not a result \(it is not a file\)"):
+            assert name in Kept(tmp_path)
+
+
+def test_old_leftovers_of_results_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    key, long_ago = "0123456789abcdef" * 4, 1_000_000_000
+    names = [f".{key}.json.01234567.partial", ".thesis.json.01234567.partial", f".{key}.json.01234567.partial.txt"]
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (long_ago, long_ago))
+    Kept(tmp_path).prepare()
+    assert {path.name for path in tmp_path.iterdir()} == {"settings.json", *names[1:]}
 
 
 def test_several_processes_add_to_one_folder_and_a_kill_leaves_no_result(tmp_path: Path) -> None:
@@ -189,7 +209,9 @@ def test_several_processes_add_to_one_folder_and_a_kill_leaves_no_result(tmp_pat
     one.add("a", counts)
     other.add("b", counts)
     (tmp_path / ".c.json.0123abcd.partial").write_text('{"values"')  # as a kill leaves it
-    assert Kept(tmp_path) == {"a": counts, "b": counts}
+    kept = Kept(tmp_path)
+    assert "c" not in kept
+    assert all(key in kept and kept[key] == counts for key in "ab")
 
 
 def test_attention_windows_are_noted(tmp_path: Path) -> None:

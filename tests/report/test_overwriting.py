@@ -55,3 +55,5 @@ def test_a_place_for_a_page_is_looked_at_before_the_work(tmp_path: Path) -> None
     refuse_page(tmp_path / "a.html")
     with pytest.raises(ArgumentError, match="does not exist; name another file"):
         refuse_page(tmp_path / "nowhere" / "a.html")
+    with pytest.raises(ArgumentError, match=r"the name is longer than 2\d\d bytes"):
+        refuse_page(tmp_path / ("r" * 245))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import posembed
 from evaluated_models import save_causal, save_encoder, save_masked, write_texts
@@ -69,6 +69,73 @@ def test_what_is_somebody_elses_stays(folder: Path) -> None:
     planned().run()
     assert Path("out.tune/thesis.txt").read_text() == "mine"
     assert set(OUTS) <= {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["seed-0-old-steps", "seed-0-tuned-steps", "whole-old", "whole-tuned"])
+@pytest.mark.parametrize("finished", [False, True])
+def test_what_somebody_puts_where_a_fine_tuning_is_kept_stays(folder: Path, name: str, finished: bool) -> None:
+    """Under the name of an unfinished folder: during the fine-tuning, or when only OUT is missing."""
+    plan = planned()
+    if finished:
+        plan.run()
+        for place in plan.places.values():
+            place.rename(f"moved {place.name}")
+    else:
+        plan.store.claim()
+    place = plan.store.path / name
+    (place / "checkpoint-1").mkdir(parents=True)
+    for path in (place / "thesis.txt", place / "checkpoint-1" / "notes"):
+        path.write_text("mine")
+    before = files(place)
+    if finished and name.endswith("steps"):
+        planned().run()  # nothing is trained, so nothing is in its way
+    else:
+        with pytest.raises((RunFolderError, CheckpointError), match=rf"out\.tune/{name}.* move (it|its \S+) away"):
+            plan.run()
+    assert files(place) == before
+    place.rename("moved")
+    planned().run()
+    assert set(OUTS) <= {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("tensors", [{"other": torch.ones(3, 2)}, {"vectors": torch.ones(3, 2)}, {}])
+def test_damaged_vectors_are_refused(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    plan = planned()
+    plan.store.claim()
+    save_file(tensors, plan.store.path / "vectors.safetensors")
+    with pytest.raises(CheckpointError, match=r"vectors\.safetensors is damaged: it has no \d+ vectors; remove it"):
+        plan.run()
+
+
+def test_places_without_permission_are_refused_before_texts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another user, whom root cannot be: a finished result is printed again, and everything else is refused."""
+    with TemporaryDirectory() as base:
+        monkeypatch.chdir(base)
+        Path(base).chmod(0o755)
+        save_encoder(Path("model"), positions=24)
+        write_texts(Path("texts"), number=24, words=60)
+        planned().run()
+        for path in Path().rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        Path("closed").mkdir(mode=0o755)
+        Path("out.tune").chmod(0o555)
+        Path("begun.tune").mkdir(mode=0o700)
+        own = os.geteuid()
+        if own:
+            Path("closed").chmod(0o555)
+            Path("begun.tune").chmod(0)
+        os.setresuid(own or 65534, own or 65534, own)
+        try:
+            assert planned().run().steps == 1
+            for out, message in {
+                "closed/out": "closed cannot be written: permission denied; choose another OUT",
+                "begun": "begun.tune cannot be read: permission denied",
+            }.items():
+                with pytest.raises((CheckpointError, RunFolderError), match=message):
+                    plan_tuning("model", out, "nowhere", SETTINGS, device="cpu")
+        finally:
+            os.setresuid(own, own, own)
+            Path("begun.tune").chmod(0o700)
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a second disk")
@@ -146,6 +213,8 @@ def test_few_rows_start_by_a_method_that_takes_them(folder: Path, positions: int
         ({"length": None, "image_size": 8}, "image_size: expected a whole number of at least 16; got 8"),
         ({"out": "."}, r"out: expected the path of a new folder"),
         ({"out": ".."}, r"out: expected the path of a new folder"),
+        ({"out": "a\udcff"}, r"out: expected a path in UTF-8, .*; got 'a\\udcff'"),
+        ({"out": "a\0b"}, r"out: expected a path; got 'a\\x00b'"),
         ({"rank": 10**6}, "rank: expected a whole number of at least 1 and at most 1,024"),
         ({"steps": 10**20}, "steps: expected a whole number of at least 1 and at most 1,000,000,000"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,7 @@ def start(given: dict[str, Any]) -> None:
     of = given_to(Tuning, given)
     checked_bounds(given, TuneSettings, *PARTS)
     kept, page = folder_of(of.out), of.report or Path(f"{of.out}.html")
+    refuse_written(page, [of.out, kept])
     refuse_page(page)
     with told_when_stopped(kept):
         from posembed.tuning.plan import plan_tuning
@@ -66,8 +68,7 @@ def start(given: dict[str, Any]) -> None:
         sources: dict[str, Any] = {name: getattr(of, name) for name in ("retrieval", "images", "device")}
         with Bar() as bar:
             plan = plan_tuning(of.checkpoint, of.out, of.text or None, given, progress=bar.update, **sources)
-        if page.resolve() in [place.resolve() for place in (*plan.places.values(), kept)]:
-            raise ArgumentError(f"report: {page} is a folder that this command writes; name another file (--report)")
+        refuse_written(page, plan.places.values())
         if dry_run:
             print_plan(plan, bool(shape))
             return
@@ -84,6 +85,11 @@ def start(given: dict[str, Any]) -> None:
     told = [f"written: {path}" for path in plan.places.values()]
     told += [f"report: {page}", f"kept: {kept}, with every seed and measurement; remove it when you need no more"]
     print(*told, sep="\n", file=sys.stderr if shape else sys.stdout)
+
+
+def refuse_written(page: Path, folders: Iterable[Path]) -> None:
+    if page.resolve() in [folder.resolve() for folder in folders]:
+        raise ArgumentError(f"report: {page} is a folder that this command writes; name another file (--report)")
 
 
 def print_plan(plan: TunePlan, as_json: bool) -> None:

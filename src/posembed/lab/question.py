@@ -149,7 +149,8 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
 
     @property
     def shown_defaults(self) -> dict[str, Any]:
-        return super().shown_defaults | {"reference": self.usual_reference, "seeds": self.usual_seeds}
+        computed = {"window": "that of these layers and this training length", "ring": "the window"}
+        return super().shown_defaults | computed | {"reference": self.usual_reference, "seeds": self.usual_seeds}
 
     @property
     def compared(self) -> str:

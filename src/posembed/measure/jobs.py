@@ -73,13 +73,20 @@ class Store:
 
     def check(self) -> None:
         """Raises RunFolderError if the folder holds other results, or is somebody else's. Writes nothing."""
-        if os.path.lexists(self.path) and not os.path.isdir(self.path):
-            raise RunFolderError(f"{self.path} cannot be written: it is not a folder; move it away, or use another")
-        own = [path for each in self.own for path in (self.path.glob(each) if os.path.lexists(self.path) else ())]
-        found = set(own) - set(leftovers(self.path / SETTINGS))
+        self.refuse_foreign()
         if self.begun:
             self._refuse_other_settings()
-        elif found:
+
+    def refuse_foreign(self) -> None:
+        """Raises RunFolderError if the folder is not posembed's, or cannot be read."""
+        if not os.path.lexists(self.path):
+            return
+        if not os.path.isdir(self.path):
+            raise RunFolderError(f"{self.path} cannot be written: it is not a folder; move it away, or use another")
+        if not os.access(self.path, os.R_OK | os.X_OK):
+            raise RunFolderError(f"{self.path} cannot be read: permission denied; choose another output folder")
+        found = {path for each in self.own for path in self.path.glob(each)} - set(leftovers(self.path / SETTINGS))
+        if found and not self.begun:
             raise RunFolderError(
                 f"{self.path} is not a folder of this command (it has no {SETTINGS}); move its {min(found).name} away, "
                 "or choose another output folder"
@@ -107,9 +114,14 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Claims the folder for one process. Raises RunFolderError, as ``claim`` does, or if another process has it."""
+        """Claims the folder for one process. Raises RunFolderError, as ``claim`` does, or if another process has it.
+        Results in a folder that nobody may write to can be read."""
         from filelock import FileLock, Timeout
 
+        if self.begun and not os.access(self.path, os.W_OK):
+            self.check()
+            yield
+            return
         self.claim()
         try:
             lock = FileLock(self.path / LOCK).acquire(timeout=0)
@@ -127,10 +139,21 @@ class Store:
         for the process that has locked the folder."""
         place = self.path / name
         if not place.exists():
+            if not os.access(self.path, os.W_OK):
+                raise RunFolderError(f"{self.path} cannot be written: permission denied; make it writable")
             for unfinished in leftovers(place):
                 remove(unfinished)
             make(place)
         return place
+
+    def discard(self) -> None:
+        """Removes the folder and all that is in it, if posembed began it. The settings go last: after a kill, the rest
+        is still known as posembed's."""
+        if self.begun:
+            for path in self.path.iterdir():
+                if path.name != SETTINGS:
+                    remove(path)
+            remove(self.path)
 
     def _refuse_other_settings(self) -> None:
         wanted, existing = json.loads(json.dumps(self.settings)), read_settings(self.path)
@@ -150,31 +173,44 @@ Values = dict[str, tuple[list[float | None], list[float]]]
 """The values of all items and their weights, by measure. A value that is not finite is None."""
 
 
-class Kept(dict[str, Any]):
-    """The results of jobs by key, each in a JSON file of a folder: several processes may add to one folder, and a kill
-    leaves no half of a result. Without a folder, they are only in memory.
+class Kept:
+    """The results of jobs by key, each in a JSON file of a folder, which is read when it is asked for: several
+    processes may add to one folder, and a kill leaves no half of a result. Without a folder, they are only in memory.
 
-    Raises DataError if the folder cannot be read, or if a file in it is not a result.
+    Raises DataError if the folder cannot be read, and ``in`` if the file of a key is not a result.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        super().__init__()
-        self.folder = folder
-        if folder is not None and os.path.lexists(folder) and not folder.is_dir():
+        self.folder, self.values = folder, dict[str, Any]()
+        if folder is not None and os.path.lexists(folder) and not os.path.isdir(folder):
             raise DataError(f"{folder}: expected a folder of results; move it away, or name another folder")
-        for file in sorted(folder.glob("[!.]*.json")) if folder is not None else ():
-            if file.name == SETTINGS:
-                continue
-            try:
-                found = json_object(file.read_text(encoding="utf-8")).get("values")
-                restored(Values, found)
-            except (OSError, ValueError) as error:
-                why = reason(error)
-                raise DataError(f"{file} is not a result ({why}); move it away, or name another folder") from error
-            self[file.stem] = found
+        if folder is not None and os.path.lexists(folder) and not os.access(folder, os.R_OK | os.X_OK):
+            raise DataError(f"{folder} cannot be read: permission denied; name another folder of results")
+
+    def __contains__(self, key: str) -> bool:
+        if key not in self.values and self.folder is not None:
+            file = self.folder / f"{key}.json"
+            if os.path.lexists(file):
+                self.values[key] = self._read(file)
+        return key in self.values
+
+    def __getitem__(self, key: str) -> Any:
+        """The values of a key that is ``in`` here."""
+        return self.values[key]
+
+    def _read(self, file: Path) -> Any:
+        try:
+            if not file.is_file():
+                raise ValueError("it is not a file")
+            found = json_object(file.read_text(encoding="utf-8")).get("values")
+            restored(Values, found)
+        except (OSError, ValueError) as error:
+            why = reason(error)
+            raise DataError(f"{file} is not a result ({why}); move it away, or name another folder") from error
+        return found
 
     def add(self, key: str, values: Any) -> None:
-        self[key] = values
+        self.values[key] = values
         if self.folder is not None:
             write_text(self.folder / f"{key}.json", json.dumps({"values": values}))
 
@@ -182,6 +218,7 @@ class Kept(dict[str, Any]):
         """Creates the folder. Raises RunFolderError if nothing can be written there."""
         if self.folder is not None:
             Store(self.folder, {"question": "evaluate"}).claim()
+            remove_leftovers(self.folder, f"{'[0-9a-f]' * 64}.json")
 
 
 def in_stores(files: Collection[Path]) -> set[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from markupsafe import Markup, escape
 
 from posembed._version import __version__
 from posembed.errors import ArgumentError
-from posembed.files import as_bytes, reason, write_whole
+from posembed.files import as_bytes, longest_name, reason, write_whole
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -181,6 +182,10 @@ def refuse_page(path: Path) -> None:
         why = "it is a link"
     elif not path.parent.is_dir():
         why = f"the folder {path.parent} does not exist"
+    elif not os.access(path.parent, os.W_OK | os.X_OK):
+        why = f"permission denied in the folder {path.parent}"
+    elif len(os.fsencode(path.name)) > (most := longest_name(path.parent)):
+        why = f"the name is longer than {most} bytes"
     if why is not None:
         raise unwritten(path, why)
 

@@ -121,7 +121,7 @@ class Images(Objective):
     def prepare(self, store: Store, progress: Progress) -> None:
         self.resized = store.path / RESIZED
         make = partial(self.vectors_of, self.setup.original, self.pictures, progress)
-        self.targets = vectors_once(store, make)
+        self.targets = vectors_once(store, make, number=len(self.pictures))
 
     def vectors_of(self, runnable: Runnable, pictures: Sequence[Picture], progress: Progress = silent) -> Tensor:
         """Returns the unit vectors (N, D) of whole images, which a checkpoint reads at its own size."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from posembed.errors import CheckpointError
 from posembed.evaluation.collection import Collection
 from posembed.evaluation.plan import Plan
 from posembed.evaluation.runnable import Runnable
@@ -101,11 +102,16 @@ class Objective:
         return None
 
 
-def vectors_once(store: Store, make: Callable[[], Tensor]) -> Tensor:
-    """Returns the vectors that a store keeps. Without any, computes and keeps them."""
+def vectors_once(store: Store, make: Callable[[], Tensor], *, number: int) -> Tensor:
+    """Returns the vectors that a store keeps. Without any, computes and keeps them. Raises CheckpointError if the store
+    has others."""
 
     def write(path: Path) -> None:
         with whole_or_absent(path) as staging:
             save_file({"vectors": make()}, staging)
 
-    return load_file(store.once(VECTORS, write))["vectors"]
+    place = store.once(VECTORS, write)
+    found = load_file(place).get("vectors")
+    if found is None or found.ndim != 2 or len(found) != number:
+        raise CheckpointError(f"{place} is damaged: it has no {number:,} vectors; remove it, and repeat the command")
+    return found

@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from posembed._version import __version__
 from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.files import leftovers, longest_name, reason, remove, renamed
-from posembed.measure.jobs import SETTINGS
+from posembed.files import as_bytes, leftovers, longest_name, reason, remove, renamed
+from posembed.measure.jobs import Store
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, fingerprint, refuse_full_disk, refuse_unsafe_place, whole_copy
 from posembed.modelfiles.folders import other_files
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from posembed.tuning.run import TunePlan
 
 REMOVE = "choose another OUT, or remove it yourself"
-SUFFIX = 20
-"""Bytes that the names of unfinished files add."""
 COPIES = 3
 """Copies of the weights in a checkpoint of the Trainer: the weights, and two averages of AdamW."""
 
@@ -38,15 +36,23 @@ def beside(out: Path, length: int) -> Path:
     return out.with_name(f"{out.name}-at-{length}")
 
 
-def refuse_before_reading(out: Path, old_length: int) -> None:
-    """Raises an error for names that cannot be written, before texts are read: see ``refuse_places`` for the rest."""
-    places = out, beside(out, old_length)
+def refuse_before_reading(checkpoint: Checkpoint, out: Path, old_length: int) -> None:
+    """Raises an error for places that cannot be written, before texts are read: see ``refuse_places`` for the rest."""
+    places, store = (out, beside(out, old_length)), Store(folder_of(out), {}, own=["*"])
     long, longest = (len(os.fsencode(place.name)) for place in places)
-    if (most := longest_name(out.parent) - SUFFIX - longest + long) < long:
+    if (most := longest_name(out.parent) - longest + long) < long:
         raise ArgumentError(f"out: expected a name of at most {most} bytes; got {long}")
-    for place in places if not (folder_of(out) / SETTINGS).exists() else ():
+    if str(out) != as_bytes(str(out)).decode():
+        raise ArgumentError(f"out: expected a path in UTF-8, in which safetensors can write; got {str(out)!a}")
+    refuse_unsafe_place(checkpoint, out)
+    store.refuse_foreign()
+    for place in places if not store.begun else ():
         if os.path.lexists(place):
             raise CheckpointError(f"{place}: it exists; {REMOVE}")
+    if not store.begun and not os.access(out.parent, os.W_OK | os.X_OK):
+        raise CheckpointError(
+            f"{out}: {out.absolute().parent} cannot be written: permission denied; choose another OUT"
+        )
 
 
 def refuse_places(plan: TunePlan) -> None:
@@ -92,6 +98,8 @@ def write(plan: TunePlan, which: str, place: Path) -> None:
     """Copies the fine-tuned checkpoint of the first seed to ``place``, through the store: a kill leaves nothing
     beside ``place``."""
     whole = plan.store.path / f"whole-{which}"
+    if os.path.lexists(whole) and not wrote(plan, whole):
+        raise CheckpointError(f"{whole}: this fine-tuning did not write it; move it away, and repeat the command")
     for unfinished in (whole, *leftovers(whole)):
         remove(unfinished)
     checkpoint = open_checkpoint(plan.place(which, plan.settings.seed))

@@ -139,7 +139,7 @@ def plan_tuning(
         )
     if original.length is None or original.old_length is None:
         raise CheckpointError(f"{source}: no table limits its length, so there is nothing to lengthen")
-    refuse_before_reading(place, original.old_length)
+    refuse_before_reading(original.checkpoint, place, original.old_length)
     settings = TuneSettings.of(given, kind=original.kind, searched=retrieval is not None)
     name, unit = ("length", "tokens") if images is None else ("image_size", "pixels")
     if settings.length <= (most := max(original.length, original.rows or 0)):
@@ -172,10 +172,12 @@ def plan_tuning(
 
 
 def refuse_not_finite(source: str | Path, checkpoint: Checkpoint) -> None:
-    """Raises CheckpointError if a weight is not finite. A mask may have values of minus infinity."""
+    """Raises CheckpointError if a weight is not finite. A mask may have values of minus infinity among zeros."""
     for key, tensor in checkpoint.tensors.items():
         value = values_of(tensor)
-        if value.is_floating_point() and bool((value.float().isnan() | (value.float() == math.inf)).any()):
+        if not value.is_floating_point() or bool(value.float().isfinite().all()):
+            continue
+        if value.ndim < 2 or not bool(((value == 0) | (value.float() == -math.inf)).all()):
             raise CheckpointError(
                 f"{source}: the checkpoint has values that are not finite in {key}; fine-tune one whose training did "
                 "not diverge"

@@ -18,7 +18,7 @@ from posembed.errors import CheckpointError
 from posembed.evaluation.api import device_named
 from posembed.evaluation.pictures import open_image_model
 from posembed.evaluation.runnable import Runnable, open_runnable
-from posembed.files import remove, write_whole
+from posembed.files import write_whole
 from posembed.measure.jobs import Kept, Progress, Store, silent
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.copies import whole_copy
@@ -124,7 +124,7 @@ class TunePlan:
                 for which in self.lengths:
                     place = self.store.once(name_of(which, seed), partial(self.tune, which, seed, steps, progress))
                     refuse_changed(self, place)
-                    remove(unfinished_steps(place))
+                    unfinished_steps(place).discard()
             tuned = self.measured(steps, progress)
             for which, place in self.places.items():
                 if not wrote(self, place):
@@ -209,7 +209,9 @@ class TunePlan:
         start, length = self.start(which), self.lengths[which]
         name = f"fine-tuning at {length:,}{f', seed {seed}' if len(self.seeds) > 1 else ''}"
         batch = self.settings.batch
-        how: dict[str, Any] = {"folder": unfinished_steps(place), "steps": steps, "length": length, "seed": seed}
+        unfinished = unfinished_steps(place)
+        unfinished.claim()
+        how: dict[str, Any] = {"folder": unfinished.path, "steps": steps, "length": length, "seed": seed}
         for parts in [parts for parts in range(1, batch + 1) if batch % parts == 0]:
             trained = self.trainable(which, start, seed)
             try:
@@ -277,9 +279,9 @@ def name_of(which: str, seed: int) -> str:
     return f"seed-{seed}-{which}"
 
 
-def unfinished_steps(place: Path) -> Path:
+def unfinished_steps(place: Path) -> Store:
     """Returns the folder of the Trainer's checkpoints of a fine-tuned checkpoint."""
-    return place.with_name(f"{place.name}-steps")
+    return Store(place.with_name(f"{place.name}-steps"), {"question": "tune"}, own=["*"])
 
 
 def all_finite(value: Tensor) -> bool:

@@ -103,7 +103,7 @@ class Sentences(Objective):
             progress("embedding passages by the original", done, self.bank.ids.numel())
 
         make = partial(self.vectors_of, self.setup.original, list(self.bank.ids), tick)
-        self.vectors = vectors_once(store, make)
+        self.vectors = vectors_once(store, make, number=len(self.bank.ids))
 
     def vectors_of(self, runnable: Runnable, texts: Sequence[Tensor], tick: Tick = lambda tokens: None) -> Tensor:
         """Returns the unit vectors (N, D) of short texts, given as ids, by a checkpoint."""
