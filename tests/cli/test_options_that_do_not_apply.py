@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
 from evaluated_models import save_causal, save_encoder, save_masked, write_collection, write_texts
+from posembed.cli import app
 from posembed.evaluation import settings as evaluation
 from posembed.settings import Part, options
 from posembed.tuning import settings as tuning
@@ -16,6 +18,20 @@ from tuning.test_images import save_image_model, write_images
 
 VALUES = {"ways": "mean", "split": "test", "query_prompt": "w1 ", "document_prompt": "w1 ", "held_out": "0.5"}
 """A value of each option that takes no 24."""
+
+
+def test_only_what_is_required_says_so() -> None:
+    def found(command: click.Command, *path: str) -> Iterator[str]:
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from found(inner, *path, name)
+        for each in command.params:
+            if isinstance(each, click.Option) and "required" in str(each.help).split("[dim]")[-1]:
+                yield " ".join([*path, each.opts[0]])
+
+    assert set(found(app)) == {
+        *("resize --table", "evaluate --text"),  # as a sentence
+        *("tune --length", "tune --image-size", "advise --length"),
+    }
 
 
 class Situation(NamedTuple):

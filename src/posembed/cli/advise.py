@@ -42,7 +42,7 @@ def run(given: dict[str, Any]) -> None:
         print_advice(advice)
 
 
-advise = command("advise", run, Needs, Evidence, Printing)
+advise = command("advise", run, Needs, Evidence, Printing, defaults={"longest": "the length"})
 
 
 def print_advice(advice: Advice) -> None:

@@ -106,8 +106,9 @@ def parameter_of(
         default = ",".join(map(str, default))
     hidden = default is dataclasses.MISSING or default is None or default is False or default == ""
     belongs, notes = settings.belongs if issubclass(settings, Part) else "", list[str]()
-    if belongs or default is dataclasses.MISSING:
-        notes.append(f"{'required' if default is dataclasses.MISSING else 'only'}{belongs and f' for {belongs}'}")
+    required = default is field.default_factory is dataclasses.MISSING
+    if belongs or required:
+        notes.append(f"{'required' if required else 'only'}{belongs and f' for {belongs}'}")
     notes += [] if hidden else [f"default: {default}"]
     help = f"{about['help']} [dim]\\[{'; '.join(notes)}][/dim]" if notes else about["help"]
     more: dict[str, Any] = {

@@ -149,8 +149,9 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
 
     @property
     def shown_defaults(self) -> dict[str, Any]:
-        computed = {"window": "that of these layers and this training length", "ring": "the window"}
-        return super().shown_defaults | computed | {"reference": self.usual_reference, "seeds": self.usual_seeds}
+        computed = dict.fromkeys(("train_size", "test_sizes"), "depends on the problem")
+        computed |= {"window": "that of these layers and this training length", "ring": "the window"}
+        return computed | super().shown_defaults | {"reference": self.usual_reference, "seeds": self.usual_seeds}
 
     @property
     def compared(self) -> str:

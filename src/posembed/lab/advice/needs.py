@@ -69,7 +69,7 @@ class Needs(Settings):
     """
 
     length: Count = option("Tokens per training sequence.")
-    longest: Limit = option("The longest sequence you will ever need; none for no limit. Default: the length.")
+    longest: Limit = option("The longest sequence you will ever need; none for no limit.")
     width: Size = option("Width of the model.", default=768)
     vocabulary: Amount = option("Rows of the token table; 0 for images.", default=50_257)
     heads: Size | None = option("Attention heads. Default: one per 64 dimensions of the width.", default=None)

@@ -48,12 +48,8 @@ class SharingSpec(SizedSpec):
     Measured = Rewritten
 
     problem: str = option(f"What is written: {', '.join(PROBLEMS)}.", MODEL)
-    train_size: Count = option(
-        "Size of the largest training pair, in letters, dates or clauses. The default depends on the problem.", MODEL
-    )
-    test_sizes: Ascending[Count] = option(
-        "Sizes to measure at, separated by commas. The default depends on the problem.", MODEL
-    )
+    train_size: Count = option("Size of the largest training pair, in letters, dates or clauses.", MODEL)
+    test_sizes: Ascending[Count] = option("Sizes to measure at, separated by commas.", MODEL)
     test_pairs: Count = option("Held-out pairs per size to measure on.", TRAINING)
     source_length: int
     """Tokens of the longest training source, with its end; the rows of the encoder's table."""
