@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import io
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -440,6 +441,22 @@ def test_images_of_another_size(name: str) -> None:
     grid = replace_positions(model, LearnedGridEmbedding(grid=(4, 4), dim=16, dropout=0))
     with pytest.raises(ArgumentError, match="on_grid"):
         grid.train()(pixel_values=pixels, **options)
+
+
+@pytest.mark.parametrize("family", ["Idefics2", "Idefics3", "SmolVLM", "Phi4Multimodal"])
+def test_images_padded_to_a_common_size_are_refused(family: str) -> None:
+    """Their models place the patches of a smaller image by its own size."""
+    config = getattr(hf, f"{family}VisionConfig")(**made.IMAGE, **({"crop_size": 16} if "Phi" in family else {}))
+    module = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
+    kind = getattr(module, f"{family}Vision{'Model' if 'Phi' in family else 'Transformer'}")
+    model, images = kind(config).eval(), made.inputs("vit")["pixel_values"]
+    mask = torch.ones(2, 4, 4, dtype=torch.bool)
+    replace_positions(model, made.same_table(model))
+    with torch.no_grad():
+        assert_close(model(images, patch_attention_mask=mask)[0], model(images)[0], depth=2)
+        mask[1, 2:] = mask[1, :, 2:] = False
+        with pytest.raises(ArgumentError, match="patch_attention_mask hides patches"):
+            model(images, patch_attention_mask=mask)
 
 
 def test_special_tokens_are_outside_of_the_grid() -> None:

@@ -329,6 +329,9 @@ def _of_images(slot: PositionSlot, kwargs: dict[str, Any], shares: bool, any_siz
     if pixels is None:
         return None
     assert slot.old.patch is not None
+    patches = kwargs.get("patch_attention_mask")  # the model would place the patches of a smaller image by its own size
+    if patches is not None and not bool(patches.all()):
+        raise ArgumentError("patch_attention_mask hides patches, whose image has another grid; pass images of one size")
     if not any_size and tuple(pixels.shape[-2:]) != slot.old.image:
         raise ArgumentError(
             f"the model reads images of (height, width)={slot.old.image}, got {tuple(pixels.shape[-2:])}; resize "
