@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,19 +131,6 @@ def test_a_new_layer_starts_with_tokens_and_positions_of_one_scale(name: str) ->
     assert all(parameter.grad is not None for parameter in layer.parameters())
 
 
-@every_layer
-def test_copies_and_the_meta_device(name: str) -> None:
-    layer = LAYERS[name]().eval()
-    ids = torch.randint(5, 50, (2, 6))
-    with torch.device("meta"):
-        empty = LAYERS[name]().eval()
-    empty.to_empty(device="cpu").load_state_dict(layer.state_dict())
-    for other in (copy.deepcopy(layer), empty):
-        assert torch.equal(other(ids), layer(ids))
-    assert torch.equal(pickle.loads(pickle.dumps(layer))(ids), layer(ids))
-    assert set(layer.state_dict()) == {key for key, _ in layer.named_parameters()}
-
-
 @together("name", ["bert", "roberta", "opt"], usual=lambda name: name == "roberta")
 def test_compiled(name: str) -> None:
     layer = LAYERS[name]().eval()
@@ -178,27 +163,22 @@ BAD = {
     "float tokens": ({"token_ids": IDS.float()}, r"token_ids must be integers; got torch\.float32"),
     "tokens without a batch": ({"token_ids": IDS[0]}, r"token_ids must be \(B, L\); got \(4,\)"),
     "float ids": ({"position_ids": torch.rand(4)}, r"position_ids must be integers"),
-    "bool ids": ({"position_ids": IDS > 0}, r"position_ids must be integers"),
     "ids of another length": ({"position_ids": torch.arange(5)}, r"position_ids must be .*\(4,\).*got \(5,\)"),
-    "ids of another batch": ({"position_ids": torch.zeros(3, 4, dtype=torch.int64)}, r"got \(3, 4\)"),
     "ids and a mask": (
         {"position_ids": torch.arange(4), "mask": torch.ones(2, 4)},
         "position_ids or mask, not both",
     ),
     "ids and an offset": ({"position_ids": torch.arange(4), "offset": 2}, "position_ids or offset, not both"),
     "a mask of 2": ({"mask": torch.full((2, 4), 2)}, "a mask must be 1 for tokens and 0 .* got 2"),
-    "an additive mask": ({"mask": torch.tensor([[0.0, -torch.inf] * 2] * 2)}, "Turn an additive mask"),
     "a row of padding": ({"mask": torch.tensor([[1] * 4, [0] * 4])}, "row 1 of the mask holds only padding"),
     "a mask for attention": (
         {"mask": torch.ones(2, 1, 4, 4)},
         r"mask must be \(B, L\)=\(2, 4\).*got \(2, 1, 4, 4\)",
     ),
     "a shorter mask": ({"mask": torch.ones(2, 3)}, r"mask must be \(B, L\)=\(2, 4\).*got \(2, 3\)"),
-    "a mask of another batch": ({"mask": torch.ones(3, 4)}, r"mask must be \(B, L\)=\(2, 4\).*got \(3, 4\)"),
     "earlier tokens twice": ({"mask": torch.ones(2, 6), "offset": 2}, "covers 2 earlier tokens, which offset"),
     "a negative offset": ({"offset": -1}, "offset counts the tokens that came before: .*; got -1"),
     "a negative offset, masked": ({"offset": -1, "mask": torch.ones(2, 4)}, "offset counts .*; got -1"),
-    "offsets of another batch": ({"offset": torch.tensor([1, 2, 3])}, r"offset must be .*\(2,\).*got \(3,\)"),
     "offsets of another batch, masked": (
         {"offset": torch.tensor([1, 2, 3]), "mask": torch.ones(2, 4)},
         r"offset must be .*\(2,\).*got \(3,\)",
@@ -237,15 +217,6 @@ def test_types_that_do_not_fit() -> None:
         LAYERS["bert"]()(IDS, token_type_ids=torch.zeros(4, dtype=torch.int64))
     with pytest.raises(ArgumentError, match="token_type_ids must be integers"):
         LAYERS["bert"]()(IDS, token_type_ids=torch.zeros(2, 4))
-
-
-@every_layer
-def test_one_signature(name: str) -> None:
-    layer = LAYERS[name]()
-    assert type(layer).forward is inputs.TextInput.forward
-    if layer.declaration.types is None:
-        with pytest.raises(ArgumentError, match="no token types"):
-            layer(IDS, token_type_ids=torch.zeros_like(IDS))
 
 
 def test_a_side_of_a_model_that_has_one(tmp_path: Path) -> None:
