@@ -16,7 +16,7 @@ import pytest
 import posembed as library
 from posembed.comparison import Prepared, prepare
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.question import Conduct, TrainedQuestion
+from posembed.lab.question import TrainedQuestion
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs import train
 from posembed.lab.runs.results import result_from_json
@@ -179,23 +179,6 @@ def test_what_is_unknown_is_refused_with_what_is_known(name: str, tmp_path: Path
         with pytest.raises(ArgumentError, match=message):
             library.compare(name, **chosen)
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in SMALL if "train_lengths" in options(getattr(QUESTIONS[name], "Spec", Conduct))]
-)
-def test_lengths_of_training_sequences_are_read_or_refused(name: str, small, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="unknown training lengths 'nonsense'"):
-        prepare(name, small[name] | {"train_lengths": "nonsense"})
-    file = tmp_path / "lengths.txt"
-    file.write_text("3\n5 2\n400\n")
-    plain, full, drawn = (
-        prepare(name, small[name] | {"train_lengths": given}).specs[0] for given in (None, "full", str(file))
-    )
-    assert plain == full
-    assert drawn.train_length_counts == ((3, 1), (5, 2), (400, 1))
-    assert drawn.tokens_read == round(3 * 2 * (3 + 5 + 5 + plain.train_length) / 4)
-    assert plain.tokens_read == 3 * 2 * plain.train_length
 
 
 def test_an_unknown_question_is_refused_with_the_known_ones() -> None:
