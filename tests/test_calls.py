@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import gc
 import inspect
+import math
 import pickle
 import weakref
 from typing import Any, Generic, TypeVar
@@ -177,17 +178,24 @@ NO_VALUES: dict[str, tuple[Any, ...]] = {
     "init": (None, nn.init.normal_, [1.0], nn.Embedding(8, 8)),
     "scaling": ("linear", {"rope_type": "linear", "factor": 4.0}, 4.0),
     "registers": (None, 1.5, "1"),
+    "c": (*NOT_NUMBERS, 0.0),
+    "threshold": (*NOT_NUMBERS, 0.0),
+    **dict.fromkeys(("width", "kv_heads", "hidden"), (*NOT_NUMBERS, 0, 2.5)),
+    "heads_without": (*NOT_NUMBERS, 2.5),
 }
 """Arguments -> values that are refused by name, before the layer gives NaN or an error from inside it."""
 
 
-@together("name", [name for name in MODULES if whole_sizes(name).keys() <= SIZES])
+@together("name", [name for name in MODULES if whole_sizes(name).keys() <= SIZES | {"layers"}])
 def test_a_value_that_cannot_be_used_is_refused_by_its_name(name: str) -> None:
     sizes = whole_sizes(name)
-    for argument in parameters(MODULES[name]).keys() & NO_VALUES.keys():
-        for value in NO_VALUES[argument]:
+    refused = {argument: NO_VALUES[argument] for argument in parameters(MODULES[name]).keys() & NO_VALUES.keys()}
+    for size, usual in sizes.items():
+        refused[size] = tuple((n, 8) if isinstance(usual, tuple) else n for n in (0, -3, 2.5, "8", math.nan))
+    for argument, values in refused.items():
+        for value in values:
             with pytest.raises(ArgumentError, match=argument):
-                MODULES[name](**sizes, **{argument: value})
+                MODULES[name](**sizes | {argument: value})
 
 
 @together("name", MODULES)

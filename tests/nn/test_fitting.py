@@ -140,6 +140,13 @@ def test_a_compiled_image_encoder_checks_too() -> None:
 
 
 WRONG_SIZES: list[tuple[dict[str, Any], str]] = [
+    *(
+        ({name: wrong}, f"{name}: expected a whole number of at least 1; got {wrong}")
+        for name in ("dim", "heads", "kv_heads", "max_len", "longest", "window", "ring")
+        for wrong in (0, -3, 2.5)
+    ),
+    ({"dropout": 2}, "dropout: expected a number of at least 0 and at most 1"),
+    ({"grid": (0, 4)}, "grid: expected a pair, each a whole number of at least 1; got"),
     ({"kv_heads": 3}, "kv_heads must divide heads=4; got 3"),
 ]
 

@@ -266,6 +266,11 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: encoding_by_name("rope", Sizes(dim=DIM)), "needs heads"),
     (lambda: EncoderLayer(dim=DIM, heads=HEADS, norm="Post"), "norm: expected one of pre, post; got 'Post'"),  # type: ignore[arg-type]
     (lambda: Decoder(dim=DIM, heads=HEADS, layers=1, feed_forward="relu"), "one of gelu, swiglu; got 'relu'"),  # type: ignore[arg-type]
+    (
+        lambda: Decoder(dim=DIM, heads=HEADS, layers=1).new_cache(2, -1),
+        "max_len: expected .* at least 1; got -1",
+    ),
+    (lambda: Decoder(dim=DIM, heads=HEADS, layers=1).new_cache(0, 5), "batch: expected a whole .* at least 1; got 0"),
     (lambda: call(mask=torch.ones(2, 5)), r"mask must be \(B, L\)=\(2, 6\), .*; got \(2, 5\). Pass"),
     (lambda: call(mask=[1] * 6), r"mask must be a tensor \(B, L\)=\(2, 6\).*got \[1, 1"),
     (lambda: call(segment_ids=SEGMENTS[:, 1:]), r"segment_ids must be \(L,\)=\(6,\) or .*; got \(2, 5\)"),

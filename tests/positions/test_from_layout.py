@@ -131,6 +131,7 @@ def test_roberta_configs_usable_length() -> None:
 bad = [
     (lambda: consecutive(-1), "length counts tokens and cannot be negative; got -1"),
     (lambda: consecutive(3, -2), "offset counts the tokens that came before: 0, 1, 2, ...; got -2"),
+    (lambda: consecutive(3, 1.5), "got 1.5"),
     (lambda: consecutive(3, torch.tensor([1, -2])), "got -2"),
     (lambda: consecutive(3, torch.ones(2, 2, dtype=torch.int64)), r"\(B,\), one per sequence; got shape \(2, 2\)"),
     (lambda: from_mask(torch.tensor([1, 2, 0])), "1 for tokens and 0 for padding; got 2"),

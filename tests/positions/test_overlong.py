@@ -44,6 +44,8 @@ def test_a_stream_stays_at_the_last_position() -> None:
 
 
 bad = [
+    (lambda: keep_first(tokens, 0), "max_len: expected a whole number of at least 1; got 0"),
+    (lambda: keep_last(tokens, 0), "max_len: expected a whole number of at least 1; got 0"),
     (lambda: keep_head_and_tail(tokens, 4, head=5), "head must be 0 .. max_len = 4; got 5"),
     (lambda: keep_head_and_tail(tokens, 4, head=-1), "got -1"),
     (lambda: sliding(5, 0, 4), "5 tokens do not fit in a window of 4; feed at most 4 at once"),
