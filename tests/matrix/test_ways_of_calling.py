@@ -117,7 +117,8 @@ def test_another_default_dtype_changes_nothing(name: str) -> None:
 
 
 COMPILED_ELSEWHERE = ("ExtendedPositionalEmbedding", "SampledPositionalEmbedding", "Alibi", "KerpleLog", "KerplePower",
-                      "SinusoidalGridEmbedding", "NoPosition", "BertInput")  # fmt: skip
+                      "SinusoidalGridEmbedding", "NoPosition", "BertInput", "LearnedPositionalEmbedding",
+                      "LearnedGridEmbedding", "RollingPositionalEmbedding")  # fmt: skip
 """Layers with a test of their own, or one of another of their kind."""
 
 
