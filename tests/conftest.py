@@ -9,6 +9,8 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # workers share the cores; each t
     share //= int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     os.environ.setdefault("OMP_NUM_THREADS", str(max(share, 1)))  # read as torch is imported, here and in children
 
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # else inductor compiles a program to try the instructions
+
 import pytest
 import torch
 

@@ -44,7 +44,8 @@ def run(given):
             exec(compile(file.read(), first, "exec"), vars(main))
 
 def child(given, out, err):
-    for stream, file in enumerate((os.open(os.devnull, os.O_RDONLY), out, err)):
+    tty = given["terminal"] and os.open(given["terminal"], os.O_RDWR)
+    for stream, file in enumerate((tty,) * 3 if tty else (os.open(os.devnull, os.O_RDONLY), out, err)):
         os.dup2(file, stream)
     status = 1
     try:
@@ -99,16 +100,23 @@ def run_python(
     cwd: Path | str = ".",
     env: dict[str, str] | None = None,
     stdout: str = "",
+    terminal: str = "",
     together: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``python -W error ARGUMENTS``: ``-c CODE``, ``-m MODULE`` or a file, and what they read from sys.argv.
 
-    stdout: a file that takes the output; together: both outputs are one.
+    stdout: a file that takes the output; terminal: the device that is its input and both outputs; together: both
+    outputs are one.
     """
     process = server()
     assert process.stdin is not None
     assert process.stdout is not None
-    given = {"arguments": list(map(str, arguments)), "cwd": str(Path(cwd).resolve()), "stdout": stdout}
+    given = {
+        "arguments": list(map(str, arguments)),
+        "cwd": str(Path(cwd).resolve()),
+        "stdout": stdout,
+        "terminal": terminal,
+    }
     given |= {"env": {**(os.environ if env is None else env)}, "together": together}
     print(json.dumps(given), file=process.stdin, flush=True)
     return subprocess.CompletedProcess(given["arguments"], *json.loads(process.stdout.readline()))

@@ -56,7 +56,6 @@ COMMANDS = [
     "--help",
     "encodings",
     "advise --length 512 --longest 4096",
-    "compare lengths --preset quick --encodings alibi --dry-run",
     "compare lengths --preset quick --encodings learned --out runs --seeds 1 --steps 2 --batch 2 --layers 1 "
     "--width 8 --heads 2 --train-length 16 --test-lengths 16 --test-tokens 64",
     "report runs",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from fresh_process import run_python
 from together import asked
 
 WORLD_SIZE = 2
@@ -30,25 +30,14 @@ def start_both(file: str, store: Path) -> None:
     folders = [str(Path(posembed.__file__).parents[1]), str(Path(__file__).parent)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
     environment |= {WHOLE: "yes"} if asked["whole"] else {}
-    with subprocess.Popen(
-        [sys.executable, file, str(store)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as first:
-        try:
-            said = first.communicate(timeout=120)[0]
-        except BaseException:
-            os.killpg(first.pid, signal.SIGKILL)
-            raise
-    assert first.returncode == 0, said
+    done = run_python(file, store, env=environment, together=True)
+    assert done.returncode == 0, done.stdout
 
 
 def be_both(check: Callable[[int], None]) -> None:
     """What such a file does when it is started: ``check(rank)`` in two processes, inside the group of both."""
     second = os.fork()  # after the imports, which are most of the time, and before any thread
+    signal.alarm(120)  # ends this process
     rank, store = int(not second), sys.argv[1]
     try:
         be_one_of_two(check, rank, store)

@@ -64,13 +64,8 @@ def test_figures_of_ones_own_runs(advise, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         ("", "give --length"),
-        ("--length 512 --longest 256", "below the training length of 512"),
         ("--length 512 --longest far", "longest: expected a whole number of at least 1, or none; got far"),
-        ("--length 512 --width 100 --heads 12", "width 100 is not divisible by 12 heads"),
-        ("--grid 14x14 --encoder", "encoder is for texts"),
         ("--grid 14x", "grid: expected a number or HEIGHTxWIDTH, such as 24x32; got '14x'"),
-        ("--grid 14x14 --length 193", "a grid of 14 x 14 has 196 patches, and the training length is 193"),
-        ("--length 8 --table 8 --checkpoint x", "give --checkpoint or --table, not both"),
         ("--length 8 --table 0", "table: expected a whole number of at least 1; got 0"),
         ("--length 8 --runs nowhere", "nowhere is not a run folder"),
     ],

@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import posembed.cli
+from fresh_process import run_python
 from posembed.cli.console import Bar, plain_console
 from tiny_models import TEXT, saved, tiny_model
 from together import together
@@ -45,17 +47,21 @@ def on_a_terminal(program: str, columns: int) -> str:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=theirs, stdout=theirs, stderr=theirs, env=environment | {"TERM": "xterm"}
-    ) as running:
+    with ThreadPoolExecutor(1) as reader:
+        reading = reader.submit(all_of, ours)
+        done = run_python("-c", program, env=environment | {"TERM": "xterm"}, terminal=os.ttyname(theirs))
         os.close(theirs)
-        printed = b""
-        with suppress(OSError):  # EIO: the program has ended
-            while part := os.read(ours, 1 << 16):
-                printed += part
     os.close(ours)
-    assert running.returncode == 0, printed
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", printed.decode())
+    assert done.returncode == 0, reading.result()
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", reading.result().decode())
+
+
+def all_of(terminal: int) -> bytes:
+    printed = b""
+    with suppress(OSError):  # EIO: nothing has it open any more
+        while part := os.read(terminal, 1 << 16):
+            printed += part
+    return printed
 
 
 @together("name", NAMES)
@@ -99,7 +105,7 @@ head = tuple(Cell(f"column-{n}", rank=n) for n in range(12))
 row = Row("a-long-name/" * 5, tuple(Cell("\N{MINUS SIGN}0.00001") for _ in head))
 print_tables(plain_console(), [Table("title", "", head, (row,))], ["a sentence " * 30])
 """
-    piped = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    piped = run_python("-c", program).stdout
     (row,) = (line for line in piped.splitlines() if "a-long-name" in line)
     assert row.split() == ["a-long-name/" * 5, *["\N{MINUS SIGN}0.00001"] * 12]
     assert "a sentence " * 29 in piped

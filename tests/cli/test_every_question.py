@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
+import pickle
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import posembed as library
-from posembed.comparison import prepare
+from posembed.comparison import Prepared, prepare
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.question import Conduct, TrainedQuestion
+from posembed.lab.question import TrainedQuestion
 from posembed.lab.questions import QUESTIONS
+from posembed.lab.runs import train
+from posembed.lab.runs.results import result_from_json
+from posembed.lab.runs.sweep import sweep
 from posembed.settings import options
 from together import asked, together
 
@@ -39,7 +46,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "text": MODEL | {"train_length": 12, "tokenizer": "bytes", "encodings": ["learned", "sinusoidal"]},
     "tags": MODEL | {"train_length": 24, "tokenizer": "bytes", "encodings": ["learned", "sinusoidal"]},
     "spans": MODEL | {"train_length": 40, "tokenizer": "bytes", "encodings": ["learned", "sinusoidal"]},
-    "images": MODEL | {"test_sizes": [12], "encodings": ["learned-1d", "factorized"]},
+    "images": MODEL | {"test_sizes": [12], "encodings": ["factorized", "learned-1d"]},
 }
 TRAINED = [name for name, question in QUESTIONS.items() if isinstance(question, TrainedQuestion)]
 
@@ -96,15 +103,16 @@ def test_every_setting_is_an_option_with_its_help(name: str, posembed) -> None:
 @together("name", SMALL)
 def test_python_gives_the_command_s_summary(name: str, posembed, small, tmp_path: Path) -> None:
     given = spoken(small[name])
-    done = posembed(f"{command_of(name)} --json --out", tmp_path / "command", *given)
-    assert done.code == 0, done.err
     answer = library.compare(name, out=tmp_path / "python", **small[name])
-    assert answer.to_dict() == json.loads(done.out)
     # The command finds Python's runs in their folder, and trains nothing again.
     again = posembed(f"{command_of(name)} --json --out", tmp_path / "python", *given)
+    assert again.code == 0, again.err
     assert json.loads(again.out) == answer.to_dict()
     assert "training loss" not in again.err
-    if name in ("lengths", "sharing") or asked["whole"]:  # pages take most of the time
+    if name == "lengths" or asked["whole"]:  # training and pages take most of the time
+        done = posembed(f"{command_of(name)} --json --out", tmp_path / "command", *given)
+        assert json.loads(done.out) == answer.to_dict()
+        assert "training loss" in done.err
         assert answer.report().read_bytes() == library_page(tmp_path / "python")
 
 
@@ -120,6 +128,30 @@ def test_a_plan_in_json_holds_every_run(name: str, posembed, small, tmp_path: Pa
     assert all(any(each in part for part in names) for each in small[name][question.compared])
     assert all(run.keys() == {"run", "steps", "parameters", "position_parameters", "seconds"} for run in plan)
     assert not (tmp_path / "runs").exists()
+
+
+@together("name", SMALL)
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(name: str, small, tmp_path: Path) -> None:
+    """With a copy of the task, as another process gets it; and the result comes back from its folder."""
+    dropout = {"dropout": 0.1} if "dropout" in options(QUESTIONS[name].Spec) else {}  # type: ignore[attr-defined]
+    prepared = prepare(name, small[name] | dropout | {"out": tmp_path / "runs"})
+    assert isinstance(prepared, Prepared)
+    spec, task, accelerator, folder = prepared.specs[0], prepared.task, prepared.accelerator, prepared.folder
+    whole = train.run(spec, task, accelerator)
+    folder.prepare(spec)
+
+    def press_ctrl_c(progress: train.Progress) -> None:
+        if progress.step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train.run(spec, task, accelerator, folder, press_ctrl_c)
+    # The problems of sharing are closures, which Ray pickles by its own means.
+    copied = copy.deepcopy(task) if name == "sharing" else pickle.loads(pickle.dumps(task))
+    (resumed,) = sweep([spec], copied, folder, accelerator)
+    assert (resumed.losses, resumed.measurements) == (whole.losses, whole.measurements)
+    assert folder.results() == [resumed] == [result_from_json(resumed.to_json(), type(spec))]
+    assert name != "images" or folder.file("tables", spec).exists()  # of the sums of rows and columns
 
 
 def library_page(folder: Path) -> bytes:
@@ -147,23 +179,6 @@ def test_what_is_unknown_is_refused_with_what_is_known(name: str, tmp_path: Path
         with pytest.raises(ArgumentError, match=message):
             library.compare(name, **chosen)
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in SMALL if "train_lengths" in options(getattr(QUESTIONS[name], "Spec", Conduct))]
-)
-def test_lengths_of_training_sequences_are_read_or_refused(name: str, small, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="unknown training lengths 'nonsense'"):
-        prepare(name, small[name] | {"train_lengths": "nonsense"})
-    file = tmp_path / "lengths.txt"
-    file.write_text("3\n5 2\n400\n")
-    plain, full, drawn = (
-        prepare(name, small[name] | {"train_lengths": given}).specs[0] for given in (None, "full", str(file))
-    )
-    assert plain == full
-    assert drawn.train_length_counts == ((3, 1), (5, 2), (400, 1))
-    assert drawn.tokens_read == round(3 * 2 * (3 + 5 + 5 + plain.train_length) / 4)
-    assert plain.tokens_read == 3 * 2 * plain.train_length
 
 
 def test_an_unknown_question_is_refused_with_the_known_ones() -> None:
@@ -200,31 +215,6 @@ def test_a_damaged_reading_is_refused_with_the_way_out(posembed, tmp_path: Path)
         assert f"{reading} is damaged" in done.err
         assert "delete it to use the defaults" in done.err
         assert "Traceback" not in done.err
-    reading.unlink()
-    assert posembed("report", folder).code == 0
-
-
-def test_a_reading_that_no_longer_fits_is_refused(posembed, tmp_path: Path) -> None:
-    from made_up_inits import save_inits, typical
-
-    folder = save_inits(tmp_path, typical(1)).path
-    for reading, message in (
-        ({"reference": "gone"}, "'gone', which was not run"),
-        ({"loss": -1.0}, "loss: expected a number above 0"),
-    ):
-        (folder / "reading.json").write_text(json.dumps(reading))
-        done = posembed("report", folder)
-        assert (done.code, done.out) == (1, "")
-        assert message in done.err
-
-
-def test_a_reference_replaces_a_damaged_reading(posembed, tmp_path: Path) -> None:
-    from made_up_runs import runs, save
-
-    folder = save(tmp_path, runs(1, ("rope", "alibi"))).path
-    (folder / "reading.json").write_text("{")
-    assert posembed("report", folder).code == 1
-    assert posembed("report", folder, "--reference", "rope").code == 0
 
 
 @pytest.mark.parametrize("name", ["lengths", "inits"])
@@ -240,8 +230,6 @@ def test_byte_pairs_are_learned_from_any_text(name: str, text: Path, posembed, t
 
 
 def test_texts_of_numbers_are_lists_in_python_too(text: Path, tmp_path: Path) -> None:
-    from posembed.comparison import Prepared, prepare
-
     prepared = prepare("lengths", SMALL["lengths"] | {"test_lengths": "32, 16", "data": text, "out": tmp_path / "runs"})
     assert isinstance(prepared, Prepared)
     assert prepared.specs[0].test_lengths == (16, 32)
@@ -251,3 +239,56 @@ def test_a_folder_of_an_unknown_question(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text('{"question": "riddles"}')
     with pytest.raises(RunFolderError, match="the question 'riddles', which this version does not know"):
         library_page(tmp_path)
+
+
+# Numbers that no run can have
+
+OPTIONAL = ("dropout", "weight_decay", "warmup", "seconds")
+"""Settings that may be zero."""
+OTHERS: dict[str, dict[str, tuple[str, ...]]] = {
+    "lengths": {"test_lengths": ("0", "1,8", "many", "8,1.5"), "rope_factors": ("nan", "0,1"), "dropout": ("1",)},
+    "inits": {"inits": ("normal-" + "9" * 400, "sinusoidal-" + "9" * 400), "loss": ("nan", "0", "-1", "inf")},
+    "text": {"train_length": ("1",), "warmup": ("9",)},
+    "cost": {"length": ("1",)},
+}
+
+
+def impossible(name: str) -> dict[str, tuple[str, ...]]:
+    """Values that no run of a question can have, by setting: of its window, and of what is a number by default."""
+    question: Any = QUESTIONS[name]
+    fields = {option: field.default for settings in question.kinds for option, field in options(settings).items()}
+    usual = fields | question.presets[question.preset]
+    numbers = {
+        option for option, value in usual.items() if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    known = sorted((numbers | {"window", "ring"}) & fields.keys())
+    found = {option: ("-1", "nan", "inf", *["0"] * (option not in OPTIONAL)) for option in known}
+    return found | OTHERS.get(name, {})
+
+
+@together("name", [*SMALL, "cost"])
+def test_no_number_trains_that_cannot(name: str, posembed, small, tmp_path: Path) -> None:
+    assert len(impossible(name)) > 4
+    for option, values in impossible(name).items():
+        given = spoken({other: value for other, value in small.get(name, {}).items() if other != option})
+        for value in values:
+            written = f"--{option.replace('_', '-')}"
+            done = posembed(command_of(name), *given, "--out", tmp_path / "runs", written, value)
+            assert (done.code, done.out) == (1, ""), (option, value, done)
+            assert done.err.startswith("posembed: error: "), (option, value)
+            assert not (tmp_path / "runs").exists()
+
+
+@together("name", QUESTIONS)
+def test_an_empty_name_is_no_folder(name: str, posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = posembed(command_of(name), "--out", "")
+    assert done.code == 1
+    assert "expected a path" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_warm_up_that_nobody_asked_for_ends_with_the_steps(posembed, text: Path, tmp_path: Path) -> None:
+    sizes = "--steps 2 --layers 1 --width 8 --heads 2 --batch 2 --train-length 8 --test-lengths 8 --test-tokens 64"
+    out = ["--data", str(text), "--out", str(tmp_path / "runs"), "--encodings", "rope"]
+    assert posembed(f"compare lengths {sizes}", *out).code == 0

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from made_up_inits import save_inits, typical
 from made_up_problems import runs as problem_runs
 from made_up_runs import runs, save
 from posembed.lab.questions import QUESTIONS
@@ -16,10 +15,7 @@ def test_report_says_where_the_page_is(posembed, tmp_path: Path) -> None:
     assert (tmp_path / "page.html").read_bytes() == page
 
 
-def test_every_kind_of_folder_has_its_page(posembed, tmp_path: Path) -> None:
-    inits = save_inits(tmp_path / "inits", typical(1)).path
-    assert posembed("report", inits, "--reference", "zero").code == 0
-    assert "minus that of zero" in (inits / "report.html").read_text(encoding="utf-8")
+def test_a_problem_has_its_page(posembed, tmp_path: Path) -> None:
     problems = save(tmp_path / "addition", problem_runs(1)).path
     assert posembed("report", problems).code == 0
     assert QUESTIONS["addition"].asks in (problems / "report.html").read_text(encoding="utf-8")

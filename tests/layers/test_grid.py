@@ -192,19 +192,6 @@ def test_a_place_without_a_row_is_never_read(grid: tuple[int, int], factorized: 
 
 x = torch.zeros(2, 16, DIM)
 bad = [
-    (
-        lambda: LearnedGridEmbedding(grid=(0, 5), dim=4),
-        r"grid: expected a pair, each a whole number of at least 1; got \(0, 5\)",
-    ),
-    (lambda: LearnedGridEmbedding(grid=(3, 5), dim=0), "dim: expected a whole number of at least 1; got 0"),
-    (
-        lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, dropout=2.0),
-        r"expected a number of at least 0 and at most 1; got 2.0",
-    ),
-    (
-        lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, registers=-1),
-        "registers: expected a whole number of at least 0; got -1",
-    ),
     (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, layout=TableLayout.OPT), "no reserved rows and no other grid"),
     (
         lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, layout=TableLayout.VIT.on_grid(5, 3)),

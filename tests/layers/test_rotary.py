@@ -103,26 +103,6 @@ def test_it_maps_over_a_further_dimension(x_dim: int | None, angles_dim: int | N
         assert_close(mapped[n], expected)
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
-def test_positions_by_row_equal_each_row_alone(pairing: Pairing) -> None:
-    layer = RotaryEmbedding(8, pairing=pairing)
-    q, k = torch.randn(2, 3, 2, 5, 8)
-    ids = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11], [3, 3, 0, 1, 90]])
-    together, _ = layer(q, k, ids)
-    for row in range(3):
-        alone, _ = layer(q[row : row + 1], k[row : row + 1], ids[row])
-        assert torch.equal(together[row : row + 1], alone)
-
-
-def test_cached_decoding_equals_the_whole() -> None:
-    layer = RotaryEmbedding(8)
-    q, k = torch.randn(2, 1, 2, 9, 8)
-    whole, _ = layer(q, k)
-    for i in range(9):
-        one, _ = layer(q[:, :, i : i + 1], k[:, :, i : i + 1], offset=i)
-        assert torch.equal(one, whole[:, :, i : i + 1])
-
-
 def test_half_split_equals_transformers_llama() -> None:
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     config = llama.LlamaConfig(hidden_size=32, num_attention_heads=4, num_key_value_heads=4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,28 +167,6 @@ def test_nothing_changes_up_to_the_original_length_and_all_beyond(scaling: Rotar
     assert_close(long, RotaryEmbedding(16, scaling=fixed)(q, k)[0])
 
 
-@pytest.mark.parametrize("scaling", [*DYNAMIC, LongRopeScaling((1.0,) * 4, (2.0, 3.0, 4.0, 5.0), 64, 8.0)])
-def test_a_cache_of_unturned_keys_gives_the_last_row_of_the_whole(scaling: RotaryScaling) -> None:
-    layer = RotaryEmbedding(8, scaling=scaling)
-    q, k = torch.randn(2, 1, 2, 150, 8)
-    positions = torch.arange(150)
-    turned_q, turned_k = layer(q, k)
-    last_q, all_k = layer.at_queries_keys(q[:, :, -1:], k, positions[-1:], positions)
-    assert_close(last_q, turned_q[:, :, -1:])
-    assert torch.equal(all_k, turned_k)
-
-
-@pytest.mark.parametrize("scaling", DYNAMIC, ids=lambda s: type(s).__name__)
-def test_every_row_is_turned_by_its_own_length(scaling: RotaryScaling) -> None:
-    layer = RotaryEmbedding(8, scaling=scaling)
-    q, k = torch.randn(2, 2, 2, 5, 8)
-    ids = torch.tensor([[0, 1, 2, 3, 4], [100, 101, 102, 103, 104]])
-    together = layer(q, k, ids)[0]
-    for row in range(2):
-        alone = layer(q[row : row + 1], k[row : row + 1], ids[row])[0]
-        assert torch.equal(together[row : row + 1], alone)
-
-
 def test_longrope_reads_its_long_factors_beyond_the_original_length() -> None:
     scaling = LongRopeScaling((1.0, 1.0), (2.0, 4.0), 10, 4.0)
     plain = rotary_frequencies(4)
@@ -214,16 +192,16 @@ def test_bfloat16_models_and_gradients() -> None:
     assert torch.autograd.gradcheck(lambda x: layer(x, x), (q,), atol=1e-4)
 
 
-def test_meta_device() -> None:
-    with torch.device("meta"):
-        q, _ = RotaryEmbedding(8, scaling=NTKScaling(original_length=4))(*torch.randn(2, 1, 1, 9, 8))
-    assert q.shape == (1, 1, 9, 8)
-
-
 def test_the_constructor_is_shown() -> None:
     assert repr(RotaryEmbedding(8, scaling=LinearScaling(factor=2.0))).endswith(
         "scaling=LinearScaling(factor=2.0, original_length=None))"
     )
+
+
+def test_meta_device() -> None:
+    with torch.device("meta"):
+        q, _ = RotaryEmbedding(8, scaling=NTKScaling(original_length=4))(*torch.randn(2, 1, 1, 9, 8))
+    assert q.shape == (1, 1, 9, 8)
 
 
 @together(
@@ -267,66 +245,32 @@ def test_bad_arguments(build: Any, message: str) -> None:
         build()
 
 
-every_following = pytest.mark.parametrize("scaling", FOLLOWING, ids=lambda s: type(s).__name__)
-
-
-class Texts(NamedTuple):
-    """Two texts, one within the original length and one beyond it, and what each becomes alone."""
-
-    layer: RotaryEmbedding
-    short: Tensor
-    long: Tensor
-    alone: Tensor
-    alone_long: Tensor
-
-
-def two_texts(scaling: RotaryScaling) -> Texts:
+@pytest.mark.parametrize("scaling", FOLLOWING, ids=lambda s: type(s).__name__)
+def test_padded_packed_sharded_and_cached_are_alone(scaling: RotaryScaling) -> None:
+    """Two texts: one within the original length, one beyond it."""
     layer = RotaryEmbedding(8, scaling=scaling)
     short, long = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 20, 8)
-    return Texts(layer, short, long, layer(short, short)[0], layer(long, long)[0])
+    alone, alone_long = layer(short, short)[0], layer(long, long)[0]
 
+    def turned(x: Tensor, *ids: Tensor, **more: object) -> Tensor:
+        return layer(x, x, *ids, **more)[0]
 
-@every_following
-def test_padded_with_ids_of_their_own(scaling: RotaryScaling) -> None:
-    texts = two_texts(scaling)
     mask = torch.tensor([[0] * 15 + [1] * 5, [1] * 20])
-    batch = torch.cat([F.pad(texts.short, (0, 0, 15, 0)), texts.long])
-    padded = texts.layer(batch, batch, from_mask(mask))[0]
-    assert torch.equal(padded[:1, :, 15:], texts.alone)
-    assert torch.equal(padded[1:], texts.alone_long)
-
-
-@every_following
-def test_padded_with_shared_ids(scaling: RotaryScaling) -> None:
-    texts = two_texts(scaling)
-    batch = torch.cat([F.pad(texts.short, (0, 0, 0, 15)), texts.long])
-    shared = texts.layer(batch, batch, torch.arange(20), text_length=torch.tensor([5, 20]))[0]
-    assert torch.equal(shared[:1, :, :5], texts.alone)
-    assert torch.equal(shared[1:], texts.alone_long)
-
-
-@every_following
-def test_packed(scaling: RotaryScaling) -> None:
-    texts = two_texts(scaling)
-    ids, both = torch.cat([torch.arange(5), torch.arange(20)]), torch.cat([texts.short, texts.long], dim=2)
-    packed = texts.layer(both, both, ids, text_length=torch.tensor([[5] * 5 + [20] * 20]))[0]
-    assert torch.equal(packed, torch.cat([texts.alone, texts.alone_long], dim=2))
-
-
-@every_following
-def test_sharded(scaling: RotaryScaling) -> None:
-    texts = two_texts(scaling)
-    starts = {0: texts.long[:, :, :8], 8: texts.long[:, :, 8:]}
-    shards = [texts.layer(part, part, offset=start, text_length=20)[0] for start, part in starts.items()]
-    assert torch.equal(torch.cat(shards, dim=2), texts.alone_long)
-
-
-@every_following
-def test_cached(scaling: RotaryScaling) -> None:
-    texts = two_texts(scaling)
-    last_q, all_k = texts.layer.at_queries_keys(texts.long[:, :, -1:], texts.long, torch.tensor([19]), torch.arange(20))
-    assert torch.equal(last_q, texts.alone_long[:, :, -1:])
-    assert torch.equal(all_k, texts.alone_long)
+    padded = turned(torch.cat([F.pad(short, (0, 0, 15, 0)), long]), from_mask(mask))
+    assert torch.equal(padded[:, :, 15:], torch.cat([alone, alone_long[:, :, 15:]]))
+    assert torch.equal(padded[1:], alone_long)
+    batch = torch.cat([F.pad(short, (0, 0, 0, 15)), long])
+    shared = turned(batch, torch.arange(20), text_length=torch.tensor([5, 20]))
+    assert torch.equal(shared[:1, :, :5], alone)
+    assert torch.equal(shared[1:], alone_long)
+    ids, both = torch.cat([torch.arange(5), torch.arange(20)]), torch.cat([short, long], dim=2)
+    packed = turned(both, ids, text_length=torch.tensor([[5] * 5 + [20] * 20]))
+    assert torch.equal(packed, torch.cat([alone, alone_long], dim=2))
+    shards = [turned(part, offset=at, text_length=20) for at, part in ((0, long[:, :, :8]), (8, long[:, :, 8:]))]
+    assert torch.equal(torch.cat(shards, dim=2), alone_long)
+    last_q, all_k = layer.at_queries_keys(long[:, :, -1:], long, torch.tensor([19]), torch.arange(20))
+    assert torch.equal(last_q, alone_long[:, :, -1:])
+    assert torch.equal(all_k, alone_long)
 
 
 @pytest.mark.parametrize(

@@ -65,17 +65,3 @@ def test_bfloat16_models_keep_every_position_apart() -> None:
     rows = layer(x)[0]
     assert rows.dtype == torch.bfloat16
     assert len(torch.unique(rows.float(), dim=0)) == 600
-
-
-def test_nothing_is_saved() -> None:
-    assert SinusoidalPositionalEmbedding(8).state_dict() == {}
-
-
-def test_an_offset_by_sequence_is_each_sequence_by_itself() -> None:
-    layer = SinusoidalPositionalEmbedding(8)
-    x = torch.randn(2, 3, 8)
-    together = layer(x, offset=torch.tensor([5, 0]))
-    assert torch.equal(together[:1], layer(x[:1], offset=5))
-    assert torch.equal(together[1:], layer(x[1:]))
-    with pytest.raises(ArgumentError, match="not both"):
-        layer(x, torch.arange(3), offset=2)

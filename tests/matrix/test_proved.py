@@ -95,7 +95,7 @@ def test_narrow_token_ids_and_a_wide_pad_id(pad_id: int) -> None:
             assert torch.equal(layer(narrow), layer(narrow.long()))
 
 
-@SIZES
+@pytest.mark.parametrize("size", [pytest.param(BELOW, marks=pytest.mark.whole), ABOVE], ids=["below", "above"])
 def test_tables_of_other_strides_under_the_default_compiler(size: tuple[int, int]) -> None:
     layer = inputs.GPT2Input(vocab_size=9, max_len=1030, dim=512, dropout=0.0)
     layer.wpe.weight = nn.Parameter(torch.randn(512, 1030).T)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import pickle
+from itertools import product
 
 import torch
 from torch.nn import functional as F
 
-from every_layer import LAYERS, SIZES, SMALL, Size, loss_of, tensors
+from every_layer import LAYERS, SIZES, SMALL, Size, is_usual, loss_of, tensors
 from together import together
 from tolerance import assert_close, assert_same
 
 ABOVE_ALL = Size(8, 257, 512)
+BOTH = [SMALL, ABOVE_ALL]
 OTHERS = [name for name in LAYERS if name != "NoPosition"]  # which returns its input
 IN_PLACE = {
     "+=": lambda t: t.add_(1),
@@ -23,8 +25,7 @@ IN_PLACE = {
 }
 
 
-@together("size", SIZES[:6])
-@together("name", OTHERS)
+@together("name, size", list(product(OTHERS, SIZES[:6])), usual=lambda name, size: size == SMALL or is_usual(name))
 def test_it_owns_its_memory(name: str, size: Size) -> None:
     case = LAYERS[name]
     layer, arguments = case.make(size), case.arguments(size)
@@ -39,9 +40,11 @@ def test_it_owns_its_memory(name: str, size: Size) -> None:
         assert len({t.untyped_storage().data_ptr() for t in results}) == len(results)
 
 
-@together("how", IN_PLACE)
-@together("size", [SMALL, ABOVE_ALL])
-@together("name", OTHERS)
+@together(
+    "name, size, how",
+    list(product(OTHERS, BOTH, IN_PLACE)),
+    usual=lambda name, size, how: size == SMALL or (is_usual(name) and how in ("+=", "slice")),
+)
 def test_it_may_be_changed_in_place(name: str, size: Size, how: str) -> None:
     """With gradients, and without them, when nothing but the result may change."""
     case = LAYERS[name]
@@ -83,8 +86,7 @@ def test_rows_alone_are_no_part_of_the_table(name: str) -> None:
     assert_same(layer.state_dict(), before)
 
 
-@together("size", [SMALL, ABOVE_ALL])
-@together("name", LAYERS)
+@together("name, size", list(product(LAYERS, BOTH)), usual=lambda name, size: size == SMALL or is_usual(name))
 def test_layouts_and_no_tokens(name: str, size: Size) -> None:
     """Transposed, strided and expanded inputs, and inputs of no sequence or of no token."""
     case = LAYERS[name]
@@ -113,6 +115,7 @@ def test_copies_and_state_dicts(name: str) -> None:
     case = LAYERS[name]
     layer, arguments = case.make(SMALL).eval(), case.arguments(SMALL)
     expected = tensors(layer(*arguments))
+    assert layer.state_dict().keys() == {key for key, _ in layer.named_parameters()}  # formulas are not saved
     other = case.make(SMALL).eval()
     other.load_state_dict(layer.state_dict())
     copies = [copy.deepcopy(layer), other]
@@ -120,4 +123,5 @@ def test_copies_and_state_dicts(name: str) -> None:
         copies.append(pickle.loads(pickle.dumps(layer)))
     for twin in copies:
         assert_same(tensors(twin(*arguments)), expected)
+        assert (type(twin), str(twin)) == (type(layer), str(layer))
         assert not {p.data_ptr() for p in twin.parameters()} & {p.data_ptr() for p in layer.parameters()}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 
 import pytest
 import torch
@@ -19,9 +20,16 @@ from together import together
 from tolerance import assert_close, assert_same
 
 ABOVE_ALL = Size(8, 257, 512)
-BOTH = together("size", [SMALL, ABOVE_ALL])
+BOTH = [SMALL, ABOVE_ALL]
 EVERY = together("name", LAYERS)
-DROPPING = together("name", [name for name, case in LAYERS.items() if case.dropout])
+EVERY_SIZE = together(
+    "name, size", list(product(LAYERS, BOTH)), usual=lambda name, size: size == SMALL or is_usual(name)
+)
+DROPS = [name for name, case in LAYERS.items() if case.dropout]
+DROPPING = together("name", DROPS)
+DROPPING_SIZE = together(
+    "name, size", list(product(DROPS, BOTH)), usual=lambda name, size: size == SMALL or is_usual(name)
+)
 DIFFERENTIABLE = [name for name, case in LAYERS.items() if list(case.make(SMALL).parameters()) or not case.reads_tokens]
 
 
@@ -33,8 +41,7 @@ def with_gradients(layer: nn.Module, arguments: tuple, run=None) -> tuple[list[t
     return tensors(result), [g for g in gradients if g is not None]
 
 
-@BOTH
-@DROPPING
+@DROPPING_SIZE
 @together("reentrant", [False, True])
 def test_activation_checkpointing_from_the_first_step(name: str, size: Size, reentrant: bool) -> None:
     """The recomputed forward takes the same path and drops the same elements."""
@@ -62,8 +69,7 @@ def test_activation_checkpointing_from_the_first_step(name: str, size: Size, ree
     assert_same(first, second)
 
 
-@BOTH
-@EVERY
+@EVERY_SIZE
 def test_inference_mode_and_no_grad(name: str, size: Size) -> None:
     """The same numbers as with gradients, but not the same bits: ``matmul`` then takes another kernel."""
     case = LAYERS[name]
@@ -75,8 +81,7 @@ def test_inference_mode_and_no_grad(name: str, size: Size) -> None:
         assert_close(result, expected, terms=ABOVE_ALL.dim)
 
 
-@BOTH
-@EVERY
+@EVERY_SIZE
 def test_autocast_and_half_precision(name: str, size: Size) -> None:
     """The dtypes of the plain definition, and its numbers as far as the dtype tells them apart."""
     case = LAYERS[name]
@@ -112,7 +117,8 @@ def test_another_default_dtype_changes_nothing(name: str) -> None:
 
 
 COMPILED_ELSEWHERE = ("ExtendedPositionalEmbedding", "SampledPositionalEmbedding", "Alibi", "KerpleLog", "KerplePower",
-                      "SinusoidalGridEmbedding", "NoPosition", "BertInput")  # fmt: skip
+                      "SinusoidalGridEmbedding", "NoPosition", "BertInput", "LearnedPositionalEmbedding",
+                      "LearnedGridEmbedding", "RollingPositionalEmbedding")  # fmt: skip
 """Layers with a test of their own, or one of another of their kind."""
 
 
@@ -198,8 +204,7 @@ def watched(layer: nn.Module, kind: str) -> Iterator[set[str]]:
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing when")  # where only ids come in
-@BOTH
-@EVERY
+@EVERY_SIZE
 @together("kind", ["forward", "pre-forward", "backward", "patched"])
 def test_every_module_with_parameters_is_called(name: str, size: Size, kind: str) -> None:
     case = LAYERS[name]
@@ -223,8 +228,7 @@ def test_every_module_with_parameters_is_called(name: str, size: Size, kind: str
     assert_close([t.detach() for t in tensors(result)], expected)
 
 
-@BOTH
-@EVERY
+@EVERY_SIZE
 @together("how", ["cpu_offload", "dispatch_model"])
 def test_offloaded_by_accelerate(name: str, size: Size, how: str) -> None:
     case = LAYERS[name]
@@ -245,8 +249,7 @@ class Doubled(nn.Module):
         return 2 * weight
 
 
-@BOTH
-@EVERY
+@EVERY_SIZE
 def test_parametrized_weights_are_read(name: str, size: Size) -> None:
     case = LAYERS[name]
     layer, arguments = case.make(size).eval(), case.arguments(size)
@@ -267,8 +270,7 @@ def test_dropout_is_a_probability(name: str, dropout: float) -> None:
         LAYERS[name].make(SMALL, dropout=dropout)
 
 
-@BOTH
-@DROPPING
+@DROPPING_SIZE
 def test_dropout_drops_its_share_and_only_in_training(name: str, size: Size) -> None:
     case = LAYERS[name]
     layer, arguments = case.make(size, dropout=0.25), case.arguments(size)

@@ -172,6 +172,7 @@ def test_both_refuse_a_hub_name_in_the_same_words(error: str, tmp_path: Path, mo
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", refused)
     said = refusal(GPT2Input.from_checkpoint, "someone/a-model")
     assert said == refusal(posembed.inspect_checkpoint, "someone/a-model")
+    assert ("Hub cannot be reached" in said) == (error == "unreachable")
 
 
 def test_both_read_weights_behind_a_link(tmp_path: Path) -> None:

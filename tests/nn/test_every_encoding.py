@@ -249,7 +249,8 @@ def test_sequences_have_no_grid_but_tables_are_resized_as_a_line(name: str) -> N
         assert other is encoding
 
 
-@together("name", ["learned", "rope", "alibi", "pope", "rolling"], usual=lambda name: name == "pope")
+@pytest.mark.whole  # test_ways_of_running.py compiles every kind, and test_fitting.py one with a mask
+@together("name", ["learned", "rope", "alibi", "pope", "rolling"])
 def test_a_compiled_decoder(name: str) -> None:
     torch.compiler.reset()  # each encoding is another graph
     model = decoder(name, layers=1)

@@ -79,15 +79,6 @@ def test_arguments_of_other_kinds(wrong: dict[str, Any], message: str) -> None:
         model(**{"x": X, **wrong})
 
 
-@pytest.mark.parametrize("dropout", [None, "0.1", 2, -0.1, float("nan")])
-def test_a_dropout_that_is_no_probability(dropout: Any) -> None:
-    for build in (Decoder, lambda **sizes: Sizes(dim=DIM, dropout=sizes["dropout"])):
-        with pytest.raises(
-            ArgumentError, match=r"dropout: expected a (finite )?number of at least 0 and at most 1; got"
-        ):
-            build(dim=DIM, heads=HEADS, layers=1, dropout=dropout)
-
-
 def test_positions_of_other_tokens() -> None:
     """A mask of one row would broadcast to the batch."""
     model = Decoder(dim=DIM, heads=HEADS, layers=1)
@@ -150,19 +141,13 @@ def test_a_compiled_image_encoder_checks_too() -> None:
 
 WRONG_SIZES: list[tuple[dict[str, Any], str]] = [
     *(
-        ({name: 0}, f"{name}: expected a whole number of at least 1; got 0")
+        ({name: wrong}, f"{name}: expected a whole number of at least 1; got {wrong}")
         for name in ("dim", "heads", "kv_heads", "max_len", "longest", "window", "ring")
+        for wrong in (0, -3, 2.5)
     ),
-    *(
-        ({name: -3}, f"{name}: expected a whole number of at least 1; got -3")
-        for name in ("dim", "heads", "max_len", "window")
-    ),
-    ({"window": 2.5}, "window: expected a whole number of at least 1; got 2.5"),
-    ({"kv_heads": 3}, "kv_heads must divide heads=4; got 3"),
     ({"dropout": 2}, "dropout: expected a number of at least 0 and at most 1"),
-    ({"grid": 14}, r"grid: expected a pair, each a whole number of at least 1; got 14"),
-    ({"grid": (4,)}, r"grid: expected a pair, each a whole number of at least 1; got \(4,\)"),
     ({"grid": (0, 4)}, "grid: expected a pair, each a whole number of at least 1; got"),
+    ({"kv_heads": 3}, "kv_heads must divide heads=4; got 3"),
 ]
 
 

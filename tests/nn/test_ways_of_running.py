@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -157,17 +156,6 @@ def test_bfloat16(name: str) -> None:
     packed = model(torch.cat((x, x), dim=1), segment_ids=torch.arange(26)[None] // 13)
     for other in (model(padded, mask=mask)[:, 5:], packed[:, :13], packed[:, 13:]):
         assert (other - y).square().mean() < 1e-4 * y.float().square().mean()
-
-
-@torch.no_grad()
-@together("name", [*DECODERS, *ENCODERS])
-def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
-    options = {"norm": "post", "hidden": 20}
-    model, x = model_of(name, **options), torch.randn(2, 13, DIM)
-    save_file(model.state_dict(), tmp_path / "a.safetensors")
-    fresh = model_of(name, **options)
-    fresh.load_state_dict(load_file(tmp_path / "a.safetensors"))
-    assert torch.equal(fresh(x), model(x))
 
 
 def main(rank: int) -> None:

@@ -69,12 +69,6 @@ def test_the_attentions_of_a_model_of_transformers() -> None:
         assert f"tokens {direction} (log scale)" in [text.get_text() for text in axes.texts]
 
 
-@pytest.mark.parametrize("given", [[], torch.rand(4, 4), [torch.rand(3, 4, 4)], [torch.rand(1, 2, 3, 4)], [None], None])
-def test_other_weights_are_refused(given: object) -> None:
-    with pytest.raises(ArgumentError, match="expected attention weights"):
-        plots.attention_by_distance(given)  # type: ignore[arg-type]
-
-
 def test_weights_of_layers_with_other_shapes_are_refused() -> None:
     with pytest.raises(ArgumentError, match="output_attentions=True"):
         plots.attention_by_distance([torch.rand(1, 2, 4, 4), torch.rand(1, 2, 5, 5)])

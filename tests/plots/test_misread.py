@@ -39,23 +39,6 @@ def test_no_wall_for_an_encoding_that_does_not_end(encoding: posembed.PositionEn
     plots.heatmap(encoding, ax=Figure().add_subplot())
 
 
-@pytest.mark.parametrize("weights", [torch.randn(1, 2, 8, 8), torch.rand(2, 8, 8)])
-def test_scores_and_weights_without_a_batch_are_refused(weights: torch.Tensor) -> None:
-    with pytest.raises(ArgumentError, match="attention weights"):
-        plots.attention_by_distance(weights, ax=Figure().add_subplot())
-
-
-@pytest.mark.parametrize("window", [0, -3])
-def test_a_window_below_one_token_is_refused(window: int) -> None:
-    with pytest.raises(ArgumentError, match="window: expected a whole number of at least 1"):
-        plots.attention_by_distance(torch.full((1, 2, 8), 1 / 8), window=window, ax=Figure().add_subplot())
-
-
-def test_two_tables_of_one_name_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="two different names"):
-        plots.before_after(torch.randn(8, 4), torch.randn(8, 4), names=("x", "x"), ax=Figure().add_subplot())
-
-
 @pytest.mark.parametrize("rows", [1, 2047, 2048, 2049, 4098, 20_001])
 def test_the_extremes_of_every_line_are_drawn(rows: int) -> None:
     values = torch.randn(rows, generator=torch.Generator().manual_seed(rows), dtype=torch.float64)

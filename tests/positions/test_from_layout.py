@@ -133,7 +133,6 @@ bad = [
     (lambda: consecutive(3, -2), "offset counts the tokens that came before: 0, 1, 2, ...; got -2"),
     (lambda: consecutive(3, 1.5), "got 1.5"),
     (lambda: consecutive(3, torch.tensor([1, -2])), "got -2"),
-    (lambda: consecutive(3, torch.tensor([1.0])), "offset must be integers; got torch.float32"),
     (lambda: consecutive(3, torch.ones(2, 2, dtype=torch.int64)), r"\(B,\), one per sequence; got shape \(2, 2\)"),
     (lambda: from_mask(torch.tensor([1, 2, 0])), "1 for tokens and 0 for padding; got 2"),
     (lambda: from_mask(torch.tensor([0.0, float("-inf")])), "got -inf. Turn an additive mask .* with mask == 0"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from made_up_by_task import by_task_run, by_task_runs, save_by_task
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunFolder
-from posembed.report.questions import page_of, write_report
+from posembed.report.questions import page_of
 
 
 def answer(folder: RunFolder) -> str:
@@ -59,10 +59,3 @@ def test_a_larger_distance_is_more_different(tmp_path: Path) -> None:
     folder = save_by_task(tmp_path, by_task_runs(4))
     special = QUESTIONS["by-task"].summarise(folder.results(), folder=folder).special
     assert {row.different for row in special.rows if row.tasks == ("causal", "masked")} == {"yes"}
-
-
-def test_the_page_shows_the_tables_beside_each_other(tmp_path: Path) -> None:
-    page = write_report(save_by_task(tmp_path, by_task_runs(3)).path).read_text(encoding="utf-8")
-    assert "The tables of all tasks" in page
-    for measure in ("CKA", "Procrustes distance", "shared subspace"):
-        assert f"How similar the tables are: {measure}" in page

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import pickle
-import signal
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,8 +11,6 @@ from accelerate import Accelerator
 from asked import runs_of, shared, summarise
 from posembed import ArgumentError, DataError, LearnedGridEmbedding, PositionEncoding, resize_table
 from posembed.lab.runs import train
-from posembed.lab.runs.results import RunFolder
-from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.classification import ImageClassification, patches
 from posembed.lab.tasks.classification_specs import ImageSpec
 from posembed.lab.tasks.task import build_encoding
@@ -129,26 +123,6 @@ def test_a_small_vit_learns_and_measures(
     assert result.measurements is not None
     assert len(result.measurements.right[8]) == 449
     assert accuracy[12].value == result.measurements.right[12].count("1") / 449
-
-
-def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
-    image_task: ImageClassification, image_spec: ImageSpec, accelerator: Accelerator, tmp_path: Path
-) -> None:
-    spec = dataclasses.replace(image_spec, encoding="factorized")
-    whole = train.run(spec, image_task, accelerator)
-    folder = RunFolder(tmp_path, ImageSpec)
-    folder.prepare(spec)
-
-    def press_ctrl_c(progress: train.Progress) -> None:
-        if progress.step == 5:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        train.run(spec, image_task, accelerator, folder, press_ctrl_c)
-    (resumed,) = sweep([spec], pickle.loads(pickle.dumps(image_task)), folder, accelerator)
-    assert (resumed.losses, resumed.measurements) == (whole.losses, whole.measurements)
-    assert folder.results() == [resumed]
-    assert folder.file("tables", spec).exists()  # of the sums of rows and columns
 
 
 def test_what_images_refuse(image_task: ImageClassification, image_spec: ImageSpec) -> None:

@@ -174,4 +174,4 @@ def test_splitting_takes_linear_time() -> None:
         assert split(documents).left_out == 0
         return time.perf_counter() - started
 
-    assert min(seconds(120_000) for _ in range(2)) < 10 * max(seconds(30_000) for _ in range(2))
+    assert min(seconds(60_000) for _ in range(2)) < 10 * max(seconds(15_000) for _ in range(2))

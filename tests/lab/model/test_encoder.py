@@ -9,7 +9,7 @@ from posembed import ArgumentError, NoPosition, RollingPositionalEmbedding
 from posembed.lab.model import Classifier
 from posembed.lab.tasks.classification import TextClassification
 from posembed.lab.tasks.classification_specs import TextSpec
-from posembed.nn.encodings import names_for, split_name
+from posembed.nn.encodings import names_for
 from together import together
 from tolerance import assert_close, close
 
@@ -70,26 +70,5 @@ def test_what_an_encoder_cannot_use() -> None:
 
     with pytest.raises(ArgumentError, match="RollingPositionalEmbedding needs a causal window of 4 tokens"):
         build(RollingPositionalEmbedding(window=4, dim=8))
-    with pytest.raises(ArgumentError, match="width 8 is not divisible by 3 heads"):
-        build(NoPosition(), heads=3)
     with pytest.raises(ArgumentError, match="pooling must be one of cls, mean; got 'max'"):
         build(NoPosition(), pooling="max")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        (
-            "rolling",
-            "'rolling' needs a causal window, but an encoder attends in both directions; choose from learned",
-        ),
-        ("rope+window", r"'rope\+window' needs a causal window"),
-        ("learned-2d", "'learned-2d' places the patches of an image in a grid, but a text is a sequence"),
-        ("fire", "'fire' is for a decoder, or for texts longer"),
-        ("rope-yarn", "'rope-yarn' is for a decoder, or for texts longer"),
-        ("roap", r"unknown encoding 'roap' \(did you mean rope\?\); choose from learned, "),
-    ],
-)
-def test_names_that_an_encoder_of_text_refuses(name: str, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
-        split_name(name, "encoder")

@@ -150,15 +150,3 @@ def test_every_place_reaches_the_output() -> None:
 def test_the_head_is_tied() -> None:
     model = Decoder(7, 8, layers=1, heads=2, encoding=NoPosition())
     assert [p.shape for p in model.parameters() if 7 in p.shape] == [(7, 8)]
-
-
-def test_heads_that_do_not_divide_the_width() -> None:
-    with pytest.raises(ArgumentError, match=r"width 10 is not divisible by 4 heads; try a width of 8"):
-        Decoder(5, 10, layers=1, heads=4, encoding=NoPosition())
-
-
-def test_an_unknown_encoding_names_the_known(spec: LengthSpec) -> None:
-    with pytest.raises(
-        ArgumentError, match=r"unknown encoding 'roap' \(did you mean rope\?\); choose from learned, rolling.*\+window"
-    ):
-        build_encoding(dataclasses.replace(spec, encoding="roap"))

@@ -73,8 +73,6 @@ def test_runs_that_cannot_be(shared: InitSpec, corpus: Corpus) -> None:
         runs_of(shared, ["zero", "gaussian"], 1)
     with pytest.raises(ArgumentError, match=r"the reference 'xavier' is not compared; the names are zero"):
         runs_of(shared, ["zero"], 1, reference="xavier")
-    with pytest.raises(ArgumentError, match="seeds: expected a whole number of at least 1"):
-        runs_of(shared, ["zero"], 0)
     odd = dataclasses.replace(shared, width=15, heads=3)
     with pytest.raises(ArgumentError, match="even"):
         train.check(runs_of(odd, ["sinusoidal"], 1)[0], InitialValues(corpus))

@@ -11,8 +11,7 @@ from made_up_problems import result
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.problems import SOLVED
-from posembed.lab.runs.results import result_from_json
-from posembed.lab.tasks.problems_specs import EXACT, ProblemSpec
+from posembed.lab.tasks.problems_specs import EXACT
 from posembed.measure.summary import reached
 from posembed.statistics import estimate
 
@@ -61,8 +60,3 @@ def test_the_summary_is_arithmetic_over_seeds() -> None:
     assert columns["solved by seed"]["coupled"] == "30+, 10"
     with pytest.raises(ArgumentError, match="no run is finished"):
         summarise([])
-
-
-def test_a_result_survives_its_line_of_json() -> None:
-    made = result("abacus", (1.0, 0.5, None))
-    assert result_from_json(made.to_json(), ProblemSpec) == made

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
-import signal
 from pathlib import Path
 
 import pytest
@@ -14,11 +12,10 @@ from accelerate import Accelerator
 from torch.nn import functional as F
 
 from asked import runs_of, shared
-from posembed.comparison import prepare
 from posembed.errors import ArgumentError
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import plan, sweep
-from posembed.lab.runs.train import Step, run
+from posembed.lab.runs.train import run
 from posembed.lab.tasks.problem_texts import ALPHABET, PROBLEMS, tokens_read
 from posembed.lab.tasks.problems import ProblemSolving, check_encoding, ids_of, right_tokens, written_for
 from posembed.lab.tasks.problems_specs import ProblemSpec
@@ -119,24 +116,6 @@ def test_a_table_of_the_training_length_has_no_position_beyond(accelerator: Acce
     assert measured.exact_match[5] is measured.token_accuracy[5] is None
 
 
-def test_a_run_cut_off_goes_on_where_it_stopped(accelerator: Accelerator, tmp_path: Path) -> None:
-    task, spec = ProblemSolving("reverse"), tiny("reverse", "coupled", dropout=0.1)
-
-    def stop(progress: Step) -> None:
-        if progress.step == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    folder = RunFolder(tmp_path, ProblemSpec)
-    folder.prepare(spec)
-    with pytest.raises(KeyboardInterrupt):
-        run(spec, task, accelerator, folder, stop)
-    resumed = run(spec, task, accelerator, folder)
-    whole = run(spec, task, accelerator)
-    assert (resumed.losses, resumed.measurements) == (whole.losses, whole.measurements)
-    folder.add(resumed)
-    assert folder.results() == [resumed]
-
-
 def test_a_folder_is_of_one_problem(accelerator: Accelerator, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, ProblemSpec)
     sweep(runs_of(tiny("copy"), ["abacus"], 1), ProblemSolving("copy"), folder, accelerator)
@@ -166,15 +145,7 @@ def test_bad_input_is_said_before_anything_trains() -> None:
         match=r"unknown encoding 'roap' for copy \(did you mean rope\?\); choose from learned, .*, abacus",
     ):
         check_encoding("roap", "copy")
-    with pytest.raises(ArgumentError, match=r"unknown question .division.; choose from .*copy"):
-        prepare("division", {})
     with pytest.raises(ArgumentError, match="test_sizes: expected a list, each a whole number of at least 1; got 0"):
         shared("addition", test_sizes=(5, 0))
-    with pytest.raises(ArgumentError, match=r"test_sizes: expected a list"):
-        shared("addition", test_sizes=())
-    with pytest.raises(ArgumentError, match="train_size: expected a whole number of at least 1; got 0"):
-        shared("addition", train_size=0)
-    with pytest.raises(ArgumentError, match="learning_rate: expected a number above 0"):
-        shared("addition", learning_rate=-1.0)
     with pytest.raises(ArgumentError, match="seeds: expected a whole number of at least 1"):
         runs_of(shared("addition"), ["rope"], 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pickle
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,6 @@ from posembed.lab.data.answered import exact_match, f1_score, load_answered
 from posembed.lab.data.tagged import entities, load_tagged
 from posembed.lab.questions.tokens import Spans, Tags
 from posembed.lab.runs import train
-from posembed.lab.runs.results import RunFolder, result_from_json
-from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.tokens import IGNORED, Answering, Tagging, best_spans
 from posembed.lab.tasks.tokens_specs import ENTITY_F1, TOKEN_ACCURACY, Answered, SpanSpec, TagSpec
 from posembed.measure.frame import Run
@@ -232,18 +229,6 @@ def test_segments_are_read(spans: Answering, span_spec: SpanSpec) -> None:
     model = spans.build(span_spec).eval()
     ids, lengths, segments = spans.train.batch(torch.tensor([0]), 40)
     assert not close(model(ids, lengths, segments), model(ids, lengths, 1 - segments))
-
-
-def test_a_run_goes_on_and_comes_back_from_its_folder(
-    tags: Tagging, tag_spec: TagSpec, spans: Answering, span_spec: SpanSpec, accelerator: Accelerator, tmp_path: Path
-) -> None:
-    for task, spec in ((tags, tag_spec), (spans, span_spec)):
-        folder = RunFolder(tmp_path / spec.question, type(spec))
-        folder.prepare(spec)
-        (result,) = sweep([spec], pickle.loads(pickle.dumps(task)), folder, accelerator)
-        assert folder.results() == [result]
-        assert result_from_json(result.to_json(), type(spec)) == result
-        assert train.run(spec, task, accelerator).measurements == result.measurements
 
 
 def test_differences_of_f1_scores_are_ratios() -> None:
