@@ -28,6 +28,7 @@ from tolerance import assert_close
 LEFT = torch.tensor([[1] * 9, [0] * 3 + [1] * 6])
 RIGHT = LEFT.flip(1)
 HOLES = torch.tensor([[1] * 9, [1, 1, 0, 0, 1, 1, 1, 0, 0]])
+SINGLE = torch.tensor([[1] * 9, [0] * 8 + [1]])
 
 
 def outputs(model: nn.Module, **given: Any) -> Tensor:
@@ -45,13 +46,14 @@ def timm_vit(**changes: Any) -> Any:
 
 
 def masks_of_pairs(mask: Tensor, causal: bool) -> list[Tensor]:
-    """Returns masks (B, 1, L, L) with the meaning of mask (B, L): padding sees tokens, itself or nothing."""
+    """Returns masks (B, 1, L, L) with the meaning of mask (B, L): padding sees tokens, itself, all or nothing."""
     length, tokens = mask.size(1), (mask != 0)[:, None, None]
     lower = torch.ones(length, length, dtype=torch.bool).tril() if causal else torch.ones(length, length).bool()
     others = tokens & lower
     itself = others | torch.eye(length, dtype=torch.bool)
     added = [torch.zeros(itself.shape).masked_fill(~itself, hidden) for hidden in (-1e4, -1e6, -1e9, -torch.inf)]
-    return [others, itself, others & tokens.transpose(-1, -2), *added]
+    square = others & tokens.transpose(-1, -2)
+    return [others, itself, square, square | torch.eye(length).bool(), square | ~tokens.transpose(-1, -2), *added]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "opt", "biogpt", "bert"])
@@ -59,7 +61,7 @@ def test_a_mask_of_pairs_is_read_like_the_mask_of_tokens(name: str) -> None:
     ids, causal = made.inputs(name)["input_ids"], name != "bert"
     for encoding in ("learned", "rope", "alibi"):
         model = replace_positions(made.tiny(name), encoding)
-        for mask in (LEFT, RIGHT, HOLES):
+        for mask in (LEFT, RIGHT, HOLES, *([SINGLE] if causal else [])):
             want = outputs(model, input_ids=ids, attention_mask=mask)[mask != 0]
             for pairs in masks_of_pairs(mask, causal):
                 for cache in ({}, {made.CACHE: hf.DynamicCache()}) if causal else ({},):

@@ -33,7 +33,7 @@ HEAD_BY_HEAD = "multi_query"
 
 UNCOUNTABLE = (
     "a cache keeps no positions, so they are counted by attention_mask, and the given position_ids differ from this "
-    "count: leave out position_ids, or pass use_cache=False and no cache"
+    "count: leave out position_ids, pass attention_mask as (B, Lk), or pass use_cache=False and no cache"
 )
 check_counted = check_of(
     "given positions count the tokens of a cache", lambda differ: ~differ.any(), lambda _: ArgumentError(UNCOUNTABLE)

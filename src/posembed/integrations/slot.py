@@ -289,9 +289,10 @@ def _check_shape(mask: Tensor, batch: int, length: int, earlier: int) -> None:
 def _present_in(mask: Tensor, earlier: int, causal: bool, position_ids: Tensor | None, *, of_mask: bool) -> Tensor:
     """Returns the tokens (B, Lk) that are not padding, from the model's mask (B, 1 or H, Lq, Lk).
 
-    These are the tokens that the last one that sees any sees, if the others see exactly these tokens or those of them
-    up to themselves, or are padding that sees itself, everything or nothing. In other masks, as of packed texts, all
-    tokens count.
+    These are the tokens that one of them sees: the last one in a decoder, and in an encoder the one that sees fewest,
+    of those that see another token but not all. The others must see exactly these tokens or those of them up to
+    themselves, or be padding that sees itself, everything or nothing. Behind the last one of a decoder, what sees only
+    itself may be the first token of a block, and counts. In other masks, as of packed texts, all tokens count.
     A hidden token in the cache may have been padding or not, which only position_ids (B, Lq) tell. In a model that
     takes none (``of_mask``), those that all tokens do not see, from the first on, are left padding.
 
@@ -306,14 +307,21 @@ def _present_in(mask: Tensor, earlier: int, causal: bool, position_ids: Tensor |
     seen = mask.any(1)
     keys = torch.arange(seen.size(2), device=mask.device)
     queries = keys[earlier : earlier + seen.size(1)]
-    sees = seen.any(-1, keepdim=True)
-    rank = torch.where(sees[..., 0], queries, -1).argmax(-1, keepdim=True)
-    last, itself = seen.take_along_dim(rank[..., None], 1), keys == queries[:, None]
+    sees, itself = seen.any(-1, keepdim=True), keys == queries[:, None]
+    alone = ~(seen & ~itself).any(-1, keepdim=True)
+    lacks = (~seen & (keys <= queries[:, None])).any(-1, keepdim=True) if causal else ~seen.all(-1, keepdim=True)
+    ahead = (seen & (keys > queries[:, None])).any(-1, keepdim=True) & causal  # only padding sees later keys
+    kind = sees.long() + (sees & ~ahead) * (1 + (~alone).long() + (~alone & lacks))
+    fewer = 0 if causal else len(keys) - seen.sum(-1, keepdim=True)
+    rank = ((kind * (len(keys) + 1) + fewer) * (len(keys) + 1) + queries[:, None]).argmax(1)
+    last = seen.take_along_dim(rank[..., None], 1)
     if not causal:  # padding that sees itself is seen by no other
-        last = last & ((seen & ~itself).any(1, keepdim=True) | ~itself[rank])
+        last = last & ((seen & ~itself).any(1, keepdim=True) | ~itself[rank] | alone.take_along_dim(rank[..., None], 1))
     expected = last & (keys <= queries[:, None]) if causal and len(queries) > 1 else last
-    plain = ((seen == expected) | itself | ~sees).all(-1) | seen.all(-1)
+    plain = ((seen == expected) | itself | alone).all(-1) | seen.all(-1)
     present = last[:, 0] | ~plain.all(-1, keepdim=True)
+    if causal:
+        present = present | (itself & sees & alone & (queries > queries[rank])[..., None]).any(1)
     if not earlier:
         return present
     if position_ids is None:
