@@ -146,14 +146,17 @@ class Store:
             make(place)
         return place
 
-    def discard(self) -> None:
-        """Removes the folder and all that is in it, if posembed began it. The settings go last: after a kill, the rest
-        is still known as posembed's."""
-        if self.begun:
+    def discard(self, made: str) -> None:
+        """Removes what was made in the folder, a pattern of names, and then the folder, if posembed began it and
+        nothing else is in it. The settings go last: after a kill, the rest is still known as posembed's."""
+        with suppress(RunFolderError):  # somebody else's settings
+            if not self.begun or self.path.is_symlink() or read_settings(self.path) != self.settings:
+                return
             for path in self.path.iterdir():
-                if path.name != SETTINGS:
+                if re.fullmatch(made, path.name):
                     remove(path)
-            remove(self.path)
+            if not {*self.path.iterdir()} - {self.path / SETTINGS, *leftovers(self.path / SETTINGS)}:
+                remove(self.path)
 
     def _refuse_other_settings(self) -> None:
         wanted, existing = json.loads(json.dumps(self.settings)), read_settings(self.path)
