@@ -20,12 +20,12 @@ from types import FrameType
 from typing import Any
 
 from posembed.errors import DataError, RunFolderError
-from posembed.files import json_object, leftovers, reason, remove, remove_leftovers, write_text
+from posembed.files import PARTIAL, is_page, json_object, leftovers, reason, remove, remove_leftovers, write_text
 from posembed.settings import restored
 
 SETTINGS, LOCK = "settings.json", ".lock"
-OWN_FILES_ALONE = ("evaluate", "tune")
-"""Questions whose folders hold nothing but what posembed wrote."""
+OF_EVALUATE = re.compile(rf"settings\.json|[0-9a-f]{{64}}\.json|\..+{PARTIAL}", re.DOTALL)
+"""Matches the names that evaluate writes into its folder, in which the user's files may be, too."""
 Progress = Callable[[str, int, int], None]
 """A function of the name of what is running, the amount done and the total amount."""
 
@@ -146,14 +146,17 @@ class Store:
             make(place)
         return place
 
-    def discard(self) -> None:
-        """Removes the folder and all that is in it, if posembed began it. The settings go last: after a kill, the rest
-        is still known as posembed's."""
-        if self.begun:
+    def discard(self, made: str) -> None:
+        """Removes what was made in the folder, a pattern of names, and then the folder, if posembed began it and
+        nothing else is in it. The settings go last: after a kill, the rest is still known as posembed's."""
+        with suppress(RunFolderError):  # somebody else's settings
+            if not self.begun or self.path.is_symlink() or read_settings(self.path) != self.settings:
+                return
             for path in self.path.iterdir():
-                if path.name != SETTINGS:
+                if re.fullmatch(made, path.name):
                     remove(path)
-            remove(self.path)
+            if not {*self.path.iterdir()} - {self.path / SETTINGS, *leftovers(self.path / SETTINGS)}:
+                remove(self.path)
 
     def _refuse_other_settings(self) -> None:
         wanted, existing = json.loads(json.dumps(self.settings)), read_settings(self.path)
@@ -221,14 +224,18 @@ class Kept:
             remove_leftovers(self.folder, f"{'[0-9a-f]' * 64}.json")
 
 
-def in_stores(files: Collection[Path]) -> set[Path]:
-    """Returns the files in the folders of evaluate and tune, at any depth: none of them is a text of the user's."""
-    stores = set()
+def written(files: Collection[Path]) -> set[Path]:
+    """Returns the files that are no texts of the user's: pages, results of evaluate, and all in a folder of tune, at
+    any depth."""
+    found = {file for file in files if is_page(file)}
     for folder in (file.parent for file in files if file.name == SETTINGS):
         with suppress(RunFolderError):
-            if read_settings(folder)["question"] in OWN_FILES_ALONE:
-                stores.add(folder)
-    return {file for file in files if stores.intersection(file.parents)}
+            question = read_settings(folder)["question"]
+            if question == "tune":
+                found.update(file for file in files if folder in file.parents)
+            elif question == "evaluate":
+                found.update(file for file in files if file.parent == folder and OF_EVALUATE.fullmatch(file.name))
+    return found
 
 
 def shown(value: Any) -> Any:

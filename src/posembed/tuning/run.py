@@ -46,7 +46,7 @@ SHARE_OF_READING = 0.35
 """The time to read tokens, as a share of the time to train on them."""
 READINGS = {"tuned": 3, "old": 4}
 """How often the held-out documents are read at the new length, and at the old."""
-STATE, MEASURED = "state.json", "evaluations"
+STATE, MEASURED, CHECKPOINT = "state.json", "evaluations", r"checkpoint-\d+"
 SMALLER_RATES = "give a smaller --learning-rate or --rows-learning-rate, and another OUT"
 
 
@@ -124,7 +124,7 @@ class TunePlan:
                 for which in self.lengths:
                     place = self.store.once(name_of(which, seed), partial(self.tune, which, seed, steps, progress))
                     refuse_changed(self, place)
-                    unfinished_steps(place).discard()
+                    unfinished_steps(place).discard(CHECKPOINT)
             tuned = self.measured(steps, progress)
             for which, place in self.places.items():
                 if not wrote(self, place):
