@@ -122,6 +122,16 @@ def test_what_somebody_adds_to_an_unfinished_folder_stays(folder: Path) -> None:
     assert (unfinished[1].path / "settings.json").exists()
 
 
+def test_a_start_that_was_changed_is_refused(folder: Path) -> None:
+    planned().run()
+    path = Path("out.tune/resized/model.safetensors")
+    save_file({key: value + 1 for key, value in load_file(path).items()}, path, metadata={"format": "pt"})
+    with pytest.raises(
+        CheckpointError, match=r"out\.tune/resized: its files are not those that this fine-tuning wrote"
+    ):
+        planned().run()
+
+
 @pytest.mark.parametrize("tensors", [{"other": torch.ones(3, 2)}, {"vectors": torch.ones(3, 2)}, {}])
 def test_damaged_vectors_are_refused(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
     plan = planned()

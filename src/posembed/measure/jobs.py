@@ -7,6 +7,7 @@ removed from a store but unfinished files of its own jobs. Measurements are kept
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -205,8 +206,11 @@ class Kept:
         try:
             if not file.is_file():
                 raise ValueError("it is not a file")
-            found = json_object(file.read_text(encoding="utf-8")).get("values")
+            held = json_object(file.read_text(encoding="utf-8"))
+            found = held.get("values")
             restored(Values, found)
+            if held.get("sha256") != digest(found):
+                raise ValueError("it was changed")
         except (OSError, ValueError) as error:
             why = reason(error)
             raise DataError(f"{file} is not a result ({why}); move it away, or name another folder") from error
@@ -215,13 +219,17 @@ class Kept:
     def add(self, key: str, values: Any) -> None:
         self.values[key] = values
         if self.folder is not None:
-            write_text(self.folder / f"{key}.json", json.dumps({"values": values}))
+            write_text(self.folder / f"{key}.json", json.dumps({"values": values, "sha256": digest(values)}))
 
     def prepare(self) -> None:
         """Creates the folder. Raises RunFolderError if nothing can be written there."""
         if self.folder is not None:
             Store(self.folder, {"question": "evaluate"}).claim()
             remove_leftovers(self.folder, f"{'[0-9a-f]' * 64}.json")
+
+
+def digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
 def written(files: Collection[Path]) -> set[Path]:
@@ -256,7 +264,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
             f"{folder} is not a run folder of this version (it has no {SETTINGS}); "
             "create one with: posembed compare lengths --out FOLDER"
         ) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise RunFolderError(f"{file} cannot be read: {reason(error)}; make it readable") from error
+    except ValueError as error:
         raise RunFolderError(
             f"{file} is damaged ({reason(error)}); restore it, or use another output folder"
         ) from error

@@ -117,7 +117,7 @@ class TunePlan:
         refuse_places(self)  # another process may have begun or finished since this was planned
         with writing(self.store.path), self.store.locked():
             size = size_of(self.original, self.settings)
-            self.store.once(RESIZED, lambda place: resize_checkpoint(self.source, place, **size))
+            refuse_changed(self, self.store.once(RESIZED, lambda place: resize_checkpoint(self.source, place, **size)))
             self.objective.prepare(self.store, progress)
             steps = self.steps()
             for seed in self.seeds:
