@@ -25,8 +25,8 @@ from census_settings import AFTERWARDS, CLASSES, NEEDED, set_afterwards
 from census_timm import LARGE, SMALLER
 from torch import Tensor, nn
 
+from posembed.checkpoints.proof import make_small
 from posembed.checkpoints.timm_models import windows_of
-from posembed.checkpoints.trials.small_copies import make_small
 
 Path_ = tuple[str, ...]
 Shape = tuple[int, ...]

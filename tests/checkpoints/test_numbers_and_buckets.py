@@ -116,8 +116,8 @@ def test_a_table_may_have_more_rows_than_an_image_that_can_be_tried(rows: int, t
 def unified() -> nn.Module:
     if "gemma4_unified" not in transformers.CONFIG_MAPPING:
         pytest.skip(f"transformers {transformers.__version__} has no Gemma 4 without a vision model")
-    sizes = {**SIZES, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 16, "vocab_size": 60,
-             "per_layer_config": {}, "global_head_dim": 8}  # fmt: skip
+    sizes = {**SIZES, "num_hidden_layers": 2, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 16,
+             "vocab_size": 60, "per_layer_config": {}, "global_head_dim": 8}  # fmt: skip
     images = {"patch_size": 4, "pooling_kernel_size": 2, "mm_embed_dim": 16, "output_proj_dims": 16,
               "mm_posemb_size": 12}  # fmt: skip
     config = transformers.CONFIG_MAPPING["gemma4_unified"](

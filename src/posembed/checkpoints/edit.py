@@ -23,8 +23,8 @@ from posembed.checkpoints.families import known
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
 from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors, tiled_sizes
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
+from posembed.checkpoints.proof import as_known, proved
 from posembed.checkpoints.rebuild import build_on_meta, config_object, is_of_timm, shapes_of, size_fields, with_field
-from posembed.checkpoints.trials.evidence import as_known, proved, said_of_loading
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.layout import are_sides
@@ -163,6 +163,8 @@ def plan_edit(
         unbuilt = f"its model cannot be built with {target.field}={given}; it may take square images only"
         raise CheckpointError(f"{target.table.key}: {unbuilt} ({error})") from error
     if is_of_timm(found.config):
+        from posembed.checkpoints.timm_models import said_of_loading
+
         target = without_full_windows(found.model, new_model, target)
     if buckets is not None:
         target = read_buckets(found.model, new_model, target, found.config.to_dict())
@@ -172,8 +174,9 @@ def plan_edit(
         shows = proved(found.model, new_model, target, method)
     tables = changed_tables(tensors, target, shows.method)
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
-    loading = said_of_loading(new_model, {change.key: (change.before, change.after) for change in tables})
-    checks = (*shows.sentences, *loading)
+    checks = shows.sentences
+    if is_of_timm(found.config):
+        checks += tuple(said_of_loading(new_model, {change.key: (change.before, change.after) for change in tables}))
     removed = without_stale(tensors, found, target)
     sides = BOTH
     if {"input_ids", "decoder_input_ids"} <= set(signature(new_model.forward).parameters):

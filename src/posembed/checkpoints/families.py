@@ -28,11 +28,11 @@ from posembed.tables.layout import IMAGE_AXES, TableLayout
 
 Row = Mapping[str, Any]
 
-# Settings that change no position: activations, dropout, tokens, labels, what is returned and how weights begin.
+# Settings that change no position: activations, dropout, tokens, labels, what is returned or trained, first weights.
 NO_POSITIONS = re.compile(
     r"^_|(^|_)(act|activation|afn|dtype|version|architectures|torchscript)(_|$)|_fn$|name$|id2label|label2id|num_labels|"
     r"problem_type|task_specific|finetuning|drop|classif|summary|init|loss|eps$|token_id|tie_|use_cache|vocab_size|"
-    r"stage_names|^out_(features|indices)$|output_|return_|attn_implementation|chunk_size_feed_forward|^prefix$|"
+    r"stage_names|^out_(features|indices)$|output_|return_|attn_implementation|chunk_size_feed_forward|^prefix$|^freeze_|"
     r"^((qkv|attention|mlp|use|enable|head|lm_head)_)?bias$"
 )
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.)")  # of a layer

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.axes import OF_BIAS
-from posembed.checkpoints.bucket_steps import Bucket, buckets_of
+from posembed.checkpoints.buckets import Bucket, buckets_of
 from posembed.checkpoints.choose import companions, why_none
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.found import Found, FoundTable, PositionTable, Tensors

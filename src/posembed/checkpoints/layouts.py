@@ -29,9 +29,8 @@ from posembed.checkpoints.found import (
 )
 from posembed.checkpoints.ordinary import is_ordinary
 from posembed.checkpoints.patterns import looks_sinusoidal
+from posembed.checkpoints.proof import why_unread
 from posembed.checkpoints.rebuild import BUCKETS, is_of_timm, size_fields
-from posembed.checkpoints.trials.along_axes import why_unread
-from posembed.checkpoints.trials.plain import LARGEST_GRID, reads
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout
@@ -148,7 +147,7 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
     if tokens == 0 and others <= MOST_OTHERS:
         for prefix, tail in ((others, 0), (0, others)):
             here = table.read_by(found.layout(prefix, tail), cells=found.cells)
-            if (here.length <= LARGEST_GRID and reads(model, here)) or not (problem := why_unread(model, here)):
+            if not (problem := why_unread(model, here)):
                 return prefix, tail
             why = why or f": {problem}"
     rows, count = (

@@ -24,6 +24,7 @@ from posembed.checkpoints.found import ConfigField, pair
 from posembed.checkpoints.rebuild import Shape, build_on_meta, quiet, shapes_of
 from posembed.errors import CheckpointError
 
+ROUNDING = 1e-3  # relative: timm computes where old differences lie in float32
 SIZES = ("img_size", "window_size", "window_sizes")  # arguments of timm's models
 FEW_LAYERS: tuple[dict[str, Any], ...] = (
     *({"depth": layers} for layers in (2, 3, 4, 6)),
@@ -306,3 +307,19 @@ def loaded_by_timm(model: nn.Module, tables: Mapping[str, Tensor]) -> dict[str, 
         return {}
     shapes = shapes_of(model)
     return {key: made[key] for key in tables if key in made and tuple(made[key].shape) == shapes[key]}
+
+
+def said_of_loading(new_model: nn.Module, tables: Mapping[str, tuple[Tensor, Tensor]]) -> Iterator[str]:
+    """Yields how timm's own tables differ, if timm resizes the tables of an old file when it loads them.
+
+    tables: each table before and after a resize, by its key.
+    """
+    theirs = loaded_by_timm(new_model, {key: before for key, (before, _) in tables.items()})
+    pairs = [(theirs[key].double(), after.double()) for key, (_, after) in tables.items() if key in theirs]
+    if not pairs:
+        return
+    apart = max(float((own - ours).norm() / (own.norm() or 1)) for own, ours in pairs)
+    some = f"these {len(pairs)} tables" if len(pairs) == len(tables) else f"{len(pairs)} of these {len(tables)} tables"
+    all_of = "it" if len(tables) == 1 else some
+    same = "the same values" if apart < ROUNDING else f"values that differ by up to {100 * apart:.2g}%"
+    yield f"timm resizes {all_of} as well when it loads the old file into a model of the new size, to {same}."
