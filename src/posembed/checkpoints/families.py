@@ -125,6 +125,14 @@ def rows_at(kind: str, model: str, table: str) -> list[Row]:
     return [row for row in rows_by_type().get(kind, []) if (row["model"], row["table"]) == (model, table)]
 
 
+def rows_said(model: nn.Module, name: str) -> set[str]:
+    """Returns what current rows say of the rows before and after the positions of a table, for any settings."""
+    if is_of_timm(model.config):
+        return set()
+    here = (row for path in models_around(model, name) for row in rows_at(*place_of(model, name, path)))
+    return {row["rows"] for row in here if "rows" in row and is_current(row)}
+
+
 def is_current(row: Row) -> bool:
     """Returns whether the installed version of transformers is one that the row was seen in."""
     try:
@@ -170,7 +178,11 @@ def rows_around(layout: TableLayout, config: Config) -> str:
     padding, before = config.get("pad_token_id"), str(layout.front)
     if family_of(config).after_padding and type(padding) is int and layout.front == padding + 1:
         before = "pad_token_id + 1"
-    return f"{before} before, {layout.tail} after"
+    return rows_in_words(before, layout.tail)
+
+
+def rows_in_words(before: int | str, after: int) -> str:
+    return f"{before} before, {after} after"
 
 
 def settings_of(config: Any) -> dict[str, Any]:

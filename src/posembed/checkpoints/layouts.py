@@ -16,6 +16,7 @@ from torch import nn
 
 from posembed.checkpoints.axes import Explanation, Response, explain, in_blocks, limited, role_of
 from posembed.checkpoints.buckets import REACHES
+from posembed.checkpoints.families import rows_in_words, rows_said
 from posembed.checkpoints.found import (
     Cells,
     Config,
@@ -127,7 +128,8 @@ def table_with_axes(
 def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: Config) -> Size | str:
     """Returns the numbers of rows before and after the cells of a table, or the reason why they are unknown.
 
-    Class tokens come first unless ``tables/families.py`` says otherwise. Rows without tokens are tried on both sides.
+    Class tokens come first unless ``tables/families.py`` says otherwise. Rows without tokens are on the side that
+    families.json says, or are tried on both.
     """
     others, family, name = found.others, family_of(around), table.parameter
     if any(axis.relative for axis in found.axes):
@@ -145,7 +147,11 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
     cells = " x ".join(str(axis.size) for axis in found.axes)
     why = ""
     if tokens == 0 and others <= MOST_OTHERS:
-        for prefix, tail in ((others, 0), (0, others)):
+        sides = (others, 0), (0, others)
+        said = rows_said(model, name)
+        if len(known := [each for each in sides if rows_in_words(*each) in said]) == 1:
+            return known[0]
+        for prefix, tail in sides:
             here = table.read_by(found.layout(prefix, tail), cells=found.cells)
             if not (problem := why_unread(model, here)):
                 return prefix, tail
