@@ -21,7 +21,7 @@ from torch import nn
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.found import Config, Found, PositionTable, TableSize
-from posembed.checkpoints.rebuild import is_of_timm, models_around
+from posembed.checkpoints.sources import models_around, source_of
 from posembed.errors import CheckpointError
 from posembed.tables.families import family_of
 from posembed.tables.layout import IMAGE_AXES, TableLayout
@@ -75,7 +75,7 @@ def row_of(found: Found, table: PositionTable, config: Config) -> Row | None:
     """Returns the row with the facts of a table that the installed version of transformers has, or None."""
     if found.model is None:
         return row_without_model(table, config)
-    if is_of_timm(found.config):
+    if not source_of(found.config).has_rows:
         return None
     facts = facts_of(found.model, table)
     here = rows_at(facts["type"], facts["model"], facts["table"])
@@ -97,7 +97,7 @@ def row_without_model(table: PositionTable, config: Config) -> Row | None:
 
 def explained(model: nn.Module) -> dict[str, Row]:
     """Returns the rows of tables that no size changes, and say why, by the names of parameters."""
-    if is_of_timm(model.config):
+    if not source_of(model.config).has_rows:
         return {}
     from transformers import PreTrainedModel
 
@@ -127,7 +127,7 @@ def rows_at(kind: str, model: str, table: str) -> list[Row]:
 
 def rows_said(model: nn.Module, name: str) -> set[str]:
     """Returns what current rows say of the rows before and after the positions of a table, for any settings."""
-    if is_of_timm(model.config):
+    if not source_of(model.config).has_rows:
         return set()
     here = (row for path in models_around(model, name) for row in rows_at(*place_of(model, name, path)))
     return {row["rows"] for row in here if "rows" in row and is_current(row)}

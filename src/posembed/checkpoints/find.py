@@ -25,14 +25,14 @@ from posembed.checkpoints.layouts import (
     read_by_model,
 )
 from posembed.checkpoints.patterns import looks_sinusoidal, looks_standardised, recomputed
-from posembed.checkpoints.rebuild import (
+from posembed.checkpoints.rebuild import responses
+from posembed.checkpoints.sources import (
     Shape,
     build_on_meta,
     config_object,
-    is_of_timm,
     models_around,
-    responses,
     shapes_of,
+    source_of,
     takes_text,
 )
 from posembed.errors import CheckpointError
@@ -69,8 +69,7 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
         )
     else:
         try:
-            if is_of_timm(known):
-                known.to_dict()  # finds its sizes, which all copies keep
+            known.to_dict()  # finds the sizes of a model of timm, which all copies keep
             model = build_on_meta(known)
         except CheckpointError as error:
             # transformers supports the model but cannot build it: a package is missing, or a value is wrong.
@@ -99,7 +98,8 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     found, rejected = responses(config, known, model)
     rows = explained(model)
     renamed = any(name not in tensors for changes in (rows, *(changes for _, changes in found)) for name in changes)
-    loaded = loaded_names(model, tensors) if renamed else {}
+    source = source_of(known)
+    loaded = source.loaded_names(model, tensors) if renamed else {}
     tables: dict[str, FoundTable] = {}
     said = {
         key: explained_table(tensors, key, name, row)
@@ -146,8 +146,10 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     listed += (table for key, table in said.items() if key not in tables)
     changing = {table.key for table in listed}.union(*buffers.values())
     guesses = (guess for guess in guessed_tables(config, tensors) if guess.key not in changing)
-    if is_of_timm(known):
-        listed += unchanged_of_timm(known, tensors, changing)
+    if (unsized := source.unsized_tables(known, tensors.keys() - changing)) is not None:
+        listed += (
+            replace(found_tensor(tensors, key), fixed=NO_NEED in why).doubted(why) for key, why in unsized.items()
+        )
     else:
         listed += (
             doubted_size(table, rejected, known.to_dict())
@@ -156,7 +158,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     held = set(model.state_dict())
     stale = tuple(key for key in old_buffers(listed, tensors) if not held & aliases(key, model))
     responding = frozenset(field for field, _ in found)
-    no_need = "" if listed or blocked or is_of_timm(known) else why_no_table(model)
+    no_need = "" if listed or blocked or not source.has_rows else why_no_table(model)
     return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding, no_need)
 
 
@@ -164,14 +166,6 @@ def explained_table(tensors: Tensors, key: str, name: str, row: Row) -> FoundTab
     """Returns a table of which a row of families.json says why it is not resized."""
     table = replace(found_tensor(tensors, key), parameter=name, found_by="config")
     return replace(table, fixed=NO_NEED in row["why"], in_buckets=row.get("buckets", False)).doubted(row["why"])
-
-
-def unchanged_of_timm(known: Any, tensors: Tensors, changing: set[str]) -> Iterator[FoundTable]:
-    """Yields the tables of a model of timm that no size changes."""
-    from posembed.checkpoints.timm_models import SAME_ROWS, unchanged_tables
-
-    for key, reason in unchanged_tables(known, tensors.keys() - changing).items():
-        yield replace(found_tensor(tensors, key), fixed=reason == SAME_ROWS).doubted(reason)
 
 
 def unchanged(
@@ -258,28 +252,9 @@ def is_ids_or_mask(key: str, shape: Shape) -> bool:
     return key.endswith(("bias", "mask")) and len(shape) == 4 and shape[-1] == shape[-2]
 
 
-def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
-    """Maps names of the built model's tensors to their keys in the files, as transformers renames them on loading."""
-    if is_of_timm(model.config):
-        return {}
-    from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
-
-    rules = get_model_conversion_mapping(model)
-    renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
-    converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
-    held = model.state_dict()
-    names: dict[str, str] = {}
-    for key in keys:
-        name, converted = rename_source_key(key, renamings, converters, model.base_model_prefix, held)
-        if name in held and converted is None:
-            names.setdefault(name, key)
-    return names
-
-
 def aliases(key: str, model: nn.Module | None) -> set[str]:
     """Returns the key with and without the prefix that models with a head add for the base model."""
-    prefix = "" if model is None or is_of_timm(model.config) else f"{model.base_model_prefix}."
+    prefix = "" if model is None else source_of(model.config).base_prefix(model)
     return {key, prefix + key, key.removeprefix(prefix)}
 
 

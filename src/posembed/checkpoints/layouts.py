@@ -31,7 +31,8 @@ from posembed.checkpoints.found import (
 from posembed.checkpoints.ordinary import is_ordinary
 from posembed.checkpoints.patterns import looks_sinusoidal
 from posembed.checkpoints.proof import why_unread
-from posembed.checkpoints.rebuild import BUCKETS, is_of_timm, size_fields
+from posembed.checkpoints.rebuild import BUCKETS, size_fields
+from posembed.checkpoints.sources import source_of
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout
@@ -105,7 +106,7 @@ def table_with_axes(
     found = explain(name, responses, config)
     if isinstance(found, str):
         return table.doubted(found)
-    in_fourth = is_of_timm(known) and len(table.shape) == 4 and found.dims == (2,)
+    in_fourth = source_of(known).in_blocks and len(table.shape) == 4 and found.dims == (2,)
     if in_fourth and not any(axis.relative for axis in found.axes):
         count = math.prod(table.shape[:2])
         if (whole := in_blocks(found, count)) is None:

@@ -27,7 +27,6 @@ from posembed.checkpoints.choose import WINDOWED, Target
 from posembed.checkpoints.families import Known
 from posembed.checkpoints.found import IMAGE_TOKENS, ConfigField, PositionTable, Size, TableSize
 from posembed.checkpoints.proof_inputs import (
-    FEW_TOKENS,
     LONGEST_TEXT,
     MOST_NUMBERS,
     NotTried,
@@ -38,17 +37,13 @@ from posembed.checkpoints.proof_inputs import (
     line_inputs,
     text_inputs,
 )
-from posembed.checkpoints.rebuild import LAYERS, class_of, is_of_timm, last_line, models_around, quiet
-from posembed.errors import CheckpointError
+from posembed.checkpoints.sources import FEW_CELLS, HALF, Few, last_line, models_around, quiet, source_of
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import IMAGE_AXES, TableLayout, are_sides
 from posembed.tables.resize import resize_table, takes
 
-FEW = 2  # layers, heads
 FEW_FRAMES = 4  # of a video, if no changed table depends on their number
-# Cells along an axis, before and after, of copies whose true size would take too long. Some models have blocks of 8.
-FEW_CELLS = (12, 16), (16, 32)
-MOST_CELLS = 1024  # the maximum number of grid cells to compare with all patches
-MOST_CELLS_OF_TIMM = 4096  # whose stages and windows fit few sizes of images
+MOST_CELLS = 1024  # the maximum number of cells to compare with all others
 MOST_PATCHES = 4096
 SHORT_TEXTS = (16, 64, 512, 8, 4)  # in tokens; some models accept only lengths that are a multiple of some number
 TOLERANCE = 1e-4
@@ -61,8 +56,7 @@ BLOCK = 2  # the side of a block of patches, in models that merge patches
 KEEPING = ("extend", "zeros")  # methods that keep the answers of models with limited differences
 IN_PART = ("coordinate", "number", "distance")  # axes of which an input reads only some rows
 CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU, nn.MaxPool2d)  # a ReLU makes those of a ResNet, a pool NesT's
-HEADS = re.compile(r"heads$|^n_head$")
-FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
+PRETRAINED = "pretrain_image_size"
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 STATED = re.compile(r"tokens_per_image|image_tokens|image_seq_len")
 
@@ -121,17 +115,18 @@ def proved(old_model: nn.Module, new_model: nn.Module, target: Target, method: s
         if change.layout.axes or change.table.kind != "sinusoidal":
             path = next(models_around(old_model, change.table.parameter), "")
             groups.setdefault(path, []).append(change)
-    sentences, sizes = [], TRUE
+    sentences: list[str] = []
+    sizes = TRUE
     for changes in groups.values():
         try:
-            sizes, said, method = proved_together(old_model, new_model, target, changes, method)
+            words, said, method = proved_together(old_model, new_model, target, changes, method)
         except Misread as problem:
             raise CheckpointError(f"{changes[0].table.key}: not resized: {problem}") from problem
         except NotTried as reason:
             if isinstance(reason, TooLarge) and target.is_text and target.limited is None:
                 continue  # the names of its field and inputs must suffice
             raise CheckpointError(f"{changes[0].table.key}: not resized: {NO_RUN.format(reason)}") from reason
-        sentences += said
+        sizes, sentences = (words if sizes == TRUE else sizes), sentences + said
     along = [change for change in target.changes if change.layout.axes]
     if not along and target.image_size is None:
         return Shown(tuple(sentences), method=method)
@@ -158,7 +153,7 @@ def proved_together(
 ) -> tuple[str, list[str], str | None]:
     """Runs copies of the models that hold some tables. Returns the sizes of the copies in words, what they show of
     limited differences, in sentences, and the method to resize by. Raises Misread, or NotTried if no copy runs."""
-    for change in () if is_of_timm(old_model.config) else changes:
+    for change in () if source_of(old_model.config).in_order else changes:
         for layout in (change.table.layout, change.layout):
             if len(layout.axes) == 2 and layout.axes[0].relative and len(set(layout.shape)) > 1:
                 raise Misread(
@@ -166,7 +161,7 @@ def proved_together(
                     f"{' x '.join(str(axis.size) for axis in layout.axes)} (transformers' BEiT exchanges height and "
                     "width); pass a square size"
                 )
-    sizes: list[tuple[int, int] | None] = list(cells_to_try(changes, target, old_model))
+    sizes = cells_to_try(changes, target, old_model)
     problem: NotTried | Misread | None = None
     for few in sizes:  # other sizes may leave cells of a stage over
         try:
@@ -178,7 +173,7 @@ def proved_together(
         except NotTried as reason:
             problem = problem or reason
             if isinstance(reason, TooLarge) and sizes == [None] and may_be_smaller(changes, target):
-                sizes.extend(FEW_CELLS)
+                sizes += FEW_CELLS
     assert problem is not None
     raise problem
 
@@ -189,7 +184,7 @@ def proved_at(
     target: Target,
     changes: Sequence[TableSize],
     method: str | None,
-    few: tuple[int, int] | None,
+    few: Few,
 ) -> tuple[str, list[str], str | None]:
     """Runs the copies of ``proved_together``. few: cells along an axis, before and after; None for the true sizes."""
     reasons = []
@@ -216,9 +211,8 @@ def proved_at(
         except NotTried as reason:
             raise Misread(NOT_AT_NEW.format(reason) + remedy_for_window(target)) from reason
         said, method = compared(made, target, method)
-        halved = is_of_timm(old_model.config) and narrow and has_many_cells(changes, target, MOST_CELLS_OF_TIMM)
         words = f"one with {few[0]} and one with {few[1]} cells along an axis" if few else TRUE
-        return "with images of half the size" if halved else words, said, method
+        return "with images of half the size" if few == HALF else words, said, method
     raise reasons[0] if reasons else NotTried("no model of transformers contains it")
 
 
@@ -265,8 +259,13 @@ def refuse_misread(model: nn.Module, tables: Mapping[str, TableSize]) -> None:
             if not any(bool(gradient.any()) for gradient in read) and not all(map(is_unread, others.values())):
                 failure = NotTried("it reads none of the rows for the inputs that were tried")
                 continue
-            for (name, size), gradient in zip(others.items(), read, strict=True):
-                if problem := wrong_rows(size, gradient, made):
+            try:
+                problems = [wrong_rows(size, rows, made) for size, rows in zip(others.values(), read, strict=True)]
+            except (ArgumentError, RuntimeError) as error:  # its table has another size than planned
+                failure = failure or error
+                continue
+            for name, problem in zip(others, problems, strict=True):
+                if problem:
                     raise Misread(problem if len(others) == 1 else f"{name}: {problem}")
             return
     raise NotTried(f"{type(model).__name__}: {last_line(failure)}" if failure else "it takes no input that is known")
@@ -616,23 +615,25 @@ def copies(
     *,
     narrow: bool,
     few_layers: bool = True,
-    few: tuple[int, int] | None = None,
+    few: Few = None,
 ) -> Copies:
     """Builds small copies of the old and the new model at ``path``. few: cells along an axis of images, before and
     after; None for the true sizes. Raises NotTried."""
-    of_timm = is_of_timm(models[0].config)
     settings: dict[ConfigField, list[Any]] = {}  # other values of fields, in both copies
-    if of_timm and narrow and has_many_cells(changes, target, MOST_CELLS_OF_TIMM):
+    if few == HALF:
         settings = {field: [half(each) for each in (field.value, value)] for field, value in target.values.items()}
-    elif not of_timm and few is not None:
+    elif few is not None:
         settings = {field: given for field in target.values if (given := with_few(changes, field, few))}
+    for field, value in target.values.items():
+        if field.path[-1] == PRETRAINED:  # the copies get images of these sizes
+            image = ConfigField((*field.path[:-1], "image_size"), field.value)
+            settings[image] = settings.get(field, [field.value, value])
     frames = getattr(models[0].config, "num_frames", None)
     sized = {field.path[-1] for change in target.changes for field in change.table.fields}
     if type(frames) is int and frames > FEW_FRAMES and "num_frames" not in sized:
         settings[ConfigField(("num_frames",), frames)] = [FEW_FRAMES] * 2
-    if of_timm and few_layers:
-        configs: Any = [model.config for model in models]
-        configs[1].few_layers = configs[0].few_layers  # the same layers
+    if few_layers:
+        source_of(models[0].config).same_layers(models)
     with undisturbed():
         try:
             made = [
@@ -665,10 +666,11 @@ def small_copy(
     settings: config fields of the whole model, and other values of them.
     """
     config: Any = copy.deepcopy(model.config)
-    make_small(config, narrow=narrow, few_layers=few_layers)
+    source = source_of(config)
+    source.make_small(config, narrow=narrow, few_layers=few_layers)
     for field, value in settings:
         set_in(config, field, value)
-    kind: Any = class_of(config) if is_of_timm(config) else type(model)
+    kind = source.copy_of(model)
     with torch.device("meta"):
         sketch = kind(copy.deepcopy(config))
     if sum(tensor.numel() for tensor in (*sketch.parameters(), *sketch.buffers())) > MOST_NUMBERS:
@@ -694,59 +696,12 @@ def set_in(config: Any, field: ConfigField, value: Any) -> None:
             return
 
 
-def make_small(config: Any, *, narrow: bool, few_layers: bool = True) -> None:
-    """Shrinks a config object and its nested configs in place. Lengths and image sizes stay the same."""
-    if is_of_timm(config):
-        config.args |= config.few_layers if few_layers else {}
-        return
-    from transformers import PretrainedConfig
-
-    numbers = [(name, value) for name, value in vars(config).items() if type(value) is int]
-    heads = next((getattr(config, name, None) for name in ("num_attention_heads", "num_heads")), None)
-    width = getattr(config, "hidden_size", None)
-    narrow_width = None
-    if narrow and type(heads) is type(width) is int and heads > FEW:
-        narrow_width = config.hidden_size = width // heads * FEW
-    for name, value in numbers:
-        most = value
-        if LAYERS.search(name) and value > FEW:
-            if not few_layers:
-                continue
-            most = FEW
-            for other, items in list(vars(config).items()):
-                if isinstance(items, list | tuple) and len(items) == value:  # a list with an item per layer
-                    setattr(config, other, items[:FEW])
-        elif narrow and HEADS.search(name):
-            most = FEW
-        elif narrow_width and FEED_FORWARD.search(name):
-            most = 4 * narrow_width
-        elif name.endswith(("vocab_size", "_token_id")):
-            most = FEW_TOKENS - name.endswith("_token_id")
-        if value > most:
-            setattr(config, name, most)
-    if isinstance(getattr(config, "mask_ratio", None), float):
-        config.mask_ratio = 0.0  # MAE's encoder drops most patches
-    for name, inner in list(vars(config).items()):
-        if isinstance(inner, PretrainedConfig):
-            make_small(inner, narrow=narrow, few_layers=few_layers)
-            if name == "vision_config" and few_layers and isinstance(inner.to_dict().get("depths"), list | tuple):
-                inner.depths = [min(depth, FEW) for depth in inner.depths]
-
-
-def cells_to_try(changes: Sequence[TableSize], target: Target, model: nn.Module) -> tuple[tuple[int, int] | None, ...]:
-    """Returns the numbers of cells along an axis to try: the true ones first, unless they take too long. Some models
-    read images of a few sizes alone, and interpolate their table to them (LW-DETR)."""
-    if is_of_timm(model.config):
-        return (None,)
-    if has_many_cells(changes, target):
-        return FEW_CELLS
-    return (None, *FEW_CELLS) if changes[0].table.layout.grid is not None else (None,)
-
-
-def has_many_cells(changes: Sequence[TableSize], target: Target, most: int = MOST_CELLS) -> bool:
-    """Returns whether copies are made smaller."""
-    sizes = [size for change in changes for size in (change.length, change.table.length)]
-    return max(sizes) > most and may_be_smaller(changes, target)
+def cells_to_try(changes: Sequence[TableSize], target: Target, model: nn.Module) -> list[Few]:
+    """Returns the numbers of cells along an axis of copies to try."""
+    cells = max(size for change in changes for size in (change.length, change.table.length))
+    of_grid = changes[0].table.layout.grid is not None
+    smaller = may_be_smaller(changes, target)
+    return list(source_of(model.config).cells_to_try(cells if smaller else 0, of_grid=of_grid))
 
 
 def may_be_smaller(changes: Sequence[TableSize], target: Target) -> bool:
@@ -797,7 +752,7 @@ def run_whole(old_model: nn.Module, new_model: nn.Module, target: Target) -> tup
         try:
             ran, counts = (tried(models, target, run) for run in (run_forward, count_features))
             shapes = ran is not None
-            if ran is counts is None and not is_of_timm(old_model.config) and target.table.layout.grid is not None:
+            if ran is counts is None and target.table.layout.grid is not None:
                 small = narrow_copies(models, target)
                 ran, counts = (tried(small, target, run, "cpu") for run in (run_forward, count_features))
         except FailsAtNewSize as failure:

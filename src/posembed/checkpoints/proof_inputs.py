@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.found import Size, pair
-from posembed.checkpoints.rebuild import takes_text
+from posembed.checkpoints.sources import FEW_TOKENS, takes_text
 
-FEW_TOKENS = 1024  # rows of a vocabulary
 LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
 SHORT_TEXT = 8
 MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
