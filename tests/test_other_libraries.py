@@ -67,8 +67,8 @@ READS = (
     Reads("checkpoints/live.py", "slot.record_in_config", OURS),
     Reads("checkpoints/own_modules.py", "config.__dict__ module[name]", USERS),
     Reads("checkpoints/own_modules.py", "owner.before_queries_keys owner.drawn", OURS),
-    Reads("checkpoints/rebuild.py", "part[name]", DATA),
-    Reads("checkpoints/rebuild.py", "part.attribute_map", SOME, ("transformers.GPT2Config: attribute_map",)),
+    Reads("checkpoints/responses.py", "part[name]", DATA),
+    Reads("checkpoints/responses.py", "part.attribute_map", SOME, ("transformers.GPT2Config: attribute_map",)),
     Reads("checkpoints/sources.py", "except:ImportError", "a model's file asks for a package that is not installed"),
     Reads("checkpoints/sources.py", "each[name] part[name] transformers[name]", DATA),
     Reads(

@@ -19,7 +19,7 @@ from census_timm import unlike_timm
 from torch import Tensor, nn
 
 from posembed import inspect_checkpoint, resize_checkpoint
-from posembed.checkpoints.found import pair
+from posembed.checkpoints.position_tables import pair
 from posembed.checkpoints.proof_inputs import inputs_of, text_inputs
 from posembed.errors import PosEmbedError
 

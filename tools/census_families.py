@@ -11,9 +11,9 @@ import transformers
 from census_own import own_method
 
 from posembed.checkpoints.choose import NewSize
-from posembed.checkpoints.edit import plan_edit
 from posembed.checkpoints.families import change_of, facts_of
 from posembed.checkpoints.find import find_tables
+from posembed.checkpoints.plan import plan_edit
 from posembed.checkpoints.sources import build_on_meta, config_object
 from posembed.errors import PosEmbedError
 from posembed.modelfiles.checkpoint import open_checkpoint

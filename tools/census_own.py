@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.found import TableSize
+from posembed.checkpoints.position_tables import TableSize
 from posembed.checkpoints.proof import IN_PART, SAME, SMOOTH, copies, fill, pair_up, resized, seeded, undisturbed
 from posembed.checkpoints.proof_inputs import inputs_of
 from posembed.checkpoints.sources import models_around

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.found import pair
+from posembed.checkpoints.position_tables import pair
 from posembed.checkpoints.proof_inputs import image_inputs, inputs_of, text_inputs
 from posembed.checkpoints.sources import models_around
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import posembed
 from posembed import Axis, CheckpointError
-from posembed.checkpoints.found import PositionTable
+from posembed.checkpoints.position_tables import PositionTable
 from posembed.checkpoints.proof import smooth
 from tiny_models import IMAGE, TEXT, first_output, reloaded, saved, tiny_model
 from together import together

@@ -13,7 +13,7 @@ import torch
 
 import posembed
 from posembed import ArgumentError, LearnedPositionalEmbedding
-from posembed.checkpoints.edit import Edit
+from posembed.checkpoints.plan import Edit
 from posembed.tables.modules import is_table_name
 from tiny_models import GPT, IMAGE, PAIR, TEXT, WHISPER, first_output, reloaded, saved, text_inputs, tiny_model
 from together import together

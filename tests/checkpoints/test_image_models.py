@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import posembed
 from posembed import Axis, TableLayout, resize_table
 from posembed.checkpoints.choose import NewSize
-from posembed.checkpoints.edit import plan_edit
 from posembed.checkpoints.live import timm_settings
+from posembed.checkpoints.plan import plan_edit
 from timm_peer import vision_transformer
 from tiny_models import reloaded, saved
 from tolerance import assert_close

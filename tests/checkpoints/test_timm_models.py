@@ -18,9 +18,9 @@ from torch import nn
 import posembed
 from posembed import CheckpointError
 from posembed.checkpoints.choose import NewSize
-from posembed.checkpoints.edit import plan_edit
-from posembed.checkpoints.found import PositionTable
 from posembed.checkpoints.live import timm_settings
+from posembed.checkpoints.plan import plan_edit
+from posembed.checkpoints.position_tables import PositionTable
 from posembed.checkpoints.timm_models import loaded_by_timm
 from timm_peer import vision_transformer
 from together import together

@@ -20,8 +20,8 @@ from fractions import Fraction
 from itertools import product
 from typing import TypeAlias
 
-from posembed.checkpoints.found import Cells, Config, ConfigField, Size, pair, section
-from posembed.checkpoints.rebuild import AREA
+from posembed.checkpoints.position_tables import Cells, Config, ConfigField, Size, pair, section
+from posembed.checkpoints.responses import AREA
 from posembed.checkpoints.sources import Shape
 from posembed.tables.layout import IMAGE_AXES, SIDES, Axis, TableLayout
 

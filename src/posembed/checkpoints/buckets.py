@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.choose import Target, listing
-from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, TableSize, section
+from posembed.checkpoints.position_tables import Config, ConfigField, Found, FoundTable, TableSize, section
 from posembed.checkpoints.proof import SAME, seeded, small_copy, undisturbed
 from posembed.checkpoints.proof_inputs import NotTried, inputs_of
-from posembed.checkpoints.rebuild import BUCKETS
+from posembed.checkpoints.responses import BUCKETS
 from posembed.checkpoints.sources import last_line, models_around, shapes_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.buckets import FARTHEST, bucket_of, rebucket

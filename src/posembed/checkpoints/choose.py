@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from posembed.checkpoints.found import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
+from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
 from posembed.checkpoints.sources import source_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import IMAGE_AXES, SIDES, TableLayout, are_sides

@@ -20,7 +20,7 @@ from typing import Any
 from torch import nn
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.found import Config, Found, PositionTable, TableSize
+from posembed.checkpoints.position_tables import Config, Found, PositionTable, TableSize
 from posembed.checkpoints.sources import models_around, source_of
 from posembed.errors import CheckpointError
 from posembed.tables.families import family_of

@@ -1,8 +1,8 @@
 """Finds the position tables of a checkpoint, the config field that gives their length, and tensors that depend on it.
 
 The most reliable method comes first. If transformers supports the config, the model is rebuilt with a longer length to
-find the tensors that change (``rebuild.py``). Otherwise, the tables are those that ``tables/families.py`` lists for the
-model's family. If it lists none, they are guessed from names and shapes (``layouts.py``).
+find the tensors that change (``responses.py``). Otherwise, the tables are those that ``tables/families.py`` lists for
+the model's family. If it lists none, they are guessed from names and shapes (``layouts.py``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from posembed.checkpoints.axes import Response
 from posembed.checkpoints.families import Row, explained, reason_without_table, row_of
-from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors, pair, section
 from posembed.checkpoints.layouts import (
     all_listed,
     found_tensor,
@@ -25,7 +24,17 @@ from posembed.checkpoints.layouts import (
     read_by_model,
 )
 from posembed.checkpoints.patterns import looks_sinusoidal, looks_standardised, recomputed
-from posembed.checkpoints.rebuild import responses
+from posembed.checkpoints.position_tables import (
+    Config,
+    ConfigField,
+    Found,
+    FoundTable,
+    PositionTable,
+    Tensors,
+    pair,
+    section,
+)
+from posembed.checkpoints.responses import responses
 from posembed.checkpoints.sources import (
     Shape,
     build_on_meta,

@@ -17,7 +17,8 @@ from torch import nn
 from posembed.checkpoints.axes import Explanation, Response, explain, in_blocks, limited, role_of
 from posembed.checkpoints.buckets import REACHES
 from posembed.checkpoints.families import rows_in_words, rows_said
-from posembed.checkpoints.found import (
+from posembed.checkpoints.patterns import looks_sinusoidal
+from posembed.checkpoints.position_tables import (
     Cells,
     Config,
     ConfigField,
@@ -28,11 +29,10 @@ from posembed.checkpoints.found import (
     pair,
     section,
 )
-from posembed.checkpoints.ordinary import is_ordinary
-from posembed.checkpoints.patterns import looks_sinusoidal
 from posembed.checkpoints.proof import why_unread
-from posembed.checkpoints.rebuild import BUCKETS, size_fields
+from posembed.checkpoints.responses import BUCKETS, size_fields
 from posembed.checkpoints.sources import source_of
+from posembed.checkpoints.usual_configs import is_ordinary
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout

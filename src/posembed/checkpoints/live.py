@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
-from posembed.checkpoints.edit import Edit, plan_edit
-from posembed.checkpoints.found import Size, tiled_sizes
 from posembed.checkpoints.own_modules import is_of_transformers, plan_own
+from posembed.checkpoints.plan import Edit, plan_edit
+from posembed.checkpoints.position_tables import Size, tiled_sizes
 from posembed.checkpoints.settings import image_tokens_of_config
 from posembed.checkpoints.sources import build_on_meta, config_object
 from posembed.checkpoints.timm_models import is_built_by_timm

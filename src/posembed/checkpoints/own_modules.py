@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from posembed.checkpoints.choose import NewSize
-from posembed.checkpoints.edit import Edit, plan_edit
 from posembed.checkpoints.find import checked
-from posembed.checkpoints.found import Found, FoundTable, PositionTable, TableSize
 from posembed.checkpoints.layouts import class_tokens, found_tensor
-from posembed.checkpoints.rebuild import LENGTH_LIKE, OTHER_SIZES
+from posembed.checkpoints.plan import Edit, plan_edit
+from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, TableSize
+from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
 from posembed.checkpoints.sources import class_of
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout

@@ -25,7 +25,7 @@ from torch.nn.functional import normalize
 
 from posembed.checkpoints.choose import WINDOWED, Target
 from posembed.checkpoints.families import Known
-from posembed.checkpoints.found import IMAGE_TOKENS, ConfigField, PositionTable, Size, TableSize
+from posembed.checkpoints.position_tables import IMAGE_TOKENS, ConfigField, PositionTable, Size, TableSize
 from posembed.checkpoints.proof_inputs import (
     LONGEST_TEXT,
     MOST_NUMBERS,

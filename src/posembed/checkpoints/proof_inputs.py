@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.found import Size, pair
+from posembed.checkpoints.position_tables import Size, pair
 from posembed.checkpoints.sources import FEW_TOKENS, takes_text
 
 LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length

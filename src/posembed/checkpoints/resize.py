@@ -14,8 +14,8 @@ from typing import Any
 from posembed._version import __version__
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
-from posembed.checkpoints.edit import Edit, TableChange, plan_edit
-from posembed.checkpoints.found import Size
+from posembed.checkpoints.plan import Edit, TableChange, plan_edit
+from posembed.checkpoints.position_tables import Size
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, whole_copy

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as modules
 
-from posembed.checkpoints.found import Config, ConfigField, Size, pair, section, tiled_sizes
+from posembed.checkpoints.position_tables import Config, ConfigField, Size, pair, section, tiled_sizes
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
 from posembed.versions import check_version

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.found import Config, ConfigField, pair
+from posembed.checkpoints.position_tables import Config, ConfigField, pair
 from posembed.checkpoints.sources import HALF, Few, Shape, Source, build_on_meta, quiet, shapes_of
 from posembed.errors import CheckpointError
 

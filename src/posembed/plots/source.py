@@ -220,7 +220,7 @@ def found_in(
 ) -> tuple[Tensor, TableLayout]:
     from posembed.checkpoints.choose import listing
     from posembed.checkpoints.find import find_tables
-    from posembed.checkpoints.found import PositionTable
+    from posembed.checkpoints.position_tables import PositionTable
     from posembed.modelfiles.safetensors import values_of
 
     found = find_tables(config, tensors, rebuild=False)

@@ -29,10 +29,10 @@ from posembed.checkpoints.choose import (
 )
 from posembed.checkpoints.families import known
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
-from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, TableSize, Tensors
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
+from posembed.checkpoints.position_tables import Config, ConfigField, Found, PositionTable, TableSize, Tensors
 from posembed.checkpoints.proof import as_known, proved
-from posembed.checkpoints.rebuild import size_fields, with_field
+from posembed.checkpoints.responses import size_fields, with_field
 from posembed.checkpoints.sources import build_on_meta, config_object, shapes_of, source_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.found import ConfigField, pair
+from posembed.checkpoints.position_tables import ConfigField, pair
 from posembed.checkpoints.sources import Shape, build_on_meta, config_object, last_line, shapes_of, source_of
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
