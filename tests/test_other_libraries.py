@@ -105,9 +105,10 @@ READS = (
     Reads("checkpoints/proof.py", "module[field]", SOME, ("transformers.LlavaConfig: image_seq_length",)),
     Reads(
         "checkpoints/proof_inputs.py",
-        "config.max_2d_position_embeddings config.num_channels config.patch_size config.spatial_merge_size "
-        "config.text_config config.vision_config config[each] config[name] each[name] model.config.image_token_id "
-        "model.get_image_features section.vocab_size section[name]",
+        "config.max_2d_position_embeddings config.num_channels config.patch_size config.posemb_grid_size "
+        "config.spatial_merge_size config.text_config config.vision_config config[each] config[f'pos_emb_{side}'] "
+        "config[name] each[name] model.config.image_token_id model.get_image_features section.vocab_size "
+        "section[name]",
         SOME,
         (
             "transformers.LayoutLMv2Config: max_2d_position_embeddings",
@@ -117,6 +118,8 @@ READS = (
             "transformers.Qwen2VLConfig: image_token_id",
             "transformers.models.qwen2_vl.configuration_qwen2_vl.Qwen2VLVisionConfig: spatial_merge_size in_channels "
             "temporal_patch_size",
+            "transformers.models.kimi_k25.configuration_kimi_k25.Kimi_K25VisionConfig: pos_emb_height pos_emb_width",
+            "transformers.models.inkling2.configuration_inkling2.Inkling2VisionConfig: posemb_grid_size",
             "transformers.CLIPModel: get_image_features",
             "transformers.BertConfig: vocab_size hidden_size",
             "transformers.VideoMAEConfig: num_frames",

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import signature
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import torch
@@ -118,14 +118,15 @@ def proved(old_model: nn.Module, new_model: nn.Module, target: Target, method: s
     sentences: list[str] = []
     sizes = TRUE
     for changes in groups.values():
+        named = next((change for change in changes if change.layout.axes), changes[0])
         try:
             words, said, method = proved_together(old_model, new_model, target, changes, method)
         except Misread as problem:
-            raise CheckpointError(f"{changes[0].table.key}: not resized: {problem}") from problem
+            raise CheckpointError(f"{named.table.key}: not resized: {problem}") from problem
         except NotTried as reason:
             if isinstance(reason, TooLarge) and target.is_text and target.limited is None:
                 continue  # the names of its field and inputs must suffice
-            raise CheckpointError(f"{changes[0].table.key}: not resized: {NO_RUN.format(reason)}") from reason
+            raise CheckpointError(f"{named.table.key}: not resized: {NO_RUN.format(reason)}") from reason
         sizes, sentences = (words if sizes == TRUE else sizes), sentences + said
     along = [change for change in target.changes if change.layout.axes]
     if not along and target.image_size is None:
@@ -188,6 +189,7 @@ def proved_at(
 ) -> tuple[str, list[str], str | None]:
     """Runs the copies of ``proved_together``. few: cells along an axis, before and after; None for the true sizes."""
     reasons = []
+    images = target.image_size if target.image_size and few is None else (None, None)
     for path, narrow, few_layers in product(
         models_around(old_model, changes[0].table.parameter), (True, False), (True, False)
     ):
@@ -198,14 +200,14 @@ def proved_at(
             reasons.append(reason)
             continue
         try:
-            refuse_misread(made.old, {name: sizes[0] for name, sizes in made.tables.items()})
+            refuse_misread(made.old, {name: sizes[0] for name, sizes in made.tables.items()}, images[0])
         except TooLarge:
             raise
         except NotTried as reason:
             reasons.append(reason)
             continue
         try:
-            refuse_misread(made.new, {name: sizes[1] for name, sizes in made.tables.items()})
+            refuse_misread(made.new, {name: sizes[1] for name, sizes in made.tables.items()}, images[1])
         except TooLarge:
             raise
         except NotTried as reason:
@@ -239,8 +241,11 @@ def why_unread(model: nn.Module, table: PositionTable) -> str:
     return why
 
 
-def refuse_misread(model: nn.Module, tables: Mapping[str, TableSize]) -> None:
-    """Runs a copy. Raises Misread if it does not read every row of its tables in order, or NotTried."""
+def refuse_misread(model: nn.Module, tables: Mapping[str, TableSize], image: Size | None = None) -> None:
+    """Runs a copy. Raises Misread if it does not read every row of its tables in order, or NotTried.
+
+    image: the (height, width) of an image in pixels, if it is known.
+    """
     held = {name: model.get_parameter(name).requires_grad_() for name in tables}  # fixed sinusoids do not
     lines = {name: size for name, size in tables.items() if not size.layout.axes}
     others = {name: size for name, size in tables.items() if size.layout.axes}
@@ -250,7 +255,7 @@ def refuse_misread(model: nn.Module, tables: Mapping[str, TableSize]) -> None:
         if not others:
             return
         failure: Exception | None = None
-        for inputs in inputs_of(model):
+        for inputs in chain(image_inputs(model, image) if image else (), inputs_of(model)):
             try:
                 read, made = gradients(model, inputs, [held[name] for name in others], CELLS)
             except Exception as error:

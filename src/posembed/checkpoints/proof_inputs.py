@@ -130,6 +130,10 @@ def grid_of(config: Any) -> Size | None:
     for name in ("num_patches", "num_position_embeddings"):
         if type(area := getattr(config, name, None)) is int and area:
             return math.isqrt(area), math.isqrt(area)
+    if sides := pair(getattr(config, "posemb_grid_size", None)):
+        return sides
+    if sides := pair([getattr(config, f"pos_emb_{side}", None) for side in ("height", "width")]):
+        return sides
     patch = pair(getattr(config, "patch_size", None))
     size = next(filter(None, (pair(getattr(config, name, None)) for name in IMAGE_SIZES)), None)
     return None if patch is None or size is None else (size[0] // patch[0], size[1] // patch[1])
