@@ -13,8 +13,9 @@ from typing import Any
 
 from posembed._version import __version__
 from posembed.arguments import checks_arguments
-from posembed.checkpoints.edit import Edit, TableChange, plan_edit
-from posembed.checkpoints.found import Size
+from posembed.checkpoints.choose import NewSize
+from posembed.checkpoints.plan import Edit, TableChange, plan_edit
+from posembed.checkpoints.position_tables import Size
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, whole_copy
@@ -104,12 +105,12 @@ def resize_checkpoint(
     """
     checkpoint = open_checkpoint(source)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
-    sizes = {"length": length, "image_size": image_size, "grid": grid, "window": window, "frames": frames}
-    arguments = {**sizes, "buckets": buckets, "method": method, "table": table, "prove": prove}
+    size = NewSize(length=length, image_size=image_size, grid=grid, window=window, frames=frames, buckets=buckets)
+    how: dict[str, Any] = {"method": method, "table": table, "prove": prove}
     if dry_run:
-        return plan_resize(checkpoint, name, **arguments)
+        return plan_resize(checkpoint, name, size, **how)
     with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:
-        resize = plan_resize(checkpoint, name, **arguments)
+        resize = plan_resize(checkpoint, name, size, **how)
         copy.write(
             tensors=resize.edit.tensors,
             documents=new_documents(checkpoint, resize),
@@ -118,9 +119,9 @@ def resize_checkpoint(
     return resize
 
 
-def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
+def plan_resize(checkpoint: Checkpoint, name: str, size: NewSize, **how: Any) -> Resize:
     _, others = other_files(checkpoint)  # first, because it refuses links before their targets are read
-    edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
+    edit = plan_edit(checkpoint.config, checkpoint.tensors, size, **how)
     settings = changed_settings(checkpoint, edit)
     pickled = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
     left_out = dict.fromkeys(others, "it may hold the old table") | dict.fromkeys(pickled, "it is not a tensor")
