@@ -318,7 +318,8 @@ def _present_in(mask: Tensor, earlier: int, causal: bool, position_ids: Tensor |
     if not causal:  # padding that sees itself is seen by no other
         last = last & ((seen & ~itself).any(1, keepdim=True) | ~itself[rank] | alone.take_along_dim(rank[..., None], 1))
     expected = last & (keys <= queries[:, None]) if causal and len(queries) > 1 else last
-    plain = ((seen == expected) | itself | alone).all(-1) | seen.all(-1)
+    padding = ~last[:, 0, earlier : earlier + len(queries)]  # a token that sees everything or nothing is no padding
+    plain = ((seen == expected) | itself).all(-1) | padding & (alone[..., 0] | seen.all(-1))
     present = last[:, 0] | ~plain.all(-1, keepdim=True)
     if causal:
         present = present | (itself & sees & alone & (queries > queries[rank])[..., None]).any(1)
