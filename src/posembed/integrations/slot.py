@@ -151,10 +151,12 @@ class BaseHooks:
         parameters = inspect.signature(type(base).forward).parameters  # a forward that hides it may take (*args)
         kwargs = dict(zip([*parameters][1:], args, strict=False)) | kwargs
         slot = base.get_submodule(self.slot_path)
-        if not isinstance(slot, PositionSlot):
+        found = slot.encoding if isinstance(slot, PositionSlot) else slot
+        if not isinstance(slot, PositionSlot) or not isinstance(found, PositionEncoding):
             raise ArgumentError(
                 f"expected the encoding at {self.slot_path} of {type(base).__name__}, where replace_positions put it, "
-                f"got {type(slot).__name__}. Put the module back that was there"
+                f"got {type(found).__name__}. Put the module back that was there; an adapter cannot wrap it, as PEFT's "
+                "modules_to_save does"
             )
         attention = cast(Any, base.config)._attn_implementation
         if attention != NAME:
