@@ -21,6 +21,7 @@ import replaced_models as made
 import timm_peer
 from fresh_process import run_fresh
 from posembed import ArgumentError, LearnedPositionalEmbedding, TableMonitor
+from posembed.integrations.slot import _present_in
 from posembed.integrations.transformers import replace_positions
 from together import together
 from tolerance import assert_close
@@ -67,6 +68,23 @@ def test_a_mask_of_pairs_is_read_like_the_mask_of_tokens(name: str) -> None:
                 for cache in ({}, {made.CACHE: hf.DynamicCache()}) if causal else ({},):
                     got = outputs(model, input_ids=ids, attention_mask=pairs, **cache)[mask != 0]
                     assert_close(got, want, depth=2, msg=encoding)
+
+
+def test_tokens_that_see_others_than_the_tokens_make_no_mask_of_padding() -> None:
+    """In all masks of four tokens. Behind the last token of a decoder, one may see only itself."""
+    seen = ((torch.arange(2**16)[:, None] >> torch.arange(16)) & 1).bool().view(-1, 4, 4)
+    lower, itself = torch.ones(4, 4, dtype=torch.bool).tril(), torch.eye(4, dtype=torch.bool)
+    for causal in (False, True):
+        tokens = _present_in(seen[:, None], 0, causal, None, of_mask=False)
+        exact = ((seen == tokens[:, None] & (lower if causal else True)) | itself).all(-1)
+        alone = ~(seen & ~itself).any(-1) if causal else torch.zeros_like(exact)
+        assert int((~tokens.all(-1)).sum()) > 400
+        assert bool((tokens.all(-1, keepdim=True) | ~tokens | exact | alone).all())
+    i = torch.arange(9)
+    window = ((i[:, None] - i).abs() < 8) | (i == 0)  # the tokens in the middle see all
+    original, given = made.tiny("bert"), {**made.inputs("bert"), "attention_mask": window[None, None]}
+    want = outputs(original, **given)
+    assert_close(outputs(replace_positions(original, made.same_table(original)), **given), want, depth=2)
 
 
 def test_a_mask_of_packed_texts_leaves_the_given_positions() -> None:

@@ -210,6 +210,23 @@ def test_an_encoding_of_ones_own_must_be_given(tmp_path: Path) -> None:
     assert torch.equal(outputs(from_pretrained(tmp_path, encoding=Shifted(8)), "gpt2"), outputs(model, "gpt2"))
 
 
+def test_a_replaced_model_inside_another_is_not_loaded_without_its_encoding(tmp_path: Path) -> None:
+    def build(seed: int) -> Any:
+        torch.manual_seed(seed)
+        encoder = replace_positions(hf.BertModel(hf.BertConfig(**made.GPT2)), "learned")
+        decoder = hf.BertLMHeadModel(hf.BertConfig(**made.GPT2, is_decoder=True, add_cross_attention=True))
+        return hf.EncoderDecoderModel(encoder=encoder, decoder=decoder).eval()
+
+    model, ids = build(0), made.inputs("bert")["input_ids"]
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ArgumentError, match=r"a model inside \(encoder\).*then call load_state_dict"):
+        from_pretrained(tmp_path)
+    again = build(1)
+    again.load_state_dict(model.state_dict())
+    given = {"input_ids": ids, "decoder_input_ids": ids}
+    assert torch.equal(again(**given)[0], model(**given)[0])
+
+
 def test_other_folders_are_refused(tmp_path: Path) -> None:
     made.tiny("gpt2").save_pretrained(tmp_path / "plain")
     with pytest.raises(ArgumentError, match="no entry 'posembed'"):

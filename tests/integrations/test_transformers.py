@@ -475,10 +475,11 @@ def test_special_tokens_are_outside_of_the_grid() -> None:
 def test_what_cannot_be_replaced_says_why_and_stays() -> None:
     bart = hf.BartModel(hf.BartConfig(vocab_size=9, d_model=8, encoder_layers=1, decoder_layers=1,
         encoder_attention_heads=1, decoder_attention_heads=1, encoder_ffn_dim=8, decoder_ffn_dim=8))  # fmt: skip
-    with pytest.raises(ArgumentError, match="cross-attention"):
-        replace_positions(bart, "rope")
+    for each in (bart, bart.encoder, bart.decoder):
+        with pytest.raises(ArgumentError, match="an encoder-decoder or a part of one: it has cross-attention"):
+            replace_positions(each, "rope")
     llama = hf.LlamaForCausalLM(hf.LlamaConfig(**made.TEXT))
-    with pytest.raises(ArgumentError, match="no position table"):
+    with pytest.raises(ArgumentError, match=r"no position table.*Choose another model$"):
         replace_positions(llama, "alibi")
     openai = hf.OpenAIGPTModel(hf.OpenAIGPTConfig(vocab_size=9, n_positions=8, n_embd=8, n_layer=1, n_head=1))
     with pytest.raises(ArgumentError, match="AttentionInterface"):
@@ -506,6 +507,10 @@ def test_another_module_in_the_place_of_the_encoding_is_refused(name: str) -> No
     path, slot = next((path, m) for path, m in model.named_modules() if type(m).__name__ == "PositionSlot")
     model.set_submodule(path, nn.Sequential(slot))
     with pytest.raises(ArgumentError, match="got Sequential"):
+        model(**made.inputs(name))
+    model.set_submodule(path, slot)
+    slot.encoding = nn.Sequential(slot.encoding)
+    with pytest.raises(ArgumentError, match=r"got Sequential.*modules_to_save"):
         model(**made.inputs(name))
 
 

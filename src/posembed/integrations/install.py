@@ -81,7 +81,7 @@ def require_reachable(model: Any) -> None:
             f"expected a model of transformers, got {name}; unwrap it, and apply adapters after replace_positions"
         )
     if model.config.is_encoder_decoder or getattr(model.config, "add_cross_attention", False):
-        raise ArgumentError(f"{name} has cross-attention, {CROSS_ATTENTION}")
+        raise ArgumentError(f"{name} is an encoder-decoder or a part of one: it has cross-attention, {CROSS_ATTENTION}")
     if model.config.output_attentions:
         raise ArgumentError(
             f"the config of {name} asks for output_attentions, and an attention with an encoding returns none; set "
@@ -131,9 +131,9 @@ def _only_table(model: PreTrainedModel) -> PositionTable:
         listed = ", ".join(table.key for table in tables)
         reason = f"several position tables ({listed})" if tables else "no position table"
         other = "" if tables else "; other kinds of positions (RoPE, relative biases) cannot be replaced"
+        remedy = ", or load only the part that has the table" if tables else ""
         raise ArgumentError(
-            f"{name} has {reason}, but replace_positions replaces exactly one{other}. Choose another model, or load "
-            "only the part that has the table"
+            f"{name} has {reason}, but replace_positions replaces exactly one{other}. Choose another model{remedy}"
         )
     table = tables[0]
     if not isinstance(table, PositionTable) or table.doubt or table.layout.tail:

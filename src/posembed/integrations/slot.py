@@ -151,10 +151,12 @@ class BaseHooks:
         parameters = inspect.signature(type(base).forward).parameters  # a forward that hides it may take (*args)
         kwargs = dict(zip([*parameters][1:], args, strict=False)) | kwargs
         slot = base.get_submodule(self.slot_path)
-        if not isinstance(slot, PositionSlot):
+        found = slot.encoding if isinstance(slot, PositionSlot) else slot
+        if not isinstance(slot, PositionSlot) or not isinstance(found, PositionEncoding):
             raise ArgumentError(
                 f"expected the encoding at {self.slot_path} of {type(base).__name__}, where replace_positions put it, "
-                f"got {type(slot).__name__}. Put the module back that was there"
+                f"got {type(found).__name__}. Put the module back that was there; an adapter cannot wrap it, as PEFT's "
+                "modules_to_save does"
             )
         attention = cast(Any, base.config)._attn_implementation
         if attention != NAME:
@@ -318,7 +320,8 @@ def _present_in(mask: Tensor, earlier: int, causal: bool, position_ids: Tensor |
     if not causal:  # padding that sees itself is seen by no other
         last = last & ((seen & ~itself).any(1, keepdim=True) | ~itself[rank] | alone.take_along_dim(rank[..., None], 1))
     expected = last & (keys <= queries[:, None]) if causal and len(queries) > 1 else last
-    plain = ((seen == expected) | itself | alone).all(-1) | seen.all(-1)
+    padding = ~last[:, 0, earlier : earlier + len(queries)]  # a token that sees everything or nothing is no padding
+    plain = ((seen == expected) | itself).all(-1) | padding & (alone[..., 0] | seen.all(-1))
     present = last[:, 0] | ~plain.all(-1, keepdim=True)
     if causal:
         present = present | (itself & sees & alone & (queries > queries[rank])[..., None]).any(1)

@@ -135,6 +135,12 @@ def from_pretrained(
         config, others = copy.deepcopy(config), others | kwargs
     saved = getattr(config, NAME, None)
     if not isinstance(saved, dict):
+        inside = [name for name, part in config.to_dict().items() if isinstance(part, dict) and NAME in part]
+        if inside:
+            raise ArgumentError(
+                f"{folder}: the encoding belongs to a model inside ({inside[0]}), which neither this function nor "
+                "transformers loads; build the same model, with replace_positions, then call load_state_dict"
+            )
         raise ArgumentError(
             f"{folder}: config.json has no entry {NAME!r}, so it was not saved after replace_positions; load it with "
             "transformers"
