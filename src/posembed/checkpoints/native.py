@@ -22,7 +22,7 @@ from posembed.checkpoints.layouts import patches
 from posembed.checkpoints.rebuild import LENGTH_LIKE, OTHER_SIZES
 from posembed.checkpoints.settings import Setting
 from posembed.errors import CheckpointError
-from posembed.modelfiles.checkpoint import WeightFile
+from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
 from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, joined
 from posembed.tables.layout import TableLayout
 from posembed.words import listed
@@ -89,6 +89,13 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
     found, sizes = find_tables(None, tensors), sizes_in(file)
     tables = tuple(as_given(as_set(table, sizes, tensors), rows) for table in found.tables)
     return replace(found, tables=tables)
+
+
+def tables_of(checkpoint: Checkpoint, *, rebuild: bool = True) -> Found:
+    """Returns the tables of a checkpoint: those of its config, or in one file, those that its settings confirm."""
+    if checkpoint.folder is None:
+        return tables_in(checkpoint.weights[0], checkpoint.tensors, Rows())
+    return find_tables(checkpoint.config, checkpoint.tensors, rebuild=rebuild)
 
 
 def as_set(table: FoundTable, sizes: Mapping[Place, Any], tensors: Tensors) -> FoundTable:
