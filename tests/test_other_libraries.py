@@ -45,7 +45,7 @@ READS = (
     Reads("arguments.py", "k[call.__name__] vars(builtins)[name]", "a name in our own classes and annotations"),
     Reads("arguments.py", "value.dtype", USERS),
     Reads(
-        "checkpoints/bucket_steps.py",
+        "checkpoints/buckets.py",
         "holder[call]",
         SOME,
         (
@@ -53,7 +53,6 @@ READS = (
             "transformers.models.mpnet.modeling_mpnet.MPNetEncoder: compute_position_bias",
         ),
     ),
-    Reads("checkpoints/derived.py", "each[name] part[name]", DATA),
     Reads("checkpoints/inspect.py", "table[name]", OURS),
     Reads(
         "checkpoints/live.py",
@@ -68,11 +67,18 @@ READS = (
     Reads("checkpoints/live.py", "slot.record_in_config", OURS),
     Reads("checkpoints/own_modules.py", "config.__dict__ module[name]", USERS),
     Reads("checkpoints/own_modules.py", "owner.before_queries_keys owner.drawn", OURS),
-    Reads("checkpoints/rebuild.py", "except:ImportError", "a model's file asks for a package that is not installed"),
-    Reads("checkpoints/rebuild.py", "transformers[name] part[name]", DATA),
-    Reads("checkpoints/rebuild.py", "part.attribute_map", SOME, ("transformers.GPT2Config: attribute_map",)),
+    Reads("checkpoints/responses.py", "part[name]", DATA),
+    Reads("checkpoints/responses.py", "part.attribute_map", SOME, ("transformers.GPT2Config: attribute_map",)),
+    Reads("checkpoints/sources.py", "except:ImportError", "a model's file asks for a package that is not installed"),
+    Reads("checkpoints/sources.py", "each[name] part[name] transformers[name]", DATA),
     Reads(
-        "checkpoints/rebuild.py",
+        "checkpoints/sources.py",
+        "config.hidden_size config.mask_ratio config[name]",
+        SOME,
+        ("transformers.BertConfig: hidden_size num_attention_heads", "transformers.ViTMAEConfig: mask_ratio"),
+    ),
+    Reads(
+        "checkpoints/timm_models.py",
         "module.pretrained_cfg module._model_args",
         SOME,
         ("timm.models._factory.create_model: _model_args", "timm.models._builder.build_model_with_cfg: pretrained_cfg"),
@@ -90,52 +96,38 @@ READS = (
         ),
     ),
     Reads(
-        "checkpoints/trials/inputs.py",
-        "config.max_2d_position_embeddings config.num_channels config.num_patches config.patch_embed_hidden_size "
-        "config.patch_size config.posemb_grid_size config.spatial_merge_size config.text_config config.vision_config "
-        "config[each] config[f'pos_emb_{side}'] config[name] each[name] images.mm_posemb_size "
-        "model.config.image_token_id model.config.vision_config model.get_image_features section.vocab_size "
+        "checkpoints/proof.py",
+        "models[0].config.num_frames",
+        SOME,
+        ("transformers.VideoMAEConfig: num_frames",),
+    ),
+    Reads("checkpoints/proof.py", "section[field.path[-1]] section[name]", DATA),
+    Reads("checkpoints/proof.py", "module[field]", SOME, ("transformers.LlavaConfig: image_seq_length",)),
+    Reads(
+        "checkpoints/proof_inputs.py",
+        "config.max_2d_position_embeddings config.num_channels config.patch_size config.posemb_grid_size "
+        "config.spatial_merge_size config.text_config config.vision_config config[each] config[f'pos_emb_{side}'] "
+        "config[name] each[name] model.config.image_token_id model.get_image_features section.vocab_size "
         "section[name]",
         SOME,
         (
             "transformers.LayoutLMv2Config: max_2d_position_embeddings",
             "transformers.ViTConfig: image_size patch_size num_channels",
             "transformers.Siglip2VisionConfig: num_patches",
-            "transformers.Pix2StructVisionConfig: patch_embed_hidden_size seq_len",
             "transformers.LlavaConfig: text_config vision_config",
             "transformers.Qwen2VLConfig: image_token_id",
             "transformers.models.qwen2_vl.configuration_qwen2_vl.Qwen2VLVisionConfig: spatial_merge_size in_channels "
             "temporal_patch_size",
-            "transformers.models.gemma4.configuration_gemma4.Gemma4VisionConfig: position_embedding_size "
-            "pooling_kernel_size",
-            "transformers.models.gemma4_unified.configuration_gemma4_unified.Gemma4UnifiedVisionConfig: mm_posemb_size",
             "transformers.models.kimi_k25.configuration_kimi_k25.Kimi_K25VisionConfig: pos_emb_height pos_emb_width",
             "transformers.models.inkling2.configuration_inkling2.Inkling2VisionConfig: posemb_grid_size",
             "transformers.CLIPModel: get_image_features",
             "transformers.BertConfig: vocab_size hidden_size",
-            "transformers.ASTConfig: num_mel_bins max_length",
             "transformers.VideoMAEConfig: num_frames",
-            "transformers.DecisionTransformerConfig: max_ep_len",
             "transformers.Wav2Vec2BertConfig: feature_projection_input_dim",
             "transformers.SegGptConfig: pretrain_image_size",
             "transformers.TvpConfig: max_img_size",
         ),
     ),
-    Reads(
-        "checkpoints/trials/small_copies.py",
-        "config.hidden_size config.mask_ratio config.text_config config.text_config.hidden_size config.vision_config "
-        "config[LAYER_NUMBERS] config[name] images.projection_dim model.config.hidden_size models[0].config.num_frames",
-        SOME,
-        (
-            "transformers.BertConfig: hidden_size num_attention_heads",
-            "transformers.ViTMAEConfig: mask_ratio",
-            "transformers.LlavaConfig: text_config vision_config",
-            "transformers.CLIPVisionConfig: projection_dim",
-            "transformers.VideoMAEConfig: num_frames",
-        ),
-    ),
-    Reads("checkpoints/trials/small_copies.py", "section[field.path[-1]] section[name]", DATA),
-    Reads("checkpoints/trials/whole.py", "module[field]", SOME, ("transformers.LlavaConfig: image_seq_length",)),
     Reads("comparison.py", "self.question.Spec", OURS),
     Reads("evaluation/collection.py", "error.strerror", PYTHON),
     Reads(

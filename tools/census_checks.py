@@ -19,8 +19,8 @@ from census_timm import unlike_timm
 from torch import Tensor, nn
 
 from posembed import inspect_checkpoint, resize_checkpoint
-from posembed.checkpoints.found import pair
-from posembed.checkpoints.trials.inputs import inputs_of, text_inputs
+from posembed.checkpoints.position_tables import pair
+from posembed.checkpoints.proof_inputs import inputs_of, text_inputs
 from posembed.errors import PosEmbedError
 
 TOLERANCE = 1e-4

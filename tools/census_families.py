@@ -10,10 +10,11 @@ from typing import Any
 import transformers
 from census_own import own_method
 
-from posembed.checkpoints.edit import plan_edit
+from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.families import change_of, facts_of
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.rebuild import build_on_meta, config_object
+from posembed.checkpoints.plan import plan_edit
+from posembed.checkpoints.sources import build_on_meta, config_object
 from posembed.errors import PosEmbedError
 from posembed.modelfiles.checkpoint import open_checkpoint
 
@@ -34,7 +35,8 @@ def rows_of(source: Path, calls: Sequence[Mapping[str, Any]]) -> Iterator[dict[s
             continue
         for options in (call["options"], *other_sizes(call["options"])):
             try:
-                edit = plan_edit(config, tensors, **options, prove=True, found=found)
+                size = NewSize(**{name: each for name, each in options.items() if name != "table"})
+                edit = plan_edit(config, tensors, size, table=options.get("table"), prove=True, found=found)
             except PosEmbedError:
                 continue
             if edit.target.limited is not None:  # always proved

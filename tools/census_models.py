@@ -25,8 +25,8 @@ from census_settings import AFTERWARDS, CLASSES, NEEDED, set_afterwards
 from census_timm import LARGE, SMALLER
 from torch import Tensor, nn
 
+from posembed.checkpoints.sources import source_of
 from posembed.checkpoints.timm_models import windows_of
-from posembed.checkpoints.trials.small_copies import make_small
 
 Path_ = tuple[str, ...]
 Shape = tuple[int, ...]
@@ -201,7 +201,7 @@ def shrink(config: Any, level: int) -> None:
     """Shrinks a config in place: 0 and 1 make it narrow, 0 also shortens its tables, 2 only leaves few layers."""
     if level > 2:
         return
-    make_small(config, narrow=level < 2)
+    source_of(config).make_small(config, narrow=level < 2)
     for _, part in sections(config):
         for name, value in list(vars(part).items()):
             if name.endswith("separable_out_channel"):  # Phi-4's convolutions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from inspect import signature
@@ -11,12 +10,10 @@ import torch
 from torch import nn
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.found import TableSize
-from posembed.checkpoints.rebuild import models_around
-from posembed.checkpoints.trials.along_axes import IN_PART
-from posembed.checkpoints.trials.answers import SAME, SMOOTH, fill, pair_up, resized, seeded
-from posembed.checkpoints.trials.inputs import inputs_of
-from posembed.checkpoints.trials.small_copies import copies, fitted, in_part, undisturbed
+from posembed.checkpoints.position_tables import TableSize
+from posembed.checkpoints.proof import IN_PART, SAME, SMOOTH, copies, fill, pair_up, resized, seeded, undisturbed
+from posembed.checkpoints.proof_inputs import inputs_of
+from posembed.checkpoints.sources import models_around
 from posembed.errors import ArgumentError
 from posembed.tables.resize import changed_axes
 from posembed.tables.resize_methods import kernels_of
@@ -37,11 +34,14 @@ def own_method(old_model: nn.Module, new_model: nn.Module, target: Target) -> st
     kernels = kernels_of(changed_axes(table.layout, target.changes[0].layout))
     for path in models_around(old_model, table.parameter):
         models = [model.get_submodule(path) for model in (old_model, new_model)]
-        tables = in_part(path, target.changes)
         with undisturbed():
             try:
-                old, new = copies(models, target, table, narrow=True, few_layers=True)
-                tables = {name: in_copies(each, old, new, name) for name, each in tables.items()}
+                made = copies(models, target, target.changes, path, narrow=True)
+                old, new = made.old, made.new
+                tables = {
+                    name: TableSize(replace(before.table, layout=before.layout), after.layout, after.length)
+                    for name, (before, after) in made.tables.items()
+                }
                 with torch.no_grad():
                     pair_up(old, new, tables, waves=0, loud=True)
                     if (difference(old, new, tables, None) or 0) > SAME:
@@ -56,16 +56,6 @@ def own_method(old_model: nn.Module, new_model: nn.Module, target: Target) -> st
             except Exception:  # the model reads inputs of its own size alone
                 continue
     return ""
-
-
-def in_copies(size: TableSize, old: nn.Module, new: nn.Module, name: str) -> TableSize:
-    """Returns a size of a table with the layouts that it has in two small copies."""
-    if size.layout.columns is None and size.layout.blocks is None:
-        return size
-    before, after = (
-        fitted(each, size.table, copy, name) for each, copy in ((size.table.layout, old), (size.layout, new))
-    )
-    return TableSize(replace(size.table, layout=before), after, math.prod(after.shape))
 
 
 def gives_same(old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], method: str) -> bool:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.found import pair
-from posembed.checkpoints.rebuild import models_around
-from posembed.checkpoints.trials.inputs import image_inputs, inputs_of, text_inputs
+from posembed.checkpoints.position_tables import pair
+from posembed.checkpoints.proof_inputs import image_inputs, inputs_of, text_inputs
+from posembed.checkpoints.sources import models_around
 
 LONGEST_TEXT = 1024  # in tokens
 TEXT_TOKENS = (16, 64, 512)  # in tokens; some models accept only multiples of some number

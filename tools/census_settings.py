@@ -45,6 +45,7 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
 AFTERWARDS: Mapping[str, Mapping[str, Any]] = {
     "deepseek_ocr2": {"text_config.mlp_layer_types": ["dense", "sparse"]},
     "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse"]},
+    "florence2": {"vision_config.projection_dim": "text_config.hidden_size"},
     "granite_docling": {"vision_config.out_hidden_size": "text_config.hidden_size"},
     "hunyuan_vl": {"vision_config.out_hidden_size": "text_config.hidden_size",
                    "vision_config.text_hidden_size": "text_config.hidden_size"},

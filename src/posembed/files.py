@@ -150,6 +150,14 @@ def remove_leftovers(folder: Path, name: str = "*") -> None:
                 path.unlink()
 
 
+def is_page(path: Path) -> bool:
+    """Returns whether a file ends as a page of posembed does. Somebody may have changed the page."""
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 100))
+        return re.search(rb"\n<!-- posembed \w{64} -->\n\Z", file.read()) is not None
+    return False
+
+
 # --- taking a name -----------------------------------------------------------------------------------------------
 
 

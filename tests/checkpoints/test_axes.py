@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import posembed
 from posembed import Axis, CheckpointError
-from posembed.checkpoints.found import PositionTable
-from posembed.checkpoints.trials.answers import smooth
+from posembed.checkpoints.position_tables import PositionTable
+from posembed.checkpoints.proof import smooth
 from tiny_models import IMAGE, TEXT, first_output, reloaded, saved, tiny_model
 from together import together
 from tolerance import assert_close

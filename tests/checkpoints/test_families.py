@@ -13,7 +13,7 @@ import torch
 
 import posembed
 from posembed import ArgumentError, LearnedPositionalEmbedding
-from posembed.checkpoints.edit import Edit
+from posembed.checkpoints.plan import Edit
 from posembed.tables.modules import is_table_name
 from tiny_models import GPT, IMAGE, PAIR, TEXT, WHISPER, first_output, reloaded, saved, text_inputs, tiny_model
 from together import together
@@ -92,7 +92,8 @@ NOT_NAMED: dict[str, tuple[dict[str, Any], int]] = {
     "visual_bert": ({**TEXT, "visual_embedding_dim": 16}, 0),
     "xlm": ({"vocab_size": 60, "emb_dim": 32, "n_layers": 1, "n_heads": 2, "max_position_embeddings": 40}, 0),
     "xlm-roberta-xl": (TEXT, 2),
-    "lxmert": ({**TEXT, "l_layers": 1, "x_layers": 1, "r_layers": 1}, 0),
+    "lxmert": ({**{name: TEXT[name] for name in TEXT if name != "num_hidden_layers"},
+                "l_layers": 1, "x_layers": 1, "r_layers": 1}, 0),
 }  # fmt: skip
 
 

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 import posembed
 from posembed import Axis, TableLayout, resize_table
-from posembed.checkpoints.edit import plan_edit
+from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.live import timm_settings
+from posembed.checkpoints.plan import plan_edit
 from timm_peer import vision_transformer
 from tiny_models import reloaded, saved
 from tolerance import assert_close
@@ -268,7 +269,7 @@ def test_a_nest_is_resized_as_timm_resizes_its_blocks() -> None:
     for name, tensor in tensors.items():
         if "pos_embed" in name:
             nn.init.normal_(tensor)
-    edit = plan_edit(timm_settings(model), tensors, image_size=96)
+    edit = plan_edit(timm_settings(model), tensors, NewSize(image_size=96))
     assert [change.key for change in edit.tables] == [f"levels.{level}.pos_embed" for level in range(3)]
     for change in edit.tables:
         assert_close(change.after, nest.resize_pos_embed(change.before, change.after))
@@ -280,7 +281,7 @@ def test_a_nest_takes_whole_blocks(side: int) -> None:
     model = importlib.import_module("timm").create_model("nest_tiny", num_classes=1, img_size=64)
     reason = f"img_size={side} gives {side // 4} cells on a side, not 4 equal blocks; pass a multiple of 16"
     with pytest.raises(posembed.ArgumentError, match=reason):
-        plan_edit(timm_settings(model), model.state_dict(), image_size=side)
+        plan_edit(timm_settings(model), model.state_dict(), NewSize(image_size=side))
 
 
 @pytest.mark.parametrize(

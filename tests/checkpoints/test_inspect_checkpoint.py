@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 import posembed
 from fresh_process import run_fresh
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.found import PositionTable, section
 from posembed.checkpoints.inspect import report_on
 from posembed.checkpoints.layouts import all_listed
+from posembed.checkpoints.position_tables import PositionTable, section
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.tables.families import FAMILIES
 from tiny_models import GPT, IMAGE, PAIR, TEXT, WHISPER, saved, tiny_model

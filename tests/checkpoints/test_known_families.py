@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import posembed
 from posembed import CheckpointError
-from posembed.checkpoints import edit, families
+from posembed.checkpoints import families, plan
 from tiny_models import GPT, IMAGE, TEXT, saved, tiny_model
 from together import together
 
@@ -66,7 +66,7 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.fixture
 def no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edit, "proved", lambda *_: pytest.fail("it ran small copies"))
+    monkeypatch.setattr(plan, "proved", lambda *_: pytest.fail("it ran small copies"))
 
 
 @together("family", SIZES)
@@ -76,7 +76,7 @@ def test_a_known_resize_runs_nothing_and_gives_what_a_proof_gives(
     settings, size = SIZES[family]
     source = saved(tiny_model(family, settings), tmp_path / "source")
     with_proof = posembed.resize_checkpoint(source, tmp_path / "proved", **size, prove=True).edit
-    monkeypatch.setattr(edit, "proved", lambda *_: pytest.fail("it ran small copies"))
+    monkeypatch.setattr(plan, "proved", lambda *_: pytest.fail("it ran small copies"))
     without = posembed.resize_checkpoint(source, tmp_path / "known", **size).edit
     assert with_proof.tensors.keys() == without.tensors.keys()
     assert all(torch.equal(each, with_proof.tensors[key]) for key, each in without.tensors.items() if each is not None)

@@ -12,7 +12,7 @@ import transformers
 from torch import nn
 
 import posembed
-from posembed.checkpoints.unchanged import is_in_timm
+from posembed.checkpoints.find import is_in_timm
 from posembed.tables.layout import TableLayout
 from posembed.tables.rows import as_table, table_rows
 from tiny_models import IMAGE, TEXT, saved, tiny_model

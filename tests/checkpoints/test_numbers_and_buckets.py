@@ -16,7 +16,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import posembed
-import posembed.checkpoints.rebuild
+import posembed.checkpoints.sources
 from posembed import ArgumentError, CheckpointError
 from posembed.tables.buckets import bucket_of, rebucket
 from tiny_models import loud_model, saved
@@ -116,8 +116,8 @@ def test_a_table_may_have_more_rows_than_an_image_that_can_be_tried(rows: int, t
 def unified() -> nn.Module:
     if "gemma4_unified" not in transformers.CONFIG_MAPPING:
         pytest.skip(f"transformers {transformers.__version__} has no Gemma 4 without a vision model")
-    sizes = {**SIZES, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 16, "vocab_size": 60,
-             "per_layer_config": {}, "global_head_dim": 8}  # fmt: skip
+    sizes = {**SIZES, "num_hidden_layers": 2, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 16,
+             "vocab_size": 60, "per_layer_config": {}, "global_head_dim": 8}  # fmt: skip
     images = {"patch_size": 4, "pooling_kernel_size": 2, "mm_embed_dim": 16, "output_proj_dims": 16,
               "mm_posemb_size": 12}  # fmt: skip
     config = transformers.CONFIG_MAPPING["gemma4_unified"](
@@ -166,7 +166,7 @@ def test_a_larger_extent_of_distances_changes_no_answer() -> None:
         **sizes, rel_extent=24, sliding_window_size=24, layer_types=["hybrid"], num_experts=4,
         mlp_layer_types=["dense"], swa_num_attention_heads=2, swa_num_key_value_heads=2, swa_head_dim=8,
     )  # fmt: skip
-    kind = posembed.checkpoints.rebuild.class_of(config)
+    kind = posembed.checkpoints.sources.class_of(config)
     torch.manual_seed(0)
     model = kind(config).eval()
     (table,) = [name for name, rows in model.named_parameters() if rows.shape == (4, 24)]

@@ -69,10 +69,10 @@ def test_prophetnet_counts_from_its_padding_row_and_reads_one_row_ahead(padding:
         answer(model, input_ids=longest, decoder_input_ids=longest)
 
 
-def clvp() -> Any:
+def clvp(**other: Any) -> Any:
     small = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 64}
     side = {**small, "intermediate_size": 16, "projection_dim": 16, "bos_token_id": 1, "eos_token_id": 0}
-    decoder = {"vocab_size": 62, "n_inner": 16, "max_position_embeddings": 90, "max_text_tokens": 40, "feature_size": 8}
+    decoder = {"vocab_size": 62, "max_position_embeddings": 90, "max_text_tokens": 40, "feature_size": 8, **other}
     config = transformers.ClvpConfig(
         text_config={**side, "vocab_size": 60}, speech_config={**side, "vocab_size": 62}, projection_dim=16,
         decoder_config={**small, **decoder, "num_mel_attn_blocks": 1, "decoder_fixing_codes": [1, 2, 3]},
@@ -86,8 +86,8 @@ def test_clvp_adds_a_token_at_both_ends_of_a_text() -> None:
     given = {"input_features": torch.randn(1, 8, 20), "output_hidden_states": True}
     ids, longer = torch.randint(5, 50, (1, 38)), torch.randint(5, 50, (1, 58))
     before = [each.clone() for each in model(input_ids=ids, **given).decoder_hidden_states]
-    with pytest.raises(CheckpointError, match="not at the new one"):  # its decoder has 90 rows
-        posembed.resize_model_(model, length=100, table=key)
+    with pytest.raises(CheckpointError, match="no small copy"):  # no row of families.json has this setting
+        posembed.resize_model_(clvp(n_inner=16), length=60, table=key)
     posembed.resize_model_(model, length=60, table=key)
     assert all(map(torch.equal, model(input_ids=ids, **given).decoder_hidden_states, before))
     assert model(input_ids=longer, **given).decoder_hidden_states[-1].isfinite().all()

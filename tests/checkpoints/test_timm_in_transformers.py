@@ -13,7 +13,7 @@ import transformers
 from torch import nn
 
 import posembed
-from posembed.checkpoints.found import pair
+from posembed.checkpoints.position_tables import pair
 from timm_peer import vision_transformer
 from together import together
 from tolerance import assert_close

@@ -17,9 +17,10 @@ from torch import nn
 
 import posembed
 from posembed import CheckpointError
-from posembed.checkpoints.edit import plan_edit
-from posembed.checkpoints.found import PositionTable
+from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.live import timm_settings
+from posembed.checkpoints.plan import plan_edit
+from posembed.checkpoints.position_tables import PositionTable
 from posembed.checkpoints.timm_models import loaded_by_timm
 from timm_peer import vision_transformer
 from together import together
@@ -126,7 +127,7 @@ def test_rows_of_class_tokens_are_copied(timm: Any) -> None:
     model = built(timm, BEIT)
     tensors = model.state_dict()
     for method, same in ((None, True), ("bicubic", False)):
-        edit = plan_edit(timm_settings(model), tensors, image_size=112, method=method)
+        edit = plan_edit(timm_settings(model), tensors, NewSize(image_size=112), method=method)
         (change, _) = edit.tables
         assert torch.equal(change.before[-3:], change.after[-3:])
         assert same == any("timm resizes" in check and "the same values" in check for check in edit.checks)
@@ -151,7 +152,7 @@ def test_a_refusal_says_what_was_established(architecture: str, args: dict[str, 
     with torch.device("meta"):
         model = timm.create_model(architecture, **args)
     with pytest.raises(CheckpointError, match=reason):
-        plan_edit(timm_settings(model), model.state_dict(), image_size=64)
+        plan_edit(timm_settings(model), model.state_dict(), NewSize(image_size=64))
 
 
 def test_a_file_of_other_sizes_than_its_config_says_is_refused(timm: Any, tmp_path: Path) -> None:

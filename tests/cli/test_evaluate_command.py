@@ -123,7 +123,8 @@ def test_results_that_cannot_be_kept_are_refused_before_anything_is_measured(pos
         assert done.err.startswith("posembed: error: ")
         assert "cannot be written" in done.err
     done = posembed("", *words, "--results", tmp_path / ("r" * 300))
-    assert (done.code, done.err) == (1, f"posembed: error: {tmp_path / ('r' * 300)}: File name too long\n")
+    assert done.code == 1
+    assert "cannot be written: File name too long" in done.err
     assert [path.name for path in closed.iterdir()] == ["settings.json"]
 
 

@@ -171,6 +171,8 @@ FOREIGN = [
         "name,score\nann,3\n",
         "[1]",
         '{"key": 1}',
+        '{"values": {"perplexity": [[1.0], [2.0]]}}',
+        '{"values": {"perplexity": [[1.0], [2.0]]}, "sha256": "0"}',
         '{"values"',
         "",
         *(f'{{"values": {v}}}' for v in FOREIGN if v != "{}"),

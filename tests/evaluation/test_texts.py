@@ -10,7 +10,9 @@ from transformers import AutoTokenizer
 from evaluated_models import save_tokenizer
 from posembed.errors import DataError
 from posembed.evaluation.texts import draw_sample, read_documents, split_document
+from posembed.lab.data.documents import read_documents as documents_of
 from posembed.measure.jobs import Kept
+from posembed.report.page import render_page, write_page
 
 
 def test_wikitext_is_split_at_its_titles() -> None:
@@ -34,7 +36,8 @@ def test_what_posembed_wrote_is_no_text(tmp_path: Path) -> None:
     before = read_documents(tmp_path)
     results = Kept(tmp_path / "runs" / "evaluations")
     results.prepare()
-    results.add("key", {"perplexity": [[1.0], [2]]})
+    results.add("0123456789abcdef" * 4, {"perplexity": [[1.0], [2]]})
+    write_page(tmp_path / "out.html", render_page(title="t", about="a", answer=[], sections=[]))
     checkpoint = tmp_path / "out"
     (checkpoint / "2_Dense").mkdir(parents=True)
     for name in ("posembed.json", "tokenizer.json", "2_Dense/config.json"):
@@ -43,6 +46,18 @@ def test_what_posembed_wrote_is_no_text(tmp_path: Path) -> None:
     assert read_documents(tmp_path) == before
     (tmp_path / "settings.json").write_text('{"of": "somebody"}')
     assert len(read_documents(tmp_path)) == len(before) + 1
+
+
+def test_texts_in_a_folder_of_results_stay_texts(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.json", "below/c.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    before = read_documents(tmp_path)
+    results = Kept(tmp_path)
+    results.prepare()
+    results.add("0123456789abcdef" * 4, {"perplexity": [[1.0], [2]]})
+    assert read_documents(tmp_path) == before
+    assert [each.text.decode() for each in documents_of(str(tmp_path))[0]] == before
 
 
 def test_files_without_text_are_refused(tmp_path: Path) -> None:

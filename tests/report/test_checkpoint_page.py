@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from minilm import minilm_positions
 from posembed import plots
-from posembed.checkpoints.bucket_steps import Bucket
+from posembed.checkpoints.buckets import Bucket
 from posembed.checkpoints.inspect import inspect_checkpoint
 from posembed.errors import ArgumentError
 from posembed.plots.biases import bias_lines, bias_maps, bucket_lines, layer_line

@@ -16,7 +16,7 @@ import posembed
 from evaluated_models import save_causal, save_encoder, save_masked, write_texts
 from posembed.errors import ArgumentError, CheckpointError, RunFolderError
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
-from posembed.tuning.run import TunePlan
+from posembed.tuning.run import TunePlan, unfinished_steps
 
 OF_ANY: dict[str, Any] = {"length": 48, "batch": 2, "steps": 1}
 SETTINGS: dict[str, Any] = {**OF_ANY, "passage": 6, "query": 6}
@@ -96,6 +96,40 @@ def test_what_somebody_puts_where_a_fine_tuning_is_kept_stays(folder: Path, name
     place.rename("moved")
     planned().run()
     assert set(OUTS) <= {path.name for path in folder.iterdir()}
+
+
+def test_what_somebody_adds_to_an_unfinished_folder_stays(folder: Path) -> None:
+    """While it is unfinished, and under its name later: with settings of another kind, or as a link to results."""
+    plan = planned()
+    plan.store.claim()
+    unfinished = [unfinished_steps(plan.place(which, 0)) for which in plan.lengths]
+    for each in unfinished:
+        each.claim()
+        for name in ("notes", "checkpoint-1-best", "checkpoint-1"):
+            (each.path / name).mkdir()
+    plan.run()
+    for each in unfinished:
+        assert {path.name for path in each.path.iterdir()} == {"notes", "checkpoint-1-best", "settings.json"}
+        each.path.rename(f"moved {each.path.name}")
+    Path("results/checkpoint-1").mkdir(parents=True)
+    Path("results/settings.json").write_text('{"question": "tune"}')
+    unfinished[0].path.symlink_to("../results")
+    Path("results-of-evaluate").mkdir()
+    Path("results-of-evaluate/settings.json").write_text('{"question": "evaluate"}')
+    Path("results-of-evaluate").rename(unfinished[1].path)
+    planned().run()
+    assert Path("results/checkpoint-1").exists()
+    assert (unfinished[1].path / "settings.json").exists()
+
+
+def test_a_start_that_was_changed_is_refused(folder: Path) -> None:
+    planned().run()
+    path = Path("out.tune/resized/model.safetensors")
+    save_file({key: value + 1 for key, value in load_file(path).items()}, path, metadata={"format": "pt"})
+    with pytest.raises(
+        CheckpointError, match=r"out\.tune/resized: its files are not those that this fine-tuning wrote"
+    ):
+        planned().run()
 
 
 @pytest.mark.parametrize("tensors", [{"other": torch.ones(3, 2)}, {"vectors": torch.ones(3, 2)}, {}])

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import posembed
 from evaluated_models import save_causal, save_encoder, save_masked
+from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.resize import plan_resize
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import open_checkpoint
@@ -31,7 +32,7 @@ def test_a_matrix_that_is_not_in_the_files_is_named(folder: Path) -> None:
     model = AutoModel.from_pretrained(checkpoint.root)
     with torch.no_grad():
         model.encoder.layer[0].attention.self.query.weight.add_(1)
-    edit = plan_resize(checkpoint, "short", length=128).edit
+    edit = plan_resize(checkpoint, "short", NewSize(length=128)).edit
     with pytest.raises(CheckpointError, match=r"attention\.self\.query\.weight is not in its files under the name"):
         trainable(model, checkpoint, TuneSettings(length=128, train="lora"), edit, resized=False, seed=0)
 
@@ -48,7 +49,7 @@ def trained(folder: Path, train: str, *, resized: bool = True, steps: int = 3) -
     """Trains with large steps towards other outputs. Returns what was trained, and the changed weights."""
     from transformers import AutoModel
 
-    edit = plan_resize(open_checkpoint(folder / "short"), "short", length=128).edit
+    edit = plan_resize(open_checkpoint(folder / "short"), "short", NewSize(length=128)).edit
     checkpoint = open_checkpoint(folder / ("long" if resized else "short"))
     model = AutoModel.from_pretrained(checkpoint.root)
     rates = {"rows_learning_rate": 0.1} | ({"learning_rate": 0.1} if train in ("all", "table") else {})
@@ -137,7 +138,7 @@ def test_dropout_is_off_and_half_precision_returns(folder: Path, tmp_path: Path)
     half = AutoModel.from_pretrained(folder / "long").half()
     half.save_pretrained(tmp_path)
     checkpoint = open_checkpoint(tmp_path)
-    edit = plan_resize(open_checkpoint(folder / "short"), "short", length=128).edit
+    edit = plan_resize(open_checkpoint(folder / "short"), "short", NewSize(length=128)).edit
     found = trainable(
         AutoModel.from_pretrained(tmp_path, dtype="auto"),
         checkpoint,

@@ -20,8 +20,9 @@ from fractions import Fraction
 from itertools import product
 from typing import TypeAlias
 
-from posembed.checkpoints.found import Cells, Config, ConfigField, Size, pair, section
-from posembed.checkpoints.rebuild import AREA, Shape
+from posembed.checkpoints.position_tables import Cells, Config, ConfigField, Size, pair, section
+from posembed.checkpoints.responses import AREA
+from posembed.checkpoints.sources import Shape
 from posembed.tables.layout import IMAGE_AXES, SIDES, Axis, TableLayout
 
 ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, the last one changing fastest

@@ -3,29 +3,34 @@
 No length changes such a table, and models differ in how far the buckets reach and which keys have them. So the buckets
 are read from runs: a copy of the model with a bucket for each distance must give the same answers as the model, if the
 rows of its distances are those of the model's buckets.
+
+Which distances read which row now, the model's own code says: its attention module is copied with a table whose row i
+holds the number i.
 """
 
 from __future__ import annotations
 
+import copy
 import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import groupby, product
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.choose import Target, listing
-from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, TableSize, section
-from posembed.checkpoints.rebuild import BUCKETS, last_line, models_around, shapes_of
-from posembed.checkpoints.trials.answers import SAME, seeded
-from posembed.checkpoints.trials.inputs import inputs_of
-from posembed.checkpoints.trials.small_copies import NotTried, small_copy, undisturbed
+from posembed.checkpoints.position_tables import Config, ConfigField, Found, FoundTable, TableSize, section
+from posembed.checkpoints.proof import SAME, seeded, small_copy, undisturbed
+from posembed.checkpoints.proof_inputs import NotTried, inputs_of
+from posembed.checkpoints.responses import BUCKETS
+from posembed.checkpoints.sources import last_line, models_around, shapes_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.buckets import FARTHEST, bucket_of, rebucket
 from posembed.tables.layout import Axis, TableLayout
+from posembed.tables.modules import parent
 
 REACHES = (
     "relative_attention_max_distance", "max_bucket_distance", "max_rel_pos", "max_rel_2d_pos",
@@ -33,6 +38,13 @@ REACHES = (
 )  # fmt: skip
 SINGLE = 4096  # buckets on a side of a copy that has one for each distance
 MOST_BUCKETS = 65_536
+MOST_TOKENS = 1024  # of a text whose distances are tried; published models share the last bucket before
+
+# The methods that compute the biases of a text of n tokens, and their arguments.
+METHODS: Mapping[str, Callable[[int], tuple[Any, ...]]] = {
+    "compute_bias": lambda n: (n, n),
+    "compute_position_bias": lambda n: (torch.zeros(1, n, 1),),
+}
 NEAR = 2  # distances that do not show how far buckets reach
 
 
@@ -179,3 +191,52 @@ def buckets_read(
 
 def same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and bool((one - other).norm() < SAME * other.norm())
+
+
+# --- which distances read which row
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A row of the table, and the differences (position of the key minus position of the query) that read it.
+
+    first, last: None where no limit was found.
+    """
+
+    row: int
+    first: int | None
+    last: int | None
+
+
+def buckets_of(model: nn.Module | None, table: FoundTable) -> tuple[Bucket, ...]:
+    """Returns the buckets of a table from far before to far after the query; () if the model's code is unknown.
+
+    model: a model on the meta device. A row occurs twice if a decoder reads it for all keys after the query.
+    """
+    if model is None or not table.fixed:
+        return ()
+    path, name = parent(parent(table.parameter)), parent(table.parameter).rpartition(".")[2]
+    holder = model.get_submodule(path)
+    call = next((call for call in METHODS if hasattr(holder, call)), None)
+    if call is None:
+        return ()
+    numbered = copy.deepcopy(holder)
+    rows = torch.arange(table.rows, dtype=torch.float32)[:, None]
+    setattr(numbered, name, nn.Embedding.from_pretrained(rows))
+    try:
+        with torch.no_grad():
+            read = getattr(numbered, call)(*METHODS[call](MOST_TOKENS)).reshape(-1, MOST_TOKENS, MOST_TOKENS)[0]
+    except Exception:  # each family has its own arguments
+        return ()
+    line = torch.cat([read[-1], read[0, 1:]])
+    query, key = MOST_TOKENS // 3, MOST_TOKENS // 5
+    if not read.isfinite().all() or read[query, key] != line[MOST_TOKENS - 1 + key - query]:
+        return ()  # it depends on more than the difference
+    found, at = [], 1 - MOST_TOKENS
+    for row, same in groupby(line.int().tolist()):
+        count = len(list(same))
+        found.append(Bucket(row, at, at + count - 1))
+        at += count
+    found[0] = Bucket(found[0].row, None, found[0].last)
+    found[-1] = Bucket(found[-1].row, found[-1].first, None)
+    return tuple(found)

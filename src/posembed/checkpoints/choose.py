@@ -6,14 +6,14 @@ import math
 import operator
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from posembed.checkpoints.found import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
-from posembed.checkpoints.rebuild import is_of_timm
+from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
+from posembed.checkpoints.sources import source_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import IMAGE_AXES, SIDES, TableLayout, are_sides
 from posembed.words import listed
@@ -24,6 +24,28 @@ NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|e
 WINDOWED = re.compile(r"^window_sizes?$")
 MOST_POSITIONS = 10_000_000
 MOST_LISTED = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewSize:
+    """What a resize asks for: one of these, as ``posembed.resize_checkpoint`` takes it. The others are None."""
+
+    length: int | None = None
+    image_size: Size | int | None = None
+    grid: Size | None = None
+    window: Size | int | None = None
+    frames: int | None = None
+    buckets: int | None = None
+
+    def refuse_others(self, find: Callable[[], Found]) -> None:
+        """Refuses more than one size, or none. find: finds the tables of the checkpoint."""
+        if self.window is not None and self.image_size is not None:
+            refuse_both(find(), self.image_size, self.window)
+        if sum(size is not None for size in vars(self).values()) != 1:
+            raise ArgumentError(
+                "expected one of --length, --image-size, --grid, --window, --frames and --buckets (length=, "
+                "image_size=, grid=, window=, frames=, buckets=)"
+            )
 
 
 @dataclass(frozen=True)
@@ -108,6 +130,22 @@ def position_count(length: Any) -> int:
     if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
         raise ArgumentError(f"--length (length=...) takes 1 to {MOST_POSITIONS:,} positions; got {length!r}")
     return length
+
+
+def refuse_both(found: Found, image_size: Size | int, window: Size | int) -> None:
+    """Refuses a window together with an image size, and says in which order to pass them."""
+    image, side = (str(size) if isinstance(size, int) else "x".join(map(str, size)) for size in (image_size, window))
+    both = "--window and --image-size (window=..., image_size=...) are two resizes"
+    window_alone = f"pass --window {side} alone"
+    if tables := [table.key for table in found.understood if IMAGE.fields(table)]:
+        raise ArgumentError(
+            f"{both}. First pass --image-size {image} alone, which resizes {tables[0]}. Then {window_alone}, with the "
+            "result as the checkpoint: no window may be larger than its map"
+        )
+    raise ArgumentError(
+        f"{both}, and no table of this model depends on the size of images. Write the image size {image} into "
+        f"config.json, and then {window_alone}"
+    )
 
 
 def line_target(found: Found, length: int, key: str | None) -> Target:
@@ -370,8 +408,4 @@ def why_none(found: Found) -> str:
         return "; ".join(dict.fromkeys(found.blocked.values()))
     if found.model is None:
         return "no tensor has the name and shape of a position table"
-    if is_of_timm(found.config):
-        from posembed.checkpoints.timm_models import why_no_table
-
-        return why_no_table(found.model) or "no image size changes the shape of a tensor of this model"
-    return "no length or image size in config.json changes the shape of a tensor, and no tensor has the name of a table"
+    return str(source_of(found.config).why_no_table(found.model))

@@ -20,19 +20,19 @@ from typing import Any
 from torch import nn
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.found import Config, Found, PositionTable, TableSize
-from posembed.checkpoints.rebuild import is_of_timm, models_around
+from posembed.checkpoints.position_tables import Config, Found, PositionTable, TableSize
+from posembed.checkpoints.sources import models_around, source_of
 from posembed.errors import CheckpointError
 from posembed.tables.families import family_of
 from posembed.tables.layout import IMAGE_AXES, TableLayout
 
 Row = Mapping[str, Any]
 
-# Settings that change no position: activations, dropout, tokens, labels, what is returned and how weights begin.
+# Settings that change no position: activations, dropout, tokens, labels, what is returned or trained, first weights.
 NO_POSITIONS = re.compile(
     r"^_|(^|_)(act|activation|afn|dtype|version|architectures|torchscript)(_|$)|_fn$|name$|id2label|label2id|num_labels|"
     r"problem_type|task_specific|finetuning|drop|classif|summary|init|loss|eps$|token_id|tie_|use_cache|vocab_size|"
-    r"stage_names|^out_(features|indices)$|output_|return_|attn_implementation|chunk_size_feed_forward|^prefix$|"
+    r"stage_names|^out_(features|indices)$|output_|return_|attn_implementation|chunk_size_feed_forward|^prefix$|^freeze_|"
     r"^((qkv|attention|mlp|use|enable|head|lm_head)_)?bias$"
 )
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.)")  # of a layer
@@ -75,7 +75,7 @@ def row_of(found: Found, table: PositionTable, config: Config) -> Row | None:
     """Returns the row with the facts of a table that the installed version of transformers has, or None."""
     if found.model is None:
         return row_without_model(table, config)
-    if is_of_timm(found.config):
+    if not source_of(found.config).has_rows:
         return None
     facts = facts_of(found.model, table)
     here = rows_at(facts["type"], facts["model"], facts["table"])
@@ -97,7 +97,7 @@ def row_without_model(table: PositionTable, config: Config) -> Row | None:
 
 def explained(model: nn.Module) -> dict[str, Row]:
     """Returns the rows of tables that no size changes, and say why, by the names of parameters."""
-    if is_of_timm(model.config):
+    if not source_of(model.config).has_rows:
         return {}
     from transformers import PreTrainedModel
 
@@ -123,6 +123,14 @@ def reason_without_table(model: nn.Module) -> str:
 def rows_at(kind: str, model: str, table: str) -> list[Row]:
     """Returns the rows of a table, one for each combination of settings that was seen."""
     return [row for row in rows_by_type().get(kind, []) if (row["model"], row["table"]) == (model, table)]
+
+
+def rows_said(model: nn.Module, name: str) -> set[str]:
+    """Returns what current rows say of the rows before and after the positions of a table, for any settings."""
+    if not source_of(model.config).has_rows:
+        return set()
+    here = (row for path in models_around(model, name) for row in rows_at(*place_of(model, name, path)))
+    return {row["rows"] for row in here if "rows" in row and is_current(row)}
 
 
 def is_current(row: Row) -> bool:
@@ -170,7 +178,11 @@ def rows_around(layout: TableLayout, config: Config) -> str:
     padding, before = config.get("pad_token_id"), str(layout.front)
     if family_of(config).after_padding and type(padding) is int and layout.front == padding + 1:
         before = "pad_token_id + 1"
-    return f"{before} before, {layout.tail} after"
+    return rows_in_words(before, layout.tail)
+
+
+def rows_in_words(before: int | str, after: int) -> str:
+    return f"{before} before, {after} after"
 
 
 def settings_of(config: Any) -> dict[str, Any]:

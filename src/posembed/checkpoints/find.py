@@ -1,12 +1,13 @@
 """Finds the position tables of a checkpoint, the config field that gives their length, and tensors that depend on it.
 
 The most reliable method comes first. If transformers supports the config, the model is rebuilt with a longer length to
-find the tensors that change (``rebuild.py``). Otherwise, the tables are those that ``tables/families.py`` lists for the
-model's family. If it lists none, they are guessed from names and shapes (``layouts.py``).
+find the tensors that change (``responses.py``). Otherwise, the tables are those that ``tables/families.py`` lists for
+the model's family. If it lists none, they are guessed from names and shapes (``layouts.py``).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,8 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from posembed.checkpoints.axes import Response
-from posembed.checkpoints.families import Row, explained, row_of
-from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors, pair, section
+from posembed.checkpoints.families import Row, explained, reason_without_table, row_of
 from posembed.checkpoints.layouts import (
     all_listed,
     found_tensor,
@@ -24,22 +24,39 @@ from posembed.checkpoints.layouts import (
     read_by_model,
 )
 from posembed.checkpoints.patterns import looks_sinusoidal, looks_standardised, recomputed
-from posembed.checkpoints.rebuild import (
+from posembed.checkpoints.position_tables import (
+    Config,
+    ConfigField,
+    Found,
+    FoundTable,
+    PositionTable,
+    Tensors,
+    pair,
+    section,
+)
+from posembed.checkpoints.responses import responses
+from posembed.checkpoints.sources import (
     Shape,
     build_on_meta,
     config_object,
-    is_of_timm,
     models_around,
-    responses,
     shapes_of,
+    source_of,
     takes_text,
 )
-from posembed.checkpoints.unchanged import UNCHANGED, other_tables, why_no_table, why_unchanged
 from posembed.errors import CheckpointError
-from posembed.tables.modules import is_table_name
+from posembed.tables.modules import is_table_name, parent
 
 MOST_TOKENS = 2  # class tokens beside an image's cells
 NO_NEED = "no resize"
+UNCHANGED = "no length or image size in config.json changes its shape"
+OF_TIMM = (
+    f"{UNCHANGED}: timm builds this part of the model, and config.json gives no size of it. posembed resizes such "
+    "tables in models of timm alone"
+)
+ROTATION = re.compile(r"Rotary|R[oO]PE|Rope")  # classes of layers
+OF_WINDOW = re.compile(r"(^|\.)relative_position_bias_table$")
+BUFFER = f"{UNCHANGED}: it is a buffer, which the model does not train"
 UNKNOWN_FORMULA = "its rows are a fixed sinusoid with an unknown formula"
 
 
@@ -61,8 +78,7 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
         )
     else:
         try:
-            if is_of_timm(known):
-                known.to_dict()  # finds its sizes, which all copies keep
+            known.to_dict()  # finds the sizes of a model of timm, which all copies keep
             model = build_on_meta(known)
         except CheckpointError as error:
             # transformers supports the model but cannot build it: a package is missing, or a value is wrong.
@@ -91,7 +107,8 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     found, rejected = responses(config, known, model)
     rows = explained(model)
     renamed = any(name not in tensors for changes in (rows, *(changes for _, changes in found)) for name in changes)
-    loaded = loaded_names(model, tensors) if renamed else {}
+    source = source_of(known)
+    loaded = source.loaded_names(model, tensors) if renamed else {}
     tables: dict[str, FoundTable] = {}
     said = {
         key: explained_table(tensors, key, name, row)
@@ -138,8 +155,10 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     listed += (table for key, table in said.items() if key not in tables)
     changing = {table.key for table in listed}.union(*buffers.values())
     guesses = (guess for guess in guessed_tables(config, tensors) if guess.key not in changing)
-    if is_of_timm(known):
-        listed += unchanged_of_timm(known, tensors, changing)
+    if (unsized := source.unsized_tables(known, tensors.keys() - changing)) is not None:
+        listed += (
+            replace(found_tensor(tensors, key), fixed=NO_NEED in why).doubted(why) for key, why in unsized.items()
+        )
     else:
         listed += (
             doubted_size(table, rejected, known.to_dict())
@@ -148,7 +167,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     held = set(model.state_dict())
     stale = tuple(key for key in old_buffers(listed, tensors) if not held & aliases(key, model))
     responding = frozenset(field for field, _ in found)
-    no_need = "" if listed or blocked or is_of_timm(known) else why_no_table(model)
+    no_need = "" if listed or blocked or not source.has_rows else why_no_table(model)
     return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding, no_need)
 
 
@@ -156,14 +175,6 @@ def explained_table(tensors: Tensors, key: str, name: str, row: Row) -> FoundTab
     """Returns a table of which a row of families.json says why it is not resized."""
     table = replace(found_tensor(tensors, key), parameter=name, found_by="config")
     return replace(table, fixed=NO_NEED in row["why"], in_buckets=row.get("buckets", False)).doubted(row["why"])
-
-
-def unchanged_of_timm(known: Any, tensors: Tensors, changing: set[str]) -> Iterator[FoundTable]:
-    """Yields the tables of a model of timm that no size changes."""
-    from posembed.checkpoints.timm_models import SAME_ROWS, unchanged_tables
-
-    for key, reason in unchanged_tables(known, tensors.keys() - changing).items():
-        yield replace(found_tensor(tensors, key), fixed=reason == SAME_ROWS).doubted(reason)
 
 
 def unchanged(
@@ -179,6 +190,41 @@ def unchanged(
     for table in (*guesses, *(found_tensor(tensors, key) for key in others)):
         name = names.get(table.key, "")
         yield replace(table, field=None, parameter=name).doubted(why_unchanged(model, name))
+
+
+def why_unchanged(model: nn.Module, name: str) -> str:
+    """Returns why a table is not resized that no config field changes. name: its name in the model, or ""."""
+    if name in dict(model.named_buffers()):
+        return BUFFER
+    return OF_TIMM if name and is_in_timm(model, name) else UNCHANGED
+
+
+def why_no_table(model: nn.Module) -> str:
+    """Returns why a model of transformers without a table needs no resize; "" if unknown."""
+    if reason := reason_without_table(model):
+        return reason
+    layer = next((type(part).__name__ for part in model.modules() if ROTATION.search(type(part).__name__)), "")
+    return f"the model rotates queries and keys instead ({layer}), so it needs no resize" if layer else ""
+
+
+def is_in_timm(model: nn.Module, name: str) -> bool:
+    """Returns whether timm's code holds a parameter of a model."""
+    return type(model.get_submodule(parent(name))).__module__.partition(".")[0] == "timm"
+
+
+def other_tables(model: nn.Module, names: Mapping[str, str], changing: Iterable[str]) -> list[str]:
+    """Returns the keys of tensors that have a table's name, but neither the shape of rows nor a size that changes.
+
+    names: the name of each key in the model.
+    """
+    shapes = shapes_of(model)
+
+    def is_table(key: str, shape: Shape) -> bool:
+        if OF_WINDOW.search(key) and is_in_timm(model, names[key]):
+            return True
+        return is_table_name(key) and len(shape) > 3 and sum(size > 1 for size in shape) > 1
+
+    return [key for key, name in names.items() if key not in changing and is_table(key, shapes[name])]
 
 
 def doubted_size(table: FoundTable, rejected: Mapping[ConfigField, str], config: Config) -> FoundTable:
@@ -215,28 +261,9 @@ def is_ids_or_mask(key: str, shape: Shape) -> bool:
     return key.endswith(("bias", "mask")) and len(shape) == 4 and shape[-1] == shape[-2]
 
 
-def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
-    """Maps names of the built model's tensors to their keys in the files, as transformers renames them on loading."""
-    if is_of_timm(model.config):
-        return {}
-    from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
-
-    rules = get_model_conversion_mapping(model)
-    renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
-    converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
-    held = model.state_dict()
-    names: dict[str, str] = {}
-    for key in keys:
-        name, converted = rename_source_key(key, renamings, converters, model.base_model_prefix, held)
-        if name in held and converted is None:
-            names.setdefault(name, key)
-    return names
-
-
 def aliases(key: str, model: nn.Module | None) -> set[str]:
     """Returns the key with and without the prefix that models with a head add for the base model."""
-    prefix = "" if model is None or is_of_timm(model.config) else f"{model.base_model_prefix}."
+    prefix = "" if model is None else source_of(model.config).base_prefix(model)
     return {key, prefix + key, key.removeprefix(prefix)}
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.axes import OF_BIAS
-from posembed.checkpoints.bucket_steps import Bucket, buckets_of
+from posembed.checkpoints.buckets import Bucket, buckets_of
 from posembed.checkpoints.choose import companions, why_none
-from posembed.checkpoints.found import Found, FoundTable, PositionTable, Tensors
 from posembed.checkpoints.native import tables_of
+from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, Tensors
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.safetensors import first_rows, values_of
 from posembed.tables.along_axes import AlongAxis, along_axes, by_distance

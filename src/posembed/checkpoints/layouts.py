@@ -16,7 +16,9 @@ from torch import nn
 
 from posembed.checkpoints.axes import Explanation, Response, explain, in_blocks, limited, role_of
 from posembed.checkpoints.buckets import REACHES
-from posembed.checkpoints.found import (
+from posembed.checkpoints.families import rows_in_words, rows_said
+from posembed.checkpoints.patterns import looks_sinusoidal
+from posembed.checkpoints.position_tables import (
     Cells,
     Config,
     ConfigField,
@@ -27,15 +29,14 @@ from posembed.checkpoints.found import (
     pair,
     section,
 )
-from posembed.checkpoints.ordinary import is_ordinary
-from posembed.checkpoints.patterns import looks_sinusoidal
-from posembed.checkpoints.rebuild import BUCKETS, is_of_timm, size_fields
-from posembed.checkpoints.trials.along_axes import why_unread
-from posembed.checkpoints.trials.plain import LARGEST_GRID, reads
+from posembed.checkpoints.proof import why_unread
+from posembed.checkpoints.responses import BUCKETS, size_fields
+from posembed.checkpoints.sources import source_of
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import is_layer, is_table_name, parent, shown_layout
+from posembed.tables.usual_configs import is_ordinary
 
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
 CLASS_TOKENS = re.compile(r"cls|class|dist")
@@ -105,7 +106,7 @@ def table_with_axes(
     found = explain(name, responses, config)
     if isinstance(found, str):
         return table.doubted(found)
-    in_fourth = is_of_timm(known) and len(table.shape) == 4 and found.dims == (2,)
+    in_fourth = source_of(known).in_blocks and len(table.shape) == 4 and found.dims == (2,)
     if in_fourth and not any(axis.relative for axis in found.axes):
         count = math.prod(table.shape[:2])
         if (whole := in_blocks(found, count)) is None:
@@ -128,7 +129,8 @@ def table_with_axes(
 def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: Config) -> Size | str:
     """Returns the numbers of rows before and after the cells of a table, or the reason why they are unknown.
 
-    Class tokens come first unless ``tables/families.py`` says otherwise. Rows without tokens are tried on both sides.
+    Class tokens come first unless ``tables/families.py`` says otherwise. Rows without tokens are on the side that
+    families.json says, or are tried on both.
     """
     others, family, name = found.others, family_of(around), table.parameter
     if any(axis.relative for axis in found.axes):
@@ -146,9 +148,13 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
     cells = " x ".join(str(axis.size) for axis in found.axes)
     why = ""
     if tokens == 0 and others <= MOST_OTHERS:
-        for prefix, tail in ((others, 0), (0, others)):
+        sides = (others, 0), (0, others)
+        said = rows_said(model, name)
+        if len(known := [each for each in sides if rows_in_words(*each) in said]) == 1:
+            return known[0]
+        for prefix, tail in sides:
             here = table.read_by(found.layout(prefix, tail), cells=found.cells)
-            if (here.length <= LARGEST_GRID and reads(model, here)) or not (problem := why_unread(model, here)):
+            if not (problem := why_unread(model, here)):
                 return prefix, tail
             why = why or f": {problem}"
     rows, count = (

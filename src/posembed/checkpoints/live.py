@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from posembed.arguments import checks_arguments
-from posembed.checkpoints.edit import Edit, plan_edit
-from posembed.checkpoints.found import Size, tiled_sizes
+from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.own_modules import is_of_transformers, plan_own
-from posembed.checkpoints.rebuild import build_on_meta, config_object, is_built_by_timm
+from posembed.checkpoints.plan import Edit, plan_edit
+from posembed.checkpoints.position_tables import Size, tiled_sizes
 from posembed.checkpoints.settings import image_tokens_of_config
+from posembed.checkpoints.sources import build_on_meta, config_object
+from posembed.checkpoints.timm_models import is_built_by_timm
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.families import FieldPath
 from posembed.tables.layout import TableLayout
@@ -79,14 +81,14 @@ def resize_model_(
         >>> edit.tables[0].kept  # rows 0 to 511 are unchanged
         512
     """
-    sizes = {"length": length, "image_size": image_size, "grid": grid, "window": window, "frames": frames}
-    size: dict[str, Any] = {**sizes, "buckets": buckets, "method": method, "prove": prove}
+    size = NewSize(length=length, image_size=image_size, grid=grid, window=window, frames=frames, buckets=buckets)
+    how: dict[str, Any] = {"method": method, "prove": prove}
     refuse_wrapped(model)
     for path, slot in model.named_modules():  # an encoding that replace_positions put into a model of transformers
         named = isinstance(table, str) and f"{table}.".startswith(f"{path}.")
         if path and hasattr(slot, "record_in_config") and (named or (table is None and slot.belongs_to(model))):
             inner = table.removeprefix(path).removeprefix(".") if isinstance(table, str) else ""
-            edit = resize_model_(slot, table=inner or None, layout=layout, **size)
+            edit = resize_model_(slot, table=inner or None, layout=layout, **vars(size), **how)
             slot.record_in_config()
             return replace(edit, tables=tuple(replace(each, key=f"{path}.{each.key}") for each in edit.tables))
     if is_of_transformers(model):
@@ -95,16 +97,16 @@ def resize_model_(
                 f"{type(model).__name__} is a model of transformers, which shows the layout itself: leave layout "
                 f"out, and name one table; got layout={layout}, table={table!r}"
             )
-        return resize_transformers_(model, table=table, **size)
+        return resize_transformers_(model, size, table=table, **how)
     if is_built_by_timm(model) and layout is None and isinstance(table, str | None):
-        return resize_timm_(model, table=table, **size)
+        return resize_timm_(model, size, table=table, **how)
     if layout is None and length is None and type(model).__module__.startswith("timm.models."):
         own = ", or call its set_input_size" if hasattr(model, "set_input_size") else ""
         raise ArgumentError(
             f"this {type(model).__name__} of timm does not know the arguments that built it. Build it with "
             f"timm.create_model, load the weights into it with load_state_dict, and resize that model{own}"
         )
-    edit, attributes = plan_own(model, table=table, layout=layout, **size)
+    edit, attributes = plan_own(model, size, table=table, layout=layout, **how)
     for key, values in edit.tensors.items():
         if values is not None:
             assign_(model, key, values)
@@ -145,9 +147,9 @@ def assign_(model: nn.Module, key: str, values: Tensor) -> None:
             module._buffers[name] = values
 
 
-def resize_transformers_(model: Any, **arguments: Any) -> Edit:
+def resize_transformers_(model: Any, size: NewSize, **how: Any) -> Edit:
     config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
-    edit = resize_rebuilt_(model, config, **arguments)
+    edit = resize_rebuilt_(model, config, size, **how)
     for field, value in edit.fields.items():
         set_in(model.config, field.path, value)  # a section may not belong to any module
     if edit.target.image_size is not None:
@@ -175,10 +177,10 @@ def set_in(section: Any, path: FieldPath, value: Any) -> None:
         setattr(section, name, value)
 
 
-def resize_timm_(model: Any, **arguments: Any) -> Edit:
+def resize_timm_(model: Any, size: NewSize, **how: Any) -> Edit:
     """Resizes a model of timm, which keeps the arguments that built it, and the size of its images."""
     config = timm_settings(model)
-    edit = resize_rebuilt_(model, config, **arguments)
+    edit = resize_rebuilt_(model, config, size, **how)
     assert edit.config is not None
     model._model_args = edit.config["model_args"]
     if edit.target.image_size is not None and "input_size" in model.pretrained_cfg:
@@ -197,10 +199,10 @@ def timm_settings(model: Any) -> dict[str, Any]:
     return {"architecture": trained["architecture"], "model_args": args, "pretrained_cfg": trained}
 
 
-def resize_rebuilt_(model: Any, config: dict[str, Any], **arguments: Any) -> Edit:
+def resize_rebuilt_(model: Any, config: dict[str, Any], size: NewSize, **how: Any) -> Edit:
     """Resizes a model that its library builds from a config: tables, and buffers and numbers that depend on them."""
     tensors = {key: value.detach() for key, value in model.state_dict().items() if isinstance(value, Tensor)}
-    edit = plan_edit(config, tensors, **arguments)
+    edit = plan_edit(config, tensors, size, **how)
     with torch.random.fork_rng(devices=[]):  # both builds draw the same random buffers
         torch.default_generator.manual_seed(0)
         old = build_on_meta(config_object(config), buffers=True)

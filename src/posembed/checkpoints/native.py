@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.edit import Edit, TableChange
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.found import ConfigField, Found, FoundTable, PositionTable, Size, Tensors, pair
 from posembed.checkpoints.layouts import patches
-from posembed.checkpoints.rebuild import LENGTH_LIKE, OTHER_SIZES
+from posembed.checkpoints.plan import Edit, TableChange
+from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Size, Tensors, pair
+from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
 from posembed.checkpoints.settings import Setting
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile

@@ -17,11 +17,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from posembed.checkpoints.edit import Edit, plan_edit
+from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.find import checked
-from posembed.checkpoints.found import Found, FoundTable, PositionTable, TableSize
 from posembed.checkpoints.layouts import class_tokens, found_tensor
-from posembed.checkpoints.rebuild import LENGTH_LIKE, OTHER_SIZES, class_of
+from posembed.checkpoints.plan import Edit, plan_edit
+from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, TableSize
+from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
+from posembed.checkpoints.sources import class_of
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import (
@@ -59,7 +61,7 @@ def is_of_transformers(module: nn.Module) -> bool:
 
 
 def plan_own(
-    model: nn.Module, *, table: str | Sequence[str] | None, layout: TableLayout | None, **size: Any
+    model: nn.Module, size: NewSize, *, table: str | Sequence[str] | None, layout: TableLayout | None, **how: Any
 ) -> tuple[Edit, list[Attribute]]:
     """Plans the resize of a module: the changes of its tensors, and of the attributes that hold the old size."""
     tensors = module_tensors(model)
@@ -71,7 +73,7 @@ def plan_own(
     rows = {key: table_rows(tensors[key]).detach() for key in keys}
     held = buffers | rows
     found = tuple(read_table(model, key, tensors[key], layout, held) for key in keys)
-    edit = plan_edit(None, held, **size, found=Found(found))
+    edit = plan_edit(None, held, size, found=Found(found), **how)
     sized = {change.table.key: change for change in edit.target.changes}
     changes = [
         replace(

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.found import Size, Tensors
+from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.errors import CheckpointError
 from posembed.modelfiles.safetensors import dtype_name, values_of
 from posembed.tables.fill import sinusoidal_table

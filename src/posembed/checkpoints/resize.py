@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 from posembed._version import __version__
 from posembed.arguments import checks_arguments
-from posembed.checkpoints.edit import Edit, TableChange, plan_edit
-from posembed.checkpoints.found import Size, Tensors
+from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.native import Beside, Rows, changes_beside, refuse_for_folders, tables_in
+from posembed.checkpoints.plan import Edit, TableChange, plan_edit
+from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import whole_copy
@@ -121,14 +122,14 @@ def resize_checkpoint(
     """
     checkpoint = open_checkpoint(source)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
-    sizes = {"length": length, "image_size": image_size, "grid": grid, "window": window, "frames": frames}
-    arguments: dict[str, Any] = {**sizes, "buckets": buckets, "method": method, "table": table, "prove": prove}
-    arguments |= {"rows": Rows(reserved, tail, old_grid), "optimizer": optimizer}
-    arguments["as_pickle"] = checkpoint.folder is None and Path(out).suffix in PICKLES
+    size = NewSize(length=length, image_size=image_size, grid=grid, window=window, frames=frames, buckets=buckets)
+    how: dict[str, Any] = {"method": method, "table": table, "prove": prove}
+    how |= {"rows": Rows(reserved, tail, old_grid), "optimizer": optimizer}
+    how["as_pickle"] = checkpoint.folder is None and Path(out).suffix in PICKLES
     if dry_run:
-        return plan_resize(checkpoint, name, **arguments)
+        return plan_resize(checkpoint, name, size, **how)
     with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:
-        resize = plan_resize(checkpoint, name, **arguments)
+        resize = plan_resize(checkpoint, name, size, **how)
         copy.write(
             tensors=resize.edit.tensors,
             documents=new_documents(checkpoint, resize),
@@ -141,11 +142,12 @@ def resize_checkpoint(
 def plan_resize(
     checkpoint: Checkpoint,
     name: str,
+    size: NewSize,
     *,
     rows: Rows | None = None,
     optimizer: str | None = None,
     as_pickle: bool = False,
-    **arguments: Any,
+    **how: Any,
 ) -> Resize:
     _, others = other_files(checkpoint)  # first, because it refuses links before their targets are read
     beside, left_out = Beside(), dict.fromkeys(others, "it may hold the old table")
@@ -153,7 +155,7 @@ def plan_resize(
         (file,) = checkpoint.weights
 
         def plan(tensors: Tensors) -> Edit:
-            return plan_edit(None, tensors, **arguments, found=tables_in(file, tensors, rows or Rows()))
+            return plan_edit(None, tensors, size, **how, found=tables_in(file, tensors, rows or Rows()))
 
         edit = plan(checkpoint.tensors)
         if as_pickle:
@@ -161,7 +163,7 @@ def plan_resize(
             left_out |= beside.dropped
     else:
         refuse_for_folders(rows or Rows(), optimizer)
-        edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
+        edit = plan_edit(checkpoint.config, checkpoint.tensors, size, **how)
     settings = (*changed_settings(checkpoint, edit), *beside.settings)
     for file in () if as_pickle else checkpoint.weights:
         entries = [] if file.tree is None else file.tree.entries

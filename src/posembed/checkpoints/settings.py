@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.edit import Edit
-from posembed.checkpoints.found import IMAGE_TOKENS, TILED, Config, Size, pair, section, tiled_sizes
+from posembed.checkpoints.plan import Edit
+from posembed.checkpoints.position_tables import IMAGE_TOKENS, TILED, Config, Size, pair, section, tiled_sizes
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded

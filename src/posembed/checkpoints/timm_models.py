@@ -9,21 +9,26 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.found import ConfigField, pair
-from posembed.checkpoints.rebuild import Shape, build_on_meta, quiet, shapes_of
+from posembed.checkpoints.position_tables import Config, ConfigField, pair
+from posembed.checkpoints.sources import HALF, Few, Shape, Source, build_on_meta, quiet, shapes_of
 from posembed.errors import CheckpointError
 
+if TYPE_CHECKING:
+    from posembed.checkpoints.choose import Target
+
+MOST_CELLS = 4096  # of a grid, in copies of the true size: stages and windows fit few sizes of images
+ROUNDING = 1e-3  # relative: timm computes where old differences lie in float32
 SIZES = ("img_size", "window_size", "window_sizes")  # arguments of timm's models
 FEW_LAYERS: tuple[dict[str, Any], ...] = (
     *({"depth": layers} for layers in (2, 3, 4, 6)),
@@ -105,17 +110,6 @@ class TimmConfig:
         self.args[name] = self.in_json(name, value)
         self._known = {**self.sizes, name: value}
 
-    def with_larger_images(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the config.json of the model for images of twice the size: windows are no larger than their maps."""
-        if "img_size" not in self.sizes:
-            return config
-        return {**config, "model_args": {**config.get("model_args", {}), "img_size": doubled(self.img_size)}}
-
-    def keep_sizes(self, other: TimmConfig, fields: Mapping[ConfigField, Any]) -> None:
-        """Takes over the sizes that were found for the same model with other values of some config fields."""
-        self._known = other.sizes | {each.path[-1]: value for each, value in fields.items()}
-        self.windows = other.windows
-
     def in_json(self, name: str, value: Any) -> Any:
         """Returns the argument that a size stands for. The windows of several stages grow by one factor."""
         if name != "window_sizes":
@@ -149,6 +143,96 @@ class TimmConfig:
                 if shapes_without_layers(small) == before:
                     return args
         return {}
+
+
+def is_built_by_timm(module: nn.Module) -> bool:
+    """Returns whether ``timm.create_model`` built a module, so that it can build it again."""
+    settings = getattr(module, "pretrained_cfg", None)
+    known = isinstance(settings, Mapping) and bool(settings.get("architecture")) and hasattr(module, "_model_args")
+    return known and type(module).__module__.startswith("timm.")
+
+
+class Timm(Source):
+    library = "timm"
+    kept = 2**20  # values of a table
+    in_order = in_blocks = True
+
+    def name_of(self, known: TimmConfig) -> str:
+        return known.architecture
+
+    def kind_of(self, known: TimmConfig) -> Any:
+        return TimmConfig.create
+
+    def copy_of(self, model: nn.Module) -> Any:
+        return TimmConfig.create
+
+    def models_around(self, model: nn.Module, name: str) -> Iterator[str]:
+        yield ""  # a model of timm is one whole
+
+    def in_json(self, known: TimmConfig, name: str, value: Any) -> Any:
+        return known.in_json(name, value)
+
+    def roomy(self, known: TimmConfig, config: Config) -> Config:
+        if "img_size" not in known.sizes:
+            return config
+        return {**config, "model_args": {**config.get("model_args", {}), "img_size": doubled(known.img_size)}}
+
+    def keep_sizes(self, rebuilt: TimmConfig, known: TimmConfig, fields: Mapping[ConfigField, Any]) -> None:
+        rebuilt._known = known.sizes | {each.path[-1]: value for each, value in fields.items()}
+        rebuilt.windows = known.windows
+
+    def unsized_tables(self, known: TimmConfig, keys: Iterable[str]) -> dict[str, str]:
+        found = [key for key in keys if TABLE.search(key)]
+        if not found:
+            return {}
+        if reads_larger_images(known):
+            return dict.fromkeys(found, SAME_ROWS)
+        sides = " x ".join(map(str, pair(known.img_size) or ()))
+        return dict.fromkeys(found, f"{IN_CODE}, and the model reads images of {sides} pixels alone")
+
+    def why_no_table(self, model: nn.Module) -> str:
+        names = [name for name, _ in model.named_parameters()]
+        for pattern, words in NO_TABLE:
+            if name := next((name for name in names if pattern.search(name)), ""):
+                return f"this model has no table of positions: {words} ({name}), and no image size changes its shape"
+        return "no image size changes the shape of a tensor of this model"
+
+    def resized_windows(self, old_model: nn.Module, new_model: nn.Module, target: Target) -> Target:
+        before, after = shapes_of(old_model), shapes_of(new_model)
+        changes = tuple(
+            change
+            for change in target.changes
+            if not target.of_window or before[change.table.parameter] != after[change.table.parameter]
+        )
+        if not changes:
+            all_full = f"every window is as large as its map, so {target.field} changes none"
+            raise CheckpointError(
+                f"{target.table.key}: not resized: {all_full}. First set a larger img_size in config.json"
+            )
+        return replace(target, changes=changes)
+
+    def said_of_loading(self, new_model: nn.Module, tables: Mapping[str, tuple[Tensor, Tensor]]) -> Iterator[str]:
+        theirs = loaded_by_timm(new_model, {key: before for key, (before, _) in tables.items()})
+        pairs = [(theirs[key].double(), after.double()) for key, (_, after) in tables.items() if key in theirs]
+        if not pairs:
+            return
+        apart = max(float((own - ours).norm() / (own.norm() or 1)) for own, ours in pairs)
+        some = (
+            f"these {len(pairs)} tables" if len(pairs) == len(tables) else f"{len(pairs)} of these {len(tables)} tables"
+        )
+        all_of = "it" if len(tables) == 1 else some
+        same = "the same values" if apart < ROUNDING else f"values that differ by up to {100 * apart:.2g}%"
+        yield f"timm resizes {all_of} as well when it loads the old file into a model of the new size, to {same}."
+
+    def cells_to_try(self, cells: int, *, of_grid: bool) -> tuple[Few, ...]:
+        return (HALF, None) if cells > MOST_CELLS else (None,)
+
+    def same_layers(self, models: Sequence[nn.Module]) -> None:
+        configs: Any = [model.config for model in models]
+        configs[1].few_layers = configs[0].few_layers
+
+    def make_small(self, config: TimmConfig, *, narrow: bool, few_layers: bool = True) -> None:
+        config.args |= config.few_layers if few_layers else {}
 
 
 def shapes_without_layers(config: TimmConfig) -> list[set[tuple[str, Shape]]]:
@@ -269,26 +353,6 @@ def reads_larger_images(config: TimmConfig) -> bool:
     except Exception:  # each model raises its own errors
         return False
     return True
-
-
-def unchanged_tables(config: TimmConfig, keys: Iterable[str]) -> dict[str, str]:
-    """Returns the tables among these tensors, which no size changes, each with the reason."""
-    found = [key for key in keys if TABLE.search(key)]
-    if not found:
-        return {}
-    if reads_larger_images(config):
-        return dict.fromkeys(found, SAME_ROWS)
-    sides = " x ".join(map(str, pair(config.img_size) or ()))
-    return dict.fromkeys(found, f"{IN_CODE}, and the model reads images of {sides} pixels alone")
-
-
-def why_no_table(model: nn.Module) -> str:
-    """Returns how a model without a table knows positions, as far as the names of its parameters show it."""
-    names = [name for name, _ in model.named_parameters()]
-    for pattern, words in NO_TABLE:
-        if name := next((name for name in names if pattern.search(name)), ""):
-            return f"this model has no table of positions: {words} ({name}), and no image size changes its shape"
-    return ""
 
 
 def loaded_by_timm(model: nn.Module, tables: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from posembed.arguments import checks_arguments
-from posembed.checkpoints.rebuild import last_line
+from posembed.checkpoints.sources import last_line
 from posembed.errors import ArgumentError
 from posembed.evaluation.measures import MEASUREMENTS, Job
 from posembed.evaluation.plan import Plan, PlannedRow, original

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from posembed.checkpoints.rebuild import last_line
+from posembed.checkpoints.sources import last_line
 from posembed.errors import CheckpointError
 from posembed.evaluation.counts import Counts, Tick
 from posembed.evaluation.results import UNITS, Evaluation, Row, Unit

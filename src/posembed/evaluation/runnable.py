@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.rebuild import last_line, quiet
 from posembed.checkpoints.settings import fed_length
+from posembed.checkpoints.sources import last_line, quiet
 from posembed.errors import CheckpointError
 from posembed.evaluation.settings import Kind
 from posembed.evaluation.ways import POOL

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import CheckpointError, DataError
-from posembed.measure.jobs import in_stores
+from posembed.measure.jobs import written
 from posembed.modelfiles.copies import RECORD
 from posembed.words import amount, listed
 
@@ -52,7 +52,7 @@ def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
     """Reads the documents of one or several paths, in order.
 
     A file with WikiText titles is split at the titles, any other file at blank lines. In a folder, each file without
-    such titles, at any depth, is one document, but for what posembed wrote: run folders, results and checkpoints.
+    such titles, at any depth, is one document, but for the run folders, results, pages and checkpoints of posembed.
     Raises DataError for text that is unreadable, not UTF-8 or empty.
     """
     documents: list[str] = []
@@ -74,8 +74,8 @@ def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
 
 
 def not_ours(files: Sequence[Path]) -> list[Path]:
-    """Leaves out the files of run folders and of checkpoints that posembed wrote."""
-    checkpoints, stored = {file.parent for file in files if file.name == RECORD}, in_stores(files)
+    """Leaves out the run folders, results, pages and checkpoints that posembed wrote."""
+    checkpoints, stored = {file.parent for file in files if file.name == RECORD}, written(files)
     return [file for file in files if file not in stored and not checkpoints.intersection(file.parents)]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.rebuild import config_object, last_line, quiet
+from posembed.checkpoints.sources import config_object, last_line, quiet
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.files import json_object
 from posembed.integrations.attention import NAME

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.found import PositionTable, pair
+from posembed.checkpoints.position_tables import PositionTable, pair
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import NAME, GPTNeoSelfAttention, PreTrainedModel, bind_attention
 from posembed.integrations.saved import encoding_for

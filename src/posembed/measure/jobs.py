@@ -7,6 +7,7 @@ removed from a store but unfinished files of its own jobs. Measurements are kept
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -20,12 +21,12 @@ from types import FrameType
 from typing import Any
 
 from posembed.errors import DataError, RunFolderError
-from posembed.files import json_object, leftovers, reason, remove, remove_leftovers, write_text
+from posembed.files import PARTIAL, is_page, json_object, leftovers, reason, remove, remove_leftovers, write_text
 from posembed.settings import restored
 
 SETTINGS, LOCK = "settings.json", ".lock"
-OWN_FILES_ALONE = ("evaluate", "tune")
-"""Questions whose folders hold nothing but what posembed wrote."""
+OF_EVALUATE = re.compile(rf"settings\.json|[0-9a-f]{{64}}\.json|\..+{PARTIAL}", re.DOTALL)
+"""Matches the names that evaluate writes into its folder, in which the user's files may be, too."""
 Progress = Callable[[str, int, int], None]
 """A function of the name of what is running, the amount done and the total amount."""
 
@@ -146,14 +147,17 @@ class Store:
             make(place)
         return place
 
-    def discard(self) -> None:
-        """Removes the folder and all that is in it, if posembed began it. The settings go last: after a kill, the rest
-        is still known as posembed's."""
-        if self.begun:
+    def discard(self, made: str) -> None:
+        """Removes what was made in the folder, a pattern of names, and then the folder, if posembed began it and
+        nothing else is in it. The settings go last: after a kill, the rest is still known as posembed's."""
+        with suppress(RunFolderError):  # somebody else's settings
+            if not self.begun or self.path.is_symlink() or read_settings(self.path) != self.settings:
+                return
             for path in self.path.iterdir():
-                if path.name != SETTINGS:
+                if re.fullmatch(made, path.name):
                     remove(path)
-            remove(self.path)
+            if not {*self.path.iterdir()} - {self.path / SETTINGS, *leftovers(self.path / SETTINGS)}:
+                remove(self.path)
 
     def _refuse_other_settings(self) -> None:
         wanted, existing = json.loads(json.dumps(self.settings)), read_settings(self.path)
@@ -202,8 +206,11 @@ class Kept:
         try:
             if not file.is_file():
                 raise ValueError("it is not a file")
-            found = json_object(file.read_text(encoding="utf-8")).get("values")
+            held = json_object(file.read_text(encoding="utf-8"))
+            found = held.get("values")
             restored(Values, found)
+            if held.get("sha256") != digest(found):
+                raise ValueError("it was changed")
         except (OSError, ValueError) as error:
             why = reason(error)
             raise DataError(f"{file} is not a result ({why}); move it away, or name another folder") from error
@@ -212,7 +219,7 @@ class Kept:
     def add(self, key: str, values: Any) -> None:
         self.values[key] = values
         if self.folder is not None:
-            write_text(self.folder / f"{key}.json", json.dumps({"values": values}))
+            write_text(self.folder / f"{key}.json", json.dumps({"values": values, "sha256": digest(values)}))
 
     def prepare(self) -> None:
         """Creates the folder. Raises RunFolderError if nothing can be written there."""
@@ -221,14 +228,22 @@ class Kept:
             remove_leftovers(self.folder, f"{'[0-9a-f]' * 64}.json")
 
 
-def in_stores(files: Collection[Path]) -> set[Path]:
-    """Returns the files in the folders of evaluate and tune, at any depth: none of them is a text of the user's."""
-    stores = set()
+def digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def written(files: Collection[Path]) -> set[Path]:
+    """Returns the files that are no texts of the user's: pages, results of evaluate, and all in a folder of tune, at
+    any depth."""
+    found = {file for file in files if is_page(file)}
     for folder in (file.parent for file in files if file.name == SETTINGS):
         with suppress(RunFolderError):
-            if read_settings(folder)["question"] in OWN_FILES_ALONE:
-                stores.add(folder)
-    return {file for file in files if stores.intersection(file.parents)}
+            question = read_settings(folder)["question"]
+            if question == "tune":
+                found.update(file for file in files if folder in file.parents)
+            elif question == "evaluate":
+                found.update(file for file in files if file.parent == folder and OF_EVALUATE.fullmatch(file.name))
+    return found
 
 
 def shown(value: Any) -> Any:
@@ -249,7 +264,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
             f"{folder} is not a run folder of this version (it has no {SETTINGS}); "
             "create one with: posembed compare lengths --out FOLDER"
         ) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise RunFolderError(f"{file} cannot be read: {reason(error)}; make it readable") from error
+    except ValueError as error:
         raise RunFolderError(
             f"{file} is damaged ({reason(error)}); restore it, or use another output folder"
         ) from error

@@ -18,7 +18,7 @@ from posembed.plots.style import INK, MUTED, TEXT, WIDTH, styles
 from posembed.plots.ticks import fix_ticks, label_line_ends, whole_numbers
 
 if TYPE_CHECKING:
-    from posembed.checkpoints.bucket_steps import Bucket
+    from posembed.checkpoints.buckets import Bucket
 
 MOST_MAPS = 12
 MOST_NAMED = 6

@@ -173,7 +173,7 @@ def of_module(module: nn.Module, key: str | None) -> tuple[Tensor, TableLayout]:
 
     A model with a config of transformers, or a module around one, is read as its checkpoint is; so is a model of timm.
     """
-    from posembed.checkpoints.rebuild import is_built_by_timm
+    from posembed.checkpoints.timm_models import is_built_by_timm
 
     if is_built_by_timm(module) and not learned_tables(module):
         from posembed.checkpoints.live import timm_settings
@@ -220,7 +220,7 @@ def found_in(
 ) -> tuple[Tensor, TableLayout]:
     from posembed.checkpoints.choose import listing
     from posembed.checkpoints.find import find_tables
-    from posembed.checkpoints.found import PositionTable
+    from posembed.checkpoints.position_tables import PositionTable
     from posembed.modelfiles.safetensors import values_of
 
     found = find_tables(config, tensors, rebuild=False)

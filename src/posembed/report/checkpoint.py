@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from posembed.checkpoints.found import PositionTable
 from posembed.checkpoints.inspect import CheckpointReport, Learned, TableReport
+from posembed.checkpoints.position_tables import PositionTable
 from posembed.report.page import Lines, Pairs, Part, Picture, Section, picture, render_page, write_page
 from posembed.report.words import capitalised
 from posembed.tables.health import describe_rows

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from posembed.checkpoints.found import PositionTable
 from posembed.checkpoints.inspect import FEWEST_ROWS, MOST_ROWS, TableReport
+from posembed.checkpoints.position_tables import PositionTable
 from posembed.plots.biases import bias_lines, bias_maps, bucket_lines, layer_line
 from posembed.plots.canvas import axes_at, figure_of, new_figure, room_for_rows
 from posembed.plots.source import Rows

@@ -21,6 +21,7 @@ from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import RECORD, fingerprint, refuse_full_disk, refuse_unsafe_place, whole_copy
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
+from posembed.tuning.objectives import RESIZED
 from posembed.tuning.settings import TRAINED, folder_of
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def refuse_before_reading(checkpoint: Checkpoint, out: Path, old_length: int) ->
     for place in places if not store.begun else ():
         if os.path.lexists(place):
             raise CheckpointError(f"{place}: it exists; {REMOVE}")
-    if not store.begun and not os.access(out.parent, os.W_OK | os.X_OK):
+    if not all(map(os.path.lexists, places)) and not os.access(out.parent, os.W_OK | os.X_OK):
         raise CheckpointError(
             f"{out}: {out.absolute().parent} cannot be written: permission denied; choose another OUT"
         )
@@ -84,7 +85,7 @@ def refuse_changed(plan: TunePlan, place: Path) -> None:
     """Raises CheckpointError if a folder of the store has other files than this fine-tuning wrote there."""
     same = False
     with suppress(CheckpointError, KeyError, TypeError, AttributeError):
-        same = wrote(plan, place) and all(
+        same = (place.name == RESIZED or wrote(plan, place)) and all(
             (place / name).is_file() and fingerprint(place / name) == known
             for name, known in read_json(place / RECORD)["files"].items()
         )
@@ -157,4 +158,5 @@ def writing(folder: Path) -> Iterator[None]:
             if not isinstance(error.__cause__, OSError):
                 raise
             cause, said = error.__cause__, str(error)
-        raise CheckpointError(f"{said}; make room, and repeat the command; it continues from {folder}") from cause
+        remedy = "make it writable" if isinstance(cause, PermissionError) else "make room"
+        raise CheckpointError(f"{said}; {remedy}, and repeat the command; it continues from {folder}") from cause

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from posembed.checkpoints.resize import plan_resize
+from posembed.checkpoints.choose import NewSize
+from posembed.checkpoints.resize import Resize, plan_resize
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import check, device_named
 from posembed.evaluation.collection import own_document_is_left_out
@@ -147,7 +148,7 @@ def plan_tuning(
             f"{name}: expected more than {most:,} {unit}, for which {source} has positions already; got "
             f"{settings.length:,}; give a larger one"
         )
-    resize = plan_resize(original.checkpoint, str(source), **size_of(original, settings))
+    resize = planned_resize(original, source, settings)
     if settings.train == "rows" and (images or any(each.kept < len(each.before) for each in resize.edit.tables)):
         raise ArgumentError(
             "train: rows keeps the existing rows, and this resize changes them; give another method, or --train table"
@@ -244,8 +245,14 @@ def started(plan: TunePlan) -> TunePlan:
             return plan
         method = min(losses, key=losses.__getitem__)
     settings = replace(settings, method=method)
-    resize = plan_resize(plan.original.checkpoint, str(plan.source), **size_of(plan.original, settings))
+    resize = planned_resize(plan.original, plan.source, settings)
     return replace(plan, setup=replace(plan.setup, settings=settings), resize=resize, starts=losses)
+
+
+def planned_resize(original: Runnable, source: str | Path, settings: TuneSettings) -> Resize:
+    size = size_of(original, settings)
+    method = size.pop("method")
+    return plan_resize(original.checkpoint, str(source), NewSize(**size), method=method)
 
 
 def loss_of_start(plan: TunePlan, method: str) -> float:

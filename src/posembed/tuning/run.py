@@ -46,7 +46,7 @@ SHARE_OF_READING = 0.35
 """The time to read tokens, as a share of the time to train on them."""
 READINGS = {"tuned": 3, "old": 4}
 """How often the held-out documents are read at the new length, and at the old."""
-STATE, MEASURED = "state.json", "evaluations"
+STATE, MEASURED, CHECKPOINT = "state.json", "evaluations", r"checkpoint-\d+"
 SMALLER_RATES = "give a smaller --learning-rate or --rows-learning-rate, and another OUT"
 
 
@@ -117,14 +117,14 @@ class TunePlan:
         refuse_places(self)  # another process may have begun or finished since this was planned
         with writing(self.store.path), self.store.locked():
             size = size_of(self.original, self.settings)
-            self.store.once(RESIZED, lambda place: resize_checkpoint(self.source, place, **size))
+            refuse_changed(self, self.store.once(RESIZED, lambda place: resize_checkpoint(self.source, place, **size)))
             self.objective.prepare(self.store, progress)
             steps = self.steps()
             for seed in self.seeds:
                 for which in self.lengths:
                     place = self.store.once(name_of(which, seed), partial(self.tune, which, seed, steps, progress))
                     refuse_changed(self, place)
-                    unfinished_steps(place).discard()
+                    unfinished_steps(place).discard(CHECKPOINT)
             tuned = self.measured(steps, progress)
             for which, place in self.places.items():
                 if not wrote(self, place):

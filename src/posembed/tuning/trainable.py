@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from posembed.checkpoints.edit import Edit
-from posembed.checkpoints.find import find_tables, loaded_names
+from posembed.checkpoints.find import find_tables
+from posembed.checkpoints.plan import Edit
+from posembed.checkpoints.sources import source_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.safetensors import AnyTensor, values_of
@@ -184,7 +185,7 @@ def keys_of(model: Any, checkpoint: Checkpoint) -> dict[str, str]:
     the weights of some families on loading.
     """
     prefix, found = f"{model.base_model_prefix}.", dict[str, str]()
-    renamed = loaded_names(model, checkpoint.tensors)
+    renamed = source_of(model.config).loaded_names(model, checkpoint.tensors)
     for name, parameter in model.named_parameters(remove_duplicate=False):
         keys = (name, prefix + name, name.removeprefix(prefix), renamed.get(name, name))
         equal = [key for key in keys if key in checkpoint.tensors and holds(checkpoint.tensors[key], parameter)]

@@ -60,8 +60,8 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
         return Existing(table, grid if grid is not None and math.prod(grid) == table else None)
     if checkpoint is None:
         return None
-    from posembed.checkpoints.found import PositionTable
     from posembed.checkpoints.inspect import inspect_checkpoint
+    from posembed.checkpoints.position_tables import PositionTable
     from posembed.checkpoints.settings import limits_of
 
     checkpoint = converted("checkpoint", checkpoint, Path | str)

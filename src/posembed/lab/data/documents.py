@@ -13,7 +13,7 @@ from typing import Any
 
 from posembed.errors import DataError
 from posembed.files import reason
-from posembed.measure.jobs import in_stores
+from posembed.measure.jobs import written
 
 NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
 NOT_SOURCE |= {"entities.py", "mimetypes.py", "stringprep.py"}
@@ -133,7 +133,7 @@ def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
     """Returns the text files, sorted by name, and the number of skipped files. The lab's own files are skipped, because
     a run that trains on a folder may also write into it."""
     files = sorted(files)
-    stored = in_stores(files)
+    stored = written(files)
     runs = {path.parent for path in files if path.name == "settings.json" and _is_of_lab(path)}
     documents = []
     for path in files:

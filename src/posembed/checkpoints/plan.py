@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from inspect import signature
 from numbers import Integral
 from typing import Any
@@ -17,14 +17,23 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.buckets import bucket_target, read_buckets
-from posembed.checkpoints.choose import FRAMES, IMAGE, POSITIONS, WINDOW, Target, axis_target, grid_target, line_target
-from posembed.checkpoints.derived import derived_fields
+from posembed.checkpoints.choose import (
+    FRAMES,
+    POSITIONS,
+    WINDOW,
+    NewSize,
+    Target,
+    axis_target,
+    grid_target,
+    line_target,
+)
 from posembed.checkpoints.families import known
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
-from posembed.checkpoints.found import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors, tiled_sizes
 from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
-from posembed.checkpoints.rebuild import build_on_meta, config_object, is_of_timm, shapes_of, size_fields, with_field
-from posembed.checkpoints.trials.evidence import as_known, proved, said_of_loading
+from posembed.checkpoints.position_tables import Config, ConfigField, Found, PositionTable, TableSize, Tensors
+from posembed.checkpoints.proof import as_known, proved
+from posembed.checkpoints.responses import size_fields, with_field
+from posembed.checkpoints.sources import build_on_meta, config_object, shapes_of, source_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.layout import are_sides
@@ -104,38 +113,26 @@ def shape_in_words(tensor: Tensor | None) -> str:
 def plan_edit(
     config: Config | None,
     tensors: Tensors,
+    size: NewSize,
     *,
-    length: int | None = None,
-    image_size: Size | int | None = None,
-    grid: Size | None = None,
-    window: Size | int | None = None,
-    frames: int | None = None,
-    buckets: int | None = None,
     method: str | None = None,
     table: str | None = None,
     prove: bool = False,
     found: Found | None = None,
 ) -> Edit:
-    """Plans the changes for a new usable length, image size or grid.
+    """Plans the changes for a new size.
 
-    All arguments are those of ``resize_checkpoint``, but found: the tables, if the caller has already found them.
+    method, table, prove: as for ``resize_checkpoint``. found: the tables, if the caller has already found them.
     """
-    if window is not None and image_size is not None:
-        refuse_both(found or find_tables(config, tensors), image_size, window)
-    if sum(size is not None for size in (length, image_size, grid, window, frames, buckets)) != 1:
-        raise ArgumentError(
-            "expected one of --length, --image-size, --grid, --window, --frames and --buckets (length=, image_size=, "
-            "grid=, window=, frames=, buckets=)"
-        )
+    size.refuse_others(lambda: found or find_tables(config, tensors))
     if not isinstance(method, str | None):
         raise ArgumentError(f"--method (method=...): expected the name of a method; got {method!r}")
-    sizes: dict[str, Any] = {"image_size": image_size, "grid": grid, "window": window, "frames": frames}
-    found = found or find_tables(config, tensors, rebuild=prove or length is None)
-    target = target_of(found, table, length=length, buckets=buckets, **sizes)
+    found = found or find_tables(config, tensors, rebuild=prove or size.length is None)
+    target = target_of(found, size, table)
     seen = known(found, target, config or {})
     if seen is None and found.model is None and config is not None:
         found = find_tables(config, tensors)
-        target = target_of(found, table, length=length, buckets=buckets, **sizes)
+        target = target_of(found, size, table)
     if prove and found.model is None:
         raise CheckpointError("--prove (prove=True) runs copies of the model, which no installed library builds")
     refuse_second_copies(tensors, found, target)
@@ -144,17 +141,17 @@ def plan_edit(
     if (
         config is not None
         and new_config is not None
-        and (derived := derived_fields(config, new_config, found.config, fields))
+        and (derived := source_of(found.config).follows(config, new_config, found.config, fields))
     ):
         fields |= derived
         new_config = changed_config(config, found, target, fields)
     if found.model is None or new_config is None:
         others = without_stale(tensors, found, target) if seen else buffers_without_model(tensors, found, target)
         return Edit(target, changed_tables(tensors, target, method), tuple(others), new_config, fields=fields)
+    source = source_of(found.config)
     try:
         rebuilt = config_object(new_config)
-        if is_of_timm(rebuilt):
-            rebuilt.keep_sizes(found.config, fields)
+        source.keep_sizes(rebuilt, found.config, fields)
         new_model = build_on_meta(rebuilt)
     except CheckpointError as error:
         if not isinstance(target.value, list):
@@ -162,9 +159,8 @@ def plan_edit(
         given = "x".join(map(str, target.value))
         unbuilt = f"its model cannot be built with {target.field}={given}; it may take square images only"
         raise CheckpointError(f"{target.table.key}: {unbuilt} ({error})") from error
-    if is_of_timm(found.config):
-        target = without_full_windows(found.model, new_model, target)
-    if buckets is not None:
+    target = source.resized_windows(found.model, new_model, target)
+    if size.buckets is not None:
         target = read_buckets(found.model, new_model, target, found.config.to_dict())
     if seen is not None and not prove:
         shows = as_known(found.model, new_model, target, seen, method)
@@ -172,7 +168,7 @@ def plan_edit(
         shows = proved(found.model, new_model, target, method)
     tables = changed_tables(tensors, target, shows.method)
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
-    loading = said_of_loading(new_model, {change.key: (change.before, change.after) for change in tables})
+    loading = source.said_of_loading(new_model, {change.key: (change.before, change.after) for change in tables})
     checks = (*shows.sentences, *loading)
     removed = without_stale(tensors, found, target)
     sides = BOTH
@@ -180,38 +176,6 @@ def plan_edit(
         paths = (change.table.parameter.split(".") for change in target.changes)
         sides = frozenset().union(*(BOTH.intersection(path) or BOTH for path in paths))
     return Edit(target, tables, (*buffers, *removed), new_config, sides, fields, checks, shows.image_tokens)
-
-
-def refuse_both(found: Found, image_size: Size | int, window: Size | int) -> None:
-    """Refuses a window together with an image size, and says in which order to pass them."""
-    image, side = (str(size) if isinstance(size, int) else "x".join(map(str, size)) for size in (image_size, window))
-    both = "--window and --image-size (window=..., image_size=...) are two resizes"
-    window_alone = f"pass --window {side} alone"
-    if tables := [table.key for table in found.understood if IMAGE.fields(table)]:
-        raise ArgumentError(
-            f"{both}. First pass --image-size {image} alone, which resizes {tables[0]}. Then {window_alone}, with the "
-            "result as the checkpoint: no window may be larger than its map"
-        )
-    raise ArgumentError(
-        f"{both}, and no table of this model depends on the size of images. Write the image size {image} into "
-        f"config.json, and then {window_alone}"
-    )
-
-
-def without_full_windows(old_model: nn.Module, new_model: nn.Module, target: Target) -> Target:
-    """Leaves out the tables of windows that are as large as their maps, where timm makes no window larger."""
-    before, after = shapes_of(old_model), shapes_of(new_model)
-    changes = tuple(
-        change
-        for change in target.changes
-        if not target.of_window or before[change.table.parameter] != after[change.table.parameter]
-    )
-    if not changes:
-        all_full = f"every window is as large as its map, so {target.field} changes none"
-        raise CheckpointError(
-            f"{target.table.key}: not resized: {all_full}. First set a larger img_size in config.json"
-        )
-    return replace(target, changes=changes)
 
 
 def changed_tables(tensors: Tensors, target: Target, method: str | None) -> tuple[TableChange, ...]:
@@ -231,28 +195,21 @@ def without_stale(tensors: Tensors, found: Found, target: Target) -> Iterator[Te
             yield TensorChange(key, values_of(tensors[key]), None, RECOMPUTED)
 
 
-def target_of(
-    found: Found,
-    table: str | None,
-    *,
-    length: int | None,
-    image_size: Size | int | None,
-    grid: Size | None,
-    window: Size | int | None,
-    frames: int | None,
-    buckets: int | None,
-) -> Target:
-    """Returns the tables and the new sizes that one of these sizes means."""
-    if buckets is not None:
-        return bucket_target(found, buckets, table)
-    if length is not None:
+def target_of(found: Found, size: NewSize, table: str | None) -> Target:
+    """Returns the tables that a size means, and their new sizes."""
+    if size.buckets is not None:
+        return bucket_target(found, size.buckets, table)
+    if size.length is not None:
         along = next((each for each in found.understood if each.key == table and POSITIONS.fields(each)), None)
-        return line_target(found, length, table) if along is None else axis_target(found, POSITIONS, length, table)
-    if window is not None or frames is not None:
-        option, size = (FRAMES, frames) if window is None else (WINDOW, window)
-        return axis_target(found, option, size, table)
-    image: Any = (image_size, image_size) if isinstance(image_size, Integral) else image_size
-    return grid_target(found, image_size=image, grid=grid, key=table)
+        if along is None:
+            return line_target(found, size.length, table)
+        return axis_target(found, POSITIONS, size.length, table)
+    if size.window is not None or size.frames is not None:
+        option, new = (FRAMES, size.frames) if size.window is None else (WINDOW, size.window)
+        return axis_target(found, option, new, table)
+    image: Any = size.image_size
+    image = (image, image) if isinstance(image, Integral) else image
+    return grid_target(found, image_size=image, grid=size.grid, key=table)
 
 
 def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:
@@ -322,8 +279,8 @@ def changed_config(config: Config, found: Found, target: Target, fields: Mapping
     changed = dict(config)
     for each, value in fields.items():
         changed = with_field(changed, found.config, each.path, value)
-    if target.image_size is not None and found.config is not None and not is_of_timm(found.config):
-        for path, sizes in tiled_sizes(found.config.to_dict(), *target.image_size):
+    if target.image_size is not None:
+        for path, sizes in source_of(found.config).tiles(found.config, *target.image_size).items():
             changed = with_field(changed, found.config, path, sizes)
     return changed
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import posembed
 from posembed import CheckpointError
-from posembed.checkpoints.found import PositionTable
+from posembed.checkpoints.position_tables import PositionTable
 from posembed.tables.families import FAMILIES
 from tiny_models import IMAGE, TEXT, reloaded, saved, tiny_model
 from together import together

@@ -1,0 +1,857 @@
+"""Proves a resize by running small copies of a model at the old and at the new size.
+
+Matching shapes do not show that a model works at a new size: some models read a table by coordinates or interpolate
+it, and some take only square images. So a copy with few layers is run at both sizes. The gradient at a table shows
+which rows it read: token i of a text reads the row of position i, and an image, a video or a sound reads all rows. The
+cells of its input read them in order if the gradient at each row is that at the output of a layer that makes the cells.
+Where old inputs must keep their answers, the answers of both copies are compared. Last, the whole model is run on the
+meta device, which computes only shapes, so that a model of any size runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from inspect import signature
+from itertools import chain, product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from posembed.checkpoints.choose import WINDOWED, Target
+from posembed.checkpoints.families import Known
+from posembed.checkpoints.position_tables import IMAGE_TOKENS, ConfigField, PositionTable, Size, TableSize
+from posembed.checkpoints.proof_inputs import (
+    LONGEST_TEXT,
+    MOST_NUMBERS,
+    NotTried,
+    TooLarge,
+    features_in,
+    image_inputs,
+    inputs_of,
+    line_inputs,
+    text_inputs,
+)
+from posembed.checkpoints.sources import FEW_CELLS, HALF, Few, last_line, models_around, quiet, source_of
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.tables.layout import IMAGE_AXES, TableLayout, are_sides
+from posembed.tables.resize import resize_table, takes
+
+FEW_FRAMES = 4  # of a video, if no changed table depends on their number
+MOST_CELLS = 1024  # the maximum number of cells to compare with all others
+MOST_PATCHES = 4096
+SHORT_TEXTS = (16, 64, 512, 8, 4)  # in tokens; some models accept only lengths that are a multiple of some number
+TOLERANCE = 1e-4
+SAME = 1e-5  # relative differences below this are rounding
+SILENT = 1e-6  # initial weights below this let nothing through
+LOUDER = 10  # the factor by which initial weights are multiplied
+MERGED = 8  # frames that a model may merge to one
+SMOOTH = 3  # waves of random tables
+BLOCK = 2  # the side of a block of patches, in models that merge patches
+KEEPING = ("extend", "zeros")  # methods that keep the answers of models with limited differences
+IN_PART = ("coordinate", "number", "distance")  # axes of which an input reads only some rows
+CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU, nn.MaxPool2d)  # a ReLU makes those of a ResNet, a pool NesT's
+PRETRAINED = "pretrain_image_size"
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
+STATED = re.compile(r"tokens_per_image|image_tokens|image_seq_len")
+
+READ_BUCKETS = (
+    "Small copies of the model, one at the old and one at the new size, run and read the expected bucket for each "
+    "distance. A distance whose new bucket lies within its old one keeps its row. Any other gets the mean of the old "
+    "rows of the distances in its new bucket."
+)
+OWN = "At the new size, the model interpolates its old table itself, as --method {method} (method={method!r}) does."
+TRUE = "one at the old and one at the new size"
+READ_ALL = "Small copies of the model, {}, run and read every row of the table."
+ONLY_SHAPES = "The whole model runs at the new size on PyTorch's meta device, which computes only shapes."
+NO_RUN = "no small copy of its model could be run to check which rows it reads ({})"
+NOT_AT_NEW = "a small copy of the model runs at its own size, but not at the new one ({})"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is known of a resize, or was shown by runs.
+
+    sentences: for the user. image_tokens: the numbers of features that the model makes of an image for its text, before
+    and after (None if no run shows them). method: the method to resize by; None for each table's default.
+    """
+
+    sentences: tuple[str, ...] = ()
+    image_tokens: tuple[int, int] | None = None
+    method: str | None = None
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Small copies of the old and the new model. tables: their tables by the names of parameters, each with its size in
+    the old and in the new copy."""
+
+    old: nn.Module
+    new: nn.Module
+    tables: Mapping[str, tuple[TableSize, TableSize]]
+
+
+def as_known(old_model: nn.Module, new_model: nn.Module, target: Target, seen: Known, method: str | None) -> Shown:
+    """Returns what rows of families.json say of a resize. Refuses a size at which the whole model does not run."""
+    tokens = None if target.is_text else run_whole(old_model, new_model, target)[1]
+    own = (OWN.format(method=seen.own),) if seen.own else ()
+    return Shown(own, tokens, method)
+
+
+def proved(old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None) -> Shown:
+    """Runs small copies of a model before and after a resize, and refuses what they do not show to be right.
+
+    The rows of fixed sinusoids in a line follow from a formula at any position, so they need no run.
+    """
+    if all(change.how is not None for change in target.changes):
+        return Shown((READ_BUCKETS,), method=method)
+    groups: dict[str, list[TableSize]] = {}  # by the smallest model around the tables
+    for change in target.changes:
+        if change.layout.axes or change.table.kind != "sinusoidal":
+            path = next(models_around(old_model, change.table.parameter), "")
+            groups.setdefault(path, []).append(change)
+    sentences: list[str] = []
+    sizes = TRUE
+    for changes in groups.values():
+        named = next((change for change in changes if change.layout.axes), changes[0])
+        try:
+            words, said, method = proved_together(old_model, new_model, target, changes, method)
+        except Misread as problem:
+            raise CheckpointError(f"{named.table.key}: not resized: {problem}") from problem
+        except NotTried as reason:
+            if isinstance(reason, TooLarge) and target.is_text and target.limited is None:
+                continue  # the names of its field and inputs must suffice
+            raise CheckpointError(f"{named.table.key}: not resized: {NO_RUN.format(reason)}") from reason
+        sizes, sentences = (words if sizes == TRUE else sizes), sentences + said
+    along = [change for change in target.changes if change.layout.axes]
+    if not along and target.image_size is None:
+        return Shown(tuple(sentences), method=method)
+    ran, tokens = run_whole(old_model, new_model, target)
+    if target.limited is None and not any(change.layout.axes[0].name in IN_PART for change in along):
+        sentences = [READ_ALL.format(sizes), *([ONLY_SHAPES] if ran and sizes != TRUE else []), *sentences]
+    return Shown(tuple(sentences), tokens, method)
+
+
+class Misread(Exception):  # noqa: N818 - never leaves this file
+    """Raised with the reason to refuse a resize, if a run contradicts it."""
+
+
+def remedy_for_window(target: Target) -> str:
+    larger = "; if the window is larger than its smallest map, first set a larger image_size in config.json"
+    return larger if target.of_window else ""
+
+
+# --- copies at both sizes
+
+
+def proved_together(
+    old_model: nn.Module, new_model: nn.Module, target: Target, changes: Sequence[TableSize], method: str | None
+) -> tuple[str, list[str], str | None]:
+    """Runs copies of the models that hold some tables. Returns the sizes of the copies in words, what they show of
+    limited differences, in sentences, and the method to resize by. Raises Misread, or NotTried if no copy runs."""
+    for change in () if source_of(old_model.config).in_order else changes:
+        for layout in (change.table.layout, change.layout):
+            if len(layout.axes) == 2 and layout.axes[0].relative and len(set(layout.shape)) > 1:
+                raise Misread(
+                    f"no run shows in which order the model reads the differences of a grid of "
+                    f"{' x '.join(str(axis.size) for axis in layout.axes)} (transformers' BEiT exchanges height and "
+                    "width); pass a square size"
+                )
+    sizes = cells_to_try(changes, target, old_model)
+    problem: NotTried | Misread | None = None
+    for few in sizes:  # other sizes may leave cells of a stage over
+        try:
+            return proved_at(old_model, new_model, target, changes, method, few)
+        except Misread as found:
+            problem = problem if isinstance(problem, Misread) else found
+            if few is None:
+                break
+        except NotTried as reason:
+            problem = problem or reason
+            if isinstance(reason, TooLarge) and sizes == [None] and may_be_smaller(changes, target):
+                sizes += FEW_CELLS
+    assert problem is not None
+    raise problem
+
+
+def proved_at(
+    old_model: nn.Module,
+    new_model: nn.Module,
+    target: Target,
+    changes: Sequence[TableSize],
+    method: str | None,
+    few: Few,
+) -> tuple[str, list[str], str | None]:
+    """Runs the copies of ``proved_together``. few: cells along an axis, before and after; None for the true sizes."""
+    reasons = []
+    images = target.image_size if target.image_size and few is None else (None, None)
+    for path, narrow, few_layers in product(
+        models_around(old_model, changes[0].table.parameter), (True, False), (True, False)
+    ):
+        models = [model.get_submodule(path) for model in (old_model, new_model)]
+        try:
+            made = copies(models, target, changes, path, narrow=narrow, few_layers=few_layers, few=few)
+        except NotTried as reason:
+            reasons.append(reason)
+            continue
+        try:
+            refuse_misread(made.old, {name: sizes[0] for name, sizes in made.tables.items()}, images[0])
+        except TooLarge:
+            raise
+        except NotTried as reason:
+            reasons.append(reason)
+            continue
+        try:
+            refuse_misread(made.new, {name: sizes[1] for name, sizes in made.tables.items()}, images[1])
+        except TooLarge:
+            raise
+        except NotTried as reason:
+            raise Misread(NOT_AT_NEW.format(reason) + remedy_for_window(target)) from reason
+        said, method = compared(made, target, method)
+        words = f"one with {few[0]} and one with {few[1]} cells along an axis" if few else TRUE
+        return "with images of half the size" if few == HALF else words, said, method
+    raise reasons[0] if reasons else NotTried("no model of transformers contains it")
+
+
+def why_unread(model: nn.Module, table: PositionTable) -> str:
+    """Returns why a small copy of a model on the meta device does not read the cells that a table's layout says, or
+    "" if it reads them."""
+    size, field = table.as_it_is(), table.cells[0].field
+    value = field.value if isinstance(field.value, int) else list(field.value)
+    target, why = Target((size,), (size.length, size.length), value, on=field), ""
+    tries = product(models_around(model, table.parameter), cells_to_try([size], target, model), (True, False))
+    for path, few, narrow in tries:
+        part = model.get_submodule(path)
+        try:
+            made = copies((part, part), target, [size], path, narrow=narrow, few=few)
+            refuse_misread(made.old, {name: sizes[0] for name, sizes in made.tables.items()})
+        except Misread as problem:
+            return str(problem)
+        except TooLarge as reason:
+            why = why or str(reason)
+        except NotTried as reason:
+            why = why or f"small copies of the model fail at their own size ({reason})"
+        else:
+            return ""
+    return why
+
+
+def refuse_misread(model: nn.Module, tables: Mapping[str, TableSize], image: Size | None = None) -> None:
+    """Runs a copy. Raises Misread if it does not read every row of its tables in order, or NotTried.
+
+    image: the (height, width) of an image in pixels, if it is known.
+    """
+    held = {name: model.get_parameter(name).requires_grad_() for name in tables}  # fixed sinusoids do not
+    lines = {name: size for name, size in tables.items() if not size.layout.axes}
+    others = {name: size for name, size in tables.items() if size.layout.axes}
+    with undisturbed():
+        if lines:
+            refuse_misread_text(model, lines)
+        if not others:
+            return
+        failure: Exception | None = None
+        for inputs in chain(image_inputs(model, image) if image else (), inputs_of(model)):
+            try:
+                read, made = gradients(model, inputs, [held[name] for name in others], CELLS)
+            except Exception as error:
+                failure = failure or error
+                continue
+            if not any(bool(gradient.any()) for gradient in read) and not all(map(is_unread, others.values())):
+                failure = NotTried("it reads none of the rows for the inputs that were tried")
+                continue
+            try:
+                problems = [wrong_rows(size, rows, made) for size, rows in zip(others.values(), read, strict=True)]
+            except (ArgumentError, RuntimeError) as error:  # its table has another size than planned
+                failure = failure or error
+                continue
+            for name, problem in zip(others, problems, strict=True):
+                if problem:
+                    raise Misread(problem if len(others) == 1 else f"{name}: {problem}")
+            return
+    raise NotTried(f"{type(model).__name__}: {last_line(failure)}" if failure else "it takes no input that is known")
+
+
+def refuse_misread_text(model: nn.Module, tables: Mapping[str, TableSize]) -> None:
+    """Raises Misread if token i of a text does not read the row of position i, in a text of full length and in a short
+    one. Raises NotTried if the model reads no such texts."""
+    held, full = list(map(model.get_parameter, tables)), min([LONGEST_TEXT, *(size.length for size in tables.values())])
+    failure = None
+    for tokens in (full, *(short for short in SHORT_TEXTS if short < full)):
+        try:
+            read, _ = gradients(model, text_inputs(model, tokens), held)
+        except Exception as error:  # a shorter text may still show which rows are read
+            failure = error if tokens == full else failure
+            continue
+        for size, gradient in zip(tables.values(), read, strict=True):
+            refuse_wrong_line(size.layout.front, gradient, tokens)
+        if tokens < full:
+            break
+    if failure is not None:
+        raise NotTried(f"{type(model).__name__}: {last_line(failure)}")
+
+
+def refuse_wrong_line(front: int, gradient: Tensor, tokens: int) -> None:
+    rows, expected = gradient.flatten(0, -2).any(dim=1).nonzero().flatten().tolist(), range(front, front + tokens)
+    if not rows:
+        raise NotTried("it reads none of its rows for a text alone")
+    # Front rows may be read for padding; the row of a padding index is read but gets no gradient.
+    if set(rows) - set(range(front)) - set(expected) or len(set(expected) - set(rows)) > 1:
+        found, wanted = (f"rows {min(each)} to {max(each)}, {len(each)} in all" for each in (rows, expected))
+        raise Misread(f"a text of {tokens} tokens reads {found}, instead of {wanted}")
+
+
+def gradients(
+    model: nn.Module, inputs: Mapping[str, Any], tensors: Sequence[Tensor], kinds: tuple[type[nn.Module], ...] = ()
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Returns the gradients of a run with respect to tensors, and to the outputs of all layers of some kinds. For a
+    layer that was called several times, the sum of these follows.
+
+    Patches become cells in one of these layers. Where a table is added to its output, both have the same gradient.
+    """
+    made: dict[nn.Module, list[Tensor]] = {}
+    hooks = [
+        layer.register_forward_hook(lambda layer, _inputs, output: made.setdefault(layer, []).append(output))
+        for layer in model.modules()
+        if isinstance(layer, kinds)
+    ]
+    try:
+        total = random_total(model, inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    outputs = [output for each in made.values() for output in each if output.requires_grad]
+    found = torch.autograd.grad(total, (*tensors, *outputs), allow_unused=True, materialize_grads=True)
+    of_outputs = dict(zip(map(id, outputs), found[len(tensors) :], strict=True))
+    # A layer that cuts several images makes the cells of a row together.
+    together = (
+        torch.stack([of_outputs[id(output)] for output in each]).sum(dim=0)
+        for each in made.values()
+        if len(each) > 1 and all(output.requires_grad and output.shape == each[0].shape for output in each)
+    )
+    return found[: len(tensors)], (*of_outputs.values(), *together)
+
+
+def random_total(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+    """Returns a random linear function of all finite outputs of a model: MAE's loss over no hidden patches is NaN."""
+    outputs = [each for each in floats_in(model(**inputs)) if each.requires_grad and each.isfinite().all()]
+    return torch.stack([(output * torch.randn_like(output)).sum() for output in outputs]).sum()
+
+
+def floats_in(outputs: Any) -> Iterator[Tensor]:
+    if isinstance(outputs, Tensor) and outputs.is_floating_point():
+        yield outputs
+    elif isinstance(outputs, Mapping | list | tuple):
+        for value in outputs.values() if isinstance(outputs, Mapping) else outputs:
+            yield from floats_in(value)
+
+
+def wrong_rows(size: TableSize, gradient: Tensor, made: Sequence[Tensor]) -> str:
+    """Returns an objection if a gradient shows that a model does not read every row of a table in its order, or ""."""
+    layout = size.layout
+    rows = layout.rows_in(gradient)
+    cells = layout.split(rows)[1]
+    used = cells.any(dim=1)
+    if is_unread(size):
+        return ""
+    if are_sides(layout.axes):
+        return "" if used[layout.axes[0].size] else "it does not read the row of difference 0 where that row should be"
+    if (name := layout.axes[0].name) in IN_PART:
+        first = name != "coordinate" and bool(used[: int(used.sum())].all())  # as many as the input has
+        return "" if used[-1] or first else f"the largest {name} does not read the last row"
+    if in_window(size.table) and all(map(is_around_zero, used_along_axes(used, layout))):
+        return ""  # of a window that is larger than the map, no two cells are farthest apart
+    if len(layout.axes) == 1 and layout.axes[0].relative and is_around_zero(used) and (used[0] or used[-1]):
+        return ""  # of pooled keys (MViTv2): the smallest difference is that of the first query and the last key
+    if not used.all():
+        return f"the model reads {int(used.sum())} of its {len(cells)} rows"
+    apart = len(layout.axes) == 1 or (len(layout.dims) > 1 and layout.blocks is None)  # no order to be shown
+    if apart or any(axis.relative for axis in layout.axes):
+        return ""
+    orders = [cells, *([rows] if layout.front or layout.tail else [])]  # MAE's decoder reads class token and patches
+    if layout.grid and not any(side % BLOCK for side in layout.grid):
+        height, width = (side // BLOCK for side in layout.grid)  # Qwen's patches come in blocks, which it merges
+        orders.append(cells.unflatten(0, (height, BLOCK, width, BLOCK)).transpose(1, 2).flatten(0, 3))
+    names = " x ".join(str(axis.size) for axis in layout.axes)
+    in_order = any(shows_order(each, made) for each in orders)
+    return "" if in_order else f"the cells of its input do not read the cells of a {names} grid, row by row"
+
+
+def is_unread(size: TableSize) -> bool:
+    """Returns whether a table has no columns, or one bias for all scores, which changes no attention."""
+    return not size.table.width or (size.length == 1 and size.layout.axes[0].relative)
+
+
+def in_window(table: PositionTable) -> bool:
+    return all(WINDOWED.search(cells.field.path[-1]) for cells in table.cells)
+
+
+def used_along_axes(used: Tensor, layout: TableLayout) -> list[Tensor]:
+    """Returns which rows are used along each axis, or [no row] if the rows used are not all combinations of these."""
+    grid = used.reshape(layout.shape)
+    along = [grid.any(dim=1 - dim) for dim in range(2)] if grid.dim() == 2 else [grid]
+    whole = grid.dim() == 1 or torch.equal(grid, along[0][:, None] & along[1])
+    return along if whole else [torch.zeros_like(used)]
+
+
+def is_around_zero(used: Tensor) -> bool:
+    """Returns whether the rows used of differences along one axis are neighbours of each other and of no difference."""
+    rows = used.nonzero().flatten()
+    return len(rows) > 0 and bool(used[len(used) // 2]) and len(rows) == int(rows[-1] - rows[0]) + 1
+
+
+def shows_order(cells: Tensor, made: Sequence[Tensor]) -> bool:
+    """Returns whether the gradients at the cells (N, D) are those at the output of a layer, cell by cell."""
+    for output in made:
+        flat = output.flatten(2).transpose(1, 2) if output.dim() > 3 else output  # (B, N, D), or (N, 1, D)
+        if flat.shape[-1] != cells.shape[1] or flat.numel() % cells.numel():
+            continue
+        here = flat.reshape(-1, *cells.shape).sum(dim=0)
+        some = torch.linspace(0, len(cells) - 1, min(len(cells), MOST_CELLS)).long()
+        nearest = (normalize(cells[some]) @ normalize(here).T).argmax(dim=1)
+        if torch.allclose(here, cells, rtol=TOLERANCE, atol=TOLERANCE * float(cells.abs().max())) or torch.equal(
+            nearest, some
+        ):
+            return True
+    return False
+
+
+# --- the answers of both copies
+
+
+def compared(made: Copies, target: Target, method: str | None) -> tuple[list[str], str | None]:
+    """Compares the answers of copies with limited differences, and of copies that read texts. Returns what this shows,
+    in sentences, and the method to resize by. Raises Misread, or NotTried if no answers can be compared."""
+    tables = {name: sizes[1] for name, sizes in made.tables.items()}
+    limited = {name: each for name, each in tables.items() if are_sides(each.layout.axes)}
+    said = []
+    with undisturbed(), torch.no_grad():
+        if limited:
+            try:
+                keeping, sentence = kept_answers(made, tables, limited, method)
+            except Misread:
+                raise
+            except Exception as error:
+                raise NotTried(f"{type(made.old).__name__}: {last_line(error)}") from error
+            said, method = [sentence, *beyond_context(made.old, target)], method or keeping
+        if len(limited) < len(tables) and any(not each.layout.axes for each in tables.values()):
+            refuse_other_answer(made, tables)
+    return said, method
+
+
+def refuse_other_answer(made: Copies, tables: Mapping[str, TableSize]) -> None:
+    """Raises Misread if the output for a text changes although it reads the same rows. This happens in DeBERTa, because
+    of its distance buckets."""
+    pair_up(made.old, made.new, {}, loud=True)
+    fill(made.new, resized(made.old, {name: each for name, each in tables.items() if each.layout.axes}, None))
+    lengths = [min(each.length, each.table.length) for each in tables.values() if not each.layout.axes]
+    shortest = min(lengths)
+    for tokens in (min(shortest, LONGEST_TEXT), *(short for short in SHORT_TEXTS if short <= shortest)):
+        try:
+            inputs = text_inputs(made.old, tokens)
+            before, after = (list(floats_in(seeded_outputs(model, inputs))) for model in (made.old, made.new))
+        except Exception:  # not a multiple that the model accepts
+            continue
+        if not all(
+            one.shape == other.shape and torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
+            for one, other in zip(before, after, strict=False)
+        ):
+            raise Misread(f"a text of {tokens} tokens gets another output at the new length with the same rows")
+        return
+
+
+def kept_answers(
+    made: Copies, tables: Mapping[str, TableSize], limited: Mapping[str, TableSize], method: str | None
+) -> tuple[str, str]:
+    """Returns the method for limited differences with which larger limits change no answer, and what the answers show
+    of the resize that was asked for. Raises Misread if there is no such method: the rows mean something else.
+
+    Both copies have the same weights, and tables of differences that are smooth and random. Limits that shrink are
+    checked as limits that grow from the new size to the old one.
+    """
+    first = next(iter(limited.values()))
+    grows = first.length > first.table.length
+    limits = [axis.size for axis in (first.table.layout if grows else first.layout).axes]
+    texts = [size for each in tables.values() if not each.layout.axes for size in (each.length, each.table.length)]
+    longest = min([LONGEST_TEXT, *texts])
+    long = [min(factor * max(limits), longest) for factor in (2 * MERGED, 2)]
+    short = [min(*limits, longest)]
+    backwards = {
+        name: TableSize(replace(each.table, layout=each.layout), each.table.layout, each.table.length)
+        for name, each in limited.items()
+    }
+    small, large, grown = (made.old, made.new, limited) if grows else (made.new, made.old, backwards)
+    pair_up(small, large, grown)
+    inputs, wanted = answered(small, long)
+    same = (each for each in KEEPING if keeps(large, resized(small, grown, each), inputs, wanted))
+    if not (keeping := next(same, "")):
+        other = "a small copy gives other answers at the new size, whether new rows repeat the outermost rows or are 0"
+        raise Misread(f"{other}, so its rows are not differences from a limit")
+    pair_up(made.old, made.new, limited)
+    rows = resized(made.old, tables, method or keeping)
+    within, beyond = (keeps(made.new, rows, *answered(made.old, lengths)) for lengths in (short, long))
+    return keeping, said_of_limits(keeping, within=within, beyond=beyond, shrinks=not grows)
+
+
+def said_of_limits(keeping: str, *, within: bool, beyond: bool, shrinks: bool) -> str:
+    remedy = f"--method {keeping} (method={keeping!r}) keeps them"
+    if not within:
+        return f"The answers change, also for short inputs; {remedy}."
+    if shrinks:
+        return (
+            "A small copy of the model gives the same answers at the old and at the new size, for an input within the "
+            "new limits. Longer inputs may get other answers."
+        )
+    if not beyond:
+        return f"The answers change for inputs with differences beyond the old limits; {remedy}."
+    return "A small copy of the model gives the same answers at the old and at the new size, for the same input."
+
+
+def beyond_context(model: nn.Module, target: Target) -> Iterator[str]:
+    """Yields a sentence if a model reads no new row of limited differences."""
+    config: Any = model.config
+    limited, within = target.limited, config.to_dict().get("context_size")
+    if limited is None or limited.length <= limited.table.length or type(within) is not int:
+        return
+    if within <= max(axis.size for axis in limited.table.layout.axes):
+        yield (
+            f"The model reads no difference beyond context_size={within} (config.json), so it reads none of the new "
+            "rows until context_size grows."
+        )
+
+
+def keeps(model: nn.Module, tables: Mapping[str, Tensor], inputs: Mapping[str, Any], wanted: Tensor) -> bool:
+    """Returns whether a copy with these tables gives the wanted answer."""
+    fill(model, tables)
+    given = seeded(model, inputs)
+    return given.shape == wanted.shape and bool((given - wanted).norm() < SAME * wanted.norm())
+
+
+def answered(model: nn.Module, lengths: Sequence[int]) -> tuple[dict[str, Any], Tensor]:
+    """Returns the first input of one of these lengths that a model can read, and its answer."""
+    failure: Exception | None = None
+    for inputs in (each for length in lengths for each in line_inputs(model, length)):
+        try:
+            return inputs, seeded(model, inputs)
+        except Exception as error:
+            failure = failure or error
+    raise failure or NotTried("it takes no input that is known")
+
+
+def pair_up(
+    old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], *, waves: float = SMOOTH, loud: bool = False
+) -> None:
+    """Gives both copies the same weights, and the old one smooth tables. Without waves, all their cells are equal."""
+    into = dict(new.named_parameters())
+    for name, parameter in old.named_parameters():
+        if name in tables:
+            layout = tables[name].table.layout
+            parameter.copy_(layout.stored(smooth(layout, parameter, waves=waves), like=parameter))
+        else:
+            shared = tuple(map(slice, map(min, parameter.shape, into[name].shape)))
+            # Initial weights are so small that biases of attention would not change an answer.
+            into[name][shared] = parameter.mul_(LOUDER if loud and parameter.dim() > 1 else 1)[shared]
+
+
+def resized(old: nn.Module, tables: Mapping[str, TableSize], method: str | None) -> dict[str, Tensor]:
+    """Returns the tables of an old copy, resized with the method, or with their defaults where it is not for them."""
+    held, found = dict(old.named_parameters()), {}
+    for name, change in tables.items():
+        if name in held:
+            sizes = {axis.name: axis.size for axis in change.layout.axes} or None
+            length = None if sizes else change.length
+            named = method if takes(change.table.layout, change.layout, method) else None
+            named = named or change.table.method or None
+            found[name] = resize_table(held[name], sizes=sizes, length=length, layout=change.table.layout, method=named)
+    return found
+
+
+def fill(new: nn.Module, tables: Mapping[str, Tensor], scale: float = 1) -> None:
+    """Copies tables into a copy of the new model."""
+    into = dict(new.named_parameters())
+    for name, rows in tables.items():
+        into[name].copy_(scale * rows)
+
+
+def smooth(layout: TableLayout, like: Tensor, *, waves: float = SMOOTH) -> Tensor:
+    """Returns random rows (N, D) that change slowly along each axis, for a table in this layout."""
+    rows = layout.rows_in(torch.zeros_like(like))
+    front, _, tail = layout.split(rows)
+    total = torch.zeros(*layout.shape, rows.shape[1])
+    for dim, size in enumerate(layout.shape):
+        along = torch.sin(torch.arange(size)[:, None] / max(size, 1) * waves + 6 * torch.rand(rows.shape[1]))
+        total += along.reshape(*(size if at == dim else 1 for at in range(len(layout.shape))), -1)
+    return torch.cat([torch.randn_like(front), total.flatten(0, -2), torch.randn_like(tail)])
+
+
+def seeded_outputs(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
+    """Runs a model. Some models shuffle patches, sample durations or have random attention."""
+    torch.default_generator.manual_seed(0)
+    return model(**inputs)
+
+
+def seeded(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+    """Runs a model, and returns its first output."""
+    outputs = seeded_outputs(model, inputs)
+    return outputs if isinstance(outputs, Tensor) else next(v for v in outputs.values() if isinstance(v, Tensor))
+
+
+# --- small copies
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Runs models on the CPU with gradients and a fixed seed, without changing the caller's modes and generators."""
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.device("cpu"), quiet():
+        torch.default_generator.manual_seed(0)  # leaves the generators of other devices alone
+        with torch.enable_grad():
+            yield
+
+
+def copies(
+    models: Sequence[nn.Module],
+    target: Target,
+    changes: Sequence[TableSize],
+    path: str,
+    *,
+    narrow: bool,
+    few_layers: bool = True,
+    few: Few = None,
+) -> Copies:
+    """Builds small copies of the old and the new model at ``path``. few: cells along an axis of images, before and
+    after; None for the true sizes. Raises NotTried."""
+    settings: dict[ConfigField, list[Any]] = {}  # other values of fields, in both copies
+    if few == HALF:
+        settings = {field: [half(each) for each in (field.value, value)] for field, value in target.values.items()}
+    elif few is not None:
+        settings = {field: given for field in target.values if (given := with_few(changes, field, few))}
+    for field, value in target.values.items():
+        if field.path[-1] == PRETRAINED:  # the copies get images of these sizes
+            image = ConfigField((*field.path[:-1], "image_size"), field.value)
+            settings[image] = settings.get(field, [field.value, value])
+    frames = getattr(models[0].config, "num_frames", None)
+    sized = {field.path[-1] for change in target.changes for field in change.table.fields}
+    if type(frames) is int and frames > FEW_FRAMES and "num_frames" not in sized:
+        settings[ConfigField(("num_frames",), frames)] = [FEW_FRAMES] * 2
+    if few_layers:
+        source_of(models[0].config).same_layers(models)
+    with undisturbed():
+        try:
+            made = [
+                small_copy(
+                    model, narrow=narrow, few_layers=few_layers, settings=[(f, v[at]) for f, v in settings.items()]
+                )
+                for at, model in enumerate(models)
+            ]
+        except NotTried:
+            raise
+        except Exception as error:
+            raise NotTried(f"{type(models[0]).__name__}: {last_line(error)}") from error
+    tables = {}
+    for change in changes:
+        before, after = change.table.as_it_is(), change
+        if any(cells.field in settings for cells in change.table.cells):
+            before, after = (change.table.sized({f: v[at] for f, v in settings.items()}) for at in (0, 1))
+        tables[change.table.parameter.removeprefix(f"{path}.")] = before, after
+    held = {name: sizes for name, sizes in tables.items() if name in dict(made[0].named_parameters())}
+    if {NUMBER.sub("*", name) for name in tables} - {NUMBER.sub("*", name) for name in held}:
+        raise NotTried("its layer is not among the few of a small copy")
+    return Copies(made[0], made[1], held)
+
+
+def small_copy(
+    model: nn.Module, *, narrow: bool, few_layers: bool = True, settings: Sequence[tuple[ConfigField, Any]] = ()
+) -> nn.Module:
+    """Builds a model of the same class on the CPU with few tokens and, if asked for, few layers and few heads.
+
+    settings: config fields of the whole model, and other values of them.
+    """
+    config: Any = copy.deepcopy(model.config)
+    source = source_of(config)
+    source.make_small(config, narrow=narrow, few_layers=few_layers)
+    for field, value in settings:
+        set_in(config, field, value)
+    kind = source.copy_of(model)
+    with torch.device("meta"):
+        sketch = kind(copy.deepcopy(config))
+    if sum(tensor.numel() for tensor in (*sketch.parameters(), *sketch.buffers())) > MOST_NUMBERS:
+        raise TooLarge(f"{type(model).__name__} is too large to be tried")
+    small: nn.Module = kind(config).float().eval()
+    for parameter in small.parameters():
+        # Gates and scales of zero would hide which rows are read, as would DeepSeek-OCR-2's initial weights of 1e-10.
+        if parameter.numel() and parameter.abs().amax() < SILENT:
+            nn.init.normal_(parameter, std=0.02)
+            if parameter.numel() == 1:  # gradients behind a gate keep their signs
+                parameter.data.abs_()
+    return small
+
+
+def set_in(config: Any, field: ConfigField, value: Any) -> None:
+    """Sets a field of the whole model's config in the config object of a part of the model."""
+    for start in range(len(field.path)):
+        section = config
+        for name in field.path[start:-1]:
+            section = getattr(section, name, None)
+        if hasattr(section, field.path[-1]):
+            setattr(section, field.path[-1], value)
+            return
+
+
+def cells_to_try(changes: Sequence[TableSize], target: Target, model: nn.Module) -> list[Few]:
+    """Returns the numbers of cells along an axis of copies to try."""
+    cells = max(size for change in changes for size in (change.length, change.table.length))
+    of_grid = changes[0].table.layout.grid is not None
+    smaller = may_be_smaller(changes, target)
+    return list(source_of(model.config).cells_to_try(cells if smaller else 0, of_grid=of_grid))
+
+
+def may_be_smaller(changes: Sequence[TableSize], target: Target) -> bool:
+    """Returns whether copies may have fewer cells. A limit may not be smaller than a sound's chunks."""
+    return not target.of_window and target.limited is None and all(change.layout.axes for change in changes)
+
+
+def with_few(changes: Sequence[TableSize], field: ConfigField, few: tuple[int, int]) -> list[Any]:
+    """Returns two values of a field that give few cells, or []. They are oblong where the values of the change are."""
+    change = max(changes, key=lambda each: sum(cells.field == field for cells in each.table.cells))
+    values: list[Any] = []
+    for layout, count in zip((change.table.layout, change.layout), few, strict=True):
+        shorter = min((axis.size for axis in layout.axes if axis.name in IMAGE_AXES), default=0)
+        pairs = [each for each in zip(layout.axes, change.table.cells, strict=True) if each[1].field == field]
+        sides = [
+            cells.value(2 * count if axis.name in IMAGE_AXES and axis.size > shorter else count)
+            + max(cells.stride - cells.kernel, 0)
+            for axis, cells in sorted(pairs, key=lambda each: each[1].side)
+        ]
+        if not sides:
+            return []
+        values.append(sides[0] if len(set(sides)) == 1 and isinstance(field.value, int) else sides)
+    return values
+
+
+def half(size: Any) -> Any:
+    return size // 2 if isinstance(size, int) else [side // 2 for side in size]
+
+
+# --- whole models
+
+Run = Callable[[Any, Mapping[str, Any]], Any]
+
+
+class FailsAtNewSize(Exception):  # noqa: N818 - never leaves this file
+    """Raised if the new model does not run with an input that the old one accepts at its own size."""
+
+
+def run_whole(old_model: nn.Module, new_model: nn.Module, target: Target) -> tuple[bool, tuple[int, int] | None]:
+    """Runs the largest models that accept an input known here, at their old and at their new size.
+
+    Returns whether the model that holds all others ran on the meta device, and the numbers of features that it makes of
+    an image, before and after (None if no run shows them). Refuses what does not run at the new size.
+    """
+    around, problem = list(models_around(old_model, target.table.parameter)), ""
+    for path in reversed(around):
+        models = [model.get_submodule(path) for model in (old_model, new_model)]
+        try:
+            ran, counts = (tried(models, target, run) for run in (run_forward, count_features))
+            shapes = ran is not None
+            if ran is counts is None and target.table.layout.grid is not None:
+                small = narrow_copies(models, target)
+                ran, counts = (tried(small, target, run, "cpu") for run in (run_forward, count_features))
+        except FailsAtNewSize as failure:
+            why = f"{type(models[1]).__name__}: {failure}"
+            problem = f"the model runs at its own size, but not at the new one ({why})"
+        else:
+            if ran is counts is None:
+                continue
+            problem = other_count(models[0], models[1], counts, target) if counts is not None else ""
+        if problem:
+            raise CheckpointError(f"{target.table.key}: not resized: {problem}{remedy_for_window(target)}")
+        return shapes and path == around[-1], counts
+    return False, None
+
+
+def narrow_copies(models: Sequence[nn.Module], target: Target) -> list[nn.Module]:
+    """Returns copies of few layers, to be run on the CPU at the true size of their images, or []."""
+    if max(size for each in target.changes for size in (each.table.length, each.length)) > MOST_PATCHES:
+        return []
+    with undisturbed():
+        try:
+            return [small_copy(model, narrow=True) for model in models]
+        except Exception:  # narrow copies of some models cannot be built, and large ones are not
+            return []
+
+
+def tried(models: Sequence[nn.Module], target: Target, run: Run, device: str = "meta") -> tuple[Any, Any] | None:
+    """Runs the old model with inputs of its own size, and the new one with an input of its size in the first form that
+    the old one accepts. Returns what ``run`` gives for both, or None if the old one accepts none. Raises
+    FailsAtNewSize."""
+    sizes = target.image_size or (None, None)
+    with undisturbed(), torch.no_grad(), torch.device(device):
+        for number, inputs in forms_of(models[0], sizes[0]) if models else ():
+            try:
+                before = run(models[0], inputs)
+            except Exception:  # each model raises its own errors
+                continue
+            given = next((each for other, each in forms_of(models[1], sizes[1]) if other == number), None)
+            if given is None:
+                return None
+            try:
+                return before, run(models[1], given)
+            except Exception as error:
+                texts = (given[name].shape[1] for name in ("input_ids", "inputs_embeds") if name in given)
+                if target.image_size is None and max(texts, default=0) > target.length[1]:
+                    continue  # the new model need not read so long a text
+                raise FailsAtNewSize(last_line(error)) from error
+    return None
+
+
+def forms_of(model: nn.Module, size: Size | None) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+    """Yields inputs to try, each with a number that is the same for the same form of input at another size."""
+    sources = [inputs_of(model)] if size is None else [image_inputs(model, size), inputs_of(model)]
+    for source, inputs in enumerate(sources):
+        try:
+            for number, each in enumerate(inputs):
+                yield (source, number), each
+        except Exception:  # it takes other inputs, or its images are too large
+            continue
+
+
+def run_forward(model: Any, inputs: Mapping[str, Any]) -> bool:
+    model(**inputs)
+    return True
+
+
+def count_features(model: Any, inputs: Mapping[str, Any]) -> int:
+    """Returns the number of features that a model makes of an image for its text, which some models compute first."""
+    computed = (getattr(module, field, None) for module in model.modules() for field in IMAGE_TOKENS)
+    if (number := next((each for each in computed if type(each) is int), None)) is not None:
+        return number
+    accepted = signature(model.get_image_features).parameters
+    given = {name: value for name, value in inputs.items() if name in accepted and isinstance(value, Tensor)}
+    return features_in(model.get_image_features(**given))
+
+
+def other_count(old: Any, new: Any, counts: tuple[int, int], target: Target) -> str:
+    """Returns an objection if a config states another number of image tokens than the new model makes, or ""."""
+    stated, after = (dict(numbers_in(model.config.to_dict())) for model in (old, new))
+    for path, number in stated.items():
+        if path[-1] in IMAGE_TOKENS or not STATED.search(path[-1]) or number != counts[0]:
+            continue
+        if after.get(path) != counts[1]:
+            size = " x ".join(map(str, target.image_size[1])) if target.image_size else "the new size"
+            return (
+                f"config.json says {'.'.join(path)}={after.get(path)} image tokens, but the model makes {counts[1]} of "
+                f"an image of {size} pixels; pass a size of which it makes {after.get(path)}"
+            )
+    return ""
+
+
+def numbers_in(config: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from numbers_in(value, (*above, str(name)))
+        elif type(value) is int:
+            yield (*above, str(name)), value

@@ -1,0 +1,183 @@
+"""Random inputs to try with a model: texts, sounds, images, videos and patches, in the forms that models take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from inspect import signature
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from posembed.checkpoints.position_tables import Size, pair
+from posembed.checkpoints.sources import FEW_TOKENS, takes_text
+
+LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
+SHORT_TEXT = 8
+MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
+ANY_IMAGE = (64, 64)  # pixels, for models whose config gives no size of images
+SAMPLES = 640  # of a raw sound, for each token
+SHORT_SOUND = 64  # frames, which a model may merge to fewer
+FRAME_WIDTHS = ("feature_projection_input_dim", "input_dim", "input_size", "hidden_size")  # fields, of a sound's frames
+IMAGES = ("pixel_values", "pixel_values_videos", "image", "images", "x")  # arguments; timm takes an x
+IMAGE_SIZES = ("pretrain_image_size", "max_img_size", "max_image_size", "image_size", "img_size", "input_size")
+
+
+class NotTried(Exception):  # noqa: N818 - never leaves the files of the proof
+    """Raised if no small copy of a model could be run. The message gives the reason."""
+
+
+class TooLarge(NotTried):
+    """Raised if a small copy would take too much memory."""
+
+
+def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
+    """Returns arguments for a model's forward with a random text. Raises NotTried if the model takes no text."""
+    if not takes_text(model):
+        raise NotTried("it takes no text")
+    accepted, config = signature(model.forward).parameters, cast(Any, model.config)
+    sections = (config, getattr(config, "text_config", None))
+    sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
+    reserved = [value for name, value in vars(config).items() if name.endswith("_token_id")]
+    special = {each for value in reserved for each in (value if isinstance(value, list) else [value])}
+    ordinary = [token for token in range(min(sizes, default=FEW_TOKENS)) if token not in special]
+    ids = torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
+    boxes = torch.zeros(1, tokens, 4, dtype=torch.int64)
+    given = {"input_ids": ids, "decoder_input_ids": ids, "bbox": boxes}
+    return {name: value for name, value in given.items() if name in accepted}
+
+
+def text_beside(model: nn.Module) -> dict[str, Any]:
+    return text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
+
+
+def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
+    """Yields arguments to try with a model: a text, if the model takes one, and last a random image or video."""
+    accepted, config = signature(model.forward).parameters, cast(Any, model.config)
+    name = next((name for name in IMAGES if name in accepted), None)
+    if name is None:
+        return
+    channels, frames = of_images(config, "num_channels") or 3, of_images(config, "num_frames")
+    leads: tuple[tuple[int, ...], ...] = ((1,), (1, 2)) if frames is None else ((1, frames), (1,), (frames,))
+    cells = math.prod(grid_of(config) or (1, 1))
+    order = {"noise": torch.linspace(0, 1, cells)[None]} if "noise" in accepted else {}  # MAE sorts the patches by it
+    for lead in leads:
+        if math.prod((*lead, channels, *size)) > MOST_NUMBERS and not only_shapes():
+            raise TooLarge("its images are too large to be tried")
+        images = {name: torch.randn(*lead, channels, *size)}
+        yield {**with_image_tokens(model, text_beside(model), images), **order, **images}
+
+
+def with_image_tokens(model: Any, texts: dict[str, Any], images: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Returns a text with as many tokens for images as the model has features for these images."""
+    token = getattr(model.config, "image_token_id", None)
+    if "input_ids" not in texts or type(token) is not int or not hasattr(model, "get_image_features"):
+        return texts
+    try:
+        with torch.no_grad():
+            features = model.get_image_features(**images)
+    except Exception:  # it needs more than images
+        return texts
+    ids = torch.cat([torch.full((1, features_in(features)), token), texts["input_ids"]], dim=1)
+    return {**texts, "input_ids": ids}
+
+
+def features_in(features: Any) -> int:
+    """Returns how many vectors are in the result of a model's ``get_image_features``."""
+    if not isinstance(features, Tensor | list | tuple):  # since transformers 5
+        features = features.pooler_output
+    return sum(each.numel() // each.shape[-1] for each in ([features] if isinstance(features, Tensor) else features))
+
+
+def only_shapes() -> bool:
+    """Returns whether new tensors are made on the meta device, where they have no values and need no memory."""
+    return torch.empty(0).is_meta
+
+
+def of_images(config: Any, name: str) -> int | None:
+    """Returns a field of a config, or of the section for images in the config of a model of texts and images."""
+    held = (getattr(section, name, None) for section in (config, getattr(config, "vision_config", None)))
+    return next((value for value in held if type(value) is int), None)
+
+
+def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
+    """Yields arguments to try with a model: patches, a sound, a text with boxes, an image or a video."""
+    accepted, config = signature(model.forward).parameters, cast(Any, model.config)
+    grid, side = grid_of(config), getattr(config, "patch_size", None)
+    if grid is not None and type(side) is int:
+        yield from packed_patches(model, accepted, grid, side)
+    if "past_values" in accepted:  # a series of times
+        yield {"past_values": torch.randn(1, config.context_length, config.num_input_channels)}
+    largest = getattr(config, "max_2d_position_embeddings", None)
+    if "bbox" in accepted and type(largest) is int:
+        corner = torch.linspace(0, largest - 1, SHORT_TEXT).long()
+        box = torch.stack([torch.zeros_like(corner), torch.zeros_like(corner), corner, corner], dim=-1)
+        yield {**text_inputs(model, SHORT_TEXT), "bbox": box[None]}
+    if not {"pixel_values", "bbox"} & set(accepted):
+        for tokens in (SHORT_SOUND, SHORT_TEXT, 2):
+            yield from line_inputs(model, tokens)
+    sections = (config, getattr(config, "vision_config", None))
+    sizes = [size for name in IMAGE_SIZES for each in sections if (size := pair(getattr(each, name, None))) is not None]
+    for size in sizes or [ANY_IMAGE]:
+        yield from image_inputs(model, size)
+    if grid is not None and type(side) is int and "pixel_values" in accepted:  # patches without a grid
+        yield {"pixel_values": torch.randn(1, math.prod(grid), getattr(config, "num_channels", 3) * side * side)}
+
+
+def grid_of(config: Any) -> Size | None:
+    """Returns the grid of patches (height, width) that a config's learned positions stand for."""
+    for name in ("num_patches", "num_position_embeddings"):
+        if type(area := getattr(config, name, None)) is int and area:
+            return math.isqrt(area), math.isqrt(area)
+    if sides := pair(getattr(config, "posemb_grid_size", None)):
+        return sides
+    if sides := pair([getattr(config, f"pos_emb_{side}", None) for side in ("height", "width")]):
+        return sides
+    patch = pair(getattr(config, "patch_size", None))
+    size = next(filter(None, (pair(getattr(config, name, None)) for name in IMAGE_SIZES)), None)
+    return None if patch is None or size is None else (size[0] // patch[0], size[1] // patch[1])
+
+
+def packed_patches(model: nn.Module, accepted: Collection[str], grid: Size, side: int) -> Iterator[dict[str, Any]]:
+    """Yields the patches of an image, cut out beforehand, with its grid, in the forms that models take."""
+    config, cells = cast(Any, model.config), math.prod(grid)
+    name = "hidden_states" if "hidden_states" in accepted else "pixel_values"
+    if name not in accepted:
+        return
+    channels, frames = (
+        next((getattr(config, each) for each in names if hasattr(config, each)), usual)
+        for names, usual in ((("num_channels", "in_channels"), 3), (("temporal_patch_size", "patch_temporal"), 1))
+    )
+    flat, merged = channels * side * side, getattr(config, "spatial_merge_size", 1)
+    if "spatial_shapes" in accepted:
+        masks = [each for each in ("pixel_attention_mask", "attention_mask") if each in accepted]
+        mask = {each: torch.ones(1, cells) for each in masks[:1]}
+        shapes = {"spatial_shapes": torch.tensor([grid])}
+        yield {**text_beside(model), **mask, name: torch.randn(1, cells, flat), **shapes}
+    for sizes in ("grid_thw", "image_grid_thw"):
+        if sizes in accepted:
+            here = torch.tensor([[1, *grid]])
+            yield {name: torch.randn(cells, frames * flat), sizes: here}
+            for lead in ((cells,), (1, cells)):
+                yield {name: torch.randn(*lead, channels, side, side), sizes: here}
+            blocks, block = cells // merged**2, merged * side
+            yield {name: torch.randn(blocks, block, block, channels), sizes: here // torch.tensor([1, merged, merged])}
+    if "target_sizes" in accepted:
+        yield {name: torch.randn(1, channels, side, cells * side), "target_sizes": torch.tensor([grid])}
+
+
+def line_inputs(model: nn.Module, tokens: int) -> Iterator[dict[str, Any]]:
+    """Yields arguments to try with a model of a text or a sound: this many tokens, frames or states."""
+    accepted, config = signature(model.forward).parameters, model.config
+    if takes_text(model):
+        yield text_inputs(model, tokens)
+    for name in ("input_features", "hidden_states", "input_values", "inputs_embeds"):
+        linear = (layer.in_features for layer in model.modules() if isinstance(layer, nn.Linear))
+        widths = (*(getattr(config, each, None) for each in FRAME_WIDTHS), next(linear, None))
+        if name == "input_values" in accepted:  # of a raw sound
+            yield {name: torch.randn(1, SAMPLES * tokens)}
+        for width in widths if name in accepted else ():
+            if type(width) is int:
+                masks = {name: None for name in ("mask",) if name in accepted}
+                yield {name: torch.randn(1, tokens, width), **masks}

@@ -1,0 +1,427 @@
+"""Where the models of a checkpoint come from: transformers, timm, or no installed library (plain files).
+
+``source_of`` chooses. A source knows how its library builds a model, how a config.json holds a size, what follows from
+it, and how a small copy of a model is made. Models are built on PyTorch's ``meta`` device, which needs no memory.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import signature
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as modules
+
+from posembed.checkpoints.position_tables import Config, ConfigField, Size, pair, section, tiled_sizes
+from posembed.errors import CheckpointError
+from posembed.tables.families import FieldPath
+from posembed.versions import check_version
+from posembed.words import brief
+
+if TYPE_CHECKING:
+    from posembed.checkpoints.choose import Target
+
+LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
+HEADS = re.compile(r"heads$|^n_head$")
+FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
+FEW = 2  # layers, heads
+FEW_TOKENS = 1024  # rows of a vocabulary
+MOST_CELLS = 1024  # of a grid, in copies of the true size
+# Cells along an axis, before and after, of copies whose true size would take too long. Some models have blocks of 8.
+FEW_CELLS = (12, 16), (16, 32)
+WHOLE = ("Model", "Transformer", "Backbone")  # the last words in the names of whole models
+# The limits for a config. The deepest published models have 1,000 layers of about 20 modules.
+MOST_LAYERS, MOST_MODULES = 1_000, 25_000
+
+Shape = tuple[int, ...]
+Few = tuple[int, int] | None  # cells along an axis of two copies; None for the true sizes
+HALF = (0, 0)  # half the true sizes
+
+
+class Source:
+    """Plain files: no installed library builds their model.
+
+    library: its name. kept: the number of values up to which a parameter is on the device of the buffers.
+    in_order: whether the differences of a grid that is not square are known to be read in order.
+    in_blocks: whether a grid may be stored block by block. has_rows: whether families.json has rows of its models.
+    """
+
+    library = ""
+    kept = 0
+    in_order = in_blocks = has_rows = False
+
+    def in_json(self, known: Any, name: str, value: Any) -> Any:
+        """Returns what a config.json says for a size."""
+        return value
+
+    def roomy(self, known: Any, config: Config) -> Config:
+        """Returns a config.json whose images are large enough for larger windows."""
+        return config
+
+    def follows(
+        self, config: Config, changed: Config, known: Any, fields: Iterable[ConfigField]
+    ) -> dict[ConfigField, Any]:
+        """Returns the fields that follow from the changed ones, with their new values.
+
+        changed: the config.json with its new sizes. known: the config object for ``config``.
+        """
+        return {}
+
+    def tiles(self, known: Any, old: Size, new: Size) -> dict[FieldPath, Any]:
+        """Returns the sizes of images that are cut into tiles, for tiles of another size."""
+        return {}
+
+    def base_prefix(self, model: nn.Module | None) -> str:
+        """Returns the prefix that models with a head add for the base model."""
+        return ""
+
+    def loaded_names(self, model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
+        """Maps names of the built model's tensors to their keys in files, where the library renames them on loading."""
+        return {}
+
+    def keep_sizes(self, rebuilt: Any, known: Any, fields: Mapping[ConfigField, Any]) -> None:
+        """Gives the config object of a new size what was found out for the old one."""
+
+    def resized_windows(self, old_model: nn.Module, new_model: nn.Module, target: Target) -> Target:
+        """Returns a target without the tables of windows that the library keeps smaller."""
+        return target
+
+    def said_of_loading(self, new_model: nn.Module, tables: Mapping[str, Any]) -> Iterable[str]:
+        """Says how the library itself resizes tables when it loads an old file, given each table before and after."""
+        return ()
+
+    def same_layers(self, models: Sequence[nn.Module]) -> None:
+        """Sees to it that small copies of two models have the same layers."""
+
+
+class Transformers(Source):
+    library = "transformers"
+    has_rows = True
+
+    def name_of(self, known: Any) -> str:
+        return str(class_of(known).__name__)
+
+    def kind_of(self, known: Any) -> Any:
+        """Returns what builds the model of a config object, or None."""
+        return class_of(known)
+
+    def copy_of(self, model: nn.Module) -> Any:
+        """Returns what builds a part of a model again, from another config object."""
+        return type(model)
+
+    def models_around(self, model: nn.Module, name: str) -> Iterator[str]:
+        """Yields the paths of the models inside ``model`` that hold the parameter ``name``, smallest first."""
+        from transformers import PreTrainedModel
+
+        parts = name.split(".")
+        for end in reversed(range(len(parts))):
+            path = ".".join(parts[:end])
+            if isinstance(model.get_submodule(path), PreTrainedModel):
+                yield path
+
+    def unsized_tables(self, known: Any, keys: Iterable[str]) -> dict[str, str] | None:
+        """Returns the tables that no size changes, each with the reason; None if the built model must show them."""
+        return None
+
+    def why_no_table(self, model: nn.Module) -> str:
+        sizes = "no length or image size in config.json changes the shape of a tensor"
+        return f"{sizes}, and no tensor has the name of a table"
+
+    def follows(
+        self, config: Config, changed: Config, known: Any, fields: Iterable[ConfigField]
+    ) -> dict[ConfigField, Any]:
+        found: dict[ConfigField, Any] = {}
+        for path in {field.path[:-1] for field in fields}:
+            names = names_not_declared(section(config, path), part_of(known, path))
+            if not names:
+                continue
+            before, after = (part_of(config_object(without(each, path, names)), path) for each in (config, changed))
+            for name in names:
+                old, new = (getattr(each, name, None) for each in (before, after))
+                value = section(config, path)[name]
+                if is_size(old) and is_size(new) and old != new and old == value:
+                    found[ConfigField((*path, name), value)] = new
+        return found
+
+    def tiles(self, known: Any, old: Size, new: Size) -> dict[FieldPath, Any]:
+        return dict(tiled_sizes(known.to_dict(), old, new))
+
+    def base_prefix(self, model: nn.Module | None) -> str:
+        return "" if model is None else f"{model.base_model_prefix}."
+
+    def loaded_names(self, model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+
+        rules = get_model_conversion_mapping(model)
+        renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
+        converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
+        held = model.state_dict()
+        names: dict[str, str] = {}
+        for key in keys:
+            name, converted = rename_source_key(key, renamings, converters, model.base_model_prefix, held)
+            if name in held and converted is None:
+                names.setdefault(name, key)
+        return names
+
+    def cells_to_try(self, cells: int, *, of_grid: bool) -> tuple[Few, ...]:
+        """Returns the numbers of cells along an axis of copies to try: the true ones first, unless they take too long.
+
+        Some models read images of a few sizes alone, and interpolate their table to them (LW-DETR). cells: the number
+        in the largest table.
+        """
+        return FEW_CELLS if cells > MOST_CELLS else (None, *FEW_CELLS) if of_grid else (None,)
+
+    def make_small(self, config: Any, *, narrow: bool, few_layers: bool = True) -> None:
+        """Shrinks a config object and its nested configs in place. Lengths and image sizes stay the same."""
+        from transformers import PretrainedConfig
+
+        numbers = [(name, value) for name, value in vars(config).items() if type(value) is int]
+        heads = next((getattr(config, name, None) for name in ("num_attention_heads", "num_heads")), None)
+        width = getattr(config, "hidden_size", None)
+        narrow_width = None
+        if narrow and type(heads) is type(width) is int and heads > FEW:
+            narrow_width = config.hidden_size = width // heads * FEW
+        for name, value in numbers:
+            most = value
+            if LAYERS.search(name) and value > FEW:
+                if not few_layers:
+                    continue
+                most = FEW
+                for other, items in list(vars(config).items()):
+                    if isinstance(items, list | tuple) and len(items) == value:  # a list with an item per layer
+                        setattr(config, other, items[:FEW])
+            elif narrow and HEADS.search(name):
+                most = FEW
+            elif narrow_width and FEED_FORWARD.search(name):
+                most = 4 * narrow_width
+            elif name.endswith(("vocab_size", "_token_id")):
+                most = FEW_TOKENS - name.endswith("_token_id")
+            if value > most:
+                setattr(config, name, most)
+        if isinstance(getattr(config, "mask_ratio", None), float):
+            config.mask_ratio = 0.0  # MAE's encoder drops most patches
+        for name, inner in list(vars(config).items()):
+            if isinstance(inner, PretrainedConfig):
+                self.make_small(inner, narrow=narrow, few_layers=few_layers)
+                if name == "vision_config" and few_layers and isinstance(inner.to_dict().get("depths"), list | tuple):
+                    inner.depths = [min(depth, FEW) for depth in inner.depths]
+
+
+def source_of(known: Any) -> Any:
+    """Returns the source of a config object: nothing else asks which library builds a model."""
+    from posembed.checkpoints.timm_models import Timm, TimmConfig
+
+    return Source() if known is None else Timm() if isinstance(known, TimmConfig) else Transformers()
+
+
+def config_object(config: Mapping[str, Any]) -> Any:
+    """Returns the transformers config object for a config.json, or None if transformers cannot be used for it.
+
+    It cannot be used if it is not installed or does not support the model type. Code that comes with a model is never
+    run. Raises CheckpointError for values that transformers rejects.
+    """
+    from posembed.checkpoints.timm_models import timm_config, with_image_sizes
+
+    model_type = config.get("model_type")
+    if isinstance(config.get("architecture"), str) and model_type is None:
+        refuse_depth(config)
+        return timm_config(config)
+    if not isinstance(model_type, str):
+        return None
+    if find_spec("transformers") is None:
+        return None
+    check_version("transformers")
+    from transformers import CONFIG_MAPPING
+
+    if model_type not in CONFIG_MAPPING:
+        return None
+    refuse_depth(config)
+    try:
+        with quiet():
+            known = CONFIG_MAPPING[model_type].from_dict(with_floats(config))
+    except Exception as error:  # each family raises its own errors
+        raise CheckpointError(f"config.json: transformers rejects it for {model_type} ({last_line(error)})") from error
+    return with_image_sizes(known)
+
+
+def refuse_depth(config: Mapping[str, Any]) -> None:
+    """Refuses too many layers. Called before a config object is built, because some build a list of all layers."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            refuse_depth(value)
+        elif LAYERS.search(str(name)):
+            counts = value if isinstance(value, list) else [value]
+            if any(type(layers) is int and layers > MOST_LAYERS for layers in counts):
+                raise CheckpointError(f"config.json: expected at most {MOST_LAYERS:,} layers; got {name}={value}")
+
+
+def with_floats(value: Any) -> Any:
+    """Copies a config.json. Converts ``{"__float__": "Infinity"}``, which transformers 5 writes, to a number."""
+    if isinstance(value, Mapping):
+        if set(value) == {"__float__"} and value["__float__"] in ("Infinity", "-Infinity", "NaN"):
+            return float(value["__float__"])
+        return {name: with_floats(item) for name, item in value.items()}
+    return [with_floats(item) for item in value] if isinstance(value, list) else value
+
+
+def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
+    """Builds the model of a config object on the meta device. With ``buffers``, its buffers are on the CPU."""
+    source = source_of(config)
+    kind = source.kind_of(config)
+    if kind is None:
+        raise CheckpointError(f"config.json: transformers has no model for {type(config).__name__}")
+    try:
+        with quiet(), torch.device("cpu" if buffers else "meta"), sketched(source.kept if buffers else 0):
+            return kind(copy.deepcopy(config))
+    except Exception as error:
+        why = f"{source.library} cannot build {source.name_of(config)} from it ({last_line(error)})"
+        raise CheckpointError(f"config.json: {why}") from error
+
+
+def class_of(config: Any) -> Any:
+    """Returns the model class of a config object of transformers, or None if there is none.
+
+    It is the class that the config names, the one that AutoModel builds or, for parts of models that AutoModel does not
+    know, the first model in the file beside the config's own.
+    """
+    import transformers
+
+    named = config.architectures
+    name = str(named[0]) if isinstance(named, list) and named else ""
+    if is_model(kind := getattr(transformers, name, None)):
+        return kind
+    kind = transformers.MODEL_MAPPING.get(type(config), None)
+    kind = kind[0] if isinstance(kind, tuple | list) else kind
+    path = type(config).__module__
+    if kind is not None or not path.startswith("transformers.models."):
+        return kind
+    try:
+        with quiet():
+            held = vars(import_module(path.replace("configuration_", "modeling_")))
+    except ImportError:  # of a package that the model needs
+        return None
+    own = [each for each in held.values() if is_model(each) and each.config_class is type(config)]
+    own = [each for each in own if not each.__name__.endswith("PreTrainedModel")]
+    return min(own, key=lambda each: (each.__name__ != name, not each.__name__.endswith(WHOLE)), default=None)
+
+
+def is_model(kind: Any) -> bool:
+    from transformers import PreTrainedModel
+
+    return isinstance(kind, type) and issubclass(kind, PreTrainedModel)
+
+
+@contextmanager
+def sketched(kept: int = 0) -> Iterator[None]:
+    """Moves every new parameter to the meta device, and stops the construction of a model with too many modules.
+
+    kept: the number of values up to which a parameter is not moved.
+    """
+    registered = count(1)
+
+    def stop(*_: object) -> None:
+        if next(registered) > MOST_MODULES:
+            raise CheckpointError(f"the model has more than {MOST_MODULES:,} modules, the limit for rebuilding a model")
+
+    def move(module: nn.Module, name: str, parameter: Any) -> Any:
+        if parameter is None or parameter.is_meta or parameter.numel() <= kept:
+            return None
+        return nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
+
+    stops = modules.register_module_module_registration_hook(stop)
+    moves = modules.register_module_parameter_registration_hook(move)
+    try:
+        yield
+    finally:
+        stops.remove()
+        moves.remove()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silences the warnings of Python and transformers, since models are only built to be examined.
+
+    transformers remembers some tensors by their sizes (BEiT's indices, DETR's sinusoids), for all models of a process.
+    Tensors of the meta device have no values, so none may be remembered: a user's model would compute garbage.
+    """
+    if "transformers" not in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+        return
+    from transformers import pytorch_utils
+    from transformers.utils import logging
+
+    compiling = pytorch_utils.is_torchdynamo_compiling  # while compiling, nothing is remembered
+    verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    pytorch_utils.is_torchdynamo_compiling = lambda: True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        pytorch_utils.is_torchdynamo_compiling = compiling
+        logging.set_verbosity(verbosity)
+        if shows_bars:
+            logging.enable_progress_bar()
+
+
+def names_not_declared(held: Mapping[str, Any], part: Any) -> list[str]:
+    """Returns the names of sizes in a section that its config class does not take as arguments, or as other names of
+    them."""
+    from transformers import PretrainedConfig
+
+    if not isinstance(part, PretrainedConfig):  # a dictionary in a config, whose content nothing declares
+        return []
+    known = {*signature(type(part).__init__).parameters, *part.attribute_map}
+    return [name for name, value in held.items() if name not in known and is_size(value)]
+
+
+def is_size(value: Any) -> bool:
+    return type(value) is int or (isinstance(value, list) and pair(value) is not None)
+
+
+def part_of(known: Any, path: FieldPath) -> Any:
+    return reduce(lambda part, name: getattr(part, name, None), path, known)
+
+
+def without(config: Config, path: FieldPath, names: Iterable[str]) -> dict[str, Any]:
+    """Copies a config.json without these fields of a section."""
+    changed: Any = with_floats(config)
+    held: Any = section(changed, path)
+    for name in names:
+        held.pop(name, None)
+    return changed
+
+
+def models_around(model: nn.Module, name: str) -> Iterator[str]:
+    """Yields the paths of the models inside ``model`` that hold the parameter ``name``, smallest first."""
+    return source_of(model.config).models_around(model, name)
+
+
+def takes_text(model: nn.Module) -> bool:
+    return "input_ids" in signature(model.forward).parameters
+
+
+def shapes_of(model: nn.Module) -> dict[str, Shape]:
+    return {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
+
+
+def last_line(error: BaseException) -> str:
+    """Returns the last nonblank line of an error's message, shortened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return brief(lines[-1] if lines else type(error).__name__)
