@@ -137,7 +137,7 @@ def test_both_refuse_a_bad_folder_in_the_same_words(name: str, tmp_path: Path, m
         ("a/b/c", "not there"),
         ("owner/model.safetensors", "not there"),
         ("notes.txt", "expected a folder or a weights file"),
-        ("model.gguf", "expected a folder or a weights file"),
+        ("model.gguf", "a model for llama.cpp"),
         ("cut.safetensors", "not a whole safetensors file"),
         ("code.pt", "could run code"),
     ],

@@ -354,7 +354,8 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
         more = f" (and {len(found.tables) - 1} more like it)" if len(found.tables) > 1 else ""
         raise CheckpointError(f"nothing to resize: {found.tables[0].key}{more}: {found.tables[0].doubt}")
     named = [table for table in found.understood if option.fields(table)]
-    if not fields and len(named) == len(found.tables) == 1 and named[0].field is None:  # a file without a config
+    others_are_known = len(found.understood) == len(found.tables)
+    if not fields and len(named) == 1 and others_are_known and named[0].field is None:  # a file without a config
         return [*named]
     if not fields:
         others = dict.fromkeys(other.flags for table in found.understood for other in OPTIONS if other.fields(table))

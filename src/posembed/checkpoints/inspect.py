@@ -14,7 +14,7 @@ from posembed.arguments import checks_arguments
 from posembed.checkpoints.axes import OF_BIAS
 from posembed.checkpoints.buckets import Bucket, buckets_of
 from posembed.checkpoints.choose import companions, why_none
-from posembed.checkpoints.find import find_tables
+from posembed.checkpoints.native import tables_of
 from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, Tensors
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.safetensors import first_rows, values_of
@@ -170,7 +170,7 @@ def inspect_checkpoint(source: str | Path) -> CheckpointReport:
     """
     checkpoint = open_checkpoint(source)
     tensors, config = checkpoint.tensors, checkpoint.config or {}
-    found = find_tables(checkpoint.config, tensors, rebuild=False)
+    found = tables_of(checkpoint, rebuild=False)
     parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
     reports = tuple(report_on(table, found, tensors, parameters) for table in found.tables)
     model_type = config.get("model_type") or config.get("architecture")

@@ -6,23 +6,25 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from posembed._version import __version__
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
+from posembed.checkpoints.native import Beside, Rows, changes_beside, refuse_for_folders, tables_in
 from posembed.checkpoints.plan import Edit, TableChange, plan_edit
-from posembed.checkpoints.position_tables import Size
+from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
-from posembed.modelfiles.copies import RECORD, whole_copy
-from posembed.modelfiles.folders import other_files
+from posembed.modelfiles.copies import whole_copy
+from posembed.modelfiles.folders import PICKLES, RECORD, other_files
 from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read_json
 from posembed.modelfiles.raw_files import open_file
 from posembed.modelfiles.safetensors import tensor_sha256
+from posembed.settings import Amount
 
 MODEL_CARD = "README.md"
 NOT_TRAINED = "New rows are computed, not trained: evaluate the model at the new length before you rely on it."
@@ -32,20 +34,23 @@ NOT_TRAINED = "New rows are computed, not trained: evaluate the model at the new
 class Resize:
     """The changes of a resize, written or planned.
 
-    edit: the changes of tensors and config. settings: the changes in JSON files. left_out: why each file or object
-    is not copied, by its name. record: the entry in posembed.json.
+    edit: the changes of tensors and config. settings: the changes in JSON files, or beside the weights in one file.
+    left_out: why each file or object is not copied, by its name. record: the entry in posembed.json. beside: all other
+    changes beside the weights.
     """
 
     edit: Edit
     settings: tuple[Setting, ...]
     left_out: Mapping[str, str]
     record: dict[str, Any]
+    beside: Beside = field(default_factory=Beside)
 
     def __repr__(self) -> str:
         """Returns a line per change, so that the text can be searched."""
         left_out = (f"{name}: not copied, because {why}" for name, why in self.left_out.items())
+        copies = (f"{name}: {each!r}" for name, edit in self.beside.copies.items() for each in edit.tables)
         changes = (*self.edit.tables, *self.edit.others, *self.settings)
-        return "\n".join([*map(repr, changes), *self.edit.remarks, *left_out])
+        return "\n".join([*map(repr, changes), *copies, *self.edit.remarks, *left_out])
 
 
 @checks_arguments
@@ -61,6 +66,10 @@ def resize_checkpoint(
     buckets: int | None = None,
     method: str | None = None,
     table: str | None = None,
+    reserved: Amount | None = None,
+    tail: Amount | None = None,
+    old_grid: Size | None = None,
+    optimizer: Literal["keep", "drop"] | None = None,
     prove: bool = False,
     overwrite: bool = False,
     dry_run: bool = False,
@@ -69,11 +78,13 @@ def resize_checkpoint(
 
     The table, the tensors that depend on it, the config and the settings files change together, or nothing changes.
     All other tensors and files are copied byte for byte. ``source`` is never changed, and ``out`` is complete or
-    absent. Pickled weights are written as safetensors.
+    absent. One file of ``torch.save`` is written as such a file, with all that is beside the weights; pickles in
+    folders become safetensors.
 
     Args:
-        source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``).
-        out: a new folder, or a new ``.safetensors`` file if ``source`` is one file.
+        source: a folder, a hub name, or one file of weights: safetensors, or what ``torch.save`` wrote.
+        out: a new folder, or a new file if ``source`` is one. Its ending says the format (``.pt``, ``.pth``, ``.ckpt``,
+            ``.tar``, ``.bin`` or ``.safetensors``, which holds tensors only).
         length: for tables of sequences, the new number of positions, not counting reserved rows.
         image_size: for image tables, the new side or (height, width) in pixels.
         grid: for image tables, the new (height, width) in patches.
@@ -83,6 +94,12 @@ def resize_checkpoint(
         method: a method of ``posembed.resize_table``. Default: the default of that function or, for differences on a
             grid in models of timm, timm's own.
         table: the key of the table, required if there are several or posembed had to guess.
+        reserved, tail: for one file, the numbers of rows before and after the positions. Default: what its settings
+            say, or 0.
+        old_grid: for one file, the present (height, width) of a table whose grid is not square.
+        optimizer: for one file, "keep" gives the state of its optimizer the table's new size, with zeros for rows that
+            change, where it is known which values are the table's, and leaves it out elsewhere; "drop" always leaves it
+            out. Default: "keep".
         prove: whether to run small copies of the model before and after the resize even if families.json says that such
             a resize is right. Without it, only models that the file does not know are run.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
@@ -107,6 +124,8 @@ def resize_checkpoint(
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
     size = NewSize(length=length, image_size=image_size, grid=grid, window=window, frames=frames, buckets=buckets)
     how: dict[str, Any] = {"method": method, "table": table, "prove": prove}
+    how |= {"rows": Rows(reserved, tail, old_grid), "optimizer": optimizer}
+    how["as_pickle"] = checkpoint.folder is None and Path(out).suffix in PICKLES
     if dry_run:
         return plan_resize(checkpoint, name, size, **how)
     with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:
@@ -115,17 +134,43 @@ def resize_checkpoint(
             tensors=resize.edit.tensors,
             documents=new_documents(checkpoint, resize),
             metadata={"posembed": json_text(with_record(checkpoint, resize), one_line=True)},
+            beside=resize.beside.values,
         )
     return resize
 
 
-def plan_resize(checkpoint: Checkpoint, name: str, size: NewSize, **how: Any) -> Resize:
+def plan_resize(
+    checkpoint: Checkpoint,
+    name: str,
+    size: NewSize,
+    *,
+    rows: Rows | None = None,
+    optimizer: str | None = None,
+    as_pickle: bool = False,
+    **how: Any,
+) -> Resize:
     _, others = other_files(checkpoint)  # first, because it refuses links before their targets are read
-    edit = plan_edit(checkpoint.config, checkpoint.tensors, size, **how)
-    settings = changed_settings(checkpoint, edit)
-    pickled = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
-    left_out = dict.fromkeys(others, "it may hold the old table") | dict.fromkeys(pickled, "it is not a tensor")
-    return Resize(edit, settings, left_out, new_record(name, edit, settings))
+    beside, left_out = Beside(), dict.fromkeys(others, "it may hold the old table")
+    if checkpoint.folder is None:
+        (file,) = checkpoint.weights
+
+        def plan(tensors: Tensors) -> Edit:
+            return plan_edit(None, tensors, size, **how, found=tables_in(file, tensors, rows or Rows()))
+
+        edit = plan(checkpoint.tensors)
+        if as_pickle:
+            beside = changes_beside(file, edit, plan, optimizer or "keep")
+            left_out |= beside.dropped
+    else:
+        refuse_for_folders(rows or Rows(), optimizer)
+        edit = plan_edit(checkpoint.config, checkpoint.tensors, size, **how)
+    settings = (*changed_settings(checkpoint, edit), *beside.settings)
+    for file in () if as_pickle else checkpoint.weights:
+        entries = [] if file.tree is None else file.tree.entries
+        left_out |= dict.fromkeys(
+            (f"{file.path.name}: {entry}" for entry in entries), "it is not a tensor of the model"
+        )
+    return Resize(edit, settings, left_out, new_record(name, edit, settings), beside)
 
 
 def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:

@@ -6,12 +6,12 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from posembed.cli.options import Paging, Planning, Printing, Values, command, shape_of
 from posembed.errors import ArgumentError
 from posembed.evaluation.settings import PARTS, EvaluationSettings, Measured
-from posembed.settings import Count, Settings, Sides, argument, flag, given_to, option, take
+from posembed.settings import Amount, Count, Settings, Sides, argument, flag, given_to, option, take
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from posembed.evaluation.plan import Plan
 
 SIZE = "New size: one is required"
+ONE_FILE = "One file of weights, without a config"
 KEPT = Path("runs/evaluations")
 LEFTOVER = "an unfinished copy or the earlier OUT, from a resize that was killed or still runs; check before removal"
 
@@ -121,7 +122,7 @@ def print_plan(plan: Plan, as_json: bool) -> None:
 class Resizing(Source):
     """A resize: the new size, and how the new rows are computed."""
 
-    out: Path = argument("The new folder or .safetensors file to write.", "OUT")
+    out: Path = argument("The new folder or file to write; of a file, the ending says the format.", "OUT")
     length: int | None = option(
         "Text: the new number of positions, not counting reserved rows. Differences that the model limits: the new "
         "limit.",
@@ -144,6 +145,19 @@ class Resizing(Source):
     )
     table: str | None = option(
         "The key of the table, required if there are several or posembed had to guess.", default=None
+    )
+    reserved: Amount | None = option(
+        "Rows before the positions that no position reads. Default: what the settings in the file say, or 0.",
+        ONE_FILE,
+        default=None,
+    )
+    tail: Amount | None = option("Rows after the positions.", ONE_FILE, default=None)
+    old_grid: Sides | None = option("The present grid, if it is not square, such as 12x101.", ONE_FILE, default=None)
+    optimizer: Literal["keep", "drop"] | None = option(
+        "The state of the optimizer: keep (the default; rows that change begin with zeros; where it is not known which "
+        "values are the table's, it is left out) or drop.",
+        ONE_FILE,
+        default=None,
     )
     check: Path | None = option(
         "A text file or a folder of text files. Evaluates both checkpoints on it, at the old and new length.",

@@ -5,6 +5,7 @@ Only the requested tensors are read. From the hub, only the files that hold them
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -94,4 +95,6 @@ def fairseq_settings(path: str | Path) -> Mapping[str, Any]:
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"{path}: expected a file that fairseq or torch.save wrote; found none")
-    return open_checkpoint(path).weights[0].settings
+    tree = open_checkpoint(path).weights[0].tree
+    settings = None if tree is None else tree.root.get("args")
+    return vars(settings) if isinstance(settings, argparse.Namespace) else {}

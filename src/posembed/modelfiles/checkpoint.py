@@ -8,22 +8,49 @@ from __future__ import annotations
 
 import glob
 import re
+import shlex
+import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posembed.errors import CheckpointError
 from posembed.files import reason
-from posembed.modelfiles.folders import PICKLES, WEIGHTS, not_needed, read_modules, read_weight_map, weights_path
+from posembed.modelfiles.folders import (
+    PICKLES,
+    RECORD,
+    WEIGHTS,
+    not_needed,
+    read_modules,
+    read_weight_map,
+    weights_path,
+)
 from posembed.modelfiles.json_files import read_json
-from posembed.modelfiles.raw_files import FileState, file_state, reading
+from posembed.modelfiles.raw_files import FileState, file_state, read_record, reading
 from posembed.modelfiles.safetensors import AnyTensor, read_header
+
+if TYPE_CHECKING:
+    from posembed.modelfiles.training_files import Tree
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 SECONDS_TO_ANSWER = 10
+
+OTHER_FORMATS = {
+    ".npz": "an archive of numpy, as big_vision writes it; load it with timm, and save that model's state_dict",
+    ".msgpack": "weights of Flax; load them in transformers before release 5 with from_flax=True, and save the model",
+    ".h5": "weights of Keras; load them in transformers before release 5 with from_tf=True, and save the model",
+    ".keras": "a model of Keras; convert it to PyTorch first",
+    ".gguf": "a model for llama.cpp; resize the checkpoint that it was made from, and convert that again",
+    ".onnx": "an exported graph; resize the checkpoint that it was exported from, and export that again",
+}
+"""What to do with files that hold no weights of PyTorch, by their ending."""
+SHARDS = (
+    "a folder of torch.distributed.checkpoint; make one file of it, and resize that: "
+    "python -m torch.distributed.checkpoint.format_utils dcp_to_torch {folder} weights.pt"
+)
 
 Wanted = Callable[[Collection[str]], Iterable[str]]  # chooses the tensors to read
 
@@ -32,15 +59,14 @@ Wanted = Callable[[Collection[str]], Iterable[str]]  # chooses the tensors to re
 class WeightFile:
     """One file of weights: its tensors by key, which stay on the disk, and its other contents.
 
-    metadata: the metadata of a safetensors header. others: the names of a pickle's entries that are not tensors.
-    settings: fairseq's settings in a pickle. state: the ``file_state`` from before the file was opened.
+    metadata: the metadata of a safetensors header. tree: all contents of a pickle. state: the ``file_state`` from
+    before the file was opened.
     """
 
     path: Path
     tensors: Mapping[str, AnyTensor]
     metadata: Mapping[str, str] = field(default_factory=dict)
-    others: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    tree: Tree | None = None
     state: FileState = (0, 0, 0)
 
 
@@ -99,10 +125,14 @@ def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Chec
     with reading(path):
         if path.is_dir():
             folder = model_folder(path)
+            if (folder / ".metadata").is_file():
+                raise CheckpointError(f"{path}: {SHARDS.format(folder=shlex.quote(str(path)))}")
             weights = weights_path(folder)
             if weights.suffix == ".json":
                 return Checkpoint(path, folder, open_shards(weights, wanted), index=weights)
             return Checkpoint(path, folder, (open_weights(weights),))
+        if path.suffix in OTHER_FORMATS:
+            raise CheckpointError(f"{path}: {OTHER_FORMATS[path.suffix]}")
         if path.suffix not in (known := (".safetensors", *PICKLES)):
             raise CheckpointError(f"{path}: expected a folder or a weights file ({', '.join(known)})")
         return Checkpoint(path, None, (open_weights(path),))
@@ -136,11 +166,12 @@ def path_here(source: str | Path) -> Path | None:
 
 def open_weights(path: Path) -> WeightFile:
     state = file_state(path)
-    if path.suffix in PICKLES:
+    if path.suffix in PICKLES or (path.suffix == ".partial" and zipfile.is_zipfile(path)):
         from posembed.modelfiles.pickles import read_pickle  # imports torch, which safetensors do not need
 
-        tensors, others, settings = read_pickle(path)
-        return WeightFile(path, tensors, {"format": "pt"}, others, settings, state)
+        tree = read_pickle(path)
+        tensors = {key: tensor.detach() for key, tensor in tree.tensors(tree.model).items()}
+        return WeightFile(path, tensors, {"format": "pt", "posembed": read_record(path, RECORD)}, tree, state)
     return WeightFile(path, *read_header(path), state=state)
 
 

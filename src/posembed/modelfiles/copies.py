@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import stat
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,16 +22,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posembed.errors import CheckpointError
 from posembed.files import reason, whole_or_absent
-from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
-from posembed.modelfiles.folders import PICKLES, other_files
+from posembed.modelfiles.checkpoint import Checkpoint, WeightFile, open_weights
+from posembed.modelfiles.folders import PICKLES, RECORD, other_files
 from posembed.modelfiles.json_files import json_text, read_json
-from posembed.modelfiles.raw_files import copy_file, copy_mode, file_state, open_file, write_text
-from posembed.modelfiles.safetensors import AnyTensor, byte_count, read_header, tensor_sha256, write_tensors
+from posembed.modelfiles.raw_files import copy_file, copy_mode, file_state, open_file, read_record, write_text
+from posembed.modelfiles.safetensors import AnyTensor, byte_count, read_header, tensor_sha256, values_of, write_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-RECORD = "posembed.json"
+    from posembed.modelfiles.training_files import Place
+
 MOST_NAMED = 5
 # Above 64 MB, only evenly spaced blocks of a file are hashed: hashing all bytes would take as long as the copy.
 BLOCK, BLOCKS = 1 << 16, 1 << 10
@@ -51,7 +53,7 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
     refuse_full_disk(checkpoint, kept, out)
     try:
         with whole_or_absent(out, refusal=why_not_replaced if overwrite else None) as place:
-            copy = Copy(checkpoint, kept, place)
+            copy = Copy(checkpoint, kept, place, is_pickle=out.suffix in PICKLES)
             yield copy
             for path, state in states.items():
                 if not path.exists() or file_state(path) != state:
@@ -72,21 +74,36 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of ``checkpoint`` at ``place``. kept: the files to copy, other than weights."""
+    """A copy of ``checkpoint`` at ``place``. kept: the files to copy, other than weights. is_pickle: whether one file
+    is written by torch.save, with all that is beside the weights."""
 
     checkpoint: Checkpoint
     kept: tuple[Path, ...]
     place: Path
+    is_pickle: bool = False
 
     def write(
-        self, *, tensors: Changes, documents: Mapping[Path, str], metadata: Mapping[str, str] | None = None
+        self,
+        *,
+        tensors: Changes,
+        documents: Mapping[Path, str],
+        metadata: Mapping[str, str] | None = None,
+        beside: Mapping[Place, Any] | None = None,
     ) -> None:
-        """Writes all files. Unchanged tensors and files are copied byte for byte; pickles become safetensors.
+        """Writes all files. Unchanged tensors and files are copied byte for byte; pickles in folders become
+        safetensors.
 
         documents: complete new texts of files, by path in the checkpoint. metadata: added to a single file's header.
+        beside: new values of what is beside the weights of a single pickle, by place.
         """
         if self.checkpoint.folder is None:
             (file,) = self.checkpoint.weights
+            if self.is_pickle and file.tree is not None:
+                from posembed.modelfiles.pickles import write_pickle
+
+                changes = {**file.tree.changes(tensors), **(beside or {})}
+                write_pickle(self.place, file.tree, changes, (metadata or {}).get("posembed", "{}"))
+                return
             write_tensors(self.place, edited(file, tensors), {**file.metadata, **(metadata or {})})
             return
         self.place.mkdir(mode=0o700, exist_ok=True)  # private until the files get their permissions
@@ -128,8 +145,9 @@ def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
         raise CheckpointError(f"{out}: not a path to write to ({reason(error)}); choose another name") from error
     if target == root or root in target.parents or target in root.parents:
         raise CheckpointError(f"{out}: must be outside {checkpoint.root} and must not contain it; choose another path")
-    if checkpoint.folder is None and out.suffix != ".safetensors":
-        raise CheckpointError(f"{out}: one file of weights is written as safetensors; name it NAME.safetensors")
+    formats = (".safetensors", *(PICKLES if checkpoint.folder is None and checkpoint.weights[0].tree else ()))
+    if checkpoint.folder is None and out.suffix not in formats:
+        raise CheckpointError(f"{out}: this file is written as {', '.join(formats)}; give it a name that ends so")
     if not out.parent.is_dir():
         raise CheckpointError(f"{out}: the folder {out.parent} does not exist; create it first")
 
@@ -197,7 +215,11 @@ def recorded(root: Path, name: str) -> list[dict[str, Any]]:
 def last_resize(place: Path) -> dict[str, Any]:
     """Returns the last entry of the record. Raises KeyError, IndexError, TypeError or ValueError if it has no entry, or
     if the checkpoint was fine-tuned since, which takes hours that a resize must not overwrite."""
-    record: Any = read_json(place / RECORD) if place.is_dir() else json.loads(read_header(place)[1]["posembed"])
+    if place.is_dir():
+        record: Any = read_json(place / RECORD)
+    else:
+        archive = zipfile.is_zipfile(place)
+        record = json.loads(read_record(place, RECORD) if archive else read_header(place)[1]["posembed"])
     last = dict(record["resizes"][-1])
     if any(tuning["time"] >= last["time"] for tuning in record.get("tunings", [])):
         raise ValueError("fine-tuned since")
@@ -247,11 +269,13 @@ def foreign_entries(root: Path) -> list[str]:
 
 def changes_of_file(path: Path) -> list[str]:
     """Returns [] if a file's time and tables match the resize in its metadata, or else a description of the file."""
-    tensors, _ = read_header(path)
+    tensors = open_weights(path).tensors
     with suppress(KeyError, IndexError, TypeError, ValueError):
         last = last_resize(path)
         hashes = {change["key"]: change["sha256"][1] for change in last["tensors"] if change["sha256"][1] is not None}
-        if has_time(path, last["time"]) and all(tensor_sha256(tensors[key].read()) == hashes[key] for key in hashes):
+        if has_time(path, last["time"]) and all(
+            tensor_sha256(values_of(tensors[key])) == hashes[key] for key in hashes
+        ):
             return []
     return ["a file that no resize wrote, or that was changed since"]
 

@@ -19,7 +19,9 @@ from posembed.modelfiles.raw_files import reading
 if TYPE_CHECKING:
     from posembed.modelfiles.checkpoint import Checkpoint
 
-PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".tar")
+RECORD = "posembed.json"
+"""The name of the record of resizes and fine-tunings, in a folder or in an archive of torch.save."""
 
 # In a loader's order of preference: a single file before an index of shards, safetensors before pickles.
 WEIGHTS = (

@@ -6,23 +6,38 @@ import argparse
 import re
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from posembed.errors import CheckpointError
-from posembed.modelfiles.raw_files import open_file
+from posembed.files import flush_open
+from posembed.modelfiles.folders import RECORD
+from posembed.modelfiles.raw_files import create, open_file
 from posembed.modelfiles.safetensors import can_be_stored
+from posembed.modelfiles.training_files import Place, Tree, at, joined, leaves, replaced, tree_of
 from posembed.words import brief
 
-# The names of the weights in files where training scripts save other things too.
-USUAL_NAMES = ("state_dict", "model_state_dict", "model", "module")
+SCRIPT = "constants.pkl"
+"""A file that TorchScript's archives have, and those of torch.save have not."""
 
 
-def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[str, Any]]:
-    """Reads a file of torch.save. Returns its state dict, the names of all other entries, and any fairseq settings.
+def harmless() -> list[Any]:
+    """Returns the types, besides those of PyTorch, that hold values and run nothing: settings and numbers of numpy."""
+    import numpy as np
+
+    kinds = {
+        type(np.dtype(name)) for name in ("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+    }
+    scalar = np.float64(0).__reduce__()[0]
+    old = [(scalar, f"numpy.{name}.multiarray.scalar") for name in ("core", "_core")]
+    return [argparse.Namespace, np.dtype, *kinds, *old]
+
+
+def read_pickle(path: Path) -> Tree:
+    """Reads a file of torch.save: its contents, and where the model is in them.
 
     The values stay in the file, mapped into memory, until they are used; files from before torch 1.6 are read whole.
     Raises CheckpointError for a file that torch.save did not write, that would run code, or that has no state dict.
@@ -30,21 +45,32 @@ def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[st
     loaded = load_without_running(path)
     if not isinstance(loaded, dict):
         raise CheckpointError(f"{path}: expected a state dict (names and tensors), found a {type(loaded).__name__}")
-    weights, name = find_state_dict(path, loaded)
-    others = [str(key) for key in loaded if name is not None and key != name]
-    tensors: dict[str, Tensor] = {}
-    size = path.stat().st_size
-    for key, value in weights.items():
-        if not isinstance(value, Tensor):
-            others.append(str(key))
-            continue
-        if not isinstance(key, str) or value.layout != torch.strided or not can_be_stored(value.dtype):
+    tree = tree_of(loaded)
+    if tree is None:
+        found = f"only {', '.join(map(repr, loaded)) or 'nothing'}"
+        raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {brief(found)}")
+    size, keys = path.stat().st_size, [joined(place) for place, _ in leaves(at(loaded, tree.model))]
+    if twice := {key for key in keys if keys.count(key) > 1} if len(keys) > len(set(keys)) else ():
+        raise CheckpointError(f"{path}: holds {min(twice)!r} twice, nested and with dots; save one of them")
+    for key, value in tree.tensors(tree.model).items():
+        if value.layout != torch.strided or not can_be_stored(value.dtype):
             raise CheckpointError(f"{path}: {key!r} ({value.dtype}, {value.layout}) cannot be stored in safetensors")
         if value.numel() * value.element_size() > size:
             raise CheckpointError(f"{path}: {key!r} claims {value.numel()} values, but the file has {size} bytes")
-        tensors[key] = value.detach()
-    settings = loaded.get("args")
-    return tensors, tuple(others), vars(settings) if isinstance(settings, argparse.Namespace) else {}
+    return tree
+
+
+def write_pickle(path: Path, tree: Tree, changes: Mapping[Place, Any], record: str) -> None:
+    """Writes a file of torch.save with other values at some places. record: a text that is kept beside the values, in
+    the archive, where torch.load does not look. An OSError from writing is not converted."""
+    with create(path) as file:
+        try:
+            torch.save(replaced(tree.root, changes), file)
+        except RuntimeError as error:  # PyTorch does not say why it cannot write
+            raise OSError("PyTorch cannot write there; the disk may be full") from error
+        flush_open(file.fileno())
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"archive/{RECORD}", record)
 
 
 def load_without_running(path: Path) -> Any:
@@ -56,11 +82,16 @@ def load_without_running(path: Path) -> Any:
                 records = archive.infolist()
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
             raise not_a_saved_file(path, str(error)) from error
+        if any(record.filename.endswith(f"/{SCRIPT}") for record in records):
+            made = f"python -c \"import torch; torch.save(torch.jit.load('{path}').state_dict(), 'weights.pt')\""
+            raise CheckpointError(
+                f"{path}: a TorchScript program, which only running it can read; if you trust it, extract its weights, "
+                f"and give those: {made}"
+            )
         if any(record.compress_type or record.file_size != record.compress_size for record in records):
             raise not_a_saved_file(path, "its records are compressed")
     try:
-        # fairseq keeps its settings in a Namespace, which holds values and runs nothing.
-        with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
+        with warnings.catch_warnings(), torch.serialization.safe_globals(harmless()):
             warnings.simplefilter("ignore")  # a warning about pickle protocols, meant for developers
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except Exception as error:  # a damaged pickle can raise nearly anything
@@ -69,19 +100,6 @@ def load_without_running(path: Path) -> Any:
             raise not_a_saved_file(path, type(error).__name__) from error
         why = f"this pickle needs more than tensors ({refused[1]}) and could run code, so it was not loaded"
         raise CheckpointError(f"{path}: {why}; save its state_dict alone, best as safetensors") from error
-
-
-def find_state_dict(path: Path, loaded: dict[Any, Any]) -> tuple[dict[Any, Any], str | None]:
-    """Returns the state dict, and its name if it is an entry of another dict."""
-    if any(isinstance(value, Tensor) for value in loaded.values()):
-        return loaded, None
-    dicts = {key: value for key, value in loaded.items() if isinstance(value, dict)}
-    inner = {key: value for key, value in dicts.items() if any(isinstance(item, Tensor) for item in value.values())}
-    for name in (*USUAL_NAMES, *(inner if len(inner) == 1 else ())):
-        if name in inner:
-            return inner[name], name
-    found = f"several: {', '.join(map(repr, inner))}" if inner else f"only {', '.join(map(repr, loaded)) or 'nothing'}"
-    raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {brief(found)}")
 
 
 def not_a_saved_file(path: Path, reason: str) -> CheckpointError:

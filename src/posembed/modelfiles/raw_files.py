@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO, RawIOBase
@@ -13,6 +14,7 @@ from posembed.files import flush_open, reason
 
 COPY_CHUNK = 16 * 2**20
 KERNEL_CHUNK = 2**27
+LARGEST_RECORD = 2**26
 
 FileState = tuple[int, int, int]
 
@@ -48,6 +50,17 @@ def read_bytes(path: Path, *, most: int) -> bytes:
         if size > most:
             raise CheckpointError(f"{path}: expected at most {most:,} bytes; it has {size:,}")
         return file.read(size)
+
+
+def read_record(path: Path, name: str) -> str:
+    """Returns a text that was kept beside the values in a file of torch.save; "{}" if there is none."""
+    with reading(path):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                found = [each for each in archive.infolist() if each.filename.endswith(f"/{name}")]
+                return archive.read(found[-1]).decode() if found and found[-1].file_size < LARGEST_RECORD else "{}"
+        except (zipfile.BadZipFile, UnicodeDecodeError, NotImplementedError):
+            return "{}"
 
 
 def create(path: Path) -> FileIO:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from posembed.checkpoints.position_tables import Config
+Config = Mapping[str, Any]
 
 LARGEST = 2**31
 MOST_LAYERS, MOST_GROUPS = 256, 12  # few enough to be built

@@ -1,0 +1,245 @@
+"""A file that a project's own script saved: its tables, and what changes with them beside the weights.
+
+Nothing in such a file says which model it holds. The tables are found by name and shape. The settings beside the
+weights (``model_args["block_size"]``, ``args.max_positions``) confirm their layouts, and change with them, as do
+averages of the weights and the state of the optimizer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posembed.checkpoints.find import find_tables
+from posembed.checkpoints.layouts import patches
+from posembed.checkpoints.plan import Edit, TableChange
+from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Size, Tensors, pair
+from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
+from posembed.checkpoints.settings import Setting
+from posembed.errors import CheckpointError
+from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
+from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, joined
+from posembed.tables.layout import TableLayout
+from posembed.words import listed
+
+IMAGE_SIDE = re.compile(r"im(age|g)_?(size|res)|input_(size|res)|resolution")
+AFTER_PADDING = 2
+"""Reserved rows of fairseq's models, whose positions are counted from the padding token, 1."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a user says about the rows of a table: how many are reserved before and after the positions, and the grid
+    of those between them. None is not known."""
+
+    reserved: int | None = None
+    tail: int | None = None
+    old_grid: Size | None = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What changes beside the weights. values: new values by place. dropped: why each entry is left out."""
+
+    settings: tuple[Setting, ...] = ()
+    copies: Mapping[str, Edit] = field(default_factory=dict)
+    values: Mapping[Place, Any] = field(default_factory=dict)
+    dropped: Mapping[str, str] = field(default_factory=dict)
+
+
+def sizes_in(file: WeightFile) -> dict[Place, Any]:
+    """Returns the settings and the tensors of one number that may be a length or the side of an image, by place."""
+    if file.tree is None:
+        return {}
+    found = dict(file.tree.others)
+    found |= dict(numbers(file.tree))
+    sides: dict[Place, list[Any]] = {}
+    for place, value in file.tree.others.items():  # [height, width] is a size, and its numbers are none
+        if place and type(place[-1]) is int:
+            sides.setdefault(place[:-1], []).append(value)
+    found |= {place: at(file.tree.root, place) for place, each in sides.items() if len(each) == 2}
+    return {
+        place: value
+        for place, value in found.items()
+        if place
+        and isinstance(place[-1], str)
+        and LENGTH_LIKE.search(place[-1])
+        and not OTHER_SIZES.search(place[-1])
+        and (type(plain(value)) is int or (not isinstance(value, Tensor) and pair(value) is not None))
+    }
+
+
+def numbers(tree: Tree) -> Iterator[tuple[Place, Tensor]]:
+    for key, tensor in tree.tensors(tree.model).items():
+        if not tensor.ndim and not tensor.is_floating_point():
+            yield tree.place_of(tree.model, key), tensor
+
+
+def plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
+    """Returns the tables of a file, with the layouts that the user gives or the settings confirm."""
+    found, sizes = find_tables(None, tensors), sizes_in(file)
+    tables = tuple(as_given(as_set(table, sizes, tensors), rows) for table in found.tables)
+    return replace(found, tables=tables)
+
+
+def tables_of(checkpoint: Checkpoint, *, rebuild: bool = True) -> Found:
+    """Returns the tables of a checkpoint: those of its config, or in one file, those that its settings confirm."""
+    if checkpoint.folder is None:
+        return tables_in(checkpoint.weights[0], checkpoint.tensors, Rows())
+    return find_tables(checkpoint.config, checkpoint.tensors, rebuild=rebuild)
+
+
+def as_set(table: FoundTable, sizes: Mapping[Place, Any], tensors: Tensors) -> FoundTable:
+    """Returns a table with the setting that gives its length or its image size."""
+    if not isinstance(table, PositionTable):
+        return table
+    known: dict[str, Any] = {"found_by": "settings", "doubt": ""}
+    if not table.layout.grid:
+        for reserved in (0, AFTER_PADDING):
+            for place, value in sizes.items():
+                if plain(value) == table.rows - reserved and not IMAGE_SIDE.search(place[-1]):
+                    layout = TableLayout.roberta() if reserved else TableLayout()
+                    field = ConfigField(tuple(map(str, place)), table.rows - reserved)
+                    return replace(table, layout=layout, field=field, **known)
+        return table
+    patch = patch_of(table.key, tensors)
+    if patch is None:
+        return table
+    size = table.layout.grid[0] * patch[0], table.layout.grid[1] * patch[1]
+    of_images = (place for place, value in sizes.items() if IMAGE_SIDE.search(place[-1]) and pair(plain(value)) == size)
+    path = tuple(map(str, next(of_images, ("image_size",))))
+    field = ConfigField(path, size[0] if size[0] == size[1] else size)
+    return replace(table, field=field, cells=patches(field, patch), **known)
+
+
+def patch_of(key: str, tensors: Tensors) -> Size | None:
+    """Returns the size of the patches that the convolution beside a table makes, if there is one."""
+    above = key.rpartition(".")[0]
+    kernels = (tuple(each.shape) for name, each in tensors.items() if name.startswith(above) and len(each.shape) == 4)
+    return next(((height, width) for *_, height, width in kernels if min(height, width) > 1), None)
+
+
+def as_given(table: FoundTable, rows: Rows) -> FoundTable:
+    """Returns a table with the reserved rows and the grid that the user gives, where they fit it."""
+    if rows == Rows() or (rows.old_grid is None and isinstance(table, PositionTable) and table.layout.grid):
+        return table
+    tail, front = rows.tail or 0, rows.reserved
+    if rows.old_grid is None:
+        layout = TableLayout(reserved=front or 0, tail=tail)
+        if layout.rows(1) > table.rows:
+            raise CheckpointError(f"{table.key}: has {table.rows} rows, fewer than are reserved")
+        return table.read_by(layout, doubt=table.doubt or "")
+    cells = rows.old_grid[0] * rows.old_grid[1]
+    front = table.rows - cells - tail if front is None else front
+    if front < 0 or front + cells + tail != table.rows:
+        wrong = f"{front} reserved rows, a grid of {rows.old_grid[0]} x {rows.old_grid[1]} and {tail} rows after it"
+        raise CheckpointError(f"{table.key}: has {table.rows} rows, not {wrong} (--reserved, --old-grid, --tail)")
+    return table.read_by(TableLayout(prefix=front, grid=rows.old_grid, tail=tail), doubt=table.doubt or "")
+
+
+def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str) -> Beside:
+    """Returns what changes beside the weights. plan: the same resize of a copy of the weights, given its tensors.
+    optimizer: "keep" or "drop"."""
+    tree = file.tree
+    if tree is None:
+        return Beside()
+    values: dict[Place, Any] = {}
+    settings = []
+    for place, value, new in changed_sizes(file, edit):
+        settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), new))
+        values[place] = torch.tensor(new, dtype=value.dtype) if isinstance(value, Tensor) else new
+    copies = {}
+    for copy in tree.copies:
+        tensors = tree.tensors(copy)
+        if not any(change.key in tensors for change in edit.tables):
+            continue
+        try:
+            copies[joined(copy)] = of_copy = plan(tensors)
+        except CheckpointError as error:
+            raise CheckpointError(f"{joined(copy)}: a second copy of the weights, not resized: {error}") from error
+        values |= {tree.place_of(copy, key): DROPPED if new is None else new for key, new in of_copy.tensors.items()}
+    dropped = {}
+    for place, state in tree.optimizers.items():
+        moments = {} if optimizer == "drop" else changed_moments(state, edit, tree)
+        if moments is None or optimizer == "drop":
+            why = (
+                "it was asked for" if moments is not None else "it is not known which of its values belong to the table"
+            )
+            dropped[str(place[0])] = why
+            values = {each: value for each, value in values.items() if each[:1] != place[:1]}
+            values[place[:1]] = DROPPED
+        else:
+            values |= {(*place, *inside): moment for inside, moment in moments.items()}
+    return Beside(tuple(settings), copies, values, dropped)
+
+
+def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, Any]]:
+    """Yields the settings with the old length or image size: their places, and their old and new values."""
+    lengths: dict[int, int] = {}
+    if edit.target.image_size is None:
+        for change in edit.target.changes:
+            lengths |= {change.table.rows: change.layout.rows(change.length), change.table.length: change.length}
+    old, new = edit.target.image_size or ((0, 0), (0, 0))
+    for place, value in sizes_in(file).items():
+        given = plain(value)
+        if type(given) is int and given in lengths and not IMAGE_SIDE.search(place[-1]):
+            yield place, value, lengths[given]
+        elif edit.target.image_size is not None and IMAGE_SIDE.search(place[-1]) and pair(given) == old:
+            if type(given) is int and new[0] != new[1]:
+                raise CheckpointError(f"{file.path}: {joined(place)} is one number, so the new size must be square")
+            yield place, value, new[0] if type(given) is int else type(given)(new)
+
+
+def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Place, Tensor] | None:
+    """Returns the moments that an optimizer keeps of the tables, in the new sizes, by place in its state: rows that
+    stay the same keep theirs, and all others begin with zeros. None if it is not known which are the tables'.
+
+    The state numbers parameters in an order that only the script knows, so a table is known by its shape.
+    """
+    found: dict[Place, Tensor] = {}
+    of_model = [tuple(tensor.shape) for tensor in distinct(tree.tensors(tree.model))]
+    for change in edit.tables if state["state"] else ():
+        shape = tuple(change.before.shape)
+        alike = {
+            number: {name: each for name, each in of_one.items() if isinstance(each, Tensor) and each.ndim}
+            for number, of_one in state["state"].items()
+            if any(isinstance(each, Tensor) and tuple(each.shape) == shape for each in of_one.values())
+        }
+        if len(alike) != 1 or of_model.count(shape) != 1:
+            return None
+        ((number, moments),) = alike.items()
+        if any(tuple(each.shape) != shape or not each.is_floating_point() for each in moments.values()):
+            return None
+        for name, moment in moments.items():
+            found["state", number, name] = resized_moment(moment, change, edit)
+    return found
+
+
+def distinct(tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    """Returns tensors without those that share the memory of another, such as tied weights."""
+    return list({(each.data_ptr(), each.shape): each for each in tensors.values()}.values())
+
+
+def resized_moment(moment: Tensor, change: TableChange, edit: Edit) -> Tensor:
+    size = next(each for each in edit.target.changes if each.table.key == change.key)
+    old = size.table.layout.rows_in(moment)
+    new = old.new_zeros(size.layout.rows(size.length), old.shape[-1])
+    kept = change.kept if change.leading else 0
+    new[:kept] = old[:kept]
+    return size.layout.stored(new, like=moment)
+
+
+def refuse_for_folders(rows: Rows, optimizer: str | None) -> None:
+    given = [f"--{name.replace('_', '-')}" for name, value in vars(rows).items() if value is not None]
+    given += ["--optimizer"] if optimizer is not None else []
+    if given:
+        raise CheckpointError(f"{listed(given)}: only for one file of weights; the config of a folder says it")

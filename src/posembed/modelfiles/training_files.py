@@ -1,0 +1,189 @@
+"""Files of torch.save as one tree of values: a model's tensors, and what a training script saves around them.
+
+A script may save a state dict, or put it into a dictionary beside settings, an optimizer and averages of the weights. A
+``Tree`` says where in the file each of them is. ``replaced`` returns the same file with other values: the same nesting,
+keys, order and types.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from torch import Tensor, nn
+
+Place: TypeAlias = "tuple[Any, ...]"
+"""The keys, indices and attributes that lead to a value."""
+MODELS = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "module",
+    "net",
+    "network",
+    "params",
+    "weights",
+    "ema",
+    "model_ema",
+)
+"""The usual names of weights, best first, in files that hold more."""
+DROPPED = object()
+"""The new value of an entry that is left out."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The contents of a file. model: the place of the model's tensors, which may be nested further. copies: the places
+    of other state dicts with tensors of the same names, such as averages of the weights."""
+
+    root: Any
+    model: Place = ()
+    copies: tuple[Place, ...] = field(default=())
+
+    def tensors(self, model: Place) -> dict[str, Tensor]:
+        """Returns the tensors of a state dict by key. The keys of nested dictionaries are joined by dots."""
+        return {joined(place): value for place, value in leaves(at(self.root, model)) if isinstance(value, Tensor)}
+
+    def place_of(self, model: Place, key: str) -> Place:
+        return next((*model, *place) for place, _ in leaves(at(self.root, model)) if joined(place) == key)
+
+    def changes(self, tensors: Mapping[str, Tensor | None]) -> dict[Place, Any]:
+        """Returns new values of tensors of the model, by place. None removes a tensor."""
+        return {self.place_of(self.model, key): DROPPED if new is None else new for key, new in tensors.items()}
+
+    @cached_property
+    def others(self) -> dict[Place, Any]:
+        """What is not a tensor of the model or of a copy of it, by place."""
+        models = (self.model, *self.copies)
+        return {
+            place: value
+            for place, value in leaves(self.root)
+            if not isinstance(value, Tensor) or all(place[: len(model)] != model for model in models)
+        }
+
+    @cached_property
+    def entries(self) -> list[str]:
+        """The names of all that is not the model's tensors, as far up as they hold nothing of it."""
+        found = []
+        for place, value in leaves(self.root):
+            inside = place[: len(self.model)] == self.model
+            if inside and isinstance(value, Tensor):
+                continue
+            same = next((i for i, (one, two) in enumerate(zip(place, self.model, strict=False)) if one != two), None)
+            found.append(joined(place if same is None else place[: same + 1]))
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def optimizers(self) -> dict[Place, Mapping[Any, Any]]:
+        """The states of optimizers, as PyTorch saves them, by place."""
+        return {place: value for place, value in nodes(self.root) if is_optimizer(value)}
+
+
+def is_optimizer(value: Any) -> bool:
+    return isinstance(value, Mapping) and {"state", "param_groups"} <= value.keys()
+
+
+def tree_of(root: Any) -> Tree | None:
+    """Finds the model in a file; None if it holds no tensors that could be one."""
+    model: Place = ()
+    while True:
+        inside = at(root, model)
+        if any(isinstance(value, Tensor) and value.ndim for value in inside.values()):
+            break
+        found = [name for name, value in inside.items() if isinstance(value, Mapping) and holds_weights(value)]
+        named = [name for name in MODELS if name in found]
+        if not found:
+            return None
+        if not named and len(found) > 1 and (not model or MODELS[2:3] == model):
+            same = alike(inside, found)
+            if not same:
+                break  # the parts of one model
+            named = same
+        elif not named and len(found) > 1:
+            break
+        model = (*model, (named or found)[0])
+    keys = set(shapes(at(root, model)))
+    copies = [
+        place
+        for place, value in nodes(root)
+        if isinstance(value, Mapping)
+        and place[: len(model)] != model
+        and model[: len(place)] != place
+        and any(isinstance(each, Tensor) for each in value.values())
+        and len(keys & set(shapes(value))) > len(keys) / 2
+    ]
+    return Tree(root, model, tuple(copies))
+
+
+def alike(inside: Mapping[Any, Any], names: list[Any]) -> list[Any]:
+    """Returns the names whose state dicts have most tensors in common with the first: several copies of a model."""
+    first = set(shapes(inside[names[0]]))
+    same = [name for name in names if len(first & set(shapes(inside[name]))) > len(first) / 2]
+    return same if len(same) > 1 else []
+
+
+def shapes(model: Mapping[Any, Any]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(joined(place), tuple(each.shape)) for place, each in leaves(model) if isinstance(each, Tensor)]
+
+
+def holds_weights(value: Mapping[Any, Any]) -> bool:
+    """Whether a dictionary holds tensors that are not those of an optimizer."""
+    return not is_optimizer(value) and any(isinstance(each, Tensor) and each.ndim for _, each in leaves(value))
+
+
+def joined(place: Place) -> str:
+    return ".".join(map(str, place))
+
+
+def children(value: Any) -> list[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, argparse.Namespace):
+        return list(vars(value).items())
+    return list(enumerate(value)) if isinstance(value, list | tuple) else []
+
+
+def nodes(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Yields a value and all values in it, with their places."""
+    yield place, value
+    for name, inner in children(value):
+        yield from nodes(inner, (*place, name))
+
+
+def leaves(value: Any) -> Iterator[tuple[Place, Any]]:
+    return ((place, each) for place, each in nodes(value) if not children(each))
+
+
+def at(value: Any, place: Place) -> Any:
+    for name in place:
+        value = vars(value)[name] if isinstance(value, argparse.Namespace) else value[name]
+    return value
+
+
+def replaced(value: Any, changes: Mapping[Place, Any]) -> Any:
+    """Copies a value with other values at some places. What holds no change is shared with the original."""
+    if () in changes:
+        new = changes[()]
+        is_parameter = isinstance(value, nn.Parameter) and isinstance(new, Tensor)
+        return nn.Parameter(new, requires_grad=value.requires_grad) if is_parameter else new
+    by_name: dict[Any, dict[Place, Any]] = {}
+    for (name, *rest), new in changes.items():
+        by_name.setdefault(name, {})[tuple(rest)] = new
+    if not by_name:
+        return value
+    inner = {name: replaced(each, by_name.get(name, {})) for name, each in children(value)}
+    kept = {name: each for name, each in inner.items() if each is not DROPPED}
+    if isinstance(value, tuple | list):
+        return type(value)(kept.values())
+    new = copy.copy(value)  # an ordered dictionary, a defaultdict or a namespace stays one
+    held = vars(new) if isinstance(new, argparse.Namespace) else new
+    for name in inner:
+        if name in kept:
+            held[name] = kept[name]
+        else:
+            del held[name]
+    return new

@@ -1,0 +1,299 @@
+"""Files of training scripts: any wrapping goes in and comes out again, with everything else in it as it was."""
+
+from __future__ import annotations
+
+import argparse
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from posembed import CheckpointError, resize_checkpoint
+from posembed.modelfiles.pickles import load_without_running
+from posembed.modelfiles.training_files import DROPPED, at, leaves, nodes, replaced, tree_of
+
+ROWS, DIM = 16, 8
+
+
+def weights(rows: int = ROWS, *, prefix: str = "", seed: int = 0) -> OrderedDict[str, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    found = OrderedDict(
+        wte=torch.randn(30, DIM, generator=draw),
+        wpe=torch.randn(rows, DIM, generator=draw),
+        mask=torch.ones(rows, rows).tril().view(1, 1, rows, rows),
+        head=torch.randn(2 * DIM, DIM, generator=draw),
+    )
+    names = {"wte": "wte.weight", "wpe": "wpe.weight", "mask": "h.0.attn.bias", "head": "h.0.mlp.weight"}
+    return OrderedDict((f"{prefix}{names[name]}", value) for name, value in found.items())
+
+
+def nested(flat: dict[str, Tensor]) -> dict[str, Any]:
+    """Returns a state dict with a dictionary for each part of its keys, as in Megatron's files."""
+    found: dict[str, Any] = {}
+    for key, value in flat.items():
+        *above, name = key.split(".")
+        inside = found
+        for each in above:
+            inside = inside.setdefault(each, {})
+        inside[name] = value
+    return found
+
+
+SETTINGS = {"block_size": ROWS, "n_layer": 1, "n_embd": DIM, "vocab_size": 30, "dropout": 0.1, "bias": False}
+WRAPPINGS: dict[str, Any] = {
+    "bare": weights(),
+    "state_dict": {"epoch": 3, "state_dict": weights(prefix="module."), "arch": "gpt"},
+    "nanogpt": {
+        "model": weights(prefix="_orig_mod.transformer."),
+        "model_args": SETTINGS,
+        "iter_num": 7,
+        "best_val_loss": torch.tensor(1.5),  # of no dimension, beside the model
+        "config": {**SETTINGS, "batch_size": ROWS, "out_dir": "out"},
+    },
+    "namespace": {"args": argparse.Namespace(max_positions=ROWS, lr=[0.1], arch="gpt"), "model": weights()},
+    "lightning": {
+        "state_dict": weights(prefix="model."),
+        "hyper_parameters": {"max_length": ROWS, "betas": (0.9, 0.95)},
+        "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"total": {"ready": ROWS}}}},
+        "callbacks": {"ModelCheckpoint": {"best_model_score": torch.tensor(0.5), "best_k_models": {}}},
+    },
+    "deeper": {"trainer": {"agent": {"net": weights(), "steps": np.float64(2.5), "dtype": torch.bfloat16}}},
+    "nested": {"model": {"language_model": nested(weights())}, "iteration": 5},
+    "ema": {"model": weights(), "ema": weights(seed=1), "updates": 9},
+    "students": {"teacher": {"backbone": weights()}, "student": {"backbone": weights(seed=2)}},
+    "copies in a list": {"model": weights(), "snapshots": [weights(seed=3), weights(seed=4)]},
+}
+
+
+def assert_same(one: Any, two: Any) -> None:
+    """Asserts that two files hold the same values of the same types in the same order."""
+    assert type(one) is type(two)
+    if isinstance(one, Tensor):
+        assert one.dtype == two.dtype
+        assert torch.equal(one, two)
+    elif isinstance(one, dict):
+        assert list(one) == list(two)
+        for name in one:
+            assert_same(one[name], two[name])
+    elif isinstance(one, argparse.Namespace):
+        assert_same(vars(one), vars(two))
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(two)
+        for each, other in zip(one, two, strict=True):
+            assert_same(each, other)
+    else:
+        assert one == two
+
+
+def read(path: Path) -> Any:
+    return load_without_running(path)
+
+
+@pytest.mark.parametrize("name", WRAPPINGS)
+@pytest.mark.parametrize("suffix", [".pt", ".pth.tar", ".ckpt"])
+def test_what_is_beside_the_weights_stays(name: str, suffix: str, tmp_path: Path) -> None:
+    """Longer and back again is the file that it was; between, only the tables, masks and lengths differ."""
+    paths = [tmp_path / f"{each}{suffix}" for each in ("old", "long", "back")]
+    torch.save(WRAPPINGS[name], paths[0])
+    resized = resize_checkpoint(paths[0], paths[1], length=2 * ROWS)
+    assert not resized.left_out
+    old, long = read(paths[0]), read(paths[1])
+    assert [place for place, _ in leaves(old)] == [place for place, _ in leaves(long)]
+    for place, value in leaves(long):
+        before = at(old, place)
+        if isinstance(before, Tensor) and ROWS in before.shape and "wpe" in str(place):
+            assert torch.equal(value[:ROWS], before)
+            assert len(value) == 2 * ROWS
+        elif isinstance(before, Tensor) and before.ndim == 4:
+            assert torch.equal(value, torch.ones(value.shape).tril())
+            assert value.shape[-1] == 2 * ROWS
+        elif place[-1] in ("block_size", "max_positions", "max_length"):
+            assert (before, value) == (ROWS, 2 * ROWS)
+        else:
+            assert_same(before, value)
+    resize_checkpoint(paths[1], paths[2], length=ROWS)
+    assert_same(old, read(paths[2]))
+
+
+def test_a_module_loads_its_resized_file_strictly(tmp_path: Path) -> None:
+    class Model(nn.Module):
+        def __init__(self, block_size: int) -> None:
+            super().__init__()
+            self.wte, self.wpe = nn.Embedding(30, DIM), nn.Embedding(block_size, DIM)
+
+    for wrap in (lambda state: state, lambda state: {"model": state, "model_args": {"block_size": ROWS}}):
+        torch.save(wrap(Model(ROWS).state_dict()), tmp_path / "old.pt")
+        resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40, overwrite=True)
+        loaded = torch.load(tmp_path / "new.pt", weights_only=True)
+        Model(40).load_state_dict(loaded.get("model", loaded))
+
+
+def trained(rows: int, kind: Any, **settings: Any) -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"wte": nn.Embedding(30, DIM), "wpe": nn.Embedding(rows, DIM), "out": nn.Linear(DIM, 30)})
+    optimizer = kind(model.parameters(), lr=0.1, **settings)
+    for _ in range(2):
+        ids = torch.arange(rows) % 30
+        model["out"](model["wte"](ids) + model["wpe"](torch.arange(rows))).logsumexp(-1).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, optimizer
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [(torch.optim.AdamW, {}), (torch.optim.AdamW, {"amsgrad": True}), (torch.optim.SGD, {"momentum": 0.9})],
+)
+@pytest.mark.parametrize("length", [24, 10])
+def test_an_optimizer_keeps_what_it_knows_of_old_rows(tmp_path: Path, kind: Any, settings: Any, length: int) -> None:
+    model, optimizer = trained(ROWS, kind, **settings)
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "old.pt")
+    resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=length)
+    loaded = torch.load(tmp_path / "new.pt", weights_only=True)
+    other, again = trained(length, kind, **settings)
+    other.load_state_dict(loaded["model"])
+    again.load_state_dict(loaded["optimizer"])
+    again.step()
+    moments = optimizer.state[model["wpe"].weight]
+    for name, moment in again.state_dict()["state"][1].items():
+        if torch.is_tensor(moment) and moment.ndim:
+            assert moment.shape == (length, DIM), name
+            assert torch.equal(loaded["optimizer"]["state"][1][name][:10], moments[name][:10]), name
+            assert not loaded["optimizer"]["state"][1][name][ROWS:].any()
+
+
+def test_an_optimizer_is_left_out_if_its_table_is_not_known(tmp_path: Path) -> None:
+    """Or if that is asked for. Two parameters of one shape cannot be told apart by it."""
+    model, optimizer = trained(30, torch.optim.AdamW)  # as many positions as tokens
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 2}, tmp_path / "old.pt")
+    resized = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
+    assert resized.left_out == {"optimizer": "it is not known which of its values belong to the table"}
+    assert list(torch.load(tmp_path / "new.pt", weights_only=True)) == ["model", "step"]
+    model, optimizer = trained(ROWS, torch.optim.AdamW)
+    torch.save({"state_dict": model.state_dict(), "optimizer_states": [optimizer.state_dict()]}, tmp_path / "two.pt")
+    resized = resize_checkpoint(tmp_path / "two.pt", tmp_path / "three.pt", length=40, optimizer="drop")
+    assert resized.left_out == {"optimizer_states": "it was asked for"}
+
+
+def test_settings_say_which_rows_are_reserved(tmp_path: Path) -> None:
+    """fairseq's tables have two more rows than positions. Without settings, the user says it."""
+    state = {
+        "encoder.embed_tokens.weight": torch.randn(30, DIM),
+        "encoder.embed_positions.weight": torch.randn(18, DIM),
+    }
+    torch.save({"args": argparse.Namespace(max_positions=16), "model": state}, tmp_path / "said.pt")
+    torch.save({"model": state}, tmp_path / "silent.pt")
+    for name, given in {"said": {}, "silent": {"reserved": 2}}.items():
+        resize_checkpoint(tmp_path / f"{name}.pt", tmp_path / f"{name}-32.pt", length=32, **given)
+        new = torch.load(tmp_path / f"{name}-32.pt", weights_only=False)["model"]["encoder.embed_positions.weight"]
+        old = state["encoder.embed_positions.weight"]
+        assert torch.equal(new, torch.cat((old, old[2:])))
+
+
+def vit(side: int, *, height: int | None = None, prefix: int = 1) -> dict[str, Tensor]:
+    height = side if height is None else height
+    return {
+        "cls_token": torch.randn(1, 1, DIM),
+        "pos_embed": torch.randn(1, prefix + height * side, DIM),
+        "patch_embed.proj.weight": torch.randn(DIM, 3, 16, 16),
+    }
+
+
+def test_images_have_a_size_in_pixels(tmp_path: Path) -> None:
+    sizes = {"img_size": 64, "crop": {"image_size": [64, 64]}, "resolution": 63, "n_pos": 64}
+    torch.save({"model": vit(4), "cfg": sizes}, tmp_path / "old.pth")
+    resize_checkpoint(tmp_path / "old.pth", tmp_path / "new.pth", image_size=96)
+    new = torch.load(tmp_path / "new.pth", weights_only=True)
+    assert new["model"]["pos_embed"].shape == (1, 37, DIM)
+    assert new["cfg"] == {"img_size": 96, "crop": {"image_size": [96, 96]}, "resolution": 63, "n_pos": 64}
+    with pytest.raises(CheckpointError, match=r"cfg\.img_size is one number, so the new size must be square"):
+        resize_checkpoint(tmp_path / "old.pth", tmp_path / "tall.pth", image_size=(96, 64))
+    torch.save(vit(11, height=3, prefix=2), tmp_path / "sound.pth")
+    resize_checkpoint(tmp_path / "sound.pth", tmp_path / "short.pth", grid=(3, 5), old_grid=(3, 11))
+    assert torch.load(tmp_path / "short.pth", weights_only=True)["pos_embed"].shape == (1, 17, DIM)
+    for wrong in ({"old_grid": (5, 11)}, {"old_grid": (3, 11), "reserved": 1}):
+        with pytest.raises(CheckpointError, match="has 35 rows, not"):
+            resize_checkpoint(tmp_path / "sound.pth", tmp_path / "no.pth", grid=(3, 5), **wrong)
+
+
+def test_a_number_beside_the_weights_of_openais_clip_follows(tmp_path: Path) -> None:
+    state = {"positional_embedding": torch.randn(77, DIM), "visual.positional_embedding": torch.randn(50, DIM)}
+    state |= {"visual.conv1.weight": torch.randn(DIM, 3, 32, 32), "context_length": torch.tensor(77)}
+    torch.save({**state, "input_resolution": torch.tensor(224)}, tmp_path / "clip.pt")
+    resize_checkpoint(tmp_path / "clip.pt", tmp_path / "long.pt", length=248)
+    resize_checkpoint(tmp_path / "long.pt", tmp_path / "large.pt", image_size=336)
+    new = torch.load(tmp_path / "large.pt", weights_only=True)
+    assert (new["context_length"], new["input_resolution"]) == (torch.tensor(248), torch.tensor(336))
+    assert new["visual.positional_embedding"].shape == (101, DIM)
+
+
+def test_tied_weights_stay_tied(tmp_path: Path) -> None:
+    state = weights()
+    torch.save({"model": {**state, "lm_head.weight": state["wte.weight"]}, "ema": state}, tmp_path / "old.pt")
+    resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
+    new = torch.load(tmp_path / "new.pt", weights_only=True)
+    assert new["model"]["lm_head.weight"].data_ptr() == new["model"]["wte.weight"].data_ptr()
+    assert new["ema"]["wte.weight"].data_ptr() == new["model"]["wte.weight"].data_ptr()
+
+
+def test_safetensors_hold_the_weights_alone(tmp_path: Path) -> None:
+    torch.save(WRAPPINGS["nanogpt"], tmp_path / "old.pt")
+    resized = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.safetensors", length=40)
+    names = ("model_args.block_size", "iter_num", "best_val_loss", "config.out_dir")
+    assert {f"old.pt: {name.split('.')[0]}" for name in names} == set(resized.left_out)
+    with pytest.raises(CheckpointError, match=r"this file is written as \.safetensors; give it a name that ends so"):
+        resize_checkpoint(tmp_path / "new.safetensors", tmp_path / "new.pt", length=60)
+
+
+def test_overwrite_knows_its_own_files(tmp_path: Path) -> None:
+    torch.save(WRAPPINGS["nanogpt"], tmp_path / "old.pt")
+    for length in (40, 50):
+        resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=length, overwrite=True)
+    torch.save(WRAPPINGS["nanogpt"], tmp_path / "mine.pt")
+    resize_checkpoint(tmp_path / "old.pt", tmp_path / "changed.pt", length=40)
+    torch.save(torch.load(tmp_path / "changed.pt", weights_only=False), tmp_path / "changed.pt")
+    for name in ("mine", "changed"):
+        before = (tmp_path / f"{name}.pt").read_bytes()
+        with pytest.raises(CheckpointError, match="it is not an unchanged earlier resize"):
+            resize_checkpoint(tmp_path / "old.pt", tmp_path / f"{name}.pt", length=60, overwrite=True)
+        assert (tmp_path / f"{name}.pt").read_bytes() == before
+
+
+def test_files_that_hold_no_weights_of_pytorch_say_what_to_do(tmp_path: Path) -> None:
+    class Program(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + 1
+
+    with pytest.warns(DeprecationWarning, match="torch.jit"):
+        torch.jit.save(torch.jit.script(Program()), tmp_path / "clip.pt")
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / ".metadata").touch()
+    for name in ("a.npz", "a.msgpack", "a.h5", "a.gguf", "a.onnx"):
+        (tmp_path / name).touch()
+    expected = {
+        "clip.pt": "a TorchScript program, .* extract its weights",
+        "shards": "a folder of torch.distributed.checkpoint; .*dcp_to_torch",
+        "a.npz": "an archive of numpy, as big_vision writes it",
+        "a.msgpack": "weights of Flax",
+        "a.h5": "weights of Keras",
+        "a.gguf": "resize the checkpoint that it was made from",
+        "a.onnx": "resize the checkpoint that it was exported from",
+    }
+    for name, message in expected.items():
+        with pytest.raises(CheckpointError, match=message):
+            resize_checkpoint(tmp_path / name, tmp_path / "out.pt", length=40)
+
+
+def test_a_tree_is_replaced_without_changing_the_original() -> None:
+    root = {"a": [1, (2, torch.ones(2))], "n": argparse.Namespace(x=1), "b": OrderedDict(c=3, d=4)}
+    new = replaced(root, {("a", 1, 0): 5, ("n", "x"): 6, ("b", "c"): DROPPED})
+    assert (new["a"][1][0], new["n"].x, dict(new["b"])) == (5, 6, {"d": 4})
+    assert (root["a"][1][0], root["n"].x, dict(root["b"])) == (2, 1, {"c": 3, "d": 4})
+    assert new["a"][1][1] is root["a"][1][1]
+    assert type(new["b"]) is OrderedDict
+    assert next(place for place, _ in nodes(root)) == ()
+    assert tree_of({"epoch": 1, "opt": {"state": {0: {"m": torch.ones(3)}}, "param_groups": []}}) is None
