@@ -297,3 +297,30 @@ def test_a_tree_is_replaced_without_changing_the_original() -> None:
     assert type(new["b"]) is OrderedDict
     assert next(place for place, _ in nodes(root)) == ()
     assert tree_of({"epoch": 1, "opt": {"state": {0: {"m": torch.ones(3)}}, "param_groups": []}}) is None
+
+
+def test_an_optimizer_beside_the_model_is_left_out_alone(tmp_path: Path) -> None:
+    """One that is left out takes nothing else with it: not the model, but all optimizers of a list."""
+    model, optimizer = trained(ROWS, torch.optim.AdamW)
+    state, moments = model.state_dict(), optimizer.state_dict()
+    files: dict[str, Any] = {
+        "trainer.optimizer": {"trainer": {"model": state, "optimizer": moments, "step": 2}, "epoch": 1},
+        "trainer.optimizers": {"trainer": {"model": state, "optimizers": [moments, moments]}, "epoch": 1},
+        "optimizer": {"model": state, "optimizer": {"optimizer": moments, "fp32_from_fp16_params": [[torch.ones(2)]]}},
+    }
+    for entry, file in files.items():
+        torch.save(file, tmp_path / "old.pt")
+        resized = resize_checkpoint(
+            tmp_path / "old.pt", tmp_path / "new.pt", length=40, optimizer="drop", overwrite=True
+        )
+        assert set(resized.left_out) == {entry}
+        left = {place for place, _ in leaves(file) if ".".join(map(str, place)).startswith(f"{entry}.")}
+        assert {place for place, _ in leaves(read(tmp_path / "new.pt"))} == {place for place, _ in leaves(file)} - left
+
+
+def test_an_optimizer_without_moments_stays(tmp_path: Path) -> None:
+    for state in ({}, {0: {"momentum_buffer": None}}, {0: {"step": torch.tensor(1.0)}}, {"step": 3}, [1, 2]):
+        optimizer = {"state": state, "param_groups": [{"lr": 0.1, "params": [0, 1, 2]}]}
+        torch.save({"model": weights(), "optimizer": optimizer}, tmp_path / "old.pt")
+        resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40, overwrite=True)
+        assert_same(read(tmp_path / "new.pt")["optimizer"], optimizer)

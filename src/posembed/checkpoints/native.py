@@ -174,9 +174,10 @@ def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit]
             why = (
                 "it was asked for" if moments is not None else "it is not known which of its values belong to the table"
             )
-            dropped[str(place[0])] = why
-            values = {each: value for each, value in values.items() if each[:1] != place[:1]}
-            values[place[:1]] = DROPPED
+            entry = tree.entry_of(place)
+            dropped[joined(entry)] = why
+            values = {each: value for each, value in values.items() if each[: len(entry)] != entry}
+            values[entry] = DROPPED
         else:
             values |= {(*place, *inside): moment for inside, moment in moments.items()}
     return Beside(tuple(settings), copies, values, dropped)
@@ -207,7 +208,11 @@ def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Pl
     """
     found: dict[Place, Tensor] = {}
     of_model = [tuple(tensor.shape) for tensor in distinct(tree.tensors(tree.model))]
-    for change in edit.tables if state["state"] else ():
+    if not any(
+        isinstance(each, Tensor) and each.ndim for of_one in state["state"].values() for each in of_one.values()
+    ):
+        return found
+    for change in edit.tables:
         shape = tuple(change.before.shape)
         alike = {
             number: {name: each for name, each in of_one.items() if isinstance(each, Tensor) and each.ndim}

@@ -82,9 +82,21 @@ class Tree:
         """The states of optimizers, as PyTorch saves them, by place."""
         return {place: value for place, value in nodes(self.root) if is_optimizer(value)}
 
+    def entry_of(self, optimizer: Place) -> Place:
+        """Returns the place that is left out with an optimizer: its own, or all optimizers of a list, or all that a
+        mixed-precision optimizer keeps around it; never more than that, as the model may be near."""
+        entry = optimizer
+        while len(entry) > 1 and (type(entry[-1]) is int or "optim" in str(entry[-2])):
+            entry = entry[:-1]
+        models = (self.model, *self.copies)
+        return optimizer if any(model[: len(entry)] == entry for model in models) else entry
+
 
 def is_optimizer(value: Any) -> bool:
-    return isinstance(value, Mapping) and {"state", "param_groups"} <= value.keys()
+    if not isinstance(value, Mapping) or not {"state", "param_groups"} <= value.keys():
+        return False
+    state = value["state"]
+    return isinstance(state, Mapping) and all(isinstance(each, Mapping) for each in state.values())
 
 
 def tree_of(root: Any) -> Tree | None:
