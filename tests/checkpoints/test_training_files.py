@@ -324,3 +324,16 @@ def test_an_optimizer_without_moments_stays(tmp_path: Path) -> None:
         torch.save({"model": weights(), "optimizer": optimizer}, tmp_path / "old.pt")
         resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40, overwrite=True)
         assert_same(read(tmp_path / "new.pt")["optimizer"], optimizer)
+
+
+def test_tensors_beside_the_weights_are_neither_weights_nor_settings(tmp_path: Path) -> None:
+    """The state of a random generator stands beside the model; a list of lengths has a setting's name."""
+    model, optimizer = trained(ROWS, torch.optim.AdamW)
+    beside = {"rng_state": torch.get_rng_state(), "data": {"lengths": torch.tensor([ROWS]), "pos": torch.ones(2, 2)}}
+    file = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "ema": model.state_dict(), **beside}
+    torch.save(file, tmp_path / "old.pt")
+    resized = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
+    new = read(tmp_path / "new.pt")
+    assert not resized.left_out
+    assert_same({name: new[name] for name in beside}, beside)
+    assert new["optimizer"]["state"][1]["exp_avg"].shape == new["ema"]["wpe.weight"].shape == (40, DIM)

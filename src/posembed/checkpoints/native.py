@@ -81,7 +81,7 @@ def numbers(tree: Tree) -> Iterator[tuple[Place, Tensor]]:
 
 
 def plain(value: Any) -> Any:
-    return value.item() if isinstance(value, Tensor) else value
+    return value.item() if isinstance(value, Tensor) and not value.ndim else value
 
 
 def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:

@@ -104,9 +104,11 @@ def tree_of(root: Any) -> Tree | None:
     model: Place = ()
     while True:
         inside = at(root, model)
-        if any(isinstance(value, Tensor) and value.ndim for value in inside.values()):
-            break
         found = [name for name, value in inside.items() if isinstance(value, Mapping) and holds_weights(value)]
+        own = [value for value in inside.values() if isinstance(value, Tensor) and value.ndim]
+        # Whole numbers beside a state dict are the state of a random generator.
+        if any(value.is_floating_point() or not found for value in own):
+            break
         named = [name for name in MODELS if name in found]
         if not found:
             return None
