@@ -337,3 +337,19 @@ def test_tensors_beside_the_weights_are_neither_weights_nor_settings(tmp_path: P
     assert not resized.left_out
     assert_same({name: new[name] for name in beside}, beside)
     assert new["optimizer"]["state"][1]["exp_avg"].shape == new["ema"]["wpe.weight"].shape == (40, DIM)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_an_average_is_known_under_a_wrappers_names(prefix: str, tmp_path: Path) -> None:
+    """AveragedModel puts ``module.`` before its names."""
+    for one, two in (("", prefix), (prefix, "")):
+        average = {"n_averaged": torch.tensor(3), **weights(prefix=two, seed=1)}
+        torch.save({"model": weights(prefix=one), "model_ema": average}, tmp_path / "old.pt")
+        resized = resize_checkpoint(
+            tmp_path / "old.pt", tmp_path / "new.pt", length=40, table=f"{one}wpe.weight", overwrite=True
+        )
+        new = read(tmp_path / "new.pt")["model_ema"]
+        assert set(resized.beside.copies) == {"model_ema"}
+        assert list(new) == list(average)
+        assert torch.equal(new[f"{two}wpe.weight"][:ROWS], average[f"{two}wpe.weight"])
+        assert new[f"{two}h.0.attn.bias"].shape == (1, 1, 40, 40)

@@ -23,7 +23,7 @@ from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
 from posembed.checkpoints.settings import Setting
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
-from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, joined
+from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, joined, unwrapped
 from posembed.tables.layout import TableLayout
 from posembed.words import listed
 
@@ -158,15 +158,20 @@ def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit]
         settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), new))
         values[place] = torch.tensor(new, dtype=value.dtype) if isinstance(value, Tensor) else new
     copies = {}
+    of_model = {unwrapped(key): key for key in tree.tensors(tree.model)}
     for copy in tree.copies:
-        tensors = tree.tensors(copy)
+        held = tree.tensors(copy)
+        keys = {of_model.get(unwrapped(key), key): key for key in held}  # such as wpe.weight: module.wpe.weight
+        tensors = {name: held[key] for name, key in keys.items()}
         if not any(change.key in tensors for change in edit.tables):
             continue
         try:
             copies[joined(copy)] = of_copy = plan(tensors)
         except CheckpointError as error:
             raise CheckpointError(f"{joined(copy)}: a second copy of the weights, not resized: {error}") from error
-        values |= {tree.place_of(copy, key): DROPPED if new is None else new for key, new in of_copy.tensors.items()}
+        values |= {
+            tree.place_of(copy, keys[key]): DROPPED if new is None else new for key, new in of_copy.tensors.items()
+        }
     dropped = {}
     for place, state in tree.optimizers.items():
         moments = {} if optimizer == "drop" else changed_moments(state, edit, tree)

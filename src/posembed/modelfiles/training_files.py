@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,6 +32,8 @@ MODELS = (
     "model_ema",
 )
 """The usual names of weights, best first, in files that hold more."""
+WRAPPERS = re.compile(r"^((module|_orig_mod)\.)+")
+"""What DistributedDataParallel, AveragedModel and torch.compile put before the names of a model's tensors."""
 DROPPED = object()
 """The new value of an entry that is left out."""
 
@@ -141,7 +144,11 @@ def alike(inside: Mapping[Any, Any], names: list[Any]) -> list[Any]:
 
 
 def shapes(model: Mapping[Any, Any]) -> list[tuple[str, tuple[int, ...]]]:
-    return [(joined(place), tuple(each.shape)) for place, each in leaves(model) if isinstance(each, Tensor)]
+    return [(unwrapped(joined(place)), tuple(each.shape)) for place, each in leaves(model) if isinstance(each, Tensor)]
+
+
+def unwrapped(key: str) -> str:
+    return WRAPPERS.sub("", key)
 
 
 def holds_weights(value: Mapping[Any, Any]) -> bool:
