@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posembed import CheckpointError, resize_checkpoint
+from posembed import ArgumentError, CheckpointError, resize_checkpoint
 from posembed.modelfiles.pickles import load_without_running
 from posembed.modelfiles.training_files import DROPPED, at, leaves, nodes, replaced, tree_of
 
@@ -353,3 +353,17 @@ def test_an_average_is_known_under_a_wrappers_names(prefix: str, tmp_path: Path)
         assert list(new) == list(average)
         assert torch.equal(new[f"{two}wpe.weight"][:ROWS], average[f"{two}wpe.weight"])
         assert new[f"{two}h.0.attn.bias"].shape == (1, 1, 40, 40)
+
+
+def test_the_size_of_patches_is_not_known_behind_several_convolutions(tmp_path: Path) -> None:
+    """A hybrid's first kernel is that of its ResNet, and no patch."""
+    hybrid = {"pos_embed": vit(4)["pos_embed"], "patch_embed.backbone.stem.weight": torch.randn(DIM, 3, 7, 7)}
+    hybrid |= {"patch_embed.backbone.conv.weight": torch.randn(DIM, DIM, 3, 3), "cls_token": torch.randn(1, 1, DIM)}
+    hybrid["patch_embed.proj.weight"] = torch.randn(DIM, DIM, 1, 1)
+    torch.save({"model": hybrid, "args": {"img_size": 64}}, tmp_path / "old.pth")
+    with pytest.raises(ArgumentError, match="the patch size of pos_embed in pixels is unknown"):
+        resize_checkpoint(tmp_path / "old.pth", tmp_path / "new.pth", image_size=128)
+    necked = {**vit(4), "neck.0.weight": torch.randn(DIM, DIM, 3, 3), "neck.1.weight": torch.randn(DIM, DIM, 3, 3)}
+    torch.save(necked, tmp_path / "neck.pth")
+    resize_checkpoint(tmp_path / "neck.pth", tmp_path / "new.pth", image_size=128)
+    assert read(tmp_path / "new.pth")["pos_embed"].shape == (1, 65, DIM)

@@ -122,10 +122,17 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], tensors: Tensors) -> F
 
 
 def patch_of(key: str, tensors: Tensors) -> Size | None:
-    """Returns the size of the patches that the convolution beside a table makes, if there is one."""
+    """Returns the size of the patches that the convolution beside a table makes, if there is one. Behind several
+    convolutions, as in hybrids of a ResNet and a transformer, it is not known."""
     above = key.rpartition(".")[0]
-    kernels = (tuple(each.shape) for name, each in tensors.items() if name.startswith(above) and len(each.shape) == 4)
-    return next(((height, width) for *_, height, width in kernels if min(height, width) > 1), None)
+    kernels = {
+        name: tuple(each.shape[2:])
+        for name, each in tensors.items()
+        if name.startswith(above) and len(each.shape) == 4 and min(each.shape[2:]) > 1
+    }
+    part = next(iter(kernels), "")[len(above) :].lstrip(".").partition(".")[0]
+    of_part = [size for name, size in kernels.items() if name[len(above) :].lstrip(".").partition(".")[0] == part]
+    return (of_part[0][0], of_part[0][1]) if len(of_part) == 1 else None
 
 
 def as_given(table: FoundTable, rows: Rows) -> FoundTable:
