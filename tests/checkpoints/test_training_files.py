@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -358,12 +359,44 @@ def test_an_average_is_known_under_a_wrappers_names(prefix: str, tmp_path: Path)
 def test_the_size_of_patches_is_not_known_behind_several_convolutions(tmp_path: Path) -> None:
     """A hybrid's first kernel is that of its ResNet, and no patch."""
     hybrid = {"pos_embed": vit(4)["pos_embed"], "patch_embed.backbone.stem.weight": torch.randn(DIM, 3, 7, 7)}
-    hybrid |= {"patch_embed.backbone.conv.weight": torch.randn(DIM, DIM, 3, 3), "cls_token": torch.randn(1, 1, DIM)}
-    hybrid["patch_embed.proj.weight"] = torch.randn(DIM, DIM, 1, 1)
-    torch.save({"model": hybrid, "args": {"img_size": 64}}, tmp_path / "old.pth")
-    with pytest.raises(ArgumentError, match="the patch size of pos_embed in pixels is unknown"):
-        resize_checkpoint(tmp_path / "old.pth", tmp_path / "new.pth", image_size=128)
+    hybrid["cls_token"] = torch.randn(1, 1, DIM)
+    for name, side in {"backbone.conv": 3, "proj": 1}.items():  # either is enough
+        state = {**hybrid, f"patch_embed.{name}.weight": torch.randn(DIM, DIM, side, side)}
+        torch.save({"model": state, "args": {"img_size": 64}}, tmp_path / "old.pth")
+        with pytest.raises(ArgumentError, match="the patch size of pos_embed in pixels is unknown"):
+            resize_checkpoint(tmp_path / "old.pth", tmp_path / "new.pth", image_size=128)
     necked = {**vit(4), "neck.0.weight": torch.randn(DIM, DIM, 3, 3), "neck.1.weight": torch.randn(DIM, DIM, 3, 3)}
     torch.save(necked, tmp_path / "neck.pth")
     resize_checkpoint(tmp_path / "neck.pth", tmp_path / "new.pth", image_size=128)
     assert read(tmp_path / "new.pth")["pos_embed"].shape == (1, 65, DIM)
+
+
+def test_what_looks_like_the_table_and_stays_is_named(tmp_path: Path) -> None:
+    """Averages without names, a small part of the weights, and the predictor of I-JEPA, whose table is narrower."""
+    layers = {f"h.{i}.weight": torch.ones(3) for i in range(20)}
+    beside = {
+        "ema.shadow_params.1": {"ema": {"shadow_params": list(weights(seed=1).values())[:2]}},
+        "trainable.wpe.weight": {"trainable": {"wpe.weight": torch.randn(ROWS, DIM)}},
+        "predictor.pos_embed": {"predictor": {"pos_embed": torch.randn(ROWS, DIM // 2)}},
+    }
+    for name, value in beside.items():
+        torch.save({"model": {**weights(), **layers}, **value}, tmp_path / "old.pt")
+        resized = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40, overwrite=True)
+        assert resized.beside.unchanged == (name,)
+        assert f"{name}: looks like a table of the old size, and stays as it is" in repr(resized)
+        assert_same({each: read(tmp_path / "new.pt")[each] for each in value}, value)
+
+
+def test_nesting_without_an_end_is_refused_or_ignored(tmp_path: Path) -> None:
+    file: dict[str, Any] = {"model": weights()}
+    torch.save(file, tmp_path / "old.pt")
+    with zipfile.ZipFile(tmp_path / "old.pt", "a") as archive:
+        archive.writestr("old/posembed.json", "[" * 100_000)
+    for _ in range(2):  # a record that cannot be read is no record
+        resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40, overwrite=True)
+    with pytest.raises(CheckpointError, match="it is not an unchanged earlier resize"):
+        resize_checkpoint(tmp_path / "new.pt", tmp_path / "old.pt", length=50, overwrite=True)
+    file["self"] = [file]
+    torch.save(file, tmp_path / "endless.pt")
+    with pytest.raises(CheckpointError, match="holds itself"):
+        resize_checkpoint(tmp_path / "endless.pt", tmp_path / "newer.pt", length=40)

@@ -25,6 +25,7 @@ from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
 from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, joined, unwrapped
 from posembed.tables.layout import TableLayout
+from posembed.tables.modules import is_table_name
 from posembed.words import listed
 
 IMAGE_SIDE = re.compile(r"im(age|g)_?(size|res)|input_(size|res)|resolution")
@@ -44,12 +45,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Beside:
-    """What changes beside the weights. values: new values by place. dropped: why each entry is left out."""
+    """What changes beside the weights. values: new values by place. dropped: why each entry is left out. unchanged:
+    tensors that look like the table, such as a second copy of it without its name, but stay as they are."""
 
     settings: tuple[Setting, ...] = ()
     copies: Mapping[str, Edit] = field(default_factory=dict)
     values: Mapping[Place, Any] = field(default_factory=dict)
     dropped: Mapping[str, str] = field(default_factory=dict)
+    unchanged: tuple[str, ...] = ()
 
 
 def sizes_in(file: WeightFile) -> dict[Place, Any]:
@@ -126,11 +129,11 @@ def patch_of(key: str, tensors: Tensors) -> Size | None:
     convolutions, as in hybrids of a ResNet and a transformer, it is not known."""
     above = key.rpartition(".")[0]
     kernels = {
-        name: tuple(each.shape[2:])
-        for name, each in tensors.items()
-        if name.startswith(above) and len(each.shape) == 4 and min(each.shape[2:]) > 1
+        name: tuple(each.shape[2:]) for name, each in tensors.items() if name.startswith(above) and len(each.shape) == 4
     }
-    part = next(iter(kernels), "")[len(above) :].lstrip(".").partition(".")[0]
+    part = (
+        next((name for name, size in kernels.items() if min(size) > 1), "")[len(above) :].lstrip(".").partition(".")[0]
+    )
     of_part = [size for name, size in kernels.items() if name[len(above) :].lstrip(".").partition(".")[0] == part]
     return (of_part[0][0], of_part[0][1]) if len(of_part) == 1 else None
 
@@ -192,7 +195,20 @@ def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit]
             values[entry] = DROPPED
         else:
             values |= {(*place, *inside): moment for inside, moment in moments.items()}
-    return Beside(tuple(settings), copies, values, dropped)
+    unchanged = tuple(
+        joined(place) for place in like_tables(tree, edit) if all(place[: len(each)] != each for each in values)
+    )
+    return Beside(tuple(settings), copies, values, dropped, unchanged)
+
+
+def like_tables(tree: Tree, edit: Edit) -> Iterator[Place]:
+    """Yields tensors outside the weights and optimizers that have a table's shape, or a table's name and its rows."""
+    shapes = {tuple(change.before.shape) for change in edit.tables}
+    for place, value in tree.others.items():
+        if isinstance(value, Tensor) and all(place[: len(each)] != each for each in tree.optimizers):
+            shape, named = tuple(value.shape), is_table_name(joined(place))
+            if shape in shapes or (named and any(shape[:-1] == each[:-1] for each in shapes)):
+                yield place
 
 
 def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, Any]]:
