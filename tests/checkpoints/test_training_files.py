@@ -400,3 +400,13 @@ def test_nesting_without_an_end_is_refused_or_ignored(tmp_path: Path) -> None:
     torch.save(file, tmp_path / "endless.pt")
     with pytest.raises(CheckpointError, match="holds itself"):
         resize_checkpoint(tmp_path / "endless.pt", tmp_path / "newer.pt", length=40)
+
+
+def test_a_grid_changes_no_length_of_a_text(tmp_path: Path) -> None:
+    """16 patches, cut by a linear layer of unknown size, and texts of 16 tokens."""
+    settings = {"max_len": 16, "block_size": 16}
+    torch.save({"model": {"visual.pos_embed": torch.randn(1, 16, DIM)}, "args": settings}, tmp_path / "old.pt")
+    resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", grid=(6, 5))
+    new = read(tmp_path / "new.pt")
+    assert new["args"] == settings
+    assert new["model"]["visual.pos_embed"].shape == (1, 30, DIM)

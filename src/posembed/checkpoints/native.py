@@ -214,8 +214,8 @@ def like_tables(tree: Tree, edit: Edit) -> Iterator[Place]:
 def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, Any]]:
     """Yields the settings with the old length or image size: their places, and their old and new values."""
     lengths: dict[int, int] = {}
-    if edit.target.image_size is None:
-        for change in edit.target.changes:
+    for change in edit.target.changes:
+        if not change.layout.grid:  # the number of cells of a grid is the length of no text
             lengths |= {change.table.rows: change.layout.rows(change.length), change.table.length: change.length}
     old, new = edit.target.image_size or ((0, 0), (0, 0))
     for place, value in sizes_in(file).items():
