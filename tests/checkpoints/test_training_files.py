@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posembed import CheckpointError, resize_checkpoint
+from posembed import ArgumentError, CheckpointError, resize_checkpoint
 from posembed.modelfiles.pickles import load_without_running
 from posembed.modelfiles.training_files import DROPPED, at, leaves, nodes, replaced, tree_of
 
@@ -297,3 +298,115 @@ def test_a_tree_is_replaced_without_changing_the_original() -> None:
     assert type(new["b"]) is OrderedDict
     assert next(place for place, _ in nodes(root)) == ()
     assert tree_of({"epoch": 1, "opt": {"state": {0: {"m": torch.ones(3)}}, "param_groups": []}}) is None
+
+
+def test_an_optimizer_beside_the_model_is_left_out_alone(tmp_path: Path) -> None:
+    """One that is left out takes nothing else with it: not the model, but all optimizers of a list."""
+    model, optimizer = trained(ROWS, torch.optim.AdamW)
+    state, moments = model.state_dict(), optimizer.state_dict()
+    files: dict[str, Any] = {
+        "trainer.optimizer": {"trainer": {"model": state, "optimizer": moments, "step": 2}, "epoch": 1},
+        "trainer.optimizers": {"trainer": {"model": state, "optimizers": [moments, moments]}, "epoch": 1},
+        "optimizer": {"model": state, "optimizer": {"optimizer": moments, "fp32_from_fp16_params": [[torch.ones(2)]]}},
+    }
+    for entry, file in files.items():
+        torch.save(file, tmp_path / "old.pt")
+        resized = resize_checkpoint(
+            tmp_path / "old.pt", tmp_path / "new.pt", length=40, optimizer="drop", overwrite=True
+        )
+        assert set(resized.left_out) == {entry}
+        left = {place for place, _ in leaves(file) if ".".join(map(str, place)).startswith(f"{entry}.")}
+        assert {place for place, _ in leaves(read(tmp_path / "new.pt"))} == {place for place, _ in leaves(file)} - left
+
+
+def test_an_optimizer_without_moments_stays(tmp_path: Path) -> None:
+    for state in ({}, {0: {"momentum_buffer": None}}, {0: {"step": torch.tensor(1.0)}}, {"step": 3}, [1, 2]):
+        optimizer = {"state": state, "param_groups": [{"lr": 0.1, "params": [0, 1, 2]}]}
+        torch.save({"model": weights(), "optimizer": optimizer}, tmp_path / "old.pt")
+        resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40, overwrite=True)
+        assert_same(read(tmp_path / "new.pt")["optimizer"], optimizer)
+
+
+def test_tensors_beside_the_weights_are_neither_weights_nor_settings(tmp_path: Path) -> None:
+    """The state of a random generator stands beside the model; a list of lengths has a setting's name."""
+    model, optimizer = trained(ROWS, torch.optim.AdamW)
+    beside = {"rng_state": torch.get_rng_state(), "data": {"lengths": torch.tensor([ROWS]), "pos": torch.ones(2, 2)}}
+    file = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "ema": model.state_dict(), **beside}
+    torch.save(file, tmp_path / "old.pt")
+    resized = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
+    new = read(tmp_path / "new.pt")
+    assert not resized.left_out
+    assert_same({name: new[name] for name in beside}, beside)
+    assert new["optimizer"]["state"][1]["exp_avg"].shape == new["ema"]["wpe.weight"].shape == (40, DIM)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_an_average_is_known_under_a_wrappers_names(prefix: str, tmp_path: Path) -> None:
+    """AveragedModel puts ``module.`` before its names."""
+    for one, two in (("", prefix), (prefix, "")):
+        average = {"n_averaged": torch.tensor(3), **weights(prefix=two, seed=1)}
+        torch.save({"model": weights(prefix=one), "model_ema": average}, tmp_path / "old.pt")
+        resized = resize_checkpoint(
+            tmp_path / "old.pt", tmp_path / "new.pt", length=40, table=f"{one}wpe.weight", overwrite=True
+        )
+        new = read(tmp_path / "new.pt")["model_ema"]
+        assert set(resized.beside.copies) == {"model_ema"}
+        assert list(new) == list(average)
+        assert torch.equal(new[f"{two}wpe.weight"][:ROWS], average[f"{two}wpe.weight"])
+        assert new[f"{two}h.0.attn.bias"].shape == (1, 1, 40, 40)
+
+
+def test_the_size_of_patches_is_not_known_behind_several_convolutions(tmp_path: Path) -> None:
+    """A hybrid's first kernel is that of its ResNet, and no patch."""
+    hybrid = {"pos_embed": vit(4)["pos_embed"], "patch_embed.backbone.stem.weight": torch.randn(DIM, 3, 7, 7)}
+    hybrid["cls_token"] = torch.randn(1, 1, DIM)
+    for name, side in {"backbone.conv": 3, "proj": 1}.items():  # either is enough
+        state = {**hybrid, f"patch_embed.{name}.weight": torch.randn(DIM, DIM, side, side)}
+        torch.save({"model": state, "args": {"img_size": 64}}, tmp_path / "old.pth")
+        with pytest.raises(ArgumentError, match="the patch size of pos_embed in pixels is unknown"):
+            resize_checkpoint(tmp_path / "old.pth", tmp_path / "new.pth", image_size=128)
+    necked = {**vit(4), "neck.0.weight": torch.randn(DIM, DIM, 3, 3), "neck.1.weight": torch.randn(DIM, DIM, 3, 3)}
+    torch.save(necked, tmp_path / "neck.pth")
+    resize_checkpoint(tmp_path / "neck.pth", tmp_path / "new.pth", image_size=128)
+    assert read(tmp_path / "new.pth")["pos_embed"].shape == (1, 65, DIM)
+
+
+def test_what_looks_like_the_table_and_stays_is_named(tmp_path: Path) -> None:
+    """Averages without names, a small part of the weights, and the predictor of I-JEPA, whose table is narrower."""
+    layers = {f"h.{i}.weight": torch.ones(3) for i in range(20)}
+    beside = {
+        "ema.shadow_params.1": {"ema": {"shadow_params": list(weights(seed=1).values())[:2]}},
+        "trainable.wpe.weight": {"trainable": {"wpe.weight": torch.randn(ROWS, DIM)}},
+        "predictor.pos_embed": {"predictor": {"pos_embed": torch.randn(ROWS, DIM // 2)}},
+    }
+    for name, value in beside.items():
+        torch.save({"model": {**weights(), **layers}, **value}, tmp_path / "old.pt")
+        resized = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40, overwrite=True)
+        assert resized.beside.unchanged == (name,)
+        assert f"{name}: looks like a table of the old size, and stays as it is" in repr(resized)
+        assert_same({each: read(tmp_path / "new.pt")[each] for each in value}, value)
+
+
+def test_nesting_without_an_end_is_refused_or_ignored(tmp_path: Path) -> None:
+    file: dict[str, Any] = {"model": weights()}
+    torch.save(file, tmp_path / "old.pt")
+    with zipfile.ZipFile(tmp_path / "old.pt", "a") as archive:
+        archive.writestr("old/posembed.json", "[" * 100_000)
+    for _ in range(2):  # a record that cannot be read is no record
+        resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40, overwrite=True)
+    with pytest.raises(CheckpointError, match="it is not an unchanged earlier resize"):
+        resize_checkpoint(tmp_path / "new.pt", tmp_path / "old.pt", length=50, overwrite=True)
+    file["self"] = [file]
+    torch.save(file, tmp_path / "endless.pt")
+    with pytest.raises(CheckpointError, match="holds itself"):
+        resize_checkpoint(tmp_path / "endless.pt", tmp_path / "newer.pt", length=40)
+
+
+def test_a_grid_changes_no_length_of_a_text(tmp_path: Path) -> None:
+    """16 patches, cut by a linear layer of unknown size, and texts of 16 tokens."""
+    settings = {"max_len": 16, "block_size": 16}
+    torch.save({"model": {"visual.pos_embed": torch.randn(1, 16, DIM)}, "args": settings}, tmp_path / "old.pt")
+    resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", grid=(6, 5))
+    new = read(tmp_path / "new.pt")
+    assert new["args"] == settings
+    assert new["model"]["visual.pos_embed"].shape == (1, 30, DIM)

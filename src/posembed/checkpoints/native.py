@@ -23,8 +23,9 @@ from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
 from posembed.checkpoints.settings import Setting
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
-from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, joined
+from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, joined, unwrapped
 from posembed.tables.layout import TableLayout
+from posembed.tables.modules import is_table_name
 from posembed.words import listed
 
 IMAGE_SIDE = re.compile(r"im(age|g)_?(size|res)|input_(size|res)|resolution")
@@ -44,12 +45,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Beside:
-    """What changes beside the weights. values: new values by place. dropped: why each entry is left out."""
+    """What changes beside the weights. values: new values by place. dropped: why each entry is left out. unchanged:
+    tensors that look like the table, such as a second copy of it without its name, but stay as they are."""
 
     settings: tuple[Setting, ...] = ()
     copies: Mapping[str, Edit] = field(default_factory=dict)
     values: Mapping[Place, Any] = field(default_factory=dict)
     dropped: Mapping[str, str] = field(default_factory=dict)
+    unchanged: tuple[str, ...] = ()
 
 
 def sizes_in(file: WeightFile) -> dict[Place, Any]:
@@ -81,7 +84,7 @@ def numbers(tree: Tree) -> Iterator[tuple[Place, Tensor]]:
 
 
 def plain(value: Any) -> Any:
-    return value.item() if isinstance(value, Tensor) else value
+    return value.item() if isinstance(value, Tensor) and not value.ndim else value
 
 
 def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
@@ -122,10 +125,17 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], tensors: Tensors) -> F
 
 
 def patch_of(key: str, tensors: Tensors) -> Size | None:
-    """Returns the size of the patches that the convolution beside a table makes, if there is one."""
+    """Returns the size of the patches that the convolution beside a table makes, if there is one. Behind several
+    convolutions, as in hybrids of a ResNet and a transformer, it is not known."""
     above = key.rpartition(".")[0]
-    kernels = (tuple(each.shape) for name, each in tensors.items() if name.startswith(above) and len(each.shape) == 4)
-    return next(((height, width) for *_, height, width in kernels if min(height, width) > 1), None)
+    kernels = {
+        name: tuple(each.shape[2:]) for name, each in tensors.items() if name.startswith(above) and len(each.shape) == 4
+    }
+    part = (
+        next((name for name, size in kernels.items() if min(size) > 1), "")[len(above) :].lstrip(".").partition(".")[0]
+    )
+    of_part = [size for name, size in kernels.items() if name[len(above) :].lstrip(".").partition(".")[0] == part]
+    return (of_part[0][0], of_part[0][1]) if len(of_part) == 1 else None
 
 
 def as_given(table: FoundTable, rows: Rows) -> FoundTable:
@@ -158,15 +168,20 @@ def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit]
         settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), new))
         values[place] = torch.tensor(new, dtype=value.dtype) if isinstance(value, Tensor) else new
     copies = {}
+    of_model = {unwrapped(key): key for key in tree.tensors(tree.model)}
     for copy in tree.copies:
-        tensors = tree.tensors(copy)
+        held = tree.tensors(copy)
+        keys = {of_model.get(unwrapped(key), key): key for key in held}  # such as wpe.weight: module.wpe.weight
+        tensors = {name: held[key] for name, key in keys.items()}
         if not any(change.key in tensors for change in edit.tables):
             continue
         try:
             copies[joined(copy)] = of_copy = plan(tensors)
         except CheckpointError as error:
             raise CheckpointError(f"{joined(copy)}: a second copy of the weights, not resized: {error}") from error
-        values |= {tree.place_of(copy, key): DROPPED if new is None else new for key, new in of_copy.tensors.items()}
+        values |= {
+            tree.place_of(copy, keys[key]): DROPPED if new is None else new for key, new in of_copy.tensors.items()
+        }
     dropped = {}
     for place, state in tree.optimizers.items():
         moments = {} if optimizer == "drop" else changed_moments(state, edit, tree)
@@ -174,19 +189,33 @@ def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit]
             why = (
                 "it was asked for" if moments is not None else "it is not known which of its values belong to the table"
             )
-            dropped[str(place[0])] = why
-            values = {each: value for each, value in values.items() if each[:1] != place[:1]}
-            values[place[:1]] = DROPPED
+            entry = tree.entry_of(place)
+            dropped[joined(entry)] = why
+            values = {each: value for each, value in values.items() if each[: len(entry)] != entry}
+            values[entry] = DROPPED
         else:
             values |= {(*place, *inside): moment for inside, moment in moments.items()}
-    return Beside(tuple(settings), copies, values, dropped)
+    unchanged = tuple(
+        joined(place) for place in like_tables(tree, edit) if all(place[: len(each)] != each for each in values)
+    )
+    return Beside(tuple(settings), copies, values, dropped, unchanged)
+
+
+def like_tables(tree: Tree, edit: Edit) -> Iterator[Place]:
+    """Yields tensors outside the weights and optimizers that have a table's shape, or a table's name and its rows."""
+    shapes = {tuple(change.before.shape) for change in edit.tables}
+    for place, value in tree.others.items():
+        if isinstance(value, Tensor) and all(place[: len(each)] != each for each in tree.optimizers):
+            shape, named = tuple(value.shape), is_table_name(joined(place))
+            if shape in shapes or (named and any(shape[:-1] == each[:-1] for each in shapes)):
+                yield place
 
 
 def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, Any]]:
     """Yields the settings with the old length or image size: their places, and their old and new values."""
     lengths: dict[int, int] = {}
-    if edit.target.image_size is None:
-        for change in edit.target.changes:
+    for change in edit.target.changes:
+        if not change.layout.grid:  # the number of cells of a grid is the length of no text
             lengths |= {change.table.rows: change.layout.rows(change.length), change.table.length: change.length}
     old, new = edit.target.image_size or ((0, 0), (0, 0))
     for place, value in sizes_in(file).items():
@@ -207,7 +236,11 @@ def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Pl
     """
     found: dict[Place, Tensor] = {}
     of_model = [tuple(tensor.shape) for tensor in distinct(tree.tensors(tree.model))]
-    for change in edit.tables if state["state"] else ():
+    if not any(
+        isinstance(each, Tensor) and each.ndim for of_one in state["state"].values() for each in of_one.values()
+    ):
+        return found
+    for change in edit.tables:
         shape = tuple(change.before.shape)
         alike = {
             number: {name: each for name, each in of_one.items() if isinstance(each, Tensor) and each.ndim}

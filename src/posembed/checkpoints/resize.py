@@ -50,7 +50,10 @@ class Resize:
         left_out = (f"{name}: not copied, because {why}" for name, why in self.left_out.items())
         copies = (f"{name}: {each!r}" for name, edit in self.beside.copies.items() for each in edit.tables)
         changes = (*self.edit.tables, *self.edit.others, *self.settings)
-        return "\n".join([*map(repr, changes), *copies, *self.edit.remarks, *left_out])
+        unchanged = (
+            f"{name}: looks like a table of the old size, and stays as it is" for name in self.beside.unchanged
+        )
+        return "\n".join([*map(repr, changes), *copies, *self.edit.remarks, *left_out, *unchanged])
 
 
 @checks_arguments
@@ -204,7 +207,7 @@ def with_record(checkpoint: Checkpoint, resize: Resize) -> dict[str, Any]:
     """Returns the record of earlier resizes, from posembed.json or a file's metadata, with this resize added."""
     record: Any = {}
     if checkpoint.folder is None:
-        with suppress(ValueError):  # metadata from another program
+        with suppress(ValueError, RecursionError):  # metadata from another program
             record = json.loads(checkpoint.weights[0].metadata.get("posembed", "{}"))
     elif (path := checkpoint.root / RECORD).exists():
         record = read_json(path)

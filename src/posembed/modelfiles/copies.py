@@ -270,7 +270,7 @@ def foreign_entries(root: Path) -> list[str]:
 def changes_of_file(path: Path) -> list[str]:
     """Returns [] if a file's time and tables match the resize in its metadata, or else a description of the file."""
     tensors = open_weights(path).tensors
-    with suppress(KeyError, IndexError, TypeError, ValueError):
+    with suppress(KeyError, IndexError, TypeError, ValueError, RecursionError):
         last = last_resize(path)
         hashes = {change["key"]: change["sha256"][1] for change in last["tensors"] if change["sha256"][1] is not None}
         if has_time(path, last["time"]) and all(

@@ -45,7 +45,12 @@ def read_pickle(path: Path) -> Tree:
     loaded = load_without_running(path)
     if not isinstance(loaded, dict):
         raise CheckpointError(f"{path}: expected a state dict (names and tensors), found a {type(loaded).__name__}")
-    tree = tree_of(loaded)
+    try:
+        tree = tree_of(loaded)
+    except RecursionError as error:
+        raise CheckpointError(
+            f"{path}: one of its dictionaries or lists holds itself; save its state_dict alone"
+        ) from error
     if tree is None:
         found = f"only {', '.join(map(repr, loaded)) or 'nothing'}"
         raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {brief(found)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,6 +32,8 @@ MODELS = (
     "model_ema",
 )
 """The usual names of weights, best first, in files that hold more."""
+WRAPPERS = re.compile(r"^((module|_orig_mod)\.)+")
+"""What DistributedDataParallel, AveragedModel and torch.compile put before the names of a model's tensors."""
 DROPPED = object()
 """The new value of an entry that is left out."""
 
@@ -82,9 +85,21 @@ class Tree:
         """The states of optimizers, as PyTorch saves them, by place."""
         return {place: value for place, value in nodes(self.root) if is_optimizer(value)}
 
+    def entry_of(self, optimizer: Place) -> Place:
+        """Returns the place that is left out with an optimizer: its own, or all optimizers of a list, or all that a
+        mixed-precision optimizer keeps around it; never more than that, as the model may be near."""
+        entry = optimizer
+        while len(entry) > 1 and (type(entry[-1]) is int or "optim" in str(entry[-2])):
+            entry = entry[:-1]
+        models = (self.model, *self.copies)
+        return optimizer if any(model[: len(entry)] == entry for model in models) else entry
+
 
 def is_optimizer(value: Any) -> bool:
-    return isinstance(value, Mapping) and {"state", "param_groups"} <= value.keys()
+    if not isinstance(value, Mapping) or not {"state", "param_groups"} <= value.keys():
+        return False
+    state = value["state"]
+    return isinstance(state, Mapping) and all(isinstance(each, Mapping) for each in state.values())
 
 
 def tree_of(root: Any) -> Tree | None:
@@ -92,9 +107,11 @@ def tree_of(root: Any) -> Tree | None:
     model: Place = ()
     while True:
         inside = at(root, model)
-        if any(isinstance(value, Tensor) and value.ndim for value in inside.values()):
-            break
         found = [name for name, value in inside.items() if isinstance(value, Mapping) and holds_weights(value)]
+        own = [value for value in inside.values() if isinstance(value, Tensor) and value.ndim]
+        # Whole numbers beside a state dict are the state of a random generator.
+        if any(value.is_floating_point() or not found for value in own):
+            break
         named = [name for name in MODELS if name in found]
         if not found:
             return None
@@ -127,7 +144,11 @@ def alike(inside: Mapping[Any, Any], names: list[Any]) -> list[Any]:
 
 
 def shapes(model: Mapping[Any, Any]) -> list[tuple[str, tuple[int, ...]]]:
-    return [(joined(place), tuple(each.shape)) for place, each in leaves(model) if isinstance(each, Tensor)]
+    return [(unwrapped(joined(place)), tuple(each.shape)) for place, each in leaves(model) if isinstance(each, Tensor)]
+
+
+def unwrapped(key: str) -> str:
+    return WRAPPERS.sub("", key)
 
 
 def holds_weights(value: Mapping[Any, Any]) -> bool:
