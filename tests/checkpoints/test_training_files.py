@@ -195,6 +195,22 @@ def test_settings_say_which_rows_are_reserved(tmp_path: Path) -> None:
         assert torch.equal(new, torch.cat((old, old[2:])))
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"max_position_embeddings": 18, "max_seq_length": 16}, {"max_position_embeddings": 18, "pad_token_id": 1}],
+)
+def test_settings_that_allow_two_readings_are_asked_for(tmp_path: Path, settings: dict[str, int]) -> None:
+    state = {"wte.weight": torch.randn(30, DIM), "wpe.weight": torch.randn(18, DIM)}
+    torch.save({"model": state, "config": settings}, tmp_path / "old.pt")
+    with pytest.raises(CheckpointError, match=r"may be 16 positions after 2 reserved rows, .* --reserved 2"):
+        resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=32)
+    for reserved in (0, 2):
+        out = tmp_path / f"{reserved}.pt"
+        resize_checkpoint(tmp_path / "old.pt", out, length=32, reserved=reserved)
+        rows = torch.load(out, weights_only=True)["model"]["wpe.weight"]
+        assert torch.equal(rows, torch.cat((state["wpe.weight"], state["wpe.weight"][reserved:]))[: 32 + reserved])
+
+
 def vit(side: int, *, height: int | None = None, prefix: int = 1) -> dict[str, Tensor]:
     height = side if height is None else height
     return {

@@ -29,6 +29,11 @@ from posembed.tables.modules import is_table_name
 from posembed.words import listed
 
 IMAGE_SIDE = re.compile(r"im(age|g)_?(size|res)|input_(size|res)|resolution")
+NO_LENGTH = re.compile(r"pred|queue|dataset|silen|challen|compos|purpos|depos|dispos|expos|label|valid")
+"""Matches settings whose names hold "len" or "pos", but which say nothing about a table."""
+PADDING = re.compile(r"^pad(ding)?_(token_id|idx|id|index)$")
+MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
+"""The names of means of gradients in PyTorch's optimizers. Zero is where they begin."""
 AFTER_PADDING = 2
 """Reserved rows of fairseq's models, whose positions are counted from the padding token, 1."""
 
@@ -73,6 +78,7 @@ def sizes_in(file: WeightFile) -> dict[Place, Any]:
         and isinstance(place[-1], str)
         and LENGTH_LIKE.search(place[-1])
         and not OTHER_SIZES.search(place[-1])
+        and not NO_LENGTH.search(place[-1])
         and (type(plain(value)) is int or (not isinstance(value, Tensor) and pair(value) is not None))
     }
 
@@ -89,8 +95,12 @@ def plain(value: Any) -> Any:
 
 def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
     """Returns the tables of a file, with the layouts that the user gives or the settings confirm."""
-    found, sizes = find_tables(None, tensors), sizes_in(file)
-    tables = tuple(as_given(as_set(table, sizes, tensors), rows) for table in found.tables)
+    found, sizes, settings = find_tables(None, tensors), sizes_in(file), {} if file.tree is None else file.tree.others
+    pads = any(
+        type(value) is int and value == 1 and place and PADDING.search(str(place[-1]))
+        for place, value in settings.items()
+    )
+    tables = tuple(as_given(as_set(table, sizes, tensors, pads=pads), rows) for table in found.tables)
     return replace(found, tables=tables)
 
 
@@ -101,18 +111,26 @@ def tables_of(checkpoint: Checkpoint, *, rebuild: bool = True) -> Found:
     return find_tables(checkpoint.config, checkpoint.tensors, rebuild=rebuild)
 
 
-def as_set(table: FoundTable, sizes: Mapping[Place, Any], tensors: Tensors) -> FoundTable:
-    """Returns a table with the setting that gives its length or its image size."""
+def as_set(table: FoundTable, sizes: Mapping[Place, Any], tensors: Tensors, *, pads: bool) -> FoundTable:
+    """Returns a table with the setting that gives its length or its image size. pads: whether a setting says that token
+    1 is padding, as in RoBERTa, whose configs count the rows."""
     if not isinstance(table, PositionTable):
         return table
     known: dict[str, Any] = {"found_by": "settings", "doubt": ""}
     if not table.layout.grid:
-        for reserved in (0, AFTER_PADDING):
-            for place, value in sizes.items():
-                if plain(value) == table.rows - reserved and not IMAGE_SIDE.search(place[-1]):
-                    layout = TableLayout.roberta() if reserved else TableLayout()
-                    field = ConfigField(tuple(map(str, place)), table.rows - reserved)
-                    return replace(table, layout=layout, field=field, **known)
+        whole = {place: plain(value) for place, value in sizes.items() if not IMAGE_SIDE.search(place[-1])}
+        lengths = {value: place for place, value in reversed(whole.items()) if type(value) is int}
+        says = {reserved: table.rows - reserved for reserved in (0, AFTER_PADDING) if table.rows - reserved in lengths}
+        if len(says) > 1 or (0 in says and pads):
+            doubt = (
+                f"its {table.rows} rows may be {table.rows - AFTER_PADDING} positions after {AFTER_PADDING} reserved "
+            )
+            doubt += f"rows, as in RoBERTa; pass --reserved {AFTER_PADDING} (reserved={AFTER_PADDING}) or --reserved 0"
+            return replace(table, found_by="settings", doubt=doubt)
+        for reserved, length in says.items():
+            layout = TableLayout.roberta() if reserved else TableLayout()
+            field = ConfigField(tuple(map(str, lengths[length])), length)
+            return replace(table, layout=layout, field=field, **known)
         return table
     patch = patch_of(table.key, tensors)
     if patch is None:
@@ -140,6 +158,8 @@ def patch_of(key: str, tensors: Tensors) -> Size | None:
 
 def as_given(table: FoundTable, rows: Rows) -> FoundTable:
     """Returns a table with the reserved rows and the grid that the user gives, where they fit it."""
+    if table.doubt and table.found_by == "settings" and rows != Rows():
+        table = replace(table, found_by="name", doubt="")
     if rows == Rows() or (rows.old_grid is None and isinstance(table, PositionTable) and table.layout.grid):
         return table
     tail, front = rows.tail or 0, rows.reserved
@@ -250,7 +270,8 @@ def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Pl
         if len(alike) != 1 or of_model.count(shape) != 1:
             return None
         ((number, moments),) = alike.items()
-        if any(tuple(each.shape) != shape or not each.is_floating_point() for each in moments.values()):
+        wrong = (tuple(each.shape) != shape or not each.is_floating_point() for each in moments.values())
+        if any(wrong) or not moments.keys() <= MOMENTS:
             return None
         for name, moment in moments.items():
             found["state", number, name] = resized_moment(moment, change, edit)
