@@ -118,7 +118,9 @@ def test_the_smallest_difference_that_is_significant_is_never_called_too_small()
 
 
 def test_frames_say_what_is_a_logarithm(found: Found) -> None:
-    sums = found.to_pandas().fillna({"x": -1}).groupby(["run", "seed", "metric", "x"])[["value", "weight"]].sum()
+    frame = found.to_pandas()
+    frame["x"] = frame["x"].astype(float).fillna(-1)
+    sums = frame.groupby(["run", "seed", "metric", "x"])[["value", "weight"]].sum()
     for metric in found.metrics:
         name = f"log {metric.name}" if metric.kind == "log" else metric.name
         for run in found.frame.runs:
