@@ -28,6 +28,12 @@ def brief(text: object, most: int = 160) -> str:
     return f"{line[:most].rpartition(' ')[0] or line[: most - 1]}…"
 
 
+def last_line(error: BaseException) -> str:
+    """Returns the last nonblank line of an error's message, shortened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return brief(lines[-1] if lines else type(error).__name__)
+
+
 def amount(count: int, what: str) -> str:
     """Formats a number of things: "1 row", "1,024 rows"."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

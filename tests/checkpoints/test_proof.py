@@ -11,6 +11,7 @@ from torch import nn
 
 import posembed
 from posembed import CheckpointError
+from posembed.checkpoints import proof
 from posembed.checkpoints.position_tables import PositionTable
 from posembed.tables.families import FAMILIES
 from tiny_models import IMAGE, TEXT, reloaded, saved, tiny_model
@@ -197,6 +198,28 @@ def test_a_grid_runs_at_its_new_size_and_reads_its_own_cells_or_is_refused(
         order[place + 1], order[-1] = order[-1], order[place + 1]
         after = after[:, order]
     assert_close(after, before, depth=2)
+
+
+def test_cells_are_in_order_if_gradients_behind_a_norm_say_so() -> None:
+    """The gradients before a norm are not those behind it, and some are small. Another order is not taken for this."""
+    torch.manual_seed(0)
+    for height, width in ((4, 4), (6, 10), (20, 20), (40, 40)):
+        made = torch.randn(height * width, 32, dtype=torch.float64, requires_grad=True)
+        rows = torch.randn_like(made) * torch.rand(len(made), 1)
+        (before,) = torch.autograd.grad((nn.functional.layer_norm(made, (32,)) * rows).sum(), made)
+        numbers = torch.arange(len(rows)).reshape(height, width)
+        swapped = numbers.flatten().clone()
+        swapped[: len(swapped) // 8 + 2] = swapped[: len(swapped) // 8 + 2].flip(0)
+        others = {
+            "columns first": numbers.T,
+            "from below": numbers.flip(0),
+            "blocks": numbers.reshape(height // 2, 2, width // 2, 2).transpose(1, 2),
+            "one later": numbers.flatten().roll(1),
+            "an eighth in another order": swapped,
+        }
+        assert proof.shows_order(rows, [before[None]])
+        for order, changed in others.items():
+            assert not proof.shows_order(rows, [before[None, changed.flatten()]]), (order, height, width)
 
 
 def test_the_new_grid_is_tried_before_anything_is_written(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posembed import ArgumentError, CheckpointError, resize_checkpoint
+from posembed import ArgumentError, CheckpointError, inspect_checkpoint, resize_checkpoint
 from posembed.modelfiles.pickles import load_without_running
 from posembed.modelfiles.training_files import DROPPED, at, leaves, nodes, replaced, tree_of
+from posembed.plots.source import of_checkpoint
 
 ROWS, DIM = 16, 8
 
@@ -193,6 +195,8 @@ def test_settings_say_which_rows_are_reserved(tmp_path: Path) -> None:
         new = torch.load(tmp_path / f"{name}-32.pt", weights_only=False)["model"]["encoder.embed_positions.weight"]
         old = state["encoder.embed_positions.weight"]
         assert torch.equal(new, torch.cat((old, old[2:])))
+    [report] = inspect_checkpoint(tmp_path / "said.pt").tables
+    assert (report.table.length, of_checkpoint(str(tmp_path / "said.pt"), None)[1].reserved) == (16, 2)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +206,7 @@ def test_settings_say_which_rows_are_reserved(tmp_path: Path) -> None:
 def test_settings_that_allow_two_readings_are_asked_for(tmp_path: Path, settings: dict[str, int]) -> None:
     state = {"wte.weight": torch.randn(30, DIM), "wpe.weight": torch.randn(18, DIM)}
     torch.save({"model": state, "config": settings}, tmp_path / "old.pt")
-    with pytest.raises(CheckpointError, match=r"may be 16 positions after 2 reserved rows, .* --reserved 2"):
+    with pytest.raises(CheckpointError, match="its 18 rows may be as many positions, or fewer after 2"):
         resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=32)
     for reserved in (0, 2):
         out = tmp_path / f"{reserved}.pt"
@@ -259,6 +263,8 @@ def test_tied_weights_stay_tied(tmp_path: Path) -> None:
 
 def test_safetensors_hold_the_weights_alone(tmp_path: Path) -> None:
     torch.save(WRAPPINGS["nanogpt"], tmp_path / "old.pt")
+    with pytest.raises(ArgumentError, match=r"--optimizer .* is for a file of torch\.save that is written as one"):
+        resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.safetensors", length=40, optimizer="keep")
     resized = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.safetensors", length=40)
     names = ("model_args.block_size", "iter_num", "best_val_loss", "config.out_dir")
     assert {f"old.pt: {name.split('.')[0]}" for name in names} == set(resized.left_out)
@@ -280,19 +286,19 @@ def test_overwrite_knows_its_own_files(tmp_path: Path) -> None:
         assert (tmp_path / f"{name}.pt").read_bytes() == before
 
 
-def test_files_that_hold_no_weights_of_pytorch_say_what_to_do(tmp_path: Path) -> None:
+def test_files_that_hold_no_weights_of_pytorch_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Program(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x + 1
 
     with pytest.warns(DeprecationWarning, match="torch.jit"):
-        torch.jit.save(torch.jit.script(Program()), tmp_path / "clip.pt")
+        torch.jit.save(torch.jit.script(Program()), tmp_path / "it's a clip.pt")
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / ".metadata").touch()
     for name in ("a.npz", "a.msgpack", "a.h5", "a.gguf", "a.onnx"):
         (tmp_path / name).touch()
     expected = {
-        "clip.pt": "a TorchScript program, .* extract its weights",
+        "it's a clip.pt": "a TorchScript program, .* extract its weights",
         "shards": "a folder of torch.distributed.checkpoint; .*dcp_to_torch",
         "a.npz": "an archive of numpy, as big_vision writes it",
         "a.msgpack": "weights of Flax",
@@ -301,8 +307,14 @@ def test_files_that_hold_no_weights_of_pytorch_say_what_to_do(tmp_path: Path) ->
         "a.onnx": "resize the checkpoint that it was exported from",
     }
     for name, message in expected.items():
-        with pytest.raises(CheckpointError, match=message):
+        with pytest.raises(CheckpointError, match=message) as raised:
             resize_checkpoint(tmp_path / name, tmp_path / "out.pt", length=40)
+        if name.endswith(".pt"):  # the line that it names, as a shell reads it
+            *_, code = shlex.split(str(raised.value).rpartition("give those: ")[2])
+            monkeypatch.chdir(tmp_path)
+            with pytest.warns(DeprecationWarning, match=r"torch\.jit"):
+                exec(code)
+            assert Path("weights.pt").is_file()
 
 
 def test_a_tree_is_replaced_without_changing_the_original() -> None:

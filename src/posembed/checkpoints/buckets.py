@@ -26,11 +26,12 @@ from posembed.checkpoints.position_tables import Config, ConfigField, Found, Fou
 from posembed.checkpoints.proof import SAME, seeded, small_copy, undisturbed
 from posembed.checkpoints.proof_inputs import NotTried, inputs_of
 from posembed.checkpoints.responses import BUCKETS
-from posembed.checkpoints.sources import last_line, models_around, shapes_of
+from posembed.checkpoints.sources import models_around, shapes_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.buckets import FARTHEST, bucket_of, rebucket
 from posembed.tables.layout import Axis, TableLayout
 from posembed.tables.modules import parent
+from posembed.words import last_line
 
 REACHES = (
     "relative_attention_max_distance", "max_bucket_distance", "max_rel_pos", "max_rel_2d_pos",

@@ -23,10 +23,9 @@ from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
 from posembed.checkpoints.settings import Setting
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
-from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, joined, unwrapped
+from posembed.modelfiles.training_files import DROPPED, Place, Tree, joined, nodes, unwrapped
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import is_table_name
-from posembed.words import listed
 
 IMAGE_SIDE = re.compile(r"im(age|g)_?(size|res)|input_(size|res)|resolution")
 NO_LENGTH = re.compile(r"pred|queue|dataset|silen|challen|compos|purpos|depos|dispos|expos|label|valid")
@@ -34,8 +33,13 @@ NO_LENGTH = re.compile(r"pred|queue|dataset|silen|challen|compos|purpos|depos|di
 PADDING = re.compile(r"^pad(ding)?_(token_id|idx|id|index)$")
 MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
 """The names of means of gradients in PyTorch's optimizers. Zero is where they begin."""
+UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
 AFTER_PADDING = 2
 """Reserved rows of fairseq's models, whose positions are counted from the padding token, 1."""
+TWO_READINGS = (
+    "its {rows} rows may be as many positions, or fewer after {after} reserved rows, as in RoBERTa; pass --reserved 0 "
+    "or --reserved {after} (reserved=...)"
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,9 @@ class Rows:
     reserved: int | None = None
     tail: int | None = None
     old_grid: Size | None = None
+
+
+AS_FOUND = Rows()
 
 
 @dataclass(frozen=True)
@@ -62,31 +69,17 @@ class Beside:
 
 def sizes_in(file: WeightFile) -> dict[Place, Any]:
     """Returns the settings and the tensors of one number that may be a length or the side of an image, by place."""
-    if file.tree is None:
-        return {}
-    found = dict(file.tree.others)
-    found |= dict(numbers(file.tree))
-    sides: dict[Place, list[Any]] = {}
-    for place, value in file.tree.others.items():  # [height, width] is a size, and its numbers are none
-        if place and type(place[-1]) is int:
-            sides.setdefault(place[:-1], []).append(value)
-    found |= {place: at(file.tree.root, place) for place, each in sides.items() if len(each) == 2}
-    return {
-        place: value
-        for place, value in found.items()
-        if place
-        and isinstance(place[-1], str)
-        and LENGTH_LIKE.search(place[-1])
-        and not OTHER_SIZES.search(place[-1])
-        and not NO_LENGTH.search(place[-1])
-        and (type(plain(value)) is int or (not isinstance(value, Tensor) and pair(value) is not None))
-    }
+    return (
+        {} if file.tree is None else {place: value for place, value in nodes(file.tree.root) if is_size(place, value)}
+    )
 
 
-def numbers(tree: Tree) -> Iterator[tuple[Place, Tensor]]:
-    for key, tensor in tree.tensors(tree.model).items():
-        if not tensor.ndim and not tensor.is_floating_point():
-            yield tree.place_of(tree.model, key), tensor
+def is_size(place: Place, value: Any) -> bool:
+    """Whether a value may be a length, or a size (height, width), by its name and its type."""
+    name = place[-1] if place else None
+    if not isinstance(name, str) or not LENGTH_LIKE.search(name) or OTHER_SIZES.search(name) or NO_LENGTH.search(name):
+        return False
+    return type(plain(value)) is int or (isinstance(value, list | tuple) and pair(value) is not None)
 
 
 def plain(value: Any) -> Any:
@@ -95,11 +88,8 @@ def plain(value: Any) -> Any:
 
 def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
     """Returns the tables of a file, with the layouts that the user gives or the settings confirm."""
-    found, sizes, settings = find_tables(None, tensors), sizes_in(file), {} if file.tree is None else file.tree.others
-    pads = any(
-        type(value) is int and value == 1 and place and PADDING.search(str(place[-1]))
-        for place, value in settings.items()
-    )
+    found, sizes, everything = find_tables(None, tensors), sizes_in(file), nodes(file.tree.root if file.tree else {})
+    pads = any(type(value) is int and value == 1 and PADDING.search(str(place[-1])) for place, value in everything)
     tables = tuple(as_given(as_set(table, sizes, tensors, pads=pads), rows) for table in found.tables)
     return replace(found, tables=tables)
 
@@ -107,7 +97,7 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
 def tables_of(checkpoint: Checkpoint, *, rebuild: bool = True) -> Found:
     """Returns the tables of a checkpoint: those of its config, or in one file, those that its settings confirm."""
     if checkpoint.folder is None:
-        return tables_in(checkpoint.weights[0], checkpoint.tensors, Rows())
+        return tables_in(checkpoint.weights[0], checkpoint.tensors, AS_FOUND)
     return find_tables(checkpoint.config, checkpoint.tensors, rebuild=rebuild)
 
 
@@ -122,11 +112,7 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], tensors: Tensors, *, p
         lengths = {value: place for place, value in reversed(whole.items()) if type(value) is int}
         says = {reserved: table.rows - reserved for reserved in (0, AFTER_PADDING) if table.rows - reserved in lengths}
         if len(says) > 1 or (0 in says and pads):
-            doubt = (
-                f"its {table.rows} rows may be {table.rows - AFTER_PADDING} positions after {AFTER_PADDING} reserved "
-            )
-            doubt += f"rows, as in RoBERTa; pass --reserved {AFTER_PADDING} (reserved={AFTER_PADDING}) or --reserved 0"
-            return replace(table, found_by="settings", doubt=doubt)
+            return replace(table, found_by="settings", doubt=TWO_READINGS.format(rows=table.rows, after=AFTER_PADDING))
         for reserved, length in says.items():
             layout = TableLayout.roberta() if reserved else TableLayout()
             field = ConfigField(tuple(map(str, lengths[length])), length)
@@ -158,22 +144,22 @@ def patch_of(key: str, tensors: Tensors) -> Size | None:
 
 def as_given(table: FoundTable, rows: Rows) -> FoundTable:
     """Returns a table with the reserved rows and the grid that the user gives, where they fit it."""
-    if table.doubt and table.found_by == "settings" and rows != Rows():
+    if table.doubt and table.found_by == "settings" and rows != AS_FOUND:
         table = replace(table, found_by="name", doubt="")
-    if rows == Rows() or (rows.old_grid is None and isinstance(table, PositionTable) and table.layout.grid):
+    if rows == AS_FOUND or (rows.old_grid is None and isinstance(table, PositionTable) and table.layout.grid):
         return table
     tail, front = rows.tail or 0, rows.reserved
     if rows.old_grid is None:
         layout = TableLayout(reserved=front or 0, tail=tail)
         if layout.rows(1) > table.rows:
             raise CheckpointError(f"{table.key}: has {table.rows} rows, fewer than are reserved")
-        return table.read_by(layout, doubt=table.doubt or "")
+        return table.read_by(layout, doubt=table.doubt)
     cells = rows.old_grid[0] * rows.old_grid[1]
     front = table.rows - cells - tail if front is None else front
     if front < 0 or front + cells + tail != table.rows:
         wrong = f"{front} reserved rows, a grid of {rows.old_grid[0]} x {rows.old_grid[1]} and {tail} rows after it"
         raise CheckpointError(f"{table.key}: has {table.rows} rows, not {wrong} (--reserved, --old-grid, --tail)")
-    return table.read_by(TableLayout(prefix=front, grid=rows.old_grid, tail=tail), doubt=table.doubt or "")
+    return table.read_by(TableLayout(prefix=front, grid=rows.old_grid, tail=tail), doubt=table.doubt)
 
 
 def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str) -> Beside:
@@ -199,22 +185,16 @@ def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit]
             copies[joined(copy)] = of_copy = plan(tensors)
         except CheckpointError as error:
             raise CheckpointError(f"{joined(copy)}: a second copy of the weights, not resized: {error}") from error
-        values |= {
-            tree.place_of(copy, keys[key]): DROPPED if new is None else new for key, new in of_copy.tensors.items()
-        }
+        values |= tree.changes(copy, {keys[key]: new for key, new in of_copy.tensors.items()})
     dropped = {}
     for place, state in tree.optimizers.items():
-        moments = {} if optimizer == "drop" else changed_moments(state, edit, tree)
-        if moments is None or optimizer == "drop":
-            why = (
-                "it was asked for" if moments is not None else "it is not known which of its values belong to the table"
-            )
-            entry = tree.entry_of(place)
-            dropped[joined(entry)] = why
-            values = {each: value for each, value in values.items() if each[: len(entry)] != entry}
-            values[entry] = DROPPED
-        else:
+        moments = changed_moments(state, edit, tree) if optimizer == "keep" else None
+        if moments is not None:
             values |= {(*place, *inside): moment for inside, moment in moments.items()}
+            continue
+        entry = tree.entry_of(place)
+        dropped[joined(entry)] = UNKNOWN if optimizer == "keep" else ASKED_FOR
+        values = {each: value for each, value in values.items() if each[: len(entry)] != entry} | {entry: DROPPED}
     unchanged = tuple(
         joined(place) for place in like_tables(tree, edit) if all(place[: len(each)] != each for each in values)
     )
@@ -290,10 +270,3 @@ def resized_moment(moment: Tensor, change: TableChange, edit: Edit) -> Tensor:
     kept = change.kept if change.leading else 0
     new[:kept] = old[:kept]
     return size.layout.stored(new, like=moment)
-
-
-def refuse_for_folders(rows: Rows, optimizer: str | None) -> None:
-    given = [f"--{name.replace('_', '-')}" for name, value in vars(rows).items() if value is not None]
-    given += ["--optimizer"] if optimizer is not None else []
-    if given:
-        raise CheckpointError(f"{listed(given)}: only for one file of weights; the config of a folder says it")

@@ -14,13 +14,14 @@ from typing import Any, Literal
 from posembed._version import __version__
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
-from posembed.checkpoints.native import Beside, Rows, changes_beside, refuse_for_folders, tables_in
+from posembed.checkpoints.native import AS_FOUND, Beside, Rows, changes_beside, tables_in
 from posembed.checkpoints.plan import Edit, TableChange, plan_edit
 from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
+from posembed.errors import ArgumentError
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
-from posembed.modelfiles.copies import whole_copy
-from posembed.modelfiles.folders import PICKLES, RECORD, other_files
+from posembed.modelfiles.copies import is_pickle, whole_copy
+from posembed.modelfiles.folders import RECORD, other_files
 from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read_json
 from posembed.modelfiles.raw_files import open_file
 from posembed.modelfiles.safetensors import tensor_sha256
@@ -126,9 +127,13 @@ def resize_checkpoint(
     checkpoint = open_checkpoint(source)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
     size = NewSize(length=length, image_size=image_size, grid=grid, window=window, frames=frames, buckets=buckets)
+    rows, as_pickle = Rows(reserved, tail, old_grid), is_pickle(checkpoint, Path(out))
+    if checkpoint.folder is not None and rows != AS_FOUND:
+        raise ArgumentError(f"--reserved, --tail and --old-grid are for one file; the config of {source} says it")
+    if optimizer is not None and not as_pickle:
+        raise ArgumentError("--optimizer (optimizer=...) is for a file of torch.save that is written as one, to OUT.pt")
     how: dict[str, Any] = {"method": method, "table": table, "prove": prove}
-    how |= {"rows": Rows(reserved, tail, old_grid), "optimizer": optimizer}
-    how["as_pickle"] = checkpoint.folder is None and Path(out).suffix in PICKLES
+    how |= {"rows": rows, "as_pickle": as_pickle, "optimizer": optimizer or "keep"}
     if dry_run:
         return plan_resize(checkpoint, name, size, **how)
     with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:
@@ -147,8 +152,8 @@ def plan_resize(
     name: str,
     size: NewSize,
     *,
-    rows: Rows | None = None,
-    optimizer: str | None = None,
+    rows: Rows = AS_FOUND,
+    optimizer: str = "keep",
     as_pickle: bool = False,
     **how: Any,
 ) -> Resize:
@@ -158,14 +163,13 @@ def plan_resize(
         (file,) = checkpoint.weights
 
         def plan(tensors: Tensors) -> Edit:
-            return plan_edit(None, tensors, size, **how, found=tables_in(file, tensors, rows or Rows()))
+            return plan_edit(None, tensors, size, **how, found=tables_in(file, tensors, rows))
 
         edit = plan(checkpoint.tensors)
         if as_pickle:
-            beside = changes_beside(file, edit, plan, optimizer or "keep")
+            beside = changes_beside(file, edit, plan, optimizer)
             left_out |= beside.dropped
     else:
-        refuse_for_folders(rows or Rows(), optimizer)
         edit = plan_edit(checkpoint.config, checkpoint.tensors, size, **how)
     settings = (*changed_settings(checkpoint, edit), *beside.settings)
     for file in () if as_pickle else checkpoint.weights:

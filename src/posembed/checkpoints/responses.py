@@ -14,9 +14,10 @@ from typing import Any
 from torch import nn
 
 from posembed.checkpoints.position_tables import ConfigField, pair
-from posembed.checkpoints.sources import Shape, build_on_meta, config_object, last_line, shapes_of, source_of
+from posembed.checkpoints.sources import Shape, build_on_meta, config_object, shapes_of, source_of
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
+from posembed.words import last_line
 
 LENGTH_LIKE = re.compile(r"pos|len|ctx|context|frames|block_size|image_size|img_size|input_size|resolution|grid_size")
 OTHER_SIZES = re.compile(

@@ -27,7 +27,7 @@ from posembed.checkpoints.position_tables import Config, ConfigField, Size, pair
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
 from posembed.versions import check_version
-from posembed.words import brief
+from posembed.words import last_line
 
 if TYPE_CHECKING:
     from posembed.checkpoints.choose import Target
@@ -419,9 +419,3 @@ def takes_text(model: nn.Module) -> bool:
 
 def shapes_of(model: nn.Module) -> dict[str, Shape]:
     return {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
-
-
-def last_line(error: BaseException) -> str:
-    """Returns the last nonblank line of an error's message, shortened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return brief(lines[-1] if lines else type(error).__name__)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from posembed.arguments import checks_arguments
-from posembed.checkpoints.sources import last_line
 from posembed.errors import ArgumentError
 from posembed.evaluation.measures import MEASUREMENTS, Job
 from posembed.evaluation.plan import Plan, PlannedRow, original
@@ -32,6 +31,7 @@ from posembed.evaluation.settings import (
 from posembed.evaluation.texts import Sample, draw_sample, read_documents
 from posembed.measure.jobs import Kept, Progress, silent
 from posembed.settings import checked_bounds, converted, given_to, take_parts
+from posembed.words import last_line
 
 
 @checks_arguments

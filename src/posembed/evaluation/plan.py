@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from posembed.checkpoints.sources import last_line
 from posembed.errors import CheckpointError
 from posembed.evaluation.counts import Counts, Tick
 from posembed.evaluation.results import UNITS, Evaluation, Row, Unit
@@ -19,6 +18,7 @@ from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.settings import Kind
 from posembed.measure.frame import Run, Value
 from posembed.measure.jobs import Kept, Progress, silent
+from posembed.words import last_line
 
 
 class AnyJob(Protocol):

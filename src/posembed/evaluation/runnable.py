@@ -15,7 +15,7 @@ from torch import nn
 
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.settings import fed_length
-from posembed.checkpoints.sources import last_line, quiet
+from posembed.checkpoints.sources import quiet
 from posembed.errors import CheckpointError
 from posembed.evaluation.settings import Kind
 from posembed.evaluation.ways import POOL
@@ -23,7 +23,7 @@ from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded
 from posembed.modelfiles.folders import read_modules
 from posembed.modelfiles.json_files import read_json
-from posembed.words import least
+from posembed.words import last_line, least
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
 MODULES = ("Transformer", "Pooling", "Normalize")

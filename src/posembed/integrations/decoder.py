@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.sources import config_object, last_line, quiet
+from posembed.checkpoints.sources import config_object, quiet
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.files import json_object
 from posembed.integrations.attention import NAME
@@ -23,6 +23,7 @@ from posembed.integrations.transformers import replace_positions
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.versions import names_versions
+from posembed.words import last_line
 
 with names_versions("transformers"):
     from transformers import AutoModelForCausalLM, PreTrainedModel

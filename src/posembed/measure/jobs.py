@@ -199,7 +199,8 @@ class Kept:
         return key in self.values
 
     def __getitem__(self, key: str) -> Any:
-        """The values of a key that is ``in`` here."""
+        if key not in self:
+            raise KeyError(key)
         return self.values[key]
 
     def _read(self, file: Path) -> Any:

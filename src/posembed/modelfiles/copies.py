@@ -13,7 +13,6 @@ import math
 import os
 import shutil
 import stat
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,8 +24,8 @@ from posembed.files import reason, whole_or_absent
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile, open_weights
 from posembed.modelfiles.folders import PICKLES, RECORD, other_files
 from posembed.modelfiles.json_files import json_text, read_json
-from posembed.modelfiles.raw_files import copy_file, copy_mode, file_state, open_file, read_record, write_text
-from posembed.modelfiles.safetensors import AnyTensor, byte_count, read_header, tensor_sha256, values_of, write_tensors
+from posembed.modelfiles.raw_files import copy_file, copy_mode, file_state, open_file, write_text
+from posembed.modelfiles.safetensors import AnyTensor, byte_count, tensor_sha256, values_of, write_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +52,7 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
     refuse_full_disk(checkpoint, kept, out)
     try:
         with whole_or_absent(out, refusal=why_not_replaced if overwrite else None) as place:
-            copy = Copy(checkpoint, kept, place, is_pickle=out.suffix in PICKLES)
+            copy = Copy(checkpoint, kept, place, is_pickle=is_pickle(checkpoint, out))
             yield copy
             for path, state in states.items():
                 if not path.exists() or file_state(path) != state:
@@ -72,10 +71,15 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
         raise CheckpointError(f"{out}: cannot be written: {reason(error)}; nothing was left there") from error
 
 
+def is_pickle(checkpoint: Checkpoint, out: Path) -> bool:
+    """Whether one file of torch.save is written as one."""
+    return checkpoint.folder is None and checkpoint.weights[0].tree is not None and out.suffix in PICKLES
+
+
 @dataclass(frozen=True)
 class Copy:
-    """A copy of ``checkpoint`` at ``place``. kept: the files to copy, other than weights. is_pickle: whether one file
-    is written by torch.save, with all that is beside the weights."""
+    """A copy of ``checkpoint`` at ``place``. kept: the files to copy, other than weights. is_pickle: as the function
+    of this name says."""
 
     checkpoint: Checkpoint
     kept: tuple[Path, ...]
@@ -98,10 +102,11 @@ class Copy:
         """
         if self.checkpoint.folder is None:
             (file,) = self.checkpoint.weights
-            if self.is_pickle and file.tree is not None:
+            if self.is_pickle:
                 from posembed.modelfiles.pickles import write_pickle
 
-                changes = {**file.tree.changes(tensors), **(beside or {})}
+                assert file.tree is not None
+                changes = {**file.tree.changes(file.tree.model, tensors), **(beside or {})}
                 write_pickle(self.place, file.tree, changes, (metadata or {}).get("posembed", "{}"))
                 return
             write_tensors(self.place, edited(file, tensors), {**file.metadata, **(metadata or {})})
@@ -145,8 +150,8 @@ def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
         raise CheckpointError(f"{out}: not a path to write to ({reason(error)}); choose another name") from error
     if target == root or root in target.parents or target in root.parents:
         raise CheckpointError(f"{out}: must be outside {checkpoint.root} and must not contain it; choose another path")
-    formats = (".safetensors", *(PICKLES if checkpoint.folder is None and checkpoint.weights[0].tree else ()))
-    if checkpoint.folder is None and out.suffix not in formats:
+    if checkpoint.folder is None and out.suffix != ".safetensors" and not is_pickle(checkpoint, out):
+        formats = (".safetensors", *(PICKLES if checkpoint.weights[0].tree else ()))
         raise CheckpointError(f"{out}: this file is written as {', '.join(formats)}; give it a name that ends so")
     if not out.parent.is_dir():
         raise CheckpointError(f"{out}: the folder {out.parent} does not exist; create it first")
@@ -215,11 +220,7 @@ def recorded(root: Path, name: str) -> list[dict[str, Any]]:
 def last_resize(place: Path) -> dict[str, Any]:
     """Returns the last entry of the record. Raises KeyError, IndexError, TypeError or ValueError if it has no entry, or
     if the checkpoint was fine-tuned since, which takes hours that a resize must not overwrite."""
-    if place.is_dir():
-        record: Any = read_json(place / RECORD)
-    else:
-        archive = zipfile.is_zipfile(place)
-        record = json.loads(read_record(place, RECORD) if archive else read_header(place)[1]["posembed"])
+    record: Any = read_json(place / RECORD) if place.is_dir() else json.loads(open_weights(place).metadata["posembed"])
     last = dict(record["resizes"][-1])
     if any(tuning["time"] >= last["time"] for tuning in record.get("tunings", [])):
         raise ValueError("fine-tuned since")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -13,7 +14,6 @@ from typing import Any
 import torch
 
 from posembed.errors import CheckpointError
-from posembed.files import flush_open
 from posembed.modelfiles.folders import RECORD
 from posembed.modelfiles.raw_files import create, open_file
 from posembed.modelfiles.safetensors import can_be_stored
@@ -32,8 +32,8 @@ def harmless() -> list[Any]:
         type(np.dtype(name)) for name in ("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
     }
     scalar = np.float64(0).__reduce__()[0]
-    old = [(scalar, f"numpy.{name}.multiarray.scalar") for name in ("core", "_core")]
-    return [argparse.Namespace, np.dtype, *kinds, *old]
+    scalars = [(scalar, f"numpy.{name}.multiarray.scalar") for name in ("core", "_core")]  # numpy before 2, and since
+    return [argparse.Namespace, np.dtype, *kinds, *scalars]
 
 
 def read_pickle(path: Path) -> Tree:
@@ -73,7 +73,6 @@ def write_pickle(path: Path, tree: Tree, changes: Mapping[Place, Any], record: s
             torch.save(replaced(tree.root, changes), file)
         except RuntimeError as error:  # PyTorch does not say why it cannot write
             raise OSError("PyTorch cannot write there; the disk may be full") from error
-        flush_open(file.fileno())
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(f"archive/{RECORD}", record)
 
@@ -88,10 +87,10 @@ def load_without_running(path: Path) -> Any:
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
             raise not_a_saved_file(path, str(error)) from error
         if any(record.filename.endswith(f"/{SCRIPT}") for record in records):
-            made = f"python -c \"import torch; torch.save(torch.jit.load('{path}').state_dict(), 'weights.pt')\""
+            code = f"import torch; torch.save(torch.jit.load({str(path)!r}).state_dict(), 'weights.pt')"
             raise CheckpointError(
                 f"{path}: a TorchScript program, which only running it can read; if you trust it, extract its weights, "
-                f"and give those: {made}"
+                f"and give those: python -c {shlex.quote(code)}"
             )
         if any(record.compress_type or record.file_size != record.compress_size for record in records):
             raise not_a_saved_file(path, "its records are compressed")

@@ -11,7 +11,7 @@ import argparse
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -45,18 +45,21 @@ class Tree:
 
     root: Any
     model: Place = ()
-    copies: tuple[Place, ...] = field(default=())
+    copies: tuple[Place, ...] = ()
+
+    def places(self, model: Place) -> dict[str, Place]:
+        """Returns the places of a state dict's tensors by key. The keys of nested dictionaries are joined by dots."""
+        held = leaves(at(self.root, model))
+        return {joined(place): (*model, *place) for place, value in held if isinstance(value, Tensor)}
 
     def tensors(self, model: Place) -> dict[str, Tensor]:
-        """Returns the tensors of a state dict by key. The keys of nested dictionaries are joined by dots."""
-        return {joined(place): value for place, value in leaves(at(self.root, model)) if isinstance(value, Tensor)}
+        """Returns the tensors of a state dict by key."""
+        return {key: at(self.root, place) for key, place in self.places(model).items()}
 
-    def place_of(self, model: Place, key: str) -> Place:
-        return next((*model, *place) for place, _ in leaves(at(self.root, model)) if joined(place) == key)
-
-    def changes(self, tensors: Mapping[str, Tensor | None]) -> dict[Place, Any]:
-        """Returns new values of tensors of the model, by place. None removes a tensor."""
-        return {self.place_of(self.model, key): DROPPED if new is None else new for key, new in tensors.items()}
+    def changes(self, model: Place, tensors: Mapping[str, Tensor | None]) -> dict[Place, Any]:
+        """Returns new values of tensors of a state dict, by place. None removes a tensor."""
+        places = self.places(model)
+        return {places[key]: DROPPED if new is None else new for key, new in tensors.items()}
 
     @cached_property
     def others(self) -> dict[Place, Any]:
@@ -115,13 +118,10 @@ def tree_of(root: Any) -> Tree | None:
         named = [name for name in MODELS if name in found]
         if not found:
             return None
-        if not named and len(found) > 1 and (not model or MODELS[2:3] == model):
-            same = alike(inside, found)
-            if not same:
-                break  # the parts of one model
-            named = same
-        elif not named and len(found) > 1:
-            break
+        if not named and len(found) > 1:  # copies of a model, or the parts of one; deeper, its layers may be alike
+            named = alike(inside, found) if model in ((), ("model",)) else []
+            if not named:
+                break
         model = (*model, (named or found)[0])
     keys = set(shapes(at(root, model)))
     copies = [

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from posembed.tables.rows import extreme_scale
 from posembed.tables.sources import as_tensor, is_encoding, learned_tables, models_in, split
 from posembed.tables.sources import of_module as table_of_module
 from posembed.tables.spectrum import Spectrum, table_spectrum
+
+if TYPE_CHECKING:
+    from posembed.checkpoints.position_tables import Found
 
 KINDS = "a tensor or an array (N, D), a layer with a learned table, or the path or hub name of a checkpoint"
 T = TypeVar("T")
@@ -209,21 +212,26 @@ def has_table_around(module: nn.Module, models: Iterable[str]) -> bool:
 
 def of_checkpoint(source: str | PathLike[str], key: str | None) -> tuple[Tensor, TableLayout]:
     """Returns a table of a checkpoint and how its rows are read. Reads headers, the config and the tables alone."""
+    from posembed.checkpoints.native import tables_of
     from posembed.modelfiles.checkpoint import open_checkpoint
 
     checkpoint = open_checkpoint(str(source))
-    return found_in(checkpoint.config, checkpoint.tensors, key)
+    return chosen(tables_of(checkpoint, rebuild=False), checkpoint.tensors, key)
 
 
 def found_in(
     config: Mapping[str, Any] | None, tensors: Mapping[str, Any], key: str | None
 ) -> tuple[Tensor, TableLayout]:
-    from posembed.checkpoints.choose import listing
     from posembed.checkpoints.find import find_tables
+
+    return chosen(find_tables(config, tensors, rebuild=False), tensors, key)
+
+
+def chosen(found: Found, tensors: Mapping[str, Any], key: str | None) -> tuple[Tensor, TableLayout]:
+    from posembed.checkpoints.choose import listing
     from posembed.checkpoints.position_tables import PositionTable
     from posembed.modelfiles.safetensors import values_of
 
-    found = find_tables(config, tensors, rebuild=False)
     usual = found.understood if len(found.understood) else found.tables
     wanted = [table for table in found.tables if table.key == key] if key is not None else usual
     if len(wanted) != 1:
