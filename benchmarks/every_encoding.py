@@ -47,7 +47,7 @@ class Section:
 
 
 LONGROPE = (1.03, 1.28, 1.62, 3.06, 5.7, 6.5, 7.89, 8.0, 8.0, 8.0, 8.05, 8.08)
-"""Factors that LongRoPE's search found for this model (docs/measured.md)."""
+"""Factors that LongRoPE's search found for this model (docs/research/measured.md)."""
 SECTIONS = {
     "perplexity": Section(
         "Perplexity of the same tokens after this many tokens of context",

@@ -1,6 +1,6 @@
 """Ideas for a learned table under full attention that we did not keep, each a PositionEncoding for the lab's model.
 
-docs/lengths-learned.md reports the result of each idea; learned_full_attention.py trains them.
+docs/research/lengths-learned.md reports the result of each idea; learned_full_attention.py trains them.
 """
 
 from __future__ import annotations

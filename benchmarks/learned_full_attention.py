@@ -4,7 +4,7 @@
     python benchmarks/learned_full_attention.py --studies screen     # every idea, one seed, 300 steps
 
 Trains the unfinished runs in runs/learned-full-attention, then writes benchmarks/results/learned-full-attention.md. You
-can stop it at any time; it continues where it stopped. docs/lengths-learned.md reports the result of each idea.
+can stop it at any time; it continues where it stopped. The page docs/research/lengths-learned.md reports each idea.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ earlier token, and reads no untrained row. A longer text changes one thing: more
 RNoPE-SWA (Yang et al. 2025, arXiv:2501.18795) and SWAN-GPT (Puvvada et al. 2025, arXiv:2504.08719) split layers
 instead of heads in this way, with RoPE for near tokens.
 
-**learned-averaged-far**: learned-averaged, made to find distant passkeys (docs/lengths-learned.md).
+**learned-averaged-far**: learned-averaged, made to find distant passkeys (docs/research/lengths-learned.md).
 """
 
 from __future__ import annotations

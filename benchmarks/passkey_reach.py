@@ -5,7 +5,7 @@
 Trains learned-averaged and variants of it on passkeys of up to 64 characters, keeps their weights in FOLDER and tests
 them at up to 64 times that size. With other tails, the trained models are tested again. A run takes four minutes on one
 core, the tests as long again. You can stop it at any time; it continues after the last finished model. It prints its
-results; docs/lengths-learned.md reports them.
+results; docs/research/lengths-learned.md reports them.
 """
 
 from __future__ import annotations

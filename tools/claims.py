@@ -1,4 +1,4 @@
-"""Stores in benchmarks/results/claims.json what the commands of docs/claims.md measured.
+"""Stores in benchmarks/results/claims.json what the commands of docs/research/claims.md measured.
 
     posembed compare sharing --encodings one-table,two-tables --seeds 8 --out runs/sharing
     python tools/claims.py runs/sharing

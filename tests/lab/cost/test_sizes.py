@@ -57,7 +57,7 @@ def test_what_is_not_there_has_no_share() -> None:
 
 
 def test_the_table_of_the_page_is_computed() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "cost.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "research" / "cost.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.*?) ?\| ([\d,]+ x [\d,]+) \| ([\d,]+) \| ([\d.]+%)? ?\|$", page, flags=re.MULTILINE)
     assert len(rows) == 8
     for name, table, parameters, share in rows:

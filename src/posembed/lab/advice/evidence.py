@@ -60,8 +60,9 @@ class Measure:
 
 
 MEASURES = {
-    # Perplexities of one encoding vary by about 1.5% between seeds (docs/lengths.md). Accuracies in classifying texts
-    # have a standard deviation of 2 points (docs/tasks-text-images.md), and in recognizing digits one of 1 to 14.
+    # Perplexities of one encoding vary by about 1.5% between seeds (docs/research/lengths.md). Accuracies in
+    # classifying texts have a standard deviation of 2 points, and in recognizing digits one of 1 to 14
+    # (docs/research/tasks-text-images.md).
     "perplexity": Measure("a perplexity", "at {:,} tokens", 0.03),
     "passkey": Measure("a share of passkeys found", "in texts of {:,} characters", 0.05, percent=True),
     "accuracy": Measure("an accuracy in classifying texts", "at {:,} tokens", 0.05, percent=True),
