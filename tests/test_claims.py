@@ -75,11 +75,12 @@ EXACT: dict[str, Callable[[], list[bool]]] = {
 
 def on_page(check: dict[str, Any]) -> bool | None:
     """Compares the interval at or after a text of a page with the side of ``same`` that the statement says."""
-    text = (ROOT / "docs" / "research" / check["page"]).read_text(encoding="utf-8").replace("\N{MINUS SIGN}", "-")
+    page = ROOT / "docs" / "research" / check["page"]
+    text = " ".join(page.read_text(encoding="utf-8").replace("\N{MINUS SIGN}", "-").split())
     line = check["line"].replace("\N{MINUS SIGN}", "-")
     assert text.count(line) == 1, check
     start = text.index(line) + (0 if re.match(r"[(+\-i]", line) else len(line.rpartition("|")[0]))
-    found = list(INTERVAL.finditer(text[start : start + 400].replace("\n", " ")))[check.get("at", 0)]
+    found = list(INTERVAL.finditer(text[start : start + 400]))[check.get("at", 0)]
     mean, half, low, high = (each and float(each) for each in found.groups())
     low, high = (low, high) if half is None else (mean - half, mean + half)
     return agrees({Estimate((low + high) / 2, low, high).side_of(check.get("same", 0))}, check)
