@@ -14,7 +14,10 @@ from tempfile import TemporaryDirectory
 
 from fresh_process import run_python
 
-WITH_OUTPUTS = ("README.md", "docs/index.md", "docs/pitfalls.md", "docs/tables.md")
+WITH_OUTPUTS = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("index", "layers", "own-model", "pitfalls", "plots", "tables")),
+)
 """The pages that show what their Python prints."""
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", flags=re.DOTALL)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")

@@ -26,7 +26,7 @@ GUIDE = ROOT / "docs" / "guide.ipynb"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 CURRENT = [page for page in [*PAGES, GUIDE] if page.name != "CHANGELOG.md"]
 """The changelog may name what no longer exists."""
-EXCERPTS = {"examples.md", "transformers.md"}
+EXCERPTS = {"own-model.md", "transformers.md"}
 """The first shows parts of programs that tests/examples runs. The second has code that needs timm."""
 FENCES = {"python", "text", "py"}
 """Code that is run, what it prints, and excerpts of programs that a test runs."""

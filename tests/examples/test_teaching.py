@@ -1,4 +1,4 @@
-"""The three examples of docs/examples.md: each prints what the page shows, and the page shows their code."""
+"""The three examples of docs/own-model.md: each prints what the page shows, and the page shows their code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fresh_process import run_python
 from run_page import agree, same_words, shorter
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "own-model.md").read_text(encoding="utf-8")
 SHOWN = re.findall(r"^    python examples/(\w+)\.py\n.*?```text\n(.*?)```", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
