@@ -26,8 +26,8 @@ GUIDE = ROOT / "docs" / "guide.ipynb"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 CURRENT = [page for page in [*PAGES, GUIDE] if page.name != "CHANGELOG.md"]
 """The changelog may name what no longer exists."""
-EXCERPTS = {"own-model.md", "transformers.md"}
-"""The first shows parts of programs that tests/examples runs. The second has code that needs timm."""
+EXCERPTS = {"own-model.md", "transformers.md", "serve.md"}
+"""Parts of programs that tests/examples runs, code that needs timm, and code that tests/test_serve.py runs."""
 FENCES = {"python", "text", "py"}
 """Code that is run, what it prints, and excerpts of programs that a test runs."""
 DEPENDENCIES = (
@@ -39,7 +39,7 @@ PACKAGES = {"transformers": "'posembed[hf]'"}
 """What to install for an import, if it is not called like the import."""
 TRAIN = re.compile(r"posembed compare (?!cost)|python benchmarks/(length|learned_full_attention)\.py")
 OTHER_LIBRARIES = ("torch", "nn", "transformers", "timm", "x_transformers", "fairseq", "torchtune", "Dim", "plt")
-OTHER_OPTIONS = {"--num-processes", "--no-deps"}
+OTHER_OPTIONS = {"--num-processes", "--no-deps", "--max-batch-tokens", "--max-model-len", "--auto-truncate"}
 FOLDERS = ("src", "tests", "docs", "benchmarks", "tools", "theme", "examples", "posembed")
 
 

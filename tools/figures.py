@@ -2,15 +2,18 @@
 
     python tools/figures.py
 
-Each picture comes from the block of code above it. It takes about a minute.
+Each picture comes from the block of code above it. It takes about a minute. That of research/measured.md comes from the
+perplexities that the package keeps as evidence.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
 from pathlib import Path
+from statistics import geometric_mean
 
 import matplotlib
 
@@ -19,6 +22,8 @@ matplotlib.use("agg")
 import torch
 from matplotlib import pyplot as plt
 from PIL import Image
+
+from posembed import plots
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n!\[[^\]]*\]\((\S+)\))?", flags=re.DOTALL)
@@ -40,6 +45,21 @@ def draw(page: Path) -> None:
         os.chdir(page.parent)
 
 
+MEASURED = "rolling learned-averaged kerple-power kerple-log alibi fire none t5 sinusoidal pope rope learned".split()
+
+
+def draw_measured() -> None:
+    """Draws the perplexities, geometric means over seeds, of the encodings that research/measured.md compares."""
+    evidence = DOCS.parent / "src" / "posembed" / "lab" / "advice" / "evidence.json"
+    study = json.loads(evidence.read_text(encoding="utf-8"))[0]
+    means = {
+        name: {int(length): values and geometric_mean(values) for length, values in study["rows"][name].items()}
+        for name in MEASURED
+    }
+    plots.lengths(means, trained=study["train_length"])
+    save(DOCS / "images" / "lengths.png")
+
+
 def save(path: Path) -> None:
     """Saves the current figure in 256 colours, a third of the size of all colours."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,3 +73,4 @@ def save(path: Path) -> None:
 if __name__ == "__main__":
     for name in ("index.md", "plots.md"):
         draw(DOCS / name)
+    draw_measured()

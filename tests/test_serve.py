@@ -1,0 +1,71 @@
+"""docs/serve.md: its code prints what it shows, and a resized model has one limit by the rules of every server."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import posembed
+from tiny_models import TEXT, tiny_model
+
+PAGE = Path(__file__).parents[1] / "docs" / "serve.md"
+BLOCK = re.compile(r"```py\n(.*?)```\n\n```text\n(.*?)```", flags=re.DOTALL)
+
+
+def test_the_code_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's exporter warns of torchvision, which nothing here needs, and of the names of its axes."""
+    for package in ("sentence_transformers", "onnxruntime", "onnxscript"):
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    written = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    assert len(written) == 3
+    for code, shown in written:
+        with redirect_stdout(StringIO()) as printed, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(code, names)
+        lines = [line for line in printed.getvalue().splitlines() if not line.startswith("[torch.onnx]")]
+        assert lines == shown.splitlines()
+
+
+def read(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def limits(folder: Path) -> dict[str, int]:
+    """The limit of each server, by the rule that the page gives for it."""
+    config, sentence = read(folder, "config.json"), read(folder, "sentence_bert_config.json")
+    rows = config["max_position_embeddings"]
+    positions = rows - (config["pad_token_id"] + 1 if config["model_type"] == "roberta" else 0)
+    tokenizer = read(folder, "tokenizer_config.json")["model_max_length"]
+    return {
+        "sentence-transformers": min(tokenizer, rows),
+        "text-embeddings-inference": sentence.get("max_seq_length", positions),
+        "vLLM": sentence.get("max_seq_length", min(rows, tokenizer)),
+        "llama.cpp": positions,
+    }
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("sentences", [True, False])
+def test_a_resized_model_has_one_limit_everywhere(kind: str, sentences: bool, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    source, out = tmp_path / "old", tmp_path / "new"
+    rows = 42 if kind == "roberta" else 40
+    sizes = TEXT | {"max_position_embeddings": rows, "pad_token_id": 1 if kind == "roberta" else 0}
+    tiny_model(kind, sizes).save_pretrained(source)
+    (source / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 40}))
+    if sentences:
+        (source / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "Transformer"}]))
+        (source / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 32}))
+    posembed.resize_checkpoint(source, out, length=80)
+    assert set(limits(out).values()) == {80}
