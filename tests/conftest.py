@@ -11,10 +11,15 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # workers share the cores; each t
 
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # else inductor compiles a program to try the instructions
 
+import hypothesis
 import pytest
 import torch
 
 from together import asked, seed
+
+# The same examples each time, however long they take on a busy machine.
+hypothesis.settings.register_profile("posembed", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("posembed")
 
 
 @pytest.fixture(autouse=True)

@@ -53,6 +53,12 @@ READS = (
             "transformers.models.mpnet.modeling_mpnet.MPNetEncoder: compute_position_bias",
         ),
     ),
+    Reads(
+        "checkpoints/check.py",
+        "model.config.image_token_id",
+        SOME,
+        ("transformers.Qwen2VLConfig: image_token_id",),
+    ),
     Reads("checkpoints/inspect.py", "table[name]", OURS),
     Reads(
         "checkpoints/live.py",

@@ -84,7 +84,7 @@ def test_the_interval_is_the_narrowest_that_holds_the_median_with_95_percent(n: 
     assert 1 - 2 * binom.cdf(cut + 1, n, 0.5) < 0.95
 
 
-@settings(deadline=None, derandomize=True, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=30))
 def test_the_order_of_values_does_not_matter(values: list[float]) -> None:
     there, back = estimate_median(values), estimate_median(values[::-1])

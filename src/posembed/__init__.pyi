@@ -2,6 +2,7 @@ from . import inputs as inputs
 from . import nn as nn
 from . import plots as plots
 from . import positions as positions
+from .checkpoints.check import check_checkpoint as check_checkpoint
 from .checkpoints.inspect import inspect_checkpoint as inspect_checkpoint
 from .checkpoints.live import resize_model_ as resize_model_
 from .checkpoints.resize import resize_checkpoint as resize_checkpoint

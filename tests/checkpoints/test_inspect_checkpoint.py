@@ -237,3 +237,27 @@ def test_the_report_is_plain_values(tmp_path: Path) -> None:
     report = json.loads(json.dumps(posembed.inspect_checkpoint(source).to_dict()))
     assert [table["length"] for table in report["tables"]] == [40, 16]
     assert report["tables"][0]["config_field"] == "text_config.max_position_embeddings"
+
+
+COUNTED = torch.arange(77)
+
+
+@together(
+    "ids, wrong",
+    [
+        (COUNTED, ()),
+        (COUNTED.half(), ()),
+        ((COUNTED * 0.995).half(), tuple(range(1, 77))),
+        ((COUNTED * 0.995).long(), tuple(range(1, 77))),
+        (COUNTED.index_fill(0, torch.tensor([9]), 8), (9,)),
+        (COUNTED[:76], ()),
+    ],
+)
+def test_stored_ids_that_do_not_count_the_rows_are_reported(
+    ids: torch.Tensor, wrong: tuple[int, ...], tmp_path: Path
+) -> None:
+    above = "text_model.embeddings."
+    tensors = {f"{above}position_embedding.weight": torch.randn(77, 16), f"{above}position_ids": ids[None].contiguous()}
+    save_file(tensors, tmp_path / "x.safetensors")
+    [report] = posembed.inspect_checkpoint(tmp_path / "x.safetensors").tables
+    assert [each.rows for each in report.findings if each.what == "wrong ids"] == [wrong] * bool(wrong)

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
+from transformers import FlavaConfig, FlavaForPreTraining, FlavaImageProcessorPil
 
 import posembed
 from posembed import ArgumentError, CheckpointError
@@ -126,6 +128,51 @@ def test_an_image_processor_follows(tmp_path: Path) -> None:
         "other": {"height": 7, "width": 7},
     }
     assert read(tmp_path / "out" / "config.json")["image_size"] == [48, 64]
+
+
+def test_the_labels_of_an_image_processor_fit_the_predictions(tmp_path: Path) -> None:
+    """FLAVA predicts, for each patch that was masked, the code that its codebook gives that patch."""
+    config = FlavaConfig(
+        text_config={**TEXT, "max_position_embeddings": 16},
+        image_config={**IMAGE, "image_size": 32, "patch_size": 8, "vocab_size": 40},
+        multimodal_config={**TEXT, "num_hidden_layers": 1},
+        image_codebook_config={"hidden_size": 8, "num_groups": 4, "num_blocks_per_group": 1},
+        hidden_size=32,
+        projection_dim=8,
+    )
+    source = saved(FlavaForPreTraining(config), tmp_path / "source")
+    FlavaImageProcessorPil(
+        size=32, crop_size=32, codebook_size=32, codebook_crop_size=32, input_size_patches=4, total_mask_patches=6,
+        mask_group_min_patches=2, return_codebook_pixels=True, return_image_mask=True,
+    ).save_pretrained(source)  # fmt: skip
+    posembed.resize_checkpoint(source, tmp_path / "out", image_size=64)
+    for folder, cells in ((source, 16), (tmp_path / "out", 64)):
+        image = Image.fromarray(torch.randint(256, (40, 70, 3), dtype=torch.uint8).numpy())
+        inputs = FlavaImageProcessorPil.from_pretrained(folder)(
+            image, return_codebook_pixels=True, return_image_mask=True, return_tensors="pt"
+        )
+        model = FlavaForPreTraining.from_pretrained(folder).eval()
+        labels = model.image_codebook.get_codebook_indices(inputs["codebook_pixel_values"])
+        patches = model.flava.image_model(inputs["pixel_values"]).last_hidden_state[:, 1:]
+        assert labels[0].numel() == inputs["bool_masked_pos"][0].numel() == patches.size(1) == cells
+
+
+def test_an_image_processor_of_another_size_stays_and_is_named(tmp_path: Path) -> None:
+    source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
+    write(source / "preprocessor_config.json", size={"height": 24, "width": 32})
+    resized = posembed.resize_checkpoint(source, tmp_path / "out", image_size=48)
+    assert read(tmp_path / "out" / "preprocessor_config.json") == {"size": {"height": 24, "width": 32}}
+    assert "preprocessor_config.json makes images of 24x32, not of 32x32, and stays" in repr(resized)
+
+
+def test_ids_are_not_rounded(tmp_path: Path) -> None:
+    """float16 has all whole numbers up to 2,048."""
+    key, ids = "embeddings.position_embeddings.weight", "embeddings.position_ids"
+    save_file({key: torch.randn(64, 8), ids: torch.arange(64).half()[None]}, tmp_path / "x.safetensors")
+    posembed.resize_checkpoint(tmp_path / "x.safetensors", tmp_path / "y.safetensors", length=2049, table=key)
+    assert torch.equal(load_file(tmp_path / "y.safetensors")[ids][0].long(), torch.arange(2049))
+    with pytest.raises(CheckpointError, match=r"torch\.float16 cannot hold the ids of 2050 positions.*int64"):
+        posembed.resize_checkpoint(tmp_path / "x.safetensors", tmp_path / "z.safetensors", length=2050, table=key)
 
 
 def test_pixels_that_make_no_whole_patch_are_told(tmp_path: Path) -> None:

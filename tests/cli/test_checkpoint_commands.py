@@ -49,6 +49,16 @@ def test_resize(output, bert: Path, tmp_path: Path) -> None:
     assert "usable length       64 positions" in output("inspect", tmp_path / "out")
 
 
+def test_check_ends_with_1_if_something_is_wrong(posembed, output, bert: Path, tmp_path: Path) -> None:
+    output("resize", bert, tmp_path / "out", "--length", 64)
+    text = output("check", tmp_path / "out", "--against", bert)
+    assert f"to load it: BertModel.from_pretrained('{tmp_path / 'out'}')" in text
+    (tmp_path / "out" / "tokenizer_config.json").write_text('{"model_max_length": 40}')
+    done = posembed("check", tmp_path / "out", "--json")
+    assert done.code == 1
+    assert "truncates texts to 40 tokens" in json.loads(done.out)["problems"][0]
+
+
 def test_resize_dry(output, bert: Path, tmp_path: Path) -> None:
     assert "nothing was written" in output("resize", bert, tmp_path / "out", "--length", 64, "--dry-run")
     record = json.loads(output("resize", bert, tmp_path / "out", "--length", 64, "--dry-run", "--json"))

@@ -68,7 +68,7 @@ def test_nothing_is_fed_twice(lengths: tuple[int, ...]) -> None:
     assert len(set(fed)) == len(fed)
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(max_examples=60)
 @given(st.integers(1, 40), st.integers(1, 12), st.data())
 def test_the_last_tokens_in_chunks(total: int, length: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, total))

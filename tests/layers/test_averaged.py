@@ -27,7 +27,7 @@ def decoder(rows: int = 8, *, layers: int = 2) -> Decoder:
     return Decoder(11, 16, layers=layers, heads=4, encoding=encoding).double().eval()
 
 
-@settings(deadline=None, max_examples=20, derandomize=True)
+@settings(max_examples=20)
 @given(st.integers(1, 20), st.integers(1, 3), st.integers(1, 5))
 def test_the_means_are_those_of_the_matrix_s_diagonals(n: int, heads: int, width: int) -> None:
     q, k = torch.randn(2, n, heads, width, dtype=torch.float64)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import t
 
@@ -35,7 +35,6 @@ def interval(values: list[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-@settings(deadline=None)
 @given(numbers, st.randoms(use_true_random=False))
 def test_means_and_differences_are_those_of_numpy(ours: list[float], random) -> None:
     theirs = [random.uniform(0.01, 0.99) for _ in ours]
@@ -54,7 +53,6 @@ def test_means_and_differences_are_those_of_numpy(ours: list[float], random) -> 
     assert log.value == pytest.approx(math.exp(interval(ours)[0]))
 
 
-@settings(deadline=None)
 @given(numbers, st.randoms(use_true_random=False))
 def test_a_verdict_turns_around_with_the_reference_and_with_what_is_better(ours: list[float], random) -> None:
     frame = frame_of(a=ours, b=[random.uniform(0.01, 0.99) for _ in ours])
@@ -86,7 +84,6 @@ def test_what_is_unknown_is_none() -> None:
     assert found.versus(LOSS, "b") is None
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 9)), min_size=2, max_size=30),
     st.integers(1, 4),
@@ -112,7 +109,6 @@ def test_over_items_pairs_by_item(items: list[tuple[int, int, int]], seeds: int)
     assert_close(versus.over_items.low, max(ratio - half, -1.0), depth=4, scale=half)
 
 
-@settings(deadline=None)
 @given(documents=st.integers(2, 12), seeds=st.integers(2, 8))
 def test_few_items_or_seeds_that_agree_are_not_significant(documents: int, seeds: int) -> None:
     def run(name: str, right: int, seed: int) -> Run:

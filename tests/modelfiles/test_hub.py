@@ -23,7 +23,7 @@ def chosen(folder: Path) -> Path | None:
         return None
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(listing=st.sets(st.builds(str.__add__, st.sampled_from(FOLDERS), st.sampled_from(NAMES))))
 def test_every_folder_keeps_the_weights_that_its_loader_takes(
     listing: set[str], tmp_path_factory: pytest.TempPathFactory

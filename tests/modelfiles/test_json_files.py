@@ -26,7 +26,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(before=st.dictionaries(TEXTS, VALUES, max_size=3), after=st.dictionaries(TEXTS, VALUES, max_size=3),
        indent=st.sampled_from([None, 2]), length=st.integers(1, 10**6))  # fmt: skip
 def test_one_value_is_replaced(
@@ -101,7 +101,7 @@ def test_lone_surrogates_and_bytes_that_are_no_text_stay(tmp_path: Path) -> None
 
 
 @given(VALUES)
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 def test_json_text_is_utf8_and_the_same_value(value: Any) -> None:
     for one_line in (True, False):
         assert json.loads(json_text(value, one_line=one_line).encode()) == value

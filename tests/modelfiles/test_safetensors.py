@@ -46,7 +46,7 @@ def test_what_safetensors_writes_is_read(tmp_path: Path) -> None:
         assert torch.equal(read.to(torch.float64), tensor.to(torch.float64))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(shapes=st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=1, max_size=6), data=st.data())
 def test_what_is_written_safetensors_reads(
     shapes: list[list[int]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

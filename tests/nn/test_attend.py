@@ -47,7 +47,7 @@ def heads(length: int, seed: int = 0) -> list[Tensor]:
     return [torch.randn(2, 3, length, 4, dtype=torch.float64, generator=generator) for _ in range(3)]
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(max_examples=40)
 @given(st.integers(1, 45), st.one_of(st.none(), st.integers(1, 50)), st.booleans())
 def test_every_path_is_the_softmax_written_out(length: int, window: int | None, biased: bool) -> None:
     q, k, v = heads(length)
@@ -128,7 +128,7 @@ def test_a_bias_in_dense_form_alone_is_not_lost() -> None:
     assert bias_of(NoPosition(), torch.arange(3)) is None
 
 
-@settings(deadline=None, max_examples=15, derandomize=True)
+@settings(max_examples=15)
 @given(st.integers(1, 45), st.one_of(st.none(), st.integers(1, 50)))
 def test_queries_and_keys_may_be_wider_than_values(length: int, window: int | None) -> None:
     q, k, v = heads(length)
@@ -137,7 +137,7 @@ def test_queries_and_keys_may_be_wider_than_values(length: int, window: int | No
     assert_close(y, oracle(q, k, v, None, window))
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(max_examples=40)
 @given(st.integers(1, 30), st.integers(2, 12), st.one_of(st.none(), st.integers(1, 30)))
 def test_logits_grow_with_the_logarithm_of_what_is_seen(length: int, trained: int, window: int | None) -> None:
     q, k, v = heads(length)

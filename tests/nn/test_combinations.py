@@ -93,7 +93,7 @@ def padded_mask(batch: int, length: int, draw: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(max_examples=60)
 @given(
     st.sampled_from(DECODERS), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 99), st.booleans()
 )

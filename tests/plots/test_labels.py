@@ -11,7 +11,7 @@ from tolerance import assert_close
 places = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(places)
 def test_names_keep_their_order_and_distance_and_stay_inside(wanted: list[float]) -> None:
     found = spread(wanted, gap=0.1, low=0.0, high=1.0)
@@ -21,7 +21,7 @@ def test_names_keep_their_order_and_distance_and_stay_inside(wanted: list[float]
     assert max(found) <= 1 + 1e-9
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(places)
 def test_names_are_as_near_as_can_be(wanted: list[float]) -> None:
     """Places a gap apart are increasing ones once each gap is taken off: least squares is isotonic regression."""

@@ -88,7 +88,7 @@ def test_seeds_count_only_where_they_vary() -> None:
 cells = st.one_of(st.none(), st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=6, max_size=6))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(cells, st.booleans()), min_size=1, max_size=7), st.sampled_from(["recall at 1", "perplexity"])
 )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from posembed.arguments import checks_arguments
@@ -20,6 +22,7 @@ from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.safetensors import first_rows, values_of
 from posembed.tables.along_axes import AlongAxis, along_axes, by_distance
 from posembed.tables.health import Finding, check_relative, check_table
+from posembed.tables.modules import parent
 from posembed.tables.probes import FEWEST_ROWS, order_error, position_error
 from posembed.tables.similarity import cosine_by_distance, neighbour_cosine, toeplitz_residual
 from posembed.tables.spectrum import table_spectrum
@@ -206,7 +209,8 @@ def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int) 
     report = TableReport(table, values, size, *shares, tuple(dependents), None, (), buckets)
     if not size:
         return report
-    return replace(report, learned=what_it_learned(report), findings=what_is_wrong(report, tensors))
+    findings = (*wrong_ids(table, tensors), *what_is_wrong(report, tensors))
+    return replace(report, learned=what_it_learned(report), findings=findings)
 
 
 def what_is_wrong(report: TableReport, tensors: Tensors) -> tuple[Finding, ...]:
@@ -219,6 +223,26 @@ def what_is_wrong(report: TableReport, tensors: Tensors) -> tuple[Finding, ...]:
     of_text = all(axis.name == "coordinate" for axis in table.layout.axes)
     norm = token_norm(tensors, table) if of_text else None
     return check_table(report.values, layout=table.layout, token_norm=norm)
+
+
+def wrong_ids(table: FoundTable, tensors: Tensors) -> Iterator[Finding]:
+    """Yields a finding if the ids that are stored beside a table do not count its rows, as in merged files of Stable
+    Diffusion, whose ids were averaged as floats. Each position then reads the row of its id, rounded down."""
+    key = f"{parent(parent(table.key))}.position_ids".removeprefix(".")
+    ids = values_of(tensors[key]).flatten() if key in tensors else None
+    if ids is None or len(ids) != table.rows:
+        return
+    expected = torch.arange(len(ids), dtype=torch.float64)
+    wrong = (ids.double() != expected).nonzero().flatten().tolist()
+    if wrong:
+        at = wrong[0]
+        yield Finding(
+            what="wrong ids",
+            rows=tuple(wrong),
+            figure=f"{key} holds {ids[at].item():g} for position {at}",
+            meaning="A model that reads these ids adds the rows of other positions.",
+            remedy=f"Replace them by 0 to {len(ids) - 1} as int64, or remove them, since most models make their own.",
+        )
 
 
 def what_it_learned(report: TableReport) -> Learned | None:

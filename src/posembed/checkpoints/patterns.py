@@ -64,6 +64,10 @@ def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
     def counting(shape: tuple[int, ...]) -> Tensor:
         line = torch.arange(shape[-1], dtype=torch.float64, device=old.device) + first.item()
+        if shape != old.shape and not torch.equal(line.to(old.dtype).double(), line):
+            raise CheckpointError(
+                f"{old.dtype} cannot hold the ids of {shape[-1]} positions; store the ids of the file as int64 first"
+            )
         return line.to(old.dtype).expand(shape)
 
     def triangle(shape: tuple[int, ...]) -> Tensor:

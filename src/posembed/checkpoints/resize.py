@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.native import AS_FOUND, Beside, Rows, changes_beside, tables_in
 from posembed.checkpoints.plan import Edit, TableChange, plan_edit
 from posembed.checkpoints.position_tables import Size, Tensors
-from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
+from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, unlike_the_image, with_settings
 from posembed.errors import ArgumentError
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import is_pickle, whole_copy
@@ -171,7 +171,9 @@ def plan_resize(
             left_out |= beside.dropped
     else:
         edit = plan_edit(checkpoint.config, checkpoint.tensors, size, **how)
-    settings = (*changed_settings(checkpoint, edit), *beside.settings)
+    settings = changed_settings(checkpoint, edit)
+    edit = replace(edit, checks=(*edit.checks, *unlike_the_image(checkpoint, edit, settings)))
+    settings += beside.settings
     for file in () if as_pickle else checkpoint.weights:
         entries = [] if file.tree is None else file.tree.entries
         left_out |= dict.fromkeys(

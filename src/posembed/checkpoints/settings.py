@@ -31,7 +31,8 @@ NO_LIMIT = 10**12
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size", "img_size")
-MASK_SIZES = ("mask_size", "mask_pad_size")  # of labels, a fraction of the image
+# Of labels, a fraction of the image: SAM's masks; for FLAVA, the image of a codebook, and the patches on a side.
+LABEL_SIZES = ("mask_size", "mask_pad_size", "codebook_size", "codebook_crop_size", "input_size_patches")
 TILE = "max_image_size"  # of an image that is cut into tiles (Idefics3), whose own size stays
 # The names of the numbers in a size setting, and functions that compute them from an image's (height, width).
 SIDES: Mapping[str, Callable[[Size], int]] = {
@@ -156,10 +157,25 @@ def image_settings(checkpoint: Checkpoint, old: Size, new: Size, edit: Edit) -> 
             for field, size in sizes.items():
                 after = scaled(size, old, new, covers=field == "size" and "crop_size" in sizes)
                 yield Setting(name, (*above, field), size, after)
-            for field in MASK_SIZES:
+            for field in LABEL_SIZES:
                 if sides_of(size := part.get(field)):
                     yield Setting(name, (*above, field), size, scaled(size, old, new))
         yield from image_tokens(name, above, part, edit)
+
+
+def unlike_the_image(checkpoint: Checkpoint, edit: Edit, settings: tuple[Setting, ...]) -> Iterator[str]:
+    """Yields a sentence for each image processor whose size stays because it is not that of the model."""
+    changed = {setting.file for setting in settings}
+    if edit.target.image_size is None:
+        return
+    for name, above, part in processor_sections(checkpoint, "image_processor"):
+        sizes = [part[field] for field in ("crop_size", "size") if "height" in sides_of(part.get(field))]
+        if sizes and name not in changed:
+            size, old = (
+                "x".join(map(str, sides)) for sides in (sides_of(sizes[0]).values(), edit.target.image_size[0])
+            )
+            where = ".".join((name, *above))
+            yield f"{where} makes images of {size}, not of {old}, and stays; change it if the model takes one size only"
 
 
 def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str, FieldPath, Config]]:

@@ -17,6 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -156,6 +157,21 @@ class Transformers(Source):
 
     def tiles(self, known: Any, old: Size, new: Size) -> dict[FieldPath, Any]:
         return dict(tiled_sizes(known.to_dict(), old, new))
+
+    def load(self, folder: Path, known: Any) -> tuple[nn.Module, str, str, dict[str, list[str]]]:
+        """Loads the model of a folder as its users do. Returns it, the name of its class, the call, in which {folder!r}
+        stands for the folder, and the weights that did not fit, by what is wrong with them."""
+        kind = class_of(known)
+        model, told = kind.from_pretrained(folder, output_loading_info=True, trust_remote_code=False)
+        unfit = {
+            "weights that its files lack, so that they are random": told["missing_keys"],
+            "weights in its files that the model does not have": told["unexpected_keys"],
+            "weights of another shape than the model's": told["mismatched_keys"],
+        }
+        named = {
+            what: sorted(key if isinstance(key, str) else str(key[0]) for key in keys) for what, keys in unfit.items()
+        }
+        return model, f"transformers.{kind.__name__}", f"{kind.__name__}.from_pretrained({{folder!r}})", named
 
     def base_prefix(self, model: nn.Module | None) -> str:
         return "" if model is None else f"{model.base_model_prefix}."

@@ -15,6 +15,7 @@ from dataclasses import fields, replace
 from fractions import Fraction
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -165,6 +166,17 @@ class Timm(Source):
 
     def copy_of(self, model: nn.Module) -> Any:
         return TimmConfig.create
+
+    def load(self, folder: Path, known: TimmConfig) -> tuple[nn.Module, str, str, dict[str, list[str]]]:
+        timm: Any = import_module("timm")
+        model: Any = timm.create_model(f"local-dir:{folder}", pretrained=True)  # refuses weights that do not fit
+        model.config = known
+        return (
+            model,
+            f"timm's {known.architecture}",
+            "timm.create_model('local-dir:' + {folder!r}, pretrained=True)",
+            {},
+        )
 
     def models_around(self, model: nn.Module, name: str) -> Iterator[str]:
         yield ""  # a model of timm is one whole

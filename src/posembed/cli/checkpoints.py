@@ -217,7 +217,32 @@ def run_resize(given: dict[str, Any]) -> None:
         print_result(evaluation, "", tables(evaluation), paragraphs(evaluation))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Checking(Source):
+    """A checkpoint to load and run."""
+
+    against: str | None = option(
+        "The checkpoint that it was made from: the same random texts, within its length, go through both.",
+        default=None,
+    )
+
+
+def run_check(given: dict[str, Any]) -> int:
+    """Load a checkpoint as its users will, run it, and compare the limits in all its files.
+
+    Ends with exit code 1 if anything will fail or surprise.
+    """
+    from posembed.checkpoints.check import check_checkpoint
+
+    as_json = given.pop("json", False)
+    of = take(Checking, given)
+    found = check_checkpoint(of["checkpoint"], against=of.get("against"))
+    print(json.dumps(found.to_dict(), indent=2) if as_json else found)
+    return int(bool(found.problems))
+
+
 inspect = command("inspect", run_inspect, Source, Paging, Printing)
+check = command("check", run_check, Checking, Printing)
 evaluate = command(
     "evaluate",
     run_evaluate,

@@ -62,13 +62,14 @@ class Paging(Settings):
 
 def command(
     name: str,
-    run: Callable[[dict[str, Any]], None],
+    run: Callable[[dict[str, Any]], int | None],
     *kinds: type[Settings],
     help: str | None = None,
     defaults: Mapping[str, Any] | None = None,
     panels: str = "{}",
 ) -> click.RichCommand:
-    """Returns a command whose options are the fields of ``kinds``. ``run`` receives the given values by name.
+    """Returns a command whose options are the fields of ``kinds``. ``run`` receives the given values by name, and may
+    return an exit code.
 
     ``help``: its description; by default the docstring of ``run``. ``defaults``: defaults that only the help shows.
     ``panels``: the heading of a group of options.
@@ -82,12 +83,12 @@ def command(
 
     types = {field: made for kind in kinds for field, made in types_of(kind).items()}
 
-    def callback(**given: Any) -> None:
+    def callback(**given: Any) -> int | None:
         for field, value in given.items():  # as a path, empty text would be the current folder
             if "" in (value if isinstance(value, tuple) else (value,)):
                 words = "a value" if dataclasses.is_dataclass(bare(types[field])) else expected(types[field])
                 raise ArgumentError(f"{field}: expected {words}; got ''")
-        run({field: value for field, value in given.items() if value not in (None, ())})
+        return run({field: value for field, value in given.items() if value not in (None, ())})
 
     return click.RichCommand(name=name, params=[*known.values()], callback=callback, help=help or run.__doc__)
 

@@ -82,7 +82,8 @@ class Finding:
     """
 
     what: str
-    """"not finite", "dead", "never trained", "repeated", "outlying", "rarely trained" or "scale"."""
+    """"not finite", "dead", "never trained", "repeated", "outlying", "rarely trained", "scale" or, for a checkpoint,
+    "wrong ids"."""
     rows: tuple[int, ...]
     """Row numbers of the table, ascending."""
     figure: str

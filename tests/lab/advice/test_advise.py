@@ -373,7 +373,6 @@ def test_advice_reads_as_text_and_as_plain_values() -> None:
 
 
 @given(st.integers(1, 5000))
-@settings(deadline=None, derandomize=True)
 def test_any_width_has_heads_that_divide_it(width: int) -> None:
     heads = Needs(length=8, longest=8, width=width).attention_heads
     assert width % heads == 0
@@ -381,7 +380,7 @@ def test_any_width_has_heads_that_divide_it(width: int) -> None:
     assert Needs(length=8, longest=8).attention_heads == 12
 
 
-@settings(deadline=None, derandomize=True, max_examples=8)
+@settings(max_examples=8)
 @given(
     st.integers(1, 10_000),
     st.one_of(st.none(), st.floats(1, 50)),

@@ -39,7 +39,7 @@ def test_everybody_has_the_same_number_of_turns_and_nobody_always_the_same_place
     assert shares[-1] == 1.0
 
 
-@settings(deadline=None, derandomize=True, max_examples=30)
+@settings(max_examples=30)
 @given(st.floats(-1, 3), st.floats(1e-6, 1e6), st.integers(3, 8))
 def test_the_exponent_of_a_power_is_found(power: float, factor: float, points: int) -> None:
     sizes = [512 * 2.0**i for i in range(points)]

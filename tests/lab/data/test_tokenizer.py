@@ -122,7 +122,6 @@ def test_all_held_out_bytes_are_counted_once(folder: Path) -> None:
     assert int(corpus.held_out_bytes.sum()) == len(same.held_out)
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8")))
 def test_the_bytes_of_any_text_are_counted_once(text: str) -> None:
     tokenizer = Loaded(PLAIN)
@@ -155,7 +154,7 @@ def test_bits_per_byte_are_of_the_tokens_that_were_scored() -> None:
     assert_close(bits_per_byte(found.nonoverlapping[16], found.bytes_per_token[16]), 1 / 8)
 
 
-@settings(deadline=None, max_examples=50, derandomize=True)
+@settings(max_examples=50)
 @given(st.integers(2, 40), st.integers(2, 40), st.integers(40, 500), st.integers(1, 9))
 def test_a_bit_per_byte_is_a_bit_at_every_length(a: int, b: int, tokens: int, train_length: int) -> None:
     """A model that needs one bit for every byte of every token needs that at lengths that do not divide others."""
