@@ -27,7 +27,7 @@ ALWAYS = ("CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")
 CODE = re.compile(r"(```.*?```|(?<!`)`[^`]+`(?!`))", re.DOTALL)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
-INTERVAL = re.compile(r"\([^()<>]*\d–[\d.][^()<>]*\)")
+INTERVAL = re.compile(r"\([^()<>]*\d\N{EN DASH}[\d.][^()<>]*\)")
 EXPORT = re.compile(r"^from (\S+) import (\w+) as \2$", re.MULTILINE)
 
 

@@ -45,7 +45,20 @@ def draw(page: Path) -> None:
         os.chdir(page.parent)
 
 
-MEASURED = ["rolling", "learned-averaged", "kerple-power", "kerple-log", "alibi", "fire", "none", "t5", "sinusoidal", "pope", "rope", "learned"]
+MEASURED = [
+    "rolling",
+    "learned-averaged",
+    "kerple-power",
+    "kerple-log",
+    "alibi",
+    "fire",
+    "none",
+    "t5",
+    "sinusoidal",
+    "pope",
+    "rope",
+    "learned",
+]
 
 
 def draw_measured() -> None:
