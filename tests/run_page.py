@@ -16,7 +16,7 @@ from fresh_process import run_python
 
 WITH_OUTPUTS = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("index", "layers", "own-model", "pitfalls", "plots", "tables")),
+    *(f"docs/{name}.md" for name in ("index", "layers", "own-model", "pitfalls", "plots", "checkpoints")),
 )
 """The pages that show what their Python prints."""
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", flags=re.DOTALL)

@@ -37,7 +37,7 @@ from posembed.tuning.texts import MORE_TEXT, judged_collection, read_texts, spli
 
 OTHERS = (
     "for an image model, give --images; otherwise fine-tune the checkpoint that has the model's head, or resize this "
-    "one and train it yourself, as examples/tune_resized.py does (docs/checkpoints.md)"
+    "one and train it yourself, as examples/tune_resized.py does (docs/tune.md)"
 )
 STARTS = ("tile", "stretch")
 """How the new rows of a language model may start. Tiled rows keep every text within the old length as it was, but a
