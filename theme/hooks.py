@@ -27,6 +27,7 @@ ALWAYS = ("CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"(?<=\]\()(?!\w+:)([^)#\s]+)")
 CODE = re.compile(r"(```.*?```|(?<!`)`[^`]+`(?!`))", re.DOTALL)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+OPTION = re.compile(r"<code>(--[\w-]+)</code>")
 INTERVAL = re.compile(r"\([^()<>]*\d\N{EN DASH}[\d.][^()<>]*\)")
 EXPORT = re.compile(r"^from (\S+) import (\w+) as \2$", re.MULTILINE)
 
@@ -199,7 +200,7 @@ def first_line(entry: str) -> str:
 def on_page_content(page_html: str, **of_page: Any) -> str:
     """Turns formulas into MathML, which browsers draw themselves, and examples into code that can be pasted.
 
-    An interval such as (4.93–5.26) stays on one line.
+    An interval such as (4.93 to 5.26) and the name of an option stay on one line.
     """
 
     def drawn(match: re.Match[str]) -> str:
@@ -210,5 +211,6 @@ def on_page_content(page_html: str, **of_page: Any) -> str:
 
     page_html = re.sub(r'<span class="gp">[^<]*</span>', "", page_html)  # prompts
     page_html = page_html.replace('<span class="go">', '<span class="go"># ')  # what the code prints
-    page_html = INTERVAL.sub(r'<span class="interval">\g<0></span>', page_html)
+    page_html = INTERVAL.sub(r'<span class="unbroken">\g<0></span>', page_html)
+    page_html = OPTION.sub(r'<code class="unbroken">\1</code>', page_html)
     return FORMULA.sub(drawn, page_html)

@@ -28,6 +28,9 @@ class Alibi(ScoreBias):
 
     The bias is symmetric, so it also works in encoders; a decoder's mask hides the future.
 
+    Args:
+        heads: the number of heads H.
+
     Raises:
         ArgumentError: no head.
 

@@ -88,7 +88,7 @@ class DistanceBias(ScoreBias, in_a_pass=True):
 
 
 class AveragedPositionalEmbedding(PositionEncoding):
-    """A learned table. Its position logits, averaged by distance, are each layer's bias.
+    """A learned table whose position logits, averaged by distance, are the bias of each layer.
 
     A causal model calls ``in_layer(project)`` in each layer and uses the returned bias. After training at N
     tokens, the model can read any length.

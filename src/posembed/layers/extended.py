@@ -87,8 +87,8 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
 
     Args:
         method: a name in ``METHODS``, or "random": new rows from N(0, s²), where s is the standard deviation of the
-            trained table. They are drawn once, with a fixed seed: a float32 table reads the rows that ``resize_table``
-            draws for ``longest``, and reads the same ones at every length.
+            trained table. They are drawn once for ``longest`` positions, with a fixed seed, so texts of any length read
+            the same rows. In float32 they are those of ``resize_table``.
         longest: the number of positions, with "random"; the other methods do not take it.
         max_len, dim, dropout, init, std: as in ``LearnedPositionalEmbedding``.
 

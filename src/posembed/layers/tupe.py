@@ -34,7 +34,7 @@ AUTHORS_WIDTH = 768
 
 
 class Tupe(ScoreBias):
-    """TUPE: the position logits of a learned table, from projections of its own, are added to the scores.
+    """TUPE. Adds to the scores the position logits of a learned table that has projections of its own.
 
     A model calls ``at_queries_keys``, which divides the queries by sqrt(2), and adds ``at_scores``. The sum of content
     and position then has the scale of one of them.
