@@ -149,3 +149,12 @@ def test_every_verdict_is_what_the_stored_results_say() -> None:
     assert not left, f"without an entry in claims.json: {sorted(left)}"
     assert not wrong, "\n".join(wrong)
     assert compared >= 25
+
+
+def test_the_page_counts_its_verdicts() -> None:
+    text = (ROOT / "docs" / "research" / "claims.md").read_text(encoding="utf-8")
+    counts = [len(re.findall(rf"^\| .* \| {verdict} \|$", text, flags=re.MULTILINE)) for verdict in JUDGED]
+    words = " ".join(text.split())
+    said = re.search(r"Of (\d+) .*? (\d+) hold .*? (\d+) do not hold, (\d+) depend .*? (\d+) are open", words)
+    assert said is not None
+    assert [int(number) for number in said.groups()] == [sum(counts), *counts]
