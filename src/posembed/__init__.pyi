@@ -2,7 +2,6 @@ from . import inputs as inputs
 from . import nn as nn
 from . import plots as plots
 from . import positions as positions
-from .checkpoints.check import check_checkpoint as check_checkpoint
 from .checkpoints.inspect import inspect_checkpoint as inspect_checkpoint
 from .checkpoints.live import resize_model_ as resize_model_
 from .checkpoints.resize import resize_checkpoint as resize_checkpoint
@@ -42,6 +41,8 @@ from .layers.sampled import SampledPositionalEmbedding as SampledPositionalEmbed
 from .layers.sinusoidal import SinusoidalGridEmbedding as SinusoidalGridEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
 from .layers.tupe import Tupe as Tupe
+from .publish.check import check_checkpoint as check_checkpoint
+from .publish.push import push_checkpoint as push_checkpoint
 from .tables.compare import compare_tables as compare_tables
 from .tables.compare import linear_shift as linear_shift
 from .tables.fill import sinusoidal_table as sinusoidal_table

@@ -232,7 +232,7 @@ def run_check(given: dict[str, Any]) -> int:
 
     Ends with exit code 1 if anything will fail or surprise.
     """
-    from posembed.checkpoints.check import check_checkpoint
+    from posembed.publish.check import check_checkpoint
 
     as_json = given.pop("json", False)
     of = take(Checking, given)
@@ -241,7 +241,26 @@ def run_check(given: dict[str, Any]) -> int:
     return int(bool(found.problems))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pushing(Settings):
+    """An upload to the Hugging Face Hub."""
+
+    out: Path = argument("The folder or file of weights to upload.", "OUT")
+    name: str = argument("The repository on the Hub, such as owner/model. It is created if it does not exist.", "NAME")
+    public: bool = flag("Let everybody see it. By default, only its owner does.")
+
+
+def run_push(given: dict[str, Any]) -> None:
+    """Upload a checkpoint to the Hugging Face Hub, in one commit, with a model card."""
+    from posembed.publish.push import push_checkpoint
+
+    dry_run, as_json = given.pop("dry_run", False), given.pop("json", False)
+    pushed = push_checkpoint(**take(Pushing, given), dry_run=dry_run)
+    print(json.dumps(vars(pushed), indent=2) if as_json else pushed)
+
+
 inspect = command("inspect", run_inspect, Source, Paging, Printing)
+push = command("push", run_push, Pushing, Planning, Printing)
 check = command("check", run_check, Checking, Printing)
 evaluate = command(
     "evaluate",
