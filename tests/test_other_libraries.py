@@ -54,7 +54,7 @@ READS = (
         ),
     ),
     Reads(
-        "checkpoints/check.py",
+        "publish/check.py",
         "model.config.image_token_id",
         SOME,
         ("transformers.Qwen2VLConfig: image_token_id",),

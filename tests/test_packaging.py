@@ -10,8 +10,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from posembed.cli import app
 
 ROOT = Path(__file__).parents[1]
 NOT_AT_ITS_FLOOR = {"torch"}  # constraints-oldest.txt says why
@@ -30,6 +33,23 @@ def test_the_oldest_versions_are_the_declared_ones() -> None:
     assert set(declared) <= set(oldest)
     assert {name for name in declared if declared[name] != oldest[name]} == NOT_AT_ITS_FLOOR
     assert all(declared[name] <= oldest[name] for name in NOT_AT_ITS_FLOOR)
+
+
+def test_workflows_call_targets_and_commands_that_exist() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    python = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    steps = []
+    for file in (ROOT / ".github" / "workflows").glob("*.yml"):
+        jobs = yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"]
+        assert all(job["timeout-minutes"] and job["runs-on"] for job in jobs.values())
+        for job in jobs.values():
+            steps += [step["run"] for step in job["steps"] if "run" in step]
+            for version in job.get("strategy", {}).get("matrix", {}).get("python", ()):
+                assert Version(version) >= Version(re.findall(r'requires-python = ">=([\d.]+)"', python)[0])
+    called = {name for step in steps for name in re.findall(r"^make ([\w-]+)", step, re.MULTILINE)}
+    assert {"check", "docs", "test-newest", "test-all"} <= called <= targets
+    commands = {name for step in steps for name in re.findall(r"^posembed ([\w-]+)", step, re.MULTILINE)}
+    assert {"inspect", "resize", "check"} <= commands <= set(app.commands)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@ from . import inputs as inputs
 from . import nn as nn
 from . import plots as plots
 from . import positions as positions
-from .checkpoints.check import check_checkpoint as check_checkpoint
 from .checkpoints.inspect import inspect_checkpoint as inspect_checkpoint
 from .checkpoints.live import resize_model_ as resize_model_
 from .checkpoints.resize import resize_checkpoint as resize_checkpoint
@@ -17,6 +16,7 @@ from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
 from .evaluation.api import evaluate_checkpoints as evaluate_checkpoints
 from .evaluation.retrieval import evaluate_retrieval as evaluate_retrieval
+from .integrations.replace import replace_positions as replace_positions
 from .lab.advice.advise import advise as advise
 from .layers.alibi import Alibi as Alibi
 from .layers.averaged import AveragedPositionalEmbedding as AveragedPositionalEmbedding
@@ -42,6 +42,9 @@ from .layers.sampled import SampledPositionalEmbedding as SampledPositionalEmbed
 from .layers.sinusoidal import SinusoidalGridEmbedding as SinusoidalGridEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
 from .layers.tupe import Tupe as Tupe
+from .nn.encodings import encoding as encoding
+from .publish.check import check_checkpoint as check_checkpoint
+from .publish.push import push_checkpoint as push_checkpoint
 from .tables.compare import compare_tables as compare_tables
 from .tables.compare import linear_shift as linear_shift
 from .tables.fill import sinusoidal_table as sinusoidal_table

@@ -23,7 +23,7 @@ app = click.RichGroup(
     params=[click.RichOption(["--debug"], is_flag=True, help="Show the traceback of an error.")],
     commands=[
         *(compare.app, encodings.encodings, compare.report, checkpoints.inspect, checkpoints.resize),
-        *(checkpoints.check, checkpoints.evaluate, tune.tune, advise.advise),
+        *(checkpoints.check, checkpoints.push, checkpoints.evaluate, tune.tune, advise.advise),
     ],
     no_args_is_help=True,
     callback=lambda debug: None,

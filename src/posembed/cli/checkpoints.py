@@ -32,25 +32,33 @@ class Source(Settings):
     checkpoint: str = argument("A folder, hub name, or .safetensors, .bin or .pt file.", "CHECKPOINT")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Inspecting(Source):
+    """What of a checkpoint to show."""
+
+    plain: bool = flag("Numbers only, without the small picture that a terminal gets.")
+
+
 def run_inspect(given: dict[str, Any]) -> None:
     """Show every position table of a checkpoint: what it is, what it learned, and what is wrong with it."""
     from posembed.checkpoints.inspect import inspect_checkpoint
     from posembed.cli.console import plain_console
 
     report, as_json = given_to(Paging, given).report, given.pop("json", False)
-    found = inspect_checkpoint(given_to(Source, given).checkpoint)
+    of = given_to(Inspecting, given)
+    found = inspect_checkpoint(of.checkpoint)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
     else:
-        print_report(plain_console(soft_wrap=True), found)
+        print_report(plain_console(soft_wrap=True), found, plain=of.plain)
     if report is not None:
         from posembed.report.checkpoint import write_checkpoint_page
 
         print(f"report: {write_checkpoint_page(found, report)}", file=sys.stderr if as_json else sys.stdout)
 
 
-def print_report(console: Console, report: CheckpointReport) -> None:
-    """Prints, for each table, its findings and then its facts."""
+def print_report(console: Console, report: CheckpointReport, *, plain: bool) -> None:
+    """Prints, for each table, its findings, then its facts, and in a terminal a picture, unless ``plain``."""
     from posembed.report.checkpoint import alike, facts, name_of, standing_out
 
     kind = f", {report.model_type}" if report.model_type else ""
@@ -68,6 +76,10 @@ def print_report(console: Console, report: CheckpointReport) -> None:
         apart = standing_out(group)
         for name, value in (*facts(each, group), *([("stands out", apart)] if apart else [])):
             console.print(f"  {name:<20}{value}")
+        if console.is_terminal and not plain:
+            from posembed.report.checkpoint_terminal import drawn
+
+            console.print(*drawn(each, colours=console.color_system is not None), sep="\n")
 
 
 def run_evaluate(given: dict[str, Any]) -> None:
@@ -232,7 +244,7 @@ def run_check(given: dict[str, Any]) -> int:
 
     Ends with exit code 1 if anything will fail or surprise.
     """
-    from posembed.checkpoints.check import check_checkpoint
+    from posembed.publish.check import check_checkpoint
 
     as_json = given.pop("json", False)
     of = take(Checking, given)
@@ -241,7 +253,26 @@ def run_check(given: dict[str, Any]) -> int:
     return int(bool(found.problems))
 
 
-inspect = command("inspect", run_inspect, Source, Paging, Printing)
+@dataclass(frozen=True, kw_only=True)
+class Pushing(Settings):
+    """An upload to the Hugging Face Hub."""
+
+    out: Path = argument("The folder or file of weights to upload.", "OUT")
+    name: str = argument("The repository on the Hub, such as owner/model. It is created if it does not exist.", "NAME")
+    public: bool = flag("Let everybody see it. By default, only its owner does.")
+
+
+def run_push(given: dict[str, Any]) -> None:
+    """Upload a checkpoint to the Hugging Face Hub, in one commit, with a model card."""
+    from posembed.publish.push import push_checkpoint
+
+    dry_run, as_json = given.pop("dry_run", False), given.pop("json", False)
+    pushed = push_checkpoint(**take(Pushing, given), dry_run=dry_run)
+    print(json.dumps(vars(pushed), indent=2) if as_json else pushed)
+
+
+inspect = command("inspect", run_inspect, Inspecting, Paging, Printing)
+push = command("push", run_push, Pushing, Planning, Printing)
 check = command("check", run_check, Checking, Printing)
 evaluate = command(
     "evaluate",

@@ -343,3 +343,17 @@ def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     if "+logn" in suffixes:
         encoding.log_length = max(sizes.length, 2)
     return encoding
+
+
+def encoding(name: str, **sizes: Any) -> PositionEncoding:
+    """Builds an encoding by its name: ``encoding_by_name`` with the fields of ``Sizes`` as arguments.
+
+    Raises:
+        ArgumentError: as for ``encoding_by_name`` and ``Sizes``.
+
+    Examples:
+        >>> import posembed
+        >>> posembed.encoding("rope", dim=64, heads=4)
+        RotaryEmbedding(16, base=10000.0, pairing='half_split', scaling=None)
+    """
+    return encoding_by_name(name, Sizes(**sizes))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +129,15 @@ def load(checkpoint: Checkpoint, name: str) -> tuple[nn.Module, str, str, list[s
         with quiet():
             model, kind, call, unfit = source.load(checkpoint.folder, known)
             if (checkpoint.root / "modules.json").exists():
+                if find_spec("sentence_transformers") is None:
+                    raise CheckpointError("its users need sentence-transformers: pip install sentence-transformers")
                 from sentence_transformers import SentenceTransformer
 
                 SentenceTransformer(str(checkpoint.root), device="cpu", trust_remote_code=False)
                 kind, call = "sentence_transformers.SentenceTransformer", "SentenceTransformer({folder!r})"
                 unfit = {what: [key for key in keys if "pooler" not in key] for what, keys in unfit.items()}
+    except CheckpointError:
+        raise
     except Exception as error:  # each library raises its own errors
         raise CheckpointError(f"{name}: {source.library} cannot load it ({last_line(error)})") from error
     problems = [f"{what}: {', '.join(keys[:3])}{', ...' * (len(keys) > 3)}" for what, keys in unfit.items() if keys]
