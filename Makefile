@@ -1,7 +1,8 @@
 # Each target sets up what it needs in .venv, test-oldest in .venv-oldest; nothing outside this folder is touched.
 PYTHON ?= python3
 BIN := .venv/bin
-OLDEST_PYTHON ?= python3.11
+# The lowest Python that can run here.
+OLDEST_PYTHON ?= $(shell for name in python3.10 python3.11; do $$name -c '' 2>/dev/null && echo $$name && break; done)
 OLDEST := .venv-oldest/bin
 NEWEST := .venv-newest/bin
 # The release of torch that `make test-newest` takes; TORCH=torch for the newest, with its gigabytes of CUDA.

@@ -35,7 +35,7 @@ class Row:
     baseline: str
     length: int | None
     runs: tuple[Run, ...]
-    failures: ClassVar = ()
+    failures: ClassVar[tuple[str, ...]] = ()
 
     @property
     def name(self) -> str:

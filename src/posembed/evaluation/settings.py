@@ -58,7 +58,7 @@ class EvaluationSettings(Settings):
 class Amount(Part):
     """How much is read, if the data do not say it."""
 
-    belongs: ClassVar = "--text and the generated tasks, passkey and needle"
+    belongs: ClassVar[str] = "--text and the generated tasks, passkey and needle"
     texts: Count = option(
         "Maximum number of texts; the first that are long enough are used. For a generated task, the number of "
         "documents.",
@@ -70,7 +70,7 @@ class Amount(Part):
 class Drawn(Part):
     """The seed of what is drawn at random."""
 
-    belongs: ClassVar = "masked language models and the generated tasks, passkey and needle"
+    belongs: ClassVar[str] = "masked language models and the generated tasks, passkey and needle"
     seed: TorchSeed = option("Seed of the masked tokens, or of a generated task.", default=0)
 
 
@@ -78,7 +78,7 @@ class Drawn(Part):
 class Search(Part):
     """How documents are searched."""
 
-    belongs: ClassVar = "--retrieval"
+    belongs: ClassVar[str] = "--retrieval"
     ways: Ways | None = option(
         "The baselines: truncate, late, context, max, mean. Default: all.", RETRIEVAL, default=None
     )
@@ -93,7 +93,7 @@ class Search(Part):
 class Split(Part):
     """The judgements of a folder."""
 
-    belongs: ClassVar = "a folder as --retrieval"
+    belongs: ClassVar[str] = "a folder as --retrieval"
     split: str | None = option("The file in qrels. Default: test, or the only file.", RETRIEVAL, default=None)
 
 

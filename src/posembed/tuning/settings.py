@@ -40,7 +40,7 @@ PartT = TypeVar("PartT", bound=Part)
 class TextSize(Part):
     """The new length of a model of texts."""
 
-    belongs: ClassVar = "models of texts"
+    belongs: ClassVar[str] = "models of texts"
     length: Length = option("The new length in tokens, including special tokens.")
 
 
@@ -48,7 +48,7 @@ class TextSize(Part):
 class ImageSize(Part):
     """The new size of an image model."""
 
-    belongs: ClassVar = "image models"
+    belongs: ClassVar[str] = "image models"
     image_size: Length = option("The new side in pixels.", DATA)
 
 
@@ -56,7 +56,7 @@ class ImageSize(Part):
 class Existing(Part):
     """How existing weights are trained."""
 
-    belongs: ClassVar = "--train all and --train table"
+    belongs: ClassVar[str] = "--train all and --train table"
     learning_rate: Rate = option("Peak learning rate; it then decays as a cosine.", TRAINING, default=5e-5)
 
 
@@ -64,7 +64,7 @@ class Existing(Part):
 class LowRank(Part):
     """Low-rank changes of matrices."""
 
-    belongs: ClassVar = "--train lora"
+    belongs: ClassVar[str] = "--train lora"
     rank: Annotated[int, Ge(1), Le(1024)] = option("Rank of the changes that lora trains.", TRAINING, default=8)
 
 
@@ -72,7 +72,7 @@ class LowRank(Part):
 class HeldOut(Part):
     """The documents or images that measure the result."""
 
-    belongs: ClassVar = "data without --retrieval, whose queries measure the result"
+    belongs: ClassVar[str] = "data without --retrieval, whose queries measure the result"
     held_out: Share = option(
         "Share of the long documents that is not trained on, but measures the result.", DATA, default=0.2
     )
@@ -82,7 +82,7 @@ class HeldOut(Part):
 class Queries(Part):
     """The queries that are made of held-out documents."""
 
-    belongs: ClassVar = "sentence encoders without --retrieval"
+    belongs: ClassVar[str] = "sentence encoders without --retrieval"
     query: Annotated[int, Ge(4), Le(10**9)] = option(
         "Tokens per query. Three queries are taken from each held-out document.", DATA, default=24
     )
@@ -92,7 +92,7 @@ class Queries(Part):
 class PassageLoss(Part):
     """The loss of sentence encoders."""
 
-    belongs: ClassVar = "sentence encoders"
+    belongs: ClassVar[str] = "sentence encoders"
     passage: Annotated[int, Ge(4), Le(10**9)] = option("Tokens per passage.", LOSS, default=48)
     temperature: Rate = option("Temperature of the softmax over passages.", LOSS, default=0.05)
     anchor: Annotated[float, Ge(0), Le(LARGEST)] = option(
