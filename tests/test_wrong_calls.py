@@ -241,13 +241,18 @@ def cannot_mean(value: Any, annotation: str) -> bool:
     return named in OTHERS_OF and not isinstance(value, OTHERS_OF[named])
 
 
+def without_a_driver(error: Exception) -> bool:
+    """Whether an error is PyTorch's own about a GPU: without one, a PyTorch that is built for GPUs refuses device 0."""
+    return not torch.cuda.is_available() and "no NVIDIA driver" in str(error)
+
+
 def error_of(call: Callable[..., Any], arguments: dict[str, Any]) -> Exception | None:
     with warnings.catch_warnings(), torch.random.fork_rng():
         warnings.simplefilter("ignore")
         try:
             call(**arguments)
         except Exception as error:
-            return error
+            return None if without_a_driver(error) else error
         finally:
             plt.close("all")
     return None

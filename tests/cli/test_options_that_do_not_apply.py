@@ -108,7 +108,8 @@ def test_empty_text_is_refused_for_every_option(posembed) -> None:
     """It is no value: as a path it would be the current folder."""
     from posembed.cli import app
 
-    arguments = {"resize": ["x", "y"], "tune": ["x", "y"], "inspect": ["x"], "evaluate": ["x"], "report": ["x"]}
+    arguments = {name: ["x", "y"] for name in ("resize", "tune", "push")}
+    arguments |= {name: ["x"] for name in ("inspect", "check", "evaluate", "report")}
     named = {"compare lengths": app.commands["compare"].commands["lengths"]}
     named |= {name: made for name, made in app.commands.items() if name != "compare"}
     wrong = []

@@ -52,6 +52,14 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
     Raises:
         ArgumentError: a name that the Hub would not take.
         CheckpointError: nothing to upload, no token, a token without the right to write, or no network.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from posembed import push_checkpoint
+        >>> Path("my-model").mkdir()
+        >>> _ = Path("my-model/config.json").write_text("{}")
+        >>> list(push_checkpoint("my-model", "me/my-model", dry_run=True).files)
+        ['README.md', 'config.json']
     """
     from huggingface_hub import CommitOperationAdd, HfApi, get_token
     from huggingface_hub.utils import HFValidationError, validate_repo_id
