@@ -24,6 +24,7 @@ test: .venv/dev
 # Every case of every test, examples and guide trained for all their steps, and the lowest versions: each night, and
 # before a release.
 test-all: .venv/dev test-oldest
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --no-deps $(TRAINED)
 	$(BIN)/python -m pytest --whole $(TESTS)
 
 # The same tests with the lowest versions that pyproject.toml allows, all together.
@@ -76,8 +77,10 @@ bench-length: .venv/dev
 export PYTHONDONTWRITEBYTECODE :=
 
 # Peers of our tests: timm asks for torchvision, which its code for position tables does without, and what
-# x-transformers asks for would bring more than its encodings need.
-PEERS := timm x-transformers loguru einops einx torch-einops-utils frozendict
+# x-transformers asks for would bring more than its encodings need. Of rxnmapper only a trained model is read, and of
+# rxnfp, for `make test-all`, three of 75 MB together.
+PEERS := timm x-transformers loguru einops einx torch-einops-utils frozendict rxnmapper
+TRAINED := rxnfp
 
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,docs,hf,datasets,ray]'

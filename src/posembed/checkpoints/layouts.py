@@ -31,7 +31,7 @@ from posembed.checkpoints.position_tables import (
 )
 from posembed.checkpoints.proof import why_unread
 from posembed.checkpoints.responses import BUCKETS, size_fields
-from posembed.checkpoints.sources import source_of
+from posembed.checkpoints.sources import is_typed, source_of
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout
@@ -50,6 +50,10 @@ IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
+NO_TYPE = (
+    "found by its name and shape alone, because neither config.json nor the keys say what model this is; pass "
+    "--model-type (model_type=...), such as --model-type bert, or name it with --table (table=...)"
+)
 
 
 def read_by_model(
@@ -300,7 +304,9 @@ def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
         is_matrix = len(shape) == 2 and lead in ((), (1,)) and min(shape) > 1
         if is_table_name(key) and is_matrix and dtype_name(tensor).startswith(("F", "BF")):
             table = found_tensor(tensors, key)
-            yield guessed_grid(table) if lead or IN_IMAGE_MODEL.search(key) else guessed_line(table, config)
+            guess = guessed_grid(table) if lead or IN_IMAGE_MODEL.search(key) else guessed_line(table, config)
+            untyped = config and guess.doubt == A_GUESS and not is_typed(config)
+            yield replace(guess, doubt=NO_TYPE) if untyped else guess
 
 
 def guessed_line(table: FoundTable, config: Config) -> PositionTable:

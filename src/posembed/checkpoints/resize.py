@@ -18,8 +18,9 @@ from posembed.checkpoints.native import AS_FOUND, Beside, Rows, changes_beside, 
 from posembed.checkpoints.plan import Edit, TableChange, plan_edit
 from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
+from posembed.checkpoints.sources import open_model
 from posembed.errors import ArgumentError
-from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
+from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import is_pickle, whole_copy
 from posembed.modelfiles.folders import RECORD, other_files
 from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read_json
@@ -74,6 +75,7 @@ def resize_checkpoint(
     tail: Amount | None = None,
     old_grid: Size | None = None,
     optimizer: Literal["keep", "drop"] | None = None,
+    model_type: str | None = None,
     prove: bool = False,
     overwrite: bool = False,
     dry_run: bool = False,
@@ -104,6 +106,8 @@ def resize_checkpoint(
         optimizer: for one file, "keep" gives the state of its optimizer the table's new size, with zeros for rows that
             change, where it is known which values are the table's, and leaves it out elsewhere; "drop" always leaves it
             out. Default: "keep".
+        model_type: for a folder, the type of the model, such as "bert", if neither config.json nor the keys show it.
+            The new config.json says it, because transformers needs it to choose the model's class.
         prove: whether to run small copies of the model before and after the resize even if families.json says that such
             a resize is right. Without it, only models that the file does not know are run.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
@@ -124,7 +128,7 @@ def resize_checkpoint(
         >>> BertModel.from_pretrained("my-model-2048").embeddings.position_embeddings
         Embedding(2048, 32)
     """
-    checkpoint = open_checkpoint(source)
+    checkpoint = open_model(source, model_type)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
     size = NewSize(length=length, image_size=image_size, grid=grid, window=window, frames=frames, buckets=buckets)
     rows, as_pickle = Rows(reserved, tail, old_grid), is_pickle(checkpoint, Path(out))

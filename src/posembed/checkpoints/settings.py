@@ -57,6 +57,7 @@ class Setting:
 def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     target = edit.target
     settings = list(config_settings(checkpoint, edit, edit.config or {}))
+    settings += [Setting(checkpoint.config_name, ("model_type",), None, checkpoint.model_type or None)]
     settings += [
         Setting(checkpoint.config_name, field.path, field.value, value)
         for field, value in edit.fields.items()

@@ -12,19 +12,23 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.modules import module as modules
 
+from posembed.calls import unknown
 from posembed.checkpoints.position_tables import Config, ConfigField, Size, pair, section, tiled_sizes
-from posembed.errors import CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.tables.families import FieldPath
 from posembed.versions import check_version
 from posembed.words import last_line
@@ -226,6 +230,45 @@ def source_of(known: Any) -> Any:
     return Source() if known is None else Timm() if isinstance(known, TimmConfig) else Transformers()
 
 
+def open_model(source: str | Path, model_type: str | None = None) -> Checkpoint:
+    """Opens a checkpoint as ``open_checkpoint`` does, and finds the type of its model if its config.json, as those of
+    2019, does not say it.
+
+    model_type: the type. Default: that of the class that ``architectures`` names, or the one with which its keys begin
+    (``bert.embeddings...``). Raises ArgumentError if it is none of transformers, or not the one that config.json says.
+    """
+    checkpoint = open_checkpoint(source)
+    config = checkpoint.config
+    if model_type is not None:
+        if config is None:
+            raise ArgumentError(f"--model-type (model_type=...) is for a folder with config.json; {source} has none")
+        if is_typed(config) and model_type != config.get("model_type"):
+            stated = config.get("model_type", "another library's")
+            raise ArgumentError(f"{checkpoint.config_name} says that the model is {stated}; leave out --model-type")
+        from transformers import CONFIG_MAPPING
+
+        if model_type not in CONFIG_MAPPING:
+            raise unknown("model type", model_type, CONFIG_MAPPING)
+    elif config is not None and not is_typed(config) and find_spec("transformers"):
+        model_type = type_shown(config, checkpoint.tensors)
+    return replace(checkpoint, model_type="" if config is None or is_typed(config) else model_type or "")
+
+
+def is_typed(config: Config) -> bool:
+    """Returns whether a config says which model it is, for transformers, timm or open_clip."""
+    return any(name in config for name in ("model_type", "architecture", "model_cfg"))
+
+
+def type_shown(config: Config, keys: Iterable[str]) -> str | None:
+    """Returns the type of the class that a config.json names, or else the one with which all keys of weights begin."""
+    from transformers import CONFIG_MAPPING
+
+    if (kind := class_named(config.get("architectures"))) is not None:
+        return str(kind.config_class.model_type)
+    begins = {key.partition(".")[0] for key in keys}.intersection(CONFIG_MAPPING)
+    return begins.pop() if len(begins) == 1 else None
+
+
 def config_object(config: Mapping[str, Any]) -> Any:
     """Returns the transformers config object for a config.json, or None if transformers cannot be used for it.
 
@@ -298,9 +341,7 @@ def class_of(config: Any) -> Any:
     """
     import transformers
 
-    named = config.architectures
-    name = str(named[0]) if isinstance(named, list) and named else ""
-    if is_model(kind := getattr(transformers, name, None)):
+    if (kind := class_named(config.architectures)) is not None:
         return kind
     kind = transformers.MODEL_MAPPING.get(type(config), None)
     kind = kind[0] if isinstance(kind, tuple | list) else kind
@@ -314,7 +355,16 @@ def class_of(config: Any) -> Any:
         return None
     own = [each for each in held.values() if is_model(each) and each.config_class is type(config)]
     own = [each for each in own if not each.__name__.endswith("PreTrainedModel")]
-    return min(own, key=lambda each: (each.__name__ != name, not each.__name__.endswith(WHOLE)), default=None)
+    named = config.architectures or [""]
+    return min(own, key=lambda each: (each.__name__ != named[0], not each.__name__.endswith(WHOLE)), default=None)
+
+
+def class_named(named: Any) -> Any:
+    """Returns the model class of transformers that ``architectures`` of a config.json names, or None."""
+    import transformers
+
+    kind = getattr(transformers, str(named[0]), None) if isinstance(named, list) and named else None
+    return kind if is_model(kind) else None
 
 
 def is_model(kind: Any) -> bool:

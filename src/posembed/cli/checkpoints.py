@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from posembed.cli.options import Paging, Planning, Printing, Values, command, shape_of
 from posembed.errors import ArgumentError
-from posembed.evaluation.settings import PARTS, EvaluationSettings, Measured
+from posembed.evaluation.settings import MODEL_TYPE, PARTS, EvaluationSettings, Measured
 from posembed.settings import Amount, Count, Settings, Sides, argument, flag, given_to, option, take
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Source(Settings):
     """A checkpoint to read."""
 
     checkpoint: str = argument("A folder, hub name, or .safetensors, .bin or .pt file.", "CHECKPOINT")
+    model_type: str | None = option(MODEL_TYPE, default=None)
 
 
 def run_inspect(given: dict[str, Any]) -> None:
@@ -38,7 +39,8 @@ def run_inspect(given: dict[str, Any]) -> None:
     from posembed.cli.console import plain_console
 
     report, as_json = given_to(Paging, given).report, given.pop("json", False)
-    found = inspect_checkpoint(given_to(Source, given).checkpoint)
+    of = given_to(Source, given)
+    found = inspect_checkpoint(of.checkpoint, model_type=of.model_type)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
     else:
@@ -188,7 +190,7 @@ def run_resize(given: dict[str, Any]) -> None:
         if dry_run or length is None:
             reason = "--dry-run writes none; leave one of them out" if dry_run else "give --length"
             raise ArgumentError(f"--check evaluates a text model of another length; {reason}")
-        refuse_short_text(checkpoint, check, length=length)
+        refuse_short_text(checkpoint, check, length=length, model_type=chosen.get("model_type"))
     resized = resize_checkpoint(checkpoint, out, **chosen, dry_run=dry_run)
     left = leftovers(out)
     if not as_json:
@@ -205,7 +207,8 @@ def run_resize(given: dict[str, Any]) -> None:
 
         with Bar() as bar:
             lengths = resized.edit.target.length
-            evaluation = evaluate_checkpoints([checkpoint, out], check, lengths=lengths, progress=bar.update)
+            how: dict[str, Any] = {"lengths": lengths, "model_type": chosen.get("model_type")}
+            evaluation = evaluate_checkpoints([checkpoint, out], check, progress=bar.update, **how)
     if as_json:
         files = {"left_out": list(resized.left_out), "leftovers": list(map(str, left)), "written": not dry_run}
         checked = {} if evaluation is None else {"check": evaluation.to_dict()}

@@ -76,13 +76,14 @@ class Checkpoint:
 
     root: the given folder or file. folder: the folder of config.json and the weights (in some sentence encoders, a
     subfolder of root); None for a file. weights: the weights files, several if sharded. index: the file that lists
-    which shard holds which tensor.
+    which shard holds which tensor. model_type: the type of the model, if its config does not say it but is known.
     """
 
     root: Path
     folder: Path | None
     weights: tuple[WeightFile, ...]
     index: Path | None = None
+    model_type: str = ""
 
     @cached_property
     def tensors(self) -> dict[str, AnyTensor]:
@@ -96,7 +97,8 @@ class Checkpoint:
     def config(self) -> dict[str, Any] | None:
         """The config that belongs to the weights, from open_clip_config.json or config.json; None if there is none."""
         exists = self.folder is not None and (self.folder / self.config_name).exists()
-        return self.settings(self.config_name) if exists else None
+        added = {"model_type": self.model_type} if self.model_type else {}
+        return self.settings(self.config_name) | added if exists else None
 
     @property
     def config_name(self) -> str:
