@@ -8,11 +8,21 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
-from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
+from posembed.checkpoints.position_tables import (
+    Config,
+    ConfigField,
+    Found,
+    FoundTable,
+    PositionTable,
+    Size,
+    TableSize,
+    pair,
+    section,
+)
 from posembed.checkpoints.sources import source_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import IMAGE_AXES, SIDES, TableLayout, are_sides
@@ -24,14 +34,23 @@ NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|e
 WINDOWED = re.compile(r"^window_sizes?$")
 MOST_POSITIONS = 10_000_000
 MOST_LISTED = 6
+UNSEEN = "{} x {} pixels are not whole patches: the last {} are not seen"
+PATCHES_NOTE = (
+    "A ViT that was trained with patches of one size loses accuracy with others until it is fine-tuned "
+    "(arXiv:2212.08013, figure 2); images that grow with their patches keep the same grid"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewSize:
-    """What a resize asks for: one of these, as ``posembed.resize_checkpoint`` takes it. The others are None."""
+    """What a resize asks for: one of these, as ``posembed.resize_checkpoint`` takes it. The others are None.
+
+    A patch size may come with an image size.
+    """
 
     length: int | None = None
     image_size: Size | int | None = None
+    patch_size: Size | int | None = None
     grid: Size | None = None
     window: Size | int | None = None
     frames: int | None = None
@@ -41,10 +60,11 @@ class NewSize:
         """Refuses more than one size, or none. find: finds the tables of the checkpoint."""
         if self.window is not None and self.image_size is not None:
             refuse_both(find(), self.image_size, self.window)
-        if sum(size is not None for size in vars(self).values()) != 1:
+        given = {name for name, size in vars(self).items() if size is not None}
+        if len(given) != 1 and given != {"image_size", "patch_size"}:
             raise ArgumentError(
-                "expected one of --length, --image-size, --grid, --window, --frames and --buckets (length=, "
-                "image_size=, grid=, window=, frames=, buckets=)"
+                "expected one of --length, --image-size, --patch-size, --grid, --window, --frames and --buckets "
+                "(length=, image_size=, patch_size=, grid=, window=, frames=, buckets=), or an image and a patch size"
             )
 
 
@@ -57,6 +77,7 @@ class Target:
     value: the field's new value, as JSON; None if there is no field, or if its value does not determine the rows.
     image_size: for grids, the image size in pixels before and after. note: a remark for the user.
     on: the field that changes, if the tables have several. more: other fields that change with it, and their values.
+    patch_size: the patch size in pixels before and after, if it changes.
     """
 
     changes: tuple[TableSize, ...]
@@ -66,6 +87,7 @@ class Target:
     note: str = ""
     on: ConfigField | None = None
     more: tuple[tuple[ConfigField, int | list[int]], ...] = ()
+    patch_size: tuple[Size, Size] | None = None
 
     @property
     def table(self) -> PositionTable:
@@ -205,7 +227,7 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         sizes = old_size, (height, width)
         value = height if height == width and isinstance(field_value, int) else [height, width]
         unseen = max(height % patch[0], width % patch[1])
-        note = f"{height} x {width} pixels are not whole patches: the last {unseen} are not seen" if unseen else ""
+        note = UNSEEN.format(height, width, unseen) if unseen else ""
     elif first.cells and field is not None:
         named = dict(zip(IMAGE_AXES, grid, strict=True))
         value = as_value(first, field, named)
@@ -216,6 +238,52 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         for table in tables
     )
     return Target(changes, (math.prod(first.layout.shape), changes[0].length), value, sizes, note, field, more)
+
+
+def patch_target(
+    found: Found, patch_size: Size | int, *, image_size: Size | None, key: str | None, config: Config
+) -> Target:
+    """Returns the target for patches of another size, in images of the same size or of another. config: with defaults.
+
+    The tables of a model with a config need its field of the patch size, beside that of the image size.
+    """
+    flags = "--patch-size (patch_size=...)"
+    patch = two_sides(flags, sides_of(patch_size))
+    tables = choose(found, key, IMAGE)
+    first = next((table for table in tables if table.layout.grid), tables[0])
+    old, field = first.patch, IMAGE.fields(first)[0]
+    if old is None or field is None or patch is None:
+        raise ArgumentError(f"{flags}: the patch size of {first.key} in pixels is unknown, so it cannot be changed")
+    if patch == old:
+        raise ArgumentError(f"{first.key} already has patches of {old[0]} x {old[1]} pixels; pass another {flags}")
+    path, before = (*field.path[:-1], "patch_size"), pair(field.value) or (0, 0)
+    after, stated = image_size or before, section(config, field.path[:-1]).get("patch_size")
+    if config and pair(stated) != old:
+        raise CheckpointError(f"config.json: has no patch_size of {old[0]} x {old[1]} beside {field}, to be changed")
+    changes = []
+    for table in tables:
+        cells = [replace(each, kernel=patch[each.side], stride=patch[each.side]) for each in table.cells]
+        if [(each.kernel, each.stride) for each in table.cells] != [(old[each.side],) * 2 for each in table.cells]:
+            raise CheckpointError(f"{table.key}: not resized: its cells are not patches of {old[0]} x {old[1]} pixels")
+        sizes = {axis.name: each.count(after) for axis, each in zip(table.layout.axes, cells, strict=True)}
+        if min(sizes.values()) < 1:
+            raise ArgumentError(f"{table.key}: patches of {patch[0]} x {patch[1]} leave no cell; pass smaller ones")
+        changes.append(TableSize(table, table.layout.resized(sizes), math.prod(sizes.values())))
+    values = [after[0] if after[0] == after[1] and isinstance(field.value, int) else list(after)]
+    values += [patch[0] if patch[0] == patch[1] else list(patch)]
+    unseen = max(after[0] % patch[0], after[1] % patch[1])
+    note = UNSEEN.format(*after, unseen) + ". " if unseen else ""
+    more = ((ConfigField(path, stated if isinstance(stated, int) else old), values[1]),)
+    lengths = first.length, changes[tables.index(first)].length
+    changes.sort(key=lambda each: each.table is not first)
+    return Target(
+        tuple(changes), lengths, values[0], (before, after), note + PATCHES_NOTE, field, more, patch_size=(old, patch)
+    )
+
+
+def sides_of(value: Any) -> Any:
+    """Returns (16, 16) for 16, and anything else as it is."""
+    return (value, value) if isinstance(value, Integral) else value
 
 
 def on_grid(table: PositionTable, grid: Size) -> TableSize:
@@ -236,7 +304,7 @@ def as_value(table: PositionTable, field: ConfigField, sizes: Mapping[str, int])
 def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Target:
     """Returns the target for another size of a window, or for another number of frames or of single positions."""
     if option is WINDOW:
-        sides = two_sides(option.flags, (size, size) if isinstance(size, Integral) else size) or (0, 0)
+        sides = two_sides(option.flags, sides_of(size)) or (0, 0)
     elif isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= int(size) <= MOST_POSITIONS:
         raise ArgumentError(f"{option.flags} takes 1 to {MOST_POSITIONS:,}; got {size!r}")
     else:

@@ -297,6 +297,17 @@ def patches(field: ConfigField, patch: Size) -> tuple[Cells, ...]:
     return tuple(Cells(field, side, size, size) for side, size in enumerate(patch))
 
 
+def projection_beside(key: str, tensors: Tensors) -> str | None:
+    """Returns the key of the convolution beside a table that makes the patches, if there is one. Behind several
+    convolutions, as in hybrids of a ResNet and a transformer, it is not known."""
+    above = key.rpartition(".")[0]
+    inside = {name: name[len(above) :].lstrip(".").partition(".")[0] for name in tensors if name.startswith(above)}
+    kernels = {name: tensors[name].shape[2:] for name in inside if len(tensors[name].shape) == 4}
+    first = next((name for name, size in kernels.items() if min(size) > 1), None)
+    of_part = [name for name in kernels if first is not None and inside[name] == inside[first]]
+    return of_part[0] if len(of_part) == 1 else None
+
+
 def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
     """Yields tables that are guessed from names and shapes alone. The doubt of each table states this."""
     for key, tensor in tensors.items():

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.layouts import patches
+from posembed.checkpoints.layouts import patches, projection_beside
 from posembed.checkpoints.plan import Edit, TableChange
 from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Size, Tensors, pair
 from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
@@ -28,12 +28,14 @@ from posembed.tables.layout import TableLayout
 from posembed.tables.modules import is_table_name
 
 IMAGE_SIDE = re.compile(r"im(age|g)_?(size|res)|input_(size|res)|resolution")
+PATCH = re.compile(r"^patch_?size$")
 NO_LENGTH = re.compile(r"pred|queue|dataset|silen|challen|compos|purpos|depos|dispos|expos|label|valid")
 """Matches settings whose names hold "len" or "pos", but which say nothing about a table."""
 PADDING = re.compile(r"^pad(ding)?_(token_id|idx|id|index)$")
 MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
 """The names of means of gradients in PyTorch's optimizers. Zero is where they begin."""
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
+OF_PATCHES = "the weights of its patches have other shapes than its moments"
 AFTER_PADDING = 2
 """Reserved rows of fairseq's models, whose positions are counted from the padding token, 1."""
 TWO_READINGS = (
@@ -118,28 +120,15 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], tensors: Tensors, *, p
             field = ConfigField(tuple(map(str, lengths[length])), length)
             return replace(table, layout=layout, field=field, **known)
         return table
-    patch = patch_of(table.key, tensors)
-    if patch is None:
+    projection = projection_beside(table.key, tensors)
+    if projection is None:
         return table
+    patch = pair(tuple(tensors[projection].shape[2:])) or (0, 0)
     size = table.layout.grid[0] * patch[0], table.layout.grid[1] * patch[1]
     of_images = (place for place, value in sizes.items() if IMAGE_SIDE.search(place[-1]) and pair(plain(value)) == size)
     path = tuple(map(str, next(of_images, ("image_size",))))
     field = ConfigField(path, size[0] if size[0] == size[1] else size)
     return replace(table, field=field, cells=patches(field, patch), **known)
-
-
-def patch_of(key: str, tensors: Tensors) -> Size | None:
-    """Returns the size of the patches that the convolution beside a table makes, if there is one. Behind several
-    convolutions, as in hybrids of a ResNet and a transformer, it is not known."""
-    above = key.rpartition(".")[0]
-    kernels = {
-        name: tuple(each.shape[2:]) for name, each in tensors.items() if name.startswith(above) and len(each.shape) == 4
-    }
-    part = (
-        next((name for name, size in kernels.items() if min(size) > 1), "")[len(above) :].lstrip(".").partition(".")[0]
-    )
-    of_part = [size for name, size in kernels.items() if name[len(above) :].lstrip(".").partition(".")[0] == part]
-    return (of_part[0][0], of_part[0][1]) if len(of_part) == 1 else None
 
 
 def as_given(table: FoundTable, rows: Rows) -> FoundTable:
@@ -188,12 +177,13 @@ def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit]
         values |= tree.changes(copy, {keys[key]: new for key, new in of_copy.tensors.items()})
     dropped = {}
     for place, state in tree.optimizers.items():
-        moments = changed_moments(state, edit, tree) if optimizer == "keep" else None
+        kept, why = optimizer == "keep", UNKNOWN if edit.target.patch_size is None else OF_PATCHES
+        moments = changed_moments(state, edit, tree) if kept and why == UNKNOWN else None
         if moments is not None:
             values |= {(*place, *inside): moment for inside, moment in moments.items()}
             continue
         entry = tree.entry_of(place)
-        dropped[joined(entry)] = UNKNOWN if optimizer == "keep" else ASKED_FOR
+        dropped[joined(entry)] = why if kept else ASKED_FOR
         values = {each: value for each, value in values.items() if each[: len(entry)] != entry} | {entry: DROPPED}
     unchanged = tuple(
         joined(place) for place in like_tables(tree, edit) if all(place[: len(each)] != each for each in values)
@@ -217,15 +207,17 @@ def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, An
     for change in edit.target.changes:
         if not change.layout.grid:  # the number of cells of a grid is the length of no text
             lengths |= {change.table.rows: change.layout.rows(change.length), change.table.length: change.length}
-    old, new = edit.target.image_size or ((0, 0), (0, 0))
-    for place, value in sizes_in(file).items():
-        given = plain(value)
-        if type(given) is int and given in lengths and not IMAGE_SIDE.search(place[-1]):
+    kinds = ((IMAGE_SIDE, edit.target.image_size), (PATCH, edit.target.patch_size))
+    sides = [(names, *sizes) for names, sizes in kinds if sizes is not None and sizes[0] != sizes[1]]
+    for place, value in nodes(file.tree.root if file.tree else {}):
+        given, name = plain(value), str(place[-1]) if place else ""
+        if type(given) is int and given in lengths and is_size(place, value) and not IMAGE_SIDE.search(name):
             yield place, value, lengths[given]
-        elif edit.target.image_size is not None and IMAGE_SIDE.search(place[-1]) and pair(given) == old:
-            if type(given) is int and new[0] != new[1]:
-                raise CheckpointError(f"{file.path}: {joined(place)} is one number, so the new size must be square")
-            yield place, value, new[0] if type(given) is int else type(given)(new)
+        for names, old, new in sides:
+            if names.search(name) and pair(given) == old:
+                if type(given) is int and new[0] != new[1]:
+                    raise CheckpointError(f"{file.path}: {joined(place)} is one number, so the new size must be square")
+                yield place, value, new[0] if type(given) is int else type(given)(new)
 
 
 def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Place, Tensor] | None:

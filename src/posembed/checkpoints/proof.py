@@ -716,7 +716,8 @@ def cells_to_try(changes: Sequence[TableSize], target: Target, model: nn.Module)
 
 def may_be_smaller(changes: Sequence[TableSize], target: Target) -> bool:
     """Returns whether copies may have fewer cells. A limit may not be smaller than a sound's chunks."""
-    return not target.of_window and target.limited is None and all(change.layout.axes for change in changes)
+    same = not target.of_window and target.limited is None and target.patch_size is None
+    return same and all(change.layout.axes for change in changes)
 
 
 def with_few(changes: Sequence[TableSize], field: ConfigField, few: tuple[int, int]) -> list[Any]:

@@ -15,7 +15,7 @@ from posembed._version import __version__
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.native import AS_FOUND, Beside, Rows, changes_beside, tables_in
-from posembed.checkpoints.plan import Edit, TableChange, plan_edit
+from posembed.checkpoints.plan import Edit, Resampled, TableChange, plan_edit
 from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
 from posembed.checkpoints.sources import open_model
@@ -65,6 +65,7 @@ def resize_checkpoint(
     *,
     length: int | None = None,
     image_size: int | Size | None = None,
+    patch_size: int | Size | None = None,
     grid: Size | None = None,
     window: int | Size | None = None,
     frames: int | None = None,
@@ -93,6 +94,8 @@ def resize_checkpoint(
             ``.tar``, ``.bin`` or ``.safetensors``, which holds tensors only).
         length: for tables of sequences, the new number of positions, not counting reserved rows.
         image_size: for image tables, the new side or (height, width) in pixels.
+        patch_size: for image tables, the new side or (height, width) of a patch in pixels. The table follows the new
+            grid, and the weights that embed a patch are resampled. It can be given together with ``image_size``.
         grid: for image tables, the new (height, width) in patches.
         window: for tables of differences in a window, the new side or (height, width) of the window in cells.
         frames: for tables with a time axis, the new value of the config's number of frames.
@@ -130,7 +133,15 @@ def resize_checkpoint(
     """
     checkpoint = open_model(source, model_type)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
-    size = NewSize(length=length, image_size=image_size, grid=grid, window=window, frames=frames, buckets=buckets)
+    size = NewSize(
+        length=length,
+        image_size=image_size,
+        patch_size=patch_size,
+        grid=grid,
+        window=window,
+        frames=frames,
+        buckets=buckets,
+    )
     rows, as_pickle = Rows(reserved, tail, old_grid), is_pickle(checkpoint, Path(out))
     if checkpoint.folder is not None and rows != AS_FOUND:
         raise ArgumentError(f"--reserved, --tail and --old-grid are for one file; the config of {source} says it")
@@ -262,6 +273,7 @@ def card_paragraph(resize: Resize) -> str:
         rows = f"{size.table.rows} to {size.layout.rows(size.length)} rows"
         unchanged = f"Unchanged rows{' at the start' * change.leading}: {change.kept}"
         lines.append(f"`{change.key}`: resized from {rows} by {change.how}. {unchanged}.")
+    lines += [f"`{change.key}`: {change.how}." for change in resize.edit.others if isinstance(change, Resampled)]
     lines.append(NOT_TRAINED)
     lines.append(f"Written by posembed {__version__} from {resize.record['source']}; see `{RECORD}` for details.")
     return "\n".join(lines) + "\n"

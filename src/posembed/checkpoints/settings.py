@@ -32,6 +32,7 @@ PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_prepro
 SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size", "img_size")
 MASK_SIZES = ("mask_size", "mask_pad_size")  # of labels, a fraction of the image
+PATCH = "patch_size"
 TILE = "max_image_size"  # of an image that is cut into tiles (Idefics3), whose own size stays
 # The names of the numbers in a size setting, and functions that compute them from an image's (height, width).
 SIDES: Mapping[str, Callable[[Size], int]] = {
@@ -160,6 +161,8 @@ def image_settings(checkpoint: Checkpoint, old: Size, new: Size, edit: Edit) -> 
             for field in MASK_SIZES:
                 if sides_of(size := part.get(field)):
                     yield Setting(name, (*above, field), size, scaled(size, old, new))
+        if edit.target.patch_size is not None and pair(part.get(PATCH)) == edit.target.patch_size[0]:
+            yield Setting(name, (*above, PATCH), part[PATCH], dict(edit.target.more)[edit.target.more[0][0]])
         yield from image_tokens(name, above, part, edit)
 
 

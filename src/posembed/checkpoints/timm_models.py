@@ -178,6 +178,8 @@ class Timm(Source):
         return {**config, "model_args": {**config.get("model_args", {}), "img_size": doubled(known.img_size)}}
 
     def keep_sizes(self, rebuilt: TimmConfig, known: TimmConfig, fields: Mapping[ConfigField, Any]) -> None:
+        if any(each.path[-1] == "patch_size" for each in fields):
+            return  # its stride follows, and perhaps more
         rebuilt._known = known.sizes | {each.path[-1]: value for each, value in fields.items()}
         rebuilt.windows = known.windows
 
