@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -34,7 +34,6 @@ NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|e
 WINDOWED = re.compile(r"^window_sizes?$")
 MOST_POSITIONS = 10_000_000
 MOST_LISTED = 6
-UNSEEN = "{} x {} pixels are not whole patches: the last {} are not seen"
 PATCHES_NOTE = (
     "A ViT that was trained with patches of one size loses accuracy with others until it is fine-tuned "
     "(arXiv:2212.08013, figure 2); images that grow with their patches keep the same grid"
@@ -198,15 +197,32 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
     return Target(changes, (old, length), value, note=note)
 
 
-def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key: str | None) -> Target:
+def grid_target(
+    found: Found,
+    *,
+    image_size: Size | None,
+    grid: Size | None,
+    key: str | None,
+    patch_size: Size | None = None,
+    config: Config | None = None,
+) -> Target:
     """Returns the target for a new grid of image patches. ``image_size`` is (height, width) in pixels, ``grid`` in
-    patches."""
+    patches. patch_size: a new size of patches in pixels, in images of ``image_size`` or of their present size, with the
+    config, which has its field."""
     grid, image_size = two_sides("--grid (grid=...)", grid), two_sides("--image-size (image_size=...)", image_size)
     tables = choose(found, key, IMAGE)
     first = next((table for table in tables if table.layout.grid), tables[0])
     tables, patch = [first, *(table for table in tables if table is not first)], first.patch
     sides = [axis.size for axis in first.layout.axes if axis.name in IMAGE_AXES]
     old_grid, (field, *others) = (sides[0], sides[-1]), IMAGE.fields(first)
+    more: tuple[tuple[ConfigField, int | list[int]], ...] = ()
+    value, note, sizes, patches = None, "", None, None
+    if patch_size is not None:
+        if patch is None or field is None:
+            raise ArgumentError(f"the patch size of {first.key} in pixels is unknown, so it cannot be changed")
+        more = (patch_field(first, field, patch_size, config or {}),)
+        tables, patches, patch = [table.cut(patch, patch_size) for table in tables], (patch, patch_size), patch_size
+        image_size, note = image_size or pair(field.value), PATCHES_NOTE
     if grid is None:
         if patch is None or image_size is None:
             unknown = f"the patch size of {first.key} in pixels is unknown"
@@ -216,10 +232,8 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         grid = image_size[0] // patch[0], image_size[1] // patch[1]
     if not 1 <= math.prod(grid) <= MOST_POSITIONS:
         raise ArgumentError(f"expected a grid of 1 to {MOST_POSITIONS:,} patches; got {grid[0]} x {grid[1]}")
-    if grid == old_grid:
+    if grid == old_grid and patches is None:
         raise ArgumentError(f"{first.key} already holds a grid of {grid[0]} x {grid[1]}; pass another size")
-    value, note, sizes = None, "", None
-    more: tuple[tuple[ConfigField, int | list[int]], ...] = ()
     if patch is not None:
         field_value = None if field is None else field.value
         old_size = pair(field_value) or (old_grid[0] * patch[0], old_grid[1] * patch[1])
@@ -227,7 +241,9 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         sizes = old_size, (height, width)
         value = height if height == width and isinstance(field_value, int) else [height, width]
         unseen = max(height % patch[0], width % patch[1])
-        note = UNSEEN.format(height, width, unseen) if unseen else ""
+        if unseen:
+            whole = f"{height} x {width} pixels are not whole patches: the last {unseen} are not seen"
+            note = f"{whole}. {note}" if note else whole
     elif first.cells and field is not None:
         named = dict(zip(IMAGE_AXES, grid, strict=True))
         value = as_value(first, field, named)
@@ -237,48 +253,21 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         table.sized({field: value, **dict(more)}) if table.cells and field is not None else on_grid(table, grid)
         for table in tables
     )
-    return Target(changes, (math.prod(first.layout.shape), changes[0].length), value, sizes, note, field, more)
+    lengths = math.prod(first.layout.shape), changes[0].length
+    return Target(changes, lengths, value, sizes, note, field, more, patches)
 
 
-def patch_target(
-    found: Found, patch_size: Size | int, *, image_size: Size | None, key: str | None, config: Config
-) -> Target:
-    """Returns the target for patches of another size, in images of the same size or of another. config: with defaults.
-
-    The tables of a model with a config need its field of the patch size, beside that of the image size.
-    """
-    flags = "--patch-size (patch_size=...)"
-    patch = two_sides(flags, sides_of(patch_size))
-    tables = choose(found, key, IMAGE)
-    first = next((table for table in tables if table.layout.grid), tables[0])
-    old, field = first.patch, IMAGE.fields(first)[0]
-    if old is None or field is None or patch is None:
-        raise ArgumentError(f"{flags}: the patch size of {first.key} in pixels is unknown, so it cannot be changed")
-    if patch == old:
-        raise ArgumentError(f"{first.key} already has patches of {old[0]} x {old[1]} pixels; pass another {flags}")
-    path, before = (*field.path[:-1], "patch_size"), pair(field.value) or (0, 0)
-    after, stated = image_size or before, section(config, field.path[:-1]).get("patch_size")
+def patch_field(
+    table: PositionTable, image: ConfigField, patch_size: Size, config: Config
+) -> tuple[ConfigField, int | list[int]]:
+    """Returns the field of the patch size, beside that of the image size, and its new value. config: with defaults."""
+    old, stated = table.patch, section(config, image.path[:-1]).get("patch_size")
+    if patch_size == old:
+        raise ArgumentError(f"{table.key} already has patches of {old[0]} x {old[1]} pixels; pass another size")
     if config and pair(stated) != old:
-        raise CheckpointError(f"config.json: has no patch_size of {old[0]} x {old[1]} beside {field}, to be changed")
-    changes = []
-    for table in tables:
-        cells = [replace(each, kernel=patch[each.side], stride=patch[each.side]) for each in table.cells]
-        if [(each.kernel, each.stride) for each in table.cells] != [(old[each.side],) * 2 for each in table.cells]:
-            raise CheckpointError(f"{table.key}: not resized: its cells are not patches of {old[0]} x {old[1]} pixels")
-        sizes = {axis.name: each.count(after) for axis, each in zip(table.layout.axes, cells, strict=True)}
-        if min(sizes.values()) < 1:
-            raise ArgumentError(f"{table.key}: patches of {patch[0]} x {patch[1]} leave no cell; pass smaller ones")
-        changes.append(TableSize(table, table.layout.resized(sizes), math.prod(sizes.values())))
-    values = [after[0] if after[0] == after[1] and isinstance(field.value, int) else list(after)]
-    values += [patch[0] if patch[0] == patch[1] else list(patch)]
-    unseen = max(after[0] % patch[0], after[1] % patch[1])
-    note = UNSEEN.format(*after, unseen) + ". " if unseen else ""
-    more = ((ConfigField(path, stated if isinstance(stated, int) else old), values[1]),)
-    lengths = first.length, changes[tables.index(first)].length
-    changes.sort(key=lambda each: each.table is not first)
-    return Target(
-        tuple(changes), lengths, values[0], (before, after), note + PATCHES_NOTE, field, more, patch_size=(old, patch)
-    )
+        raise CheckpointError(f"{table.key}: not resized: config.json has no patch_size beside {image}, to be changed")
+    field = ConfigField((*image.path[:-1], "patch_size"), stated if isinstance(stated, int) else old or 0)
+    return field, patch_size[0] if patch_size[0] == patch_size[1] else list(patch_size)
 
 
 def sides_of(value: Any) -> Any:

@@ -25,7 +25,6 @@ from posembed.checkpoints.choose import (
     axis_target,
     grid_target,
     line_target,
-    patch_target,
     sides_of,
     two_sides,
 )
@@ -243,13 +242,9 @@ def target_of(found: Found, size: NewSize, table: str | None, config: Config) ->
     if size.window is not None or size.frames is not None:
         option, new = (FRAMES, size.frames) if size.window is None else (WINDOW, size.window)
         return axis_target(found, option, new, table)
-    image = sides_of(size.image_size)
-    if size.patch_size is not None:
-        image, whole = two_sides("--image-size (image_size=...)", image), found.config
-        return patch_target(
-            found, size.patch_size, image_size=image, key=table, config=whole.to_dict() if whole else config
-        )
-    return grid_target(found, image_size=image, grid=size.grid, key=table)
+    image, patch = sides_of(size.image_size), two_sides("--patch-size (patch_size=...)", sides_of(size.patch_size))
+    config = config if found.config is None else found.config.to_dict()
+    return grid_target(found, image_size=image, grid=size.grid, key=table, patch_size=patch, config=config)
 
 
 def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any
 
 from torch import Tensor, nn
 
+from posembed.errors import CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.families import FieldPath
 from posembed.tables.layout import IMAGE_AXES, TableLayout
@@ -178,6 +179,14 @@ class PositionTable(FoundTable):
         sides = [each for axis, each in named if axis.name in IMAGE_AXES and not each.area]
         strides = [math.ceil(each.stride) for each in sides if each.stride > 1 or PIXELS.search(each.field.path[-1])]
         return (strides[0], strides[-1]) if strides else None
+
+    def cut(self, old: Size, new: Size) -> PositionTable:
+        """Returns this table with its present cells, whose number follows from patches of another size in pixels."""
+        if any((each.kernel, each.stride) != (old[each.side],) * 2 for each in self.cells):
+            raise CheckpointError(f"{self.key}: not resized: its cells are not patches of {old[0]} x {old[1]} pixels")
+        return replace(
+            self, cells=tuple(replace(each, kernel=new[each.side], stride=new[each.side]) for each in self.cells)
+        )
 
     @property
     def length(self) -> int:
