@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -28,7 +28,8 @@ MOST_LISTED = 6
 
 @dataclass(frozen=True, kw_only=True)
 class NewSize:
-    """What a resize asks for: one of these, as ``posembed.resize_checkpoint`` takes it. The others are None."""
+    """What a resize asks for: one of these, as ``posembed.resize_checkpoint`` takes it, or the number of frames
+    with a size of images. The others are None."""
 
     length: int | None = None
     image_size: Size | int | None = None
@@ -41,10 +42,11 @@ class NewSize:
         """Refuses more than one size, or none. find: finds the tables of the checkpoint."""
         if self.window is not None and self.image_size is not None:
             refuse_both(find(), self.image_size, self.window)
-        if sum(size is not None for size in vars(self).values()) != 1:
+        given = {name for name, size in vars(self).items() if size is not None}
+        if len(given) != 1 and given not in ({"frames", "image_size"}, {"frames", "grid"}):
             raise ArgumentError(
                 "expected one of --length, --image-size, --grid, --window, --frames and --buckets (length=, "
-                "image_size=, grid=, window=, frames=, buckets=)"
+                "image_size=, grid=, window=, frames=, buckets=), or --frames with --image-size or --grid"
             )
 
 
@@ -254,6 +256,20 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
     refuse_no_cell(tables, {field: value}, option.what)
     changes = tuple(table.sized({field: value}) for table in tables)
     return Target(changes, (first.length, changes[0].length), value, on=field)
+
+
+def together(found: Found, first: Target, second: Target) -> Target:
+    """Returns the target for another size of images and another number of frames in one file."""
+    if found.model is not None:
+        raise ArgumentError(
+            "--frames (frames=...) and another size are two resizes of a model: pass one, then the other"
+        )
+    values, more = first.values | second.values, (*first.more, *second.values.items())
+    changes = {change.table.key: change for change in first.changes}
+    for change in second.changes:
+        changes[change.table.key] = change.table.sized(values) if change.table.key in changes else change
+    one = next(iter(changes.values()))
+    return replace(first, changes=tuple(changes.values()), length=(one.table.length, one.length), more=more)
 
 
 def refuse_no_cell(tables: Sequence[PositionTable], values: Mapping[ConfigField, Any], what: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from numbers import Integral
 from typing import Any
@@ -26,10 +26,11 @@ from posembed.checkpoints.choose import (
     axis_target,
     grid_target,
     line_target,
+    together,
 )
 from posembed.checkpoints.families import known
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
-from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
+from posembed.checkpoints.patterns import buffers_by_length, buffers_of_windows, recomputed, resized_buffer
 from posembed.checkpoints.position_tables import Config, ConfigField, Found, PositionTable, TableSize, Tensors
 from posembed.checkpoints.proof import as_known, proved
 from posembed.checkpoints.responses import size_fields, with_field
@@ -206,7 +207,10 @@ def target_of(found: Found, size: NewSize, table: str | None) -> Target:
         return axis_target(found, POSITIONS, size.length, table)
     if size.window is not None or size.frames is not None:
         option, new = (FRAMES, size.frames) if size.window is None else (WINDOW, size.window)
-        return axis_target(found, option, new, table)
+        along_one = axis_target(found, option, new, table)
+        if size.image_size is None and size.grid is None:
+            return along_one
+        return together(found, target_of(found, replace(size, frames=None), table), along_one)
     image: Any = size.image_size
     image = (image, image) if isinstance(image, Integral) else image
     return grid_target(found, image_size=image, grid=size.grid, key=table)
@@ -350,3 +354,7 @@ def buffers_without_model(tensors: Tensors, found: Found, target: Target) -> Ite
         lengths |= {change.table.length: change.length, change.table.rows: change.layout.rows(change.length)}
     for buffer in buffers_by_length(tensors, lengths, {table.key for table in found.tables}):
         yield TensorChange(*buffer, SAME_PATTERN)
+    of_grid = (each for each in target.changes if len(each.layout.axes) > 1 and each.layout.axes[0].relative)
+    for old, new in dict.fromkeys((each.table.layout.axes, each.layout.axes) for each in of_grid):
+        for buffer in buffers_of_windows(tensors, old, new):
+            yield TensorChange(*buffer, f"{SAME_PATTERN}, for as many windows" if buffer[1].ndim == 3 else SAME_PATTERN)
