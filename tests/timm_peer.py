@@ -6,6 +6,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 import types
 from collections.abc import Sequence
@@ -41,9 +42,11 @@ class _Empty(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def imported(package: str, module: str | None = None) -> types.ModuleType:
     """Imports a package that imports torchvision, or a module of it. Skips the test, or the module that is being
     imported, where the package is not installed."""
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed", allow_module_level=True)
+    if importlib.util.find_spec(package) is None and "POSEMBED_PROJECTS" not in os.environ:  # `make test-projects`
+        pytest.skip(f"{package} is not installed; `make test-projects` installs it", allow_module_level=True)
     if importlib.util.find_spec("torchvision") is None and package not in sys.modules:
+        if importlib.util.find_spec("transformers") is not None:  # looks for torchvision once
+            importlib.import_module("transformers.utils").is_torchvision_available()
         finder = _Empty()
         sys.meta_path.append(finder)
         try:

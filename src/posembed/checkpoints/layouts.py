@@ -46,6 +46,7 @@ ALIAS = "max_position_embeddings"
 POOLS = ("AttentionPool2d",)  # of timm, whose row 0 is that of the mean of all cells
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
 REGISTERS = re.compile(r"(^|\.)reg_token$")  # timm adds the table after it has put them behind the class token
+LAST_TOKEN = "cls_emb"  # of a text, in open_clip
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
@@ -238,7 +239,7 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
                 layout = known.layout or TableLayout(prefix=min(max(table.rows - math.prod(grid), 0), 2))
                 yield judged(table, layout.on_grid(*grid), math.prod(grid), patch)
         elif known.layout is not None and isinstance(value, int):
-            layout = family.line_in(config) if family.after_padding else known.layout
+            layout = family.line_in(config) if family.after_padding else with_last_row(known.layout, key, tensors)
             yield judged(table, layout, value - layout.front if family.after_padding else value)
 
 
@@ -300,14 +301,19 @@ def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
         is_matrix = len(shape) == 2 and lead in ((), (1,)) and min(shape) > 1
         if is_table_name(key) and is_matrix and dtype_name(tensor).startswith(("F", "BF")):
             table = found_tensor(tensors, key)
-            yield guessed_grid(table) if lead or IN_IMAGE_MODEL.search(key) else guessed_line(table, config)
+            yield guessed_grid(table) if lead or IN_IMAGE_MODEL.search(key) else guessed_line(table, config, tensors)
 
 
-def guessed_line(table: FoundTable, config: Config) -> PositionTable:
-    layout = family_of(config).line_in(config)
+def guessed_line(table: FoundTable, config: Config, tensors: Tensors) -> PositionTable:
+    layout = with_last_row(family_of(config).line_in(config), table.key, tensors)
     lengths = {table.rows, table.rows - layout.front}
     fields = [each for each in size_fields(config) if each.value in lengths]
     return replace(table, field=fields[0] if len(fields) == 1 else None).read_by(layout, doubt=A_GUESS)
+
+
+def with_last_row(layout: TableLayout, key: str, tensors: Tensors) -> TableLayout:
+    """Returns the layout of a text whose class token comes last, if the files hold one beside its table (CoCa)."""
+    return replace(layout, tail=1) if f"{parent(key)}.{LAST_TOKEN}".lstrip(".") in tensors else layout
 
 
 def guessed_grid(table: FoundTable) -> FoundTable:

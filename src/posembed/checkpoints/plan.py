@@ -148,7 +148,9 @@ def plan_edit(
         new_config = changed_config(config, found, target, fields)
     if found.model is None or new_config is None:
         others = without_stale(tensors, found, target) if seen else buffers_without_model(tensors, found, target)
-        return Edit(target, changed_tables(tensors, target, method), tuple(others), new_config, fields=fields)
+        checks = tuple(source_of(found.config).said_without_model(config or {}, target))
+        tables = changed_tables(tensors, target, method)
+        return Edit(target, tables, tuple(others), new_config, fields=fields, checks=checks)
     source = source_of(found.config)
     try:
         rebuilt = config_object(new_config)
@@ -290,13 +292,13 @@ def changed_config(config: Config, found: Found, target: Target, fields: Mapping
 
 
 def repeated(found: Found, target: Target) -> list[ConfigField]:
-    """Returns the fields that repeat the image size in other sections of the config: no tensor depends on them."""
-    first = target.field
-    if target.image_size is None or first is None or found.config is None:
+    """Returns the fields that repeat a size in other sections of the config: no tensor depends on them."""
+    first, known = target.field, found.config
+    if first is None or known is None or (target.image_size is None and not source_of(known).repeats_lengths):
         return []
     return [
         other
-        for other in size_fields(found.config.to_dict())
+        for other in size_fields(known.to_dict())
         if other.path[-1] == first.path[-1]
         and other.value == first.value
         and other.path != first.path

@@ -134,7 +134,7 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], *, pads: bool, given: 
     if not given and (len(says) > 1 or (0 in says and pads)):
         return replace(table, found_by="settings", doubt=TWO_READINGS.format(rows=table.rows, after=AFTER_PADDING))
     for reserved, length in says.items():
-        layout = table.layout if given else TableLayout.roberta() if reserved else TableLayout()
+        layout = table.layout if given or not reserved else TableLayout.roberta()
         field = ConfigField(tuple(map(str, lengths[length])), length)
         return replace(table, layout=layout, field=field, found_by="settings", doubt="")
     return table
