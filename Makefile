@@ -1,9 +1,11 @@
-# Each target sets up what it needs in .venv, test-oldest in .venv-oldest; nothing outside this folder is touched.
+# Each target sets up what it needs in .venv, test-oldest in .venv-oldest, test-projects in .venv-projects; nothing
+# outside this folder is touched.
 PYTHON ?= python3
 BIN := .venv/bin
 OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest/bin
 NEWEST := .venv-newest/bin
+PROJECTS := .venv-projects/bin
 # The release of torch that `make test-newest` takes; TORCH=torch for the newest, with its gigabytes of CUDA.
 TORCH ?= torch==2.13.0
 # A worker a core; `make test TESTS=tests/layers` for some of them in this process.
@@ -12,7 +14,7 @@ TESTS ?= --numprocesses auto --dist worksteal
 # What reads other libraries' names.
 NEWEST_TESTS ?= --numprocesses auto --dist worksteal tests/integrations tests/checkpoints tests/modelfiles tests/evaluation tests/tuning tests/examples tests/inputs
 
-.PHONY: demo test test-all test-oldest test-newest check docs bench bench-length clean
+.PHONY: demo test test-all test-oldest test-newest test-projects check docs bench bench-length clean
 
 demo: .venv/base
 	$(BIN)/posembed compare lengths --out runs/demo
@@ -23,9 +25,13 @@ test: .venv/dev
 
 # Every case of every test, examples and guide trained for all their steps, and the lowest versions: each night, and
 # before a release.
-test-all: .venv/dev test-oldest
+test-all: .venv/dev test-oldest test-projects
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --no-deps $(TRAINED)
 	$(BIN)/python -m pytest --whole $(TESTS)
+
+# Files of other projects, loaded by the projects' own code.
+test-projects: .venv-projects/dev
+	POSEMBED_PROJECTS=1 $(PROJECTS)/python -m pytest tests/projects
 
 # The same tests with the lowest versions that pyproject.toml allows, all together.
 test-oldest: .venv-oldest/dev
@@ -94,6 +100,12 @@ TRAINED := rxnfp
 	$(OLDEST)/python -m pip install --quiet --constraint constraints-oldest.txt --no-deps $(PEERS)
 	@touch $@
 
+.venv-projects/dev: pyproject.toml constraints.txt tests/projects/requirements.txt
+	$(PYTHON) -m venv --clear .venv-projects
+	$(PROJECTS)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,hf]'
+	$(PROJECTS)/python -m pip install --quiet --no-compile --no-deps --requirement tests/projects/requirements.txt
+	@touch $@
+
 # Upgraded each time: what is newest changes from day to day.
 .PHONY: .venv-newest/dev
 .venv-newest/dev:
@@ -102,4 +114,4 @@ TRAINED := rxnfp
 	$(NEWEST)/python -m pip install --quiet --no-compile --upgrade --no-deps $(PEERS)
 
 clean:
-	rm -rf .venv .venv-oldest .venv-newest build/site
+	rm -rf .venv .venv-oldest .venv-newest .venv-projects build/site

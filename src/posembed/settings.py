@@ -56,6 +56,14 @@ Seed: TypeAlias = Annotated[int, Ge(0), Lt(2**31)]
 Pair: TypeAlias = tuple[Count, Count]
 Sides: TypeAlias = Annotated[Pair, BeforeValidator(_sides), Words("a number or HEIGHTxWIDTH, such as 24x32")]
 """(height, width)."""
+Cube: TypeAlias = Annotated[
+    tuple[Count, Count, Count],
+    BeforeValidator(
+        lambda value: tuple(map(int, value.split("x"))) if re.fullmatch(r"(\d{1,6}x){2}\d{1,6}", str(value)) else value
+    ),
+    Words("TIMExHEIGHTxWIDTH, such as 8x14x14"),
+]
+"""(time, height, width)."""
 
 ItemT = TypeVar("ItemT")
 Ascending: TypeAlias = Annotated[tuple[ItemT, ...], MinLen(1), AfterValidator(lambda items: tuple(sorted(set(items))))]

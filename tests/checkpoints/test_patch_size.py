@@ -158,7 +158,7 @@ def test_a_file_of_a_training_script(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
-    "two sizes": (CASES["ViT"], {"patch_size": 8, "grid": (8, 8)}, "or an image and a patch size"),
+    "two sizes": (CASES["ViT"], {"patch_size": 8, "grid": (8, 8)}, "or --image-size with --patch-size"),
     "the same": (CASES["ViT"], {"patch_size": 16}, "already has patches of 16 x 16 pixels"),
     "too large": (CASES["ViT"], {"patch_size": 65}, "expected a grid of 1 to .* got 0 x 0"),
     "no size": (CASES["ViT"], {"patch_size": 0}, "each at least 1"),

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -34,6 +34,8 @@ NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|e
 WINDOWED = re.compile(r"^window_sizes?$")
 MOST_POSITIONS = 10_000_000
 MOST_LISTED = 6
+PAIRS = ({"image_size", "patch_size"}, {"image_size", "frames"}, {"grid", "frames"})
+"""The sizes that can be given together."""
 PATCHES_NOTE = (
     "A ViT that was trained with patches of one size loses accuracy with others until it is fine-tuned "
     "(arXiv:2212.08013, figure 2); images that grow with their patches keep the same grid"
@@ -44,7 +46,7 @@ PATCHES_NOTE = (
 class NewSize:
     """What a resize asks for: one of these, as ``posembed.resize_checkpoint`` takes it. The others are None.
 
-    A patch size may come with an image size.
+    The number of frames or the patch size may come with a size of images.
     """
 
     length: int | None = None
@@ -60,10 +62,11 @@ class NewSize:
         if self.window is not None and self.image_size is not None:
             refuse_both(find(), self.image_size, self.window)
         given = {name for name, size in vars(self).items() if size is not None}
-        if len(given) != 1 and given != {"image_size", "patch_size"}:
+        if len(given) != 1 and given not in PAIRS:
             raise ArgumentError(
                 "expected one of --length, --image-size, --patch-size, --grid, --window, --frames and --buckets "
-                "(length=, image_size=, patch_size=, grid=, window=, frames=, buckets=), or an image and a patch size"
+                "(length=, image_size=, patch_size=, grid=, window=, frames=, buckets=), or --image-size with "
+                "--patch-size or --frames, or --grid with --frames"
             )
 
 
@@ -311,6 +314,20 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
     refuse_no_cell(tables, {field: value}, option.what)
     changes = tuple(table.sized({field: value}) for table in tables)
     return Target(changes, (first.length, changes[0].length), value, on=field)
+
+
+def together(found: Found, first: Target, second: Target) -> Target:
+    """Returns the target for another size of images and another number of frames in one file."""
+    if found.model is not None:
+        raise ArgumentError(
+            "--frames (frames=...) and another size are two resizes of a model: pass one, then the other"
+        )
+    values, more = first.values | second.values, (*first.more, *second.values.items())
+    changes = {change.table.key: change for change in first.changes}
+    for change in second.changes:
+        changes[change.table.key] = change.table.sized(values) if change.table.key in changes else change
+    one = next(iter(changes.values()))
+    return replace(first, changes=tuple(changes.values()), length=(one.table.length, one.length), more=more)
 
 
 def refuse_no_cell(tables: Sequence[PositionTable], values: Mapping[ConfigField, Any], what: str) -> None:

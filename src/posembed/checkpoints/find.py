@@ -44,6 +44,7 @@ from posembed.checkpoints.sources import (
     source_of,
     takes_text,
 )
+from posembed.checkpoints.towers import OpenClipConfig
 from posembed.errors import CheckpointError
 from posembed.tables.modules import is_table_name, parent
 
@@ -69,13 +70,15 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
     """
     config = config or {}
     listed = () if rebuild else all_listed(config, tensors)
-    known = None if listed else config_object(config)
+    known = None if listed else OpenClipConfig(config) if "model_cfg" in config else config_object(config)
     if listed:
         found = Found(listed, stale=old_buffers(listed, tensors))
     elif known is None:
         found = Found(
             tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors)), without_timm(config)
         )
+    elif isinstance(known, OpenClipConfig):
+        found = Found((*known_tables(config, tensors), *tables_of_towers(known, tensors)), config=known)
     else:
         try:
             known.to_dict()  # finds the sizes of a model of timm, which all copies keep
@@ -91,6 +94,18 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
     keys, relative = list(tensors), relative_type(config)
     tables = sorted(found.tables, key=lambda table: keys.index(table.key))
     return replace(found, tables=tuple(checked(table, found, relative, tensors) for table in tables))
+
+
+def tables_of_towers(known: OpenClipConfig, tensors: Tensors) -> Iterator[FoundTable]:
+    for tower in known.towers:
+        held = {
+            key.removeprefix(tower.prefix): tensor for key, tensor in tensors.items() if key.startswith(tower.prefix)
+        }
+        if isinstance(tower.config, str):
+            tables: Iterable[FoundTable] = (each.doubted(tower.config) for each in guessed_tables({}, held))
+        else:
+            tables = find_tables(tower.config, held).tables
+        yield from map(tower.outside, tables)
 
 
 def without_timm(config: Config) -> dict[ConfigField, str]:

@@ -14,7 +14,7 @@ from posembed.arguments import checks_arguments
 from posembed.checkpoints.axes import OF_BIAS
 from posembed.checkpoints.buckets import Bucket, buckets_of
 from posembed.checkpoints.choose import companions, why_none
-from posembed.checkpoints.native import tables_of
+from posembed.checkpoints.native.files import tables_of
 from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, Tensors
 from posembed.checkpoints.sources import open_model
 from posembed.modelfiles.checkpoint import Checkpoint

@@ -46,6 +46,7 @@ ALIAS = "max_position_embeddings"
 POOLS = ("AttentionPool2d",)  # of timm, whose row 0 is that of the mean of all cells
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
 REGISTERS = re.compile(r"(^|\.)reg_token$")  # timm adds the table after it has put them behind the class token
+LAST_TOKEN = "cls_emb"  # of a text, in open_clip
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
@@ -242,7 +243,7 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
                 layout = known.layout or TableLayout(prefix=min(max(table.rows - math.prod(grid), 0), 2))
                 yield judged(table, layout.on_grid(*grid), math.prod(grid), patch)
         elif known.layout is not None and isinstance(value, int):
-            layout = family.line_in(config) if family.after_padding else known.layout
+            layout = family.line_in(config) if family.after_padding else with_last_row(known.layout, key, tensors)
             yield judged(table, layout, value - layout.front if family.after_padding else value)
 
 
@@ -298,13 +299,16 @@ def patches(field: ConfigField, patch: Size) -> tuple[Cells, ...]:
 
 
 def projection_beside(key: str, tensors: Tensors) -> str | None:
-    """Returns the key of the convolution beside a table that makes the patches, if there is one. Behind several
+    """Returns the key of the convolution nearest to a table that makes its patches, if there is one. Behind several
     convolutions, as in hybrids of a ResNet and a transformer, it is not known."""
-    above = key.rpartition(".")[0]
-    inside = {name: name[len(above) :].lstrip(".").partition(".")[0] for name in tensors if name.startswith(above)}
-    kernels = {name: tensors[name].shape[2:] for name in inside if len(tensors[name].shape) == 4}
-    first = next((name for name, size in kernels.items() if min(size) > 1), None)
-    of_part = [name for name in kernels if first is not None and inside[name] == inside[first]]
+    kernels = {name: each.shape[2:] for name, each in tensors.items() if len(each.shape) in (4, 5)}
+    above, part, inside = key, "", dict[str, str]()
+    while above and not part:
+        above = above.rpartition(".")[0]
+        named = (name for name in kernels if name.startswith(above) and not is_table_name(name))
+        inside = {name: name[len(above) :].lstrip(".").partition(".")[0] for name in named}
+        part = next((inside[name] for name in inside if min(kernels[name]) > 1), "")
+    of_part = [name for name in inside if part and inside[name] == part]
     return of_part[0] if len(of_part) == 1 else None
 
 
@@ -315,16 +319,22 @@ def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
         is_matrix = len(shape) == 2 and lead in ((), (1,)) and min(shape) > 1
         if is_table_name(key) and is_matrix and dtype_name(tensor).startswith(("F", "BF")):
             table = found_tensor(tensors, key)
-            guess = guessed_grid(table) if lead or IN_IMAGE_MODEL.search(key) else guessed_line(table, config)
+            by_image = lead or IN_IMAGE_MODEL.search(key)
+            guess = guessed_grid(table) if by_image else guessed_line(table, config, tensors)
             untyped = config and guess.doubt == A_GUESS and not is_typed(config)
             yield replace(guess, doubt=NO_TYPE) if untyped else guess
 
 
-def guessed_line(table: FoundTable, config: Config) -> PositionTable:
-    layout = family_of(config).line_in(config)
+def guessed_line(table: FoundTable, config: Config, tensors: Tensors) -> PositionTable:
+    layout = with_last_row(family_of(config).line_in(config), table.key, tensors)
     lengths = {table.rows, table.rows - layout.front}
     fields = [each for each in size_fields(config) if each.value in lengths]
     return replace(table, field=fields[0] if len(fields) == 1 else None).read_by(layout, doubt=A_GUESS)
+
+
+def with_last_row(layout: TableLayout, key: str, tensors: Tensors) -> TableLayout:
+    """Returns the layout of a text whose class token comes last, if the files hold one beside its table (CoCa)."""
+    return replace(layout, tail=1) if f"{parent(key)}.{LAST_TOKEN}".lstrip(".") in tensors else layout
 
 
 def guessed_grid(table: FoundTable) -> FoundTable:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import Any
 
@@ -26,12 +26,13 @@ from posembed.checkpoints.choose import (
     grid_target,
     line_target,
     sides_of,
+    together,
     two_sides,
 )
 from posembed.checkpoints.families import known
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
 from posembed.checkpoints.layouts import projection_beside
-from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
+from posembed.checkpoints.patterns import buffers_by_length, buffers_of_windows, recomputed, resized_buffer
 from posembed.checkpoints.position_tables import Config, ConfigField, Found, PositionTable, TableSize, Tensors
 from posembed.checkpoints.proof import as_known, proved
 from posembed.checkpoints.responses import size_fields, with_field
@@ -160,7 +161,9 @@ def plan_edit(
     if found.model is None or new_config is None:
         buffers = without_stale(tensors, found, target) if seen else buffers_without_model(tensors, found, target)
         others = (*projections(tensors, found, target), *buffers)
-        return Edit(target, changed_tables(tensors, target, method), others, new_config, fields=fields)
+        checks = tuple(source_of(found.config).said_without_model(config or {}, target))
+        tables = changed_tables(tensors, target, method)
+        return Edit(target, tables, others, new_config, fields=fields, checks=checks)
     source = source_of(found.config)
     try:
         rebuilt = config_object(new_config)
@@ -241,7 +244,10 @@ def target_of(found: Found, size: NewSize, table: str | None, config: Config) ->
         return axis_target(found, POSITIONS, size.length, table)
     if size.window is not None or size.frames is not None:
         option, new = (FRAMES, size.frames) if size.window is None else (WINDOW, size.window)
-        return axis_target(found, option, new, table)
+        along_one = axis_target(found, option, new, table)
+        if size.image_size is None and size.grid is None:
+            return along_one
+        return together(found, target_of(found, replace(size, frames=None), table, config), along_one)
     image, patch = sides_of(size.image_size), two_sides("--patch-size (patch_size=...)", sides_of(size.patch_size))
     config = config if found.config is None else found.config.to_dict()
     return grid_target(found, image_size=image, grid=size.grid, key=table, patch_size=patch, config=config)
@@ -323,13 +329,13 @@ def changed_config(config: Config, found: Found, target: Target, fields: Mapping
 
 
 def repeated(found: Found, target: Target) -> list[ConfigField]:
-    """Returns the fields that repeat the image size in other sections of the config: no tensor depends on them."""
-    first = target.field
-    if target.image_size is None or first is None or found.config is None:
+    """Returns the fields that repeat a size in other sections of the config: no tensor depends on them."""
+    first, known = target.field, found.config
+    if first is None or known is None or (target.image_size is None and not source_of(known).repeats_lengths):
         return []
     return [
         other
-        for other in size_fields(found.config.to_dict())
+        for other in size_fields(known.to_dict())
         if other.path[-1] == first.path[-1]
         and other.value == first.value
         and other.path != first.path
@@ -388,3 +394,7 @@ def buffers_without_model(tensors: Tensors, found: Found, target: Target) -> Ite
         lengths |= {change.table.length: change.length, change.table.rows: change.layout.rows(change.length)}
     for buffer in buffers_by_length(tensors, lengths, {table.key for table in found.tables}):
         yield TensorChange(*buffer, SAME_PATTERN)
+    of_grid = (each for each in target.changes if len(each.layout.axes) > 1 and each.layout.axes[0].relative)
+    for old, new in dict.fromkeys((each.table.layout.axes, each.layout.axes) for each in of_grid):
+        for buffer in buffers_of_windows(tensors, old, new):
+            yield TensorChange(*buffer, f"{SAME_PATTERN}, for as many windows" if buffer[1].ndim == 3 else SAME_PATTERN)

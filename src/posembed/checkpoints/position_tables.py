@@ -182,11 +182,13 @@ class PositionTable(FoundTable):
 
     def cut(self, old: Size, new: Size) -> PositionTable:
         """Returns this table with its present cells, whose number follows from patches of another size in pixels."""
-        if any((each.kernel, each.stride) != (old[each.side],) * 2 for each in self.cells):
-            raise CheckpointError(f"{self.key}: not resized: its cells are not patches of {old[0]} x {old[1]} pixels")
-        return replace(
-            self, cells=tuple(replace(each, kernel=new[each.side], stride=new[each.side]) for each in self.cells)
-        )
+        cells = list(self.cells)
+        for at, axis in enumerate(self.layout.axes):
+            if cells and axis.name in IMAGE_AXES:
+                if {cells[at].kernel, cells[at].stride} != {old[cells[at].side]}:
+                    raise CheckpointError(f"{self.key}: not resized: its cells are not patches of {old[0]} x {old[1]}")
+                cells[at] = replace(cells[at], kernel=new[cells[at].side], stride=new[cells[at].side])
+        return replace(self, cells=tuple(cells))
 
     @property
     def length(self) -> int:

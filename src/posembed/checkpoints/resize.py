@@ -14,7 +14,7 @@ from typing import Any, Literal
 from posembed._version import __version__
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
-from posembed.checkpoints.native import AS_FOUND, Beside, Rows, changes_beside, tables_in
+from posembed.checkpoints.native.files import AS_FOUND, Beside, Rows, changes_beside, tables_in
 from posembed.checkpoints.plan import Edit, Resampled, TableChange, plan_edit
 from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
@@ -74,7 +74,7 @@ def resize_checkpoint(
     table: str | None = None,
     reserved: Amount | None = None,
     tail: Amount | None = None,
-    old_grid: Size | None = None,
+    old_grid: Size | tuple[int, int, int] | None = None,
     optimizer: Literal["keep", "drop"] | None = None,
     model_type: str | None = None,
     prove: bool = False,
@@ -98,14 +98,16 @@ def resize_checkpoint(
             grid, and the weights that embed a patch are resampled. It can be given together with ``image_size``.
         grid: for image tables, the new (height, width) in patches.
         window: for tables of differences in a window, the new side or (height, width) of the window in cells.
-        frames: for tables with a time axis, the new value of the config's number of frames.
+        frames: for tables with a time axis, the new value of the config's number of frames; for one file, also together
+            with ``image_size`` or ``grid``.
         buckets: for tables of buckets of distances, as in T5, the new number of buckets.
         method: a method of ``posembed.resize_table``. Default: the default of that function or, for differences on a
             grid in models of timm, timm's own.
         table: the key of the table, required if there are several or posembed had to guess.
         reserved, tail: for one file, the numbers of rows before and after the positions. Default: what its settings
             say, or 0.
-        old_grid: for one file, the present (height, width) of a table whose grid is not square.
+        old_grid: for one file, the present (height, width) of a table whose grid is not square, or (time, height,
+            width).
         optimizer: for one file, "keep" gives the state of its optimizer the table's new size, with zeros for rows that
             change, where it is known which values are the table's, and leaves it out elsewhere; "drop" always leaves it
             out. Default: "keep".

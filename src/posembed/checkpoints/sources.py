@@ -59,11 +59,12 @@ class Source:
     library: its name. kept: the number of values up to which a parameter is on the device of the buffers.
     in_order: whether the differences of a grid that is not square are known to be read in order.
     in_blocks: whether a grid may be stored block by block. has_rows: whether families.json has rows of its models.
+    repeats_lengths: whether sections of a config repeat the length of a text, as they repeat the size of an image.
     """
 
     library = ""
     kept = 0
-    in_order = in_blocks = has_rows = False
+    in_order = in_blocks = has_rows = repeats_lengths = False
 
     def in_json(self, known: Any, name: str, value: Any) -> Any:
         """Returns what a config.json says for a size."""
@@ -103,6 +104,10 @@ class Source:
 
     def said_of_loading(self, new_model: nn.Module, tables: Mapping[str, Any]) -> Iterable[str]:
         """Says how the library itself resizes tables when it loads an old file, given each table before and after."""
+        return ()
+
+    def said_without_model(self, config: Config, target: Target) -> Iterable[str]:
+        """Says what a user has to do before the library loads the new files, where no model was built."""
         return ()
 
     def same_layers(self, models: Sequence[nn.Module]) -> None:
@@ -223,11 +228,17 @@ class Transformers(Source):
                     inner.depths = [min(depth, FEW) for depth in inner.depths]
 
 
+class ConfigObject:
+    """The base of config objects for a library that has none."""
+
+    @property
+    def source(self) -> Source:
+        raise NotImplementedError
+
+
 def source_of(known: Any) -> Any:
     """Returns the source of a config object: nothing else asks which library builds a model."""
-    from posembed.checkpoints.timm_models import Timm, TimmConfig
-
-    return Source() if known is None else Timm() if isinstance(known, TimmConfig) else Transformers()
+    return Source() if known is None else known.source if isinstance(known, ConfigObject) else Transformers()
 
 
 def open_model(source: str | Path, model_type: str | None = None) -> Checkpoint:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.position_tables import Config, ConfigField, pair
-from posembed.checkpoints.sources import HALF, Few, Shape, Source, build_on_meta, quiet, shapes_of
+from posembed.checkpoints.sources import HALF, ConfigObject, Few, Shape, Source, build_on_meta, quiet, shapes_of
 from posembed.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ NO_TABLE = (
 NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
-class TimmConfig:
+class TimmConfig(ConfigObject):
     """The arguments of ``timm.create_model`` for a model.
 
     architecture: the name of the model. args: its keyword arguments. pretrained: what timm calls pretrained_cfg.
@@ -63,6 +63,10 @@ class TimmConfig:
         self.architecture, self.args, self.pretrained = architecture, dict(args), dict(pretrained)
         self._known: dict[str, Any] | None = None
         self.windows: list[int] = []  # of each stage
+
+    @property
+    def source(self) -> Timm:
+        return Timm()
 
     @staticmethod
     def create(config: TimmConfig) -> nn.Module:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from posembed.cli.options import Paging, Planning, Printing, Values, command, shape_of
 from posembed.errors import ArgumentError
 from posembed.evaluation.settings import MODEL_TYPE, PARTS, EvaluationSettings, Measured
-from posembed.settings import Amount, Count, Settings, Sides, argument, flag, given_to, option, take
+from posembed.settings import Amount, Count, Cube, Settings, Sides, argument, flag, given_to, option, take
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -159,7 +159,9 @@ class Resizing(Source):
         default=None,
     )
     tail: Amount | None = option("Rows after the positions.", ONE_FILE, default=None)
-    old_grid: Sides | None = option("The present grid, if it is not square, such as 12x101.", ONE_FILE, default=None)
+    old_grid: Sides | Cube | None = option(
+        "The present grid, if it is not square, such as 12x101, or 8x14x14 for frames.", ONE_FILE, default=None
+    )
     optimizer: Literal["keep", "drop"] | None = option(
         "The state of the optimizer: keep (the default; rows that change begin with zeros; where it is not known which "
         "values are the table's, it is left out) or drop.",

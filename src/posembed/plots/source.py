@@ -212,7 +212,7 @@ def has_table_around(module: nn.Module, models: Iterable[str]) -> bool:
 
 def of_checkpoint(source: str | PathLike[str], key: str | None) -> tuple[Tensor, TableLayout]:
     """Returns a table of a checkpoint and how its rows are read. Reads headers, the config and the tables alone."""
-    from posembed.checkpoints.native import tables_of
+    from posembed.checkpoints.native.files import tables_of
     from posembed.checkpoints.sources import open_model
 
     checkpoint = open_model(str(source))
