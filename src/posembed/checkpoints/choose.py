@@ -12,17 +12,7 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
-from posembed.checkpoints.position_tables import (
-    Config,
-    ConfigField,
-    Found,
-    FoundTable,
-    PositionTable,
-    Size,
-    TableSize,
-    pair,
-    section,
-)
+from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
 from posembed.checkpoints.sources import source_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import IMAGE_AXES, SIDES, TableLayout, are_sides
@@ -34,6 +24,11 @@ NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|e
 WINDOWED = re.compile(r"^window_sizes?$")
 MOST_POSITIONS = 10_000_000
 MOST_LISTED = 6
+QUERIES_NOTE = (
+    "Object queries have no order. DETR's authors advise against another number in a fine-tuning "
+    "(github.com/facebookresearch/detr/issues/9); fine-tuning with the first half of the queries is reported to train "
+    "faster than with new ones (github.com/huggingface/transformers/issues/28865)"
+)
 PAIRS = ({"image_size", "patch_size"}, {"image_size", "frames"}, {"grid", "frames"})
 """The sizes that can be given together."""
 PATCHES_NOTE = (
@@ -55,6 +50,7 @@ class NewSize:
     grid: Size | None = None
     window: Size | int | None = None
     frames: int | None = None
+    queries: int | None = None
     buckets: int | None = None
 
     def refuse_others(self, find: Callable[[], Found]) -> None:
@@ -64,9 +60,9 @@ class NewSize:
         given = {name for name, size in vars(self).items() if size is not None}
         if len(given) != 1 and given not in PAIRS:
             raise ArgumentError(
-                "expected one of --length, --image-size, --patch-size, --grid, --window, --frames and --buckets "
-                "(length=, image_size=, patch_size=, grid=, window=, frames=, buckets=), or --image-size with "
-                "--patch-size or --frames, or --grid with --frames"
+                "expected one of --length, --image-size, --patch-size, --grid, --window, --frames, --queries and "
+                "--buckets (length=, image_size=, patch_size=, grid=, window=, frames=, queries=, buckets=), or "
+                "--image-size with --patch-size or --frames, or --grid with --frames"
             )
 
 
@@ -121,7 +117,7 @@ class Target:
         if self.of_window:
             return before, after, "cells of a window"
         of_frames = self.field is not None and "frames" in self.field.path[-1]
-        kinds = {"time": "frames" if of_frames else "time steps", "bucket": "buckets"}
+        kinds = {"time": "frames" if of_frames else "time steps", "bucket": "buckets", "query": "object queries"}
         image = set(names) & set(IMAGE_AXES)
         unit = (
             "patches"
@@ -207,7 +203,7 @@ def grid_target(
     grid: Size | None,
     key: str | None,
     patch_size: Size | None = None,
-    config: Config | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Target:
     """Returns the target for a new grid of image patches. ``image_size`` is (height, width) in pixels, ``grid`` in
     patches. patch_size: a new size of patches in pixels, in images of ``image_size`` or of their present size, with the
@@ -223,7 +219,7 @@ def grid_target(
     if patch_size is not None:
         if patch is None or field is None:
             raise ArgumentError(f"the patch size of {first.key} in pixels is unknown, so it cannot be changed")
-        more = (patch_field(first, field, patch_size, config or {}),)
+        more = (first.patch_field(patch_size, config or {}),)
         tables, patches, patch = [table.cut(patch, patch_size) for table in tables], (patch, patch_size), patch_size
         image_size, note = image_size or pair(field.value), PATCHES_NOTE
     if grid is None:
@@ -258,19 +254,6 @@ def grid_target(
     )
     lengths = math.prod(first.layout.shape), changes[0].length
     return Target(changes, lengths, value, sizes, note, field, more, patches)
-
-
-def patch_field(
-    table: PositionTable, image: ConfigField, patch_size: Size, config: Config
-) -> tuple[ConfigField, int | list[int]]:
-    """Returns the field of the patch size, beside that of the image size, and its new value. config: with defaults."""
-    old, stated = table.patch, section(config, image.path[:-1]).get("patch_size")
-    if patch_size == old:
-        raise ArgumentError(f"{table.key} already has patches of {old[0]} x {old[1]} pixels; pass another size")
-    if config and pair(stated) != old:
-        raise CheckpointError(f"{table.key}: not resized: config.json has no patch_size beside {image}, to be changed")
-    field = ConfigField((*image.path[:-1], "patch_size"), stated if isinstance(stated, int) else old or 0)
-    return field, patch_size[0] if patch_size[0] == patch_size[1] else list(patch_size)
 
 
 def sides_of(value: Any) -> Any:
@@ -313,7 +296,8 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
         raise ArgumentError(f"{first.key} already has {field}={field.value}; pass another {option.what}")
     refuse_no_cell(tables, {field: value}, option.what)
     changes = tuple(table.sized({field: value}) for table in tables)
-    return Target(changes, (first.length, changes[0].length), value, on=field)
+    note = QUERIES_NOTE if option is QUERIES else ""
+    return Target(changes, (first.length, changes[0].length), value, note=note, on=field)
 
 
 def together(found: Found, first: Target, second: Target) -> Target:
@@ -388,10 +372,11 @@ TEXT = Option("--length (length=...)", "length", "positions in a line", TEXT_AXE
 IMAGE = Option("--image-size or --grid (image_size=..., grid=...)", "size", "a grid of patches", IMAGE_AXES)
 WINDOW = Option("--window (window=...)", "window", "differences in a window", (*IMAGE_AXES, *TEXT_AXES), window=True)
 FRAMES = Option("--frames (frames=...)", "number of frames", "frames of a video or a sound", ("time",))
+QUERIES = Option("--queries (queries=...)", "number of queries", "object queries", ("query",))
 POSITIONS = Option(
     "--length (length=...)", "length", "positions along one axis", ("coordinate", "frequency", "number", "distance")
 )
-OPTIONS = (TEXT, IMAGE, WINDOW, FRAMES, POSITIONS)
+OPTIONS = (TEXT, IMAGE, WINDOW, FRAMES, QUERIES, POSITIONS)
 
 
 def choose(found: Found, key: str | None, option: Option) -> list[PositionTable]:

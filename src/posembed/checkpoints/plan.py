@@ -19,6 +19,7 @@ from posembed.checkpoints.buckets import bucket_target, read_buckets
 from posembed.checkpoints.choose import (
     FRAMES,
     POSITIONS,
+    QUERIES,
     WINDOW,
     NewSize,
     Target,
@@ -242,8 +243,8 @@ def target_of(found: Found, size: NewSize, table: str | None, config: Config) ->
         if along is None:
             return line_target(found, size.length, table)
         return axis_target(found, POSITIONS, size.length, table)
-    if size.window is not None or size.frames is not None:
-        option, new = (FRAMES, size.frames) if size.window is None else (WINDOW, size.window)
+    others = ((WINDOW, size.window), (FRAMES, size.frames), (QUERIES, size.queries))
+    for option, new in ((option, new) for option, new in others if new is not None):
         along_one = axis_target(found, option, new, table)
         if size.image_size is None and size.grid is None:
             return along_one

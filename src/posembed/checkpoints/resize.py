@@ -69,6 +69,7 @@ def resize_checkpoint(
     grid: Size | None = None,
     window: int | Size | None = None,
     frames: int | None = None,
+    queries: int | None = None,
     buckets: int | None = None,
     method: str | None = None,
     table: str | None = None,
@@ -100,6 +101,7 @@ def resize_checkpoint(
         window: for tables of differences in a window, the new side or (height, width) of the window in cells.
         frames: for tables with a time axis, the new value of the config's number of frames; for one file, also together
             with ``image_size`` or ``grid``.
+        queries: for object queries, as in DETR, their new number. The first ones are kept.
         buckets: for tables of buckets of distances, as in T5, the new number of buckets.
         method: a method of ``posembed.resize_table``. Default: the default of that function or, for differences on a
             grid in models of timm, timm's own.
@@ -135,15 +137,8 @@ def resize_checkpoint(
     """
     checkpoint = open_model(source, model_type)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
-    size = NewSize(
-        length=length,
-        image_size=image_size,
-        patch_size=patch_size,
-        grid=grid,
-        window=window,
-        frames=frames,
-        buckets=buckets,
-    )
+    size = NewSize(length=length, image_size=image_size, patch_size=patch_size, grid=grid, window=window,
+                   frames=frames, queries=queries, buckets=buckets)  # fmt: skip
     rows, as_pickle = Rows(reserved, tail, old_grid), is_pickle(checkpoint, Path(out))
     if checkpoint.folder is not None and rows != AS_FOUND:
         raise ArgumentError(f"--reserved, --tail and --old-grid are for one file; the config of {source} says it")

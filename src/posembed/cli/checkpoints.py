@@ -140,6 +140,7 @@ class Resizing(Source):
     grid: Sides | None = option("Images: the new grid of patches, HEIGHTxWIDTH, such as 24x24.", SIZE, default=None)
     window: Sides | None = option("Windowed attention: the new window in cells, 12 or HxW.", SIZE, default=None)
     frames: Count | None = option("Video and sound: the new number of frames, as in config.json.", SIZE, default=None)
+    queries: Count | None = option("Detectors like DETR: the new number of object queries.", SIZE, default=None)
     buckets: Count | None = option("T5 and models like it: the new number of buckets.", SIZE, default=None)
     method: str | None = option(
         "How new rows are computed. Text: tile (the default: it keeps every existing row, and in a sentence encoder "
@@ -147,7 +148,8 @@ class Resizing(Source):
         "Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2. Differences on a "
         "grid: bicubic (the default), bilinear, geometric, extend. One axis of differences, frames or coordinates: "
         "linear (the default), cubic. Numbers beside the input: tile. Differences that the model limits: extend (the "
-        "default), zeros, linear-corners, cubic-corners.",
+        "default), zeros, linear-corners, cubic-corners. Object queries: noise (the default: copies with "
+        "noise), random.",
         default=None,
     )
     table: str | None = option(

@@ -27,6 +27,7 @@ SIZES = {
     "image_size": re.compile(r"im(age|g)_?(size|res)|input_(size|res)|resolution"),
     "num_frames": re.compile(r"frames"),
     "patch_size": re.compile(r"^patch_?size$"),
+    "num_queries": re.compile(r"^num_(object_)?queries$"),
     "window_size": WINDOWED,
 }
 """The usual name of a setting, and a pattern of its other names, for each kind of size."""
@@ -50,6 +51,7 @@ KINDS = (
     Kind(re.compile(r"(^|\.)rel_pos_w$"), ("width",)),
     Kind(re.compile(r"(^|\.)relative_position_bias_table$"), IMAGE_AXES, tails=(0, 3)),
     Kind(re.compile(r"(^|\.)((time|temporal)_(pos_)?embed(ding)?|pos_embed_temporal)$"), ("time",), relative=False),
+    Kind(re.compile(r"(^|\.)(query|queries|refpoint)_(embed|feat)(der|ures)?\.weight$"), ("query",), relative=False),
 )
 
 
@@ -65,7 +67,7 @@ def tables_by_shape(tensors: Tensors, old_grid: tuple[int, ...] | None) -> Itera
             read = table.read_by(TableLayout(axes=axes, dims=fits[0]), doubt=A_GUESS) if axes else None
             yield read or table.doubted("the sides of its grid are not known; pass --old-grid (old_grid=...)")
         for kind in KINDS:
-            if kind.name.search(key) and shape[:-2] == (1,) * (not kind.relative) and table.rows > 1:
+            if kind.name.search(key) and shape[:-2] == (1,) * (kind.axes == ("time",)) and table.rows > 1:
                 yield table_of(kind, table, tensors)
 
 
@@ -102,6 +104,13 @@ def with_cells(
     """
     axes, known = table.layout.axes, replace(table, found_by="settings", doubt="")
     grid = {axis.name: int(axis.size) for axis in axes}
+    if axes[0].name == "query":  # in LW-DETR and RF-DETR, training has several groups of them
+        counts = [int(value) for place, value in sizes.items() if SIZES["num_queries"].search(place[-1])]
+        count = next((each for each in counts if table.rows % each == 0), table.rows)
+        query, group = field_of("num_queries", (count,), sizes), ConfigField(("group_detr",), table.rows // count)
+        layout = TableLayout(axes=(Axis("group", table.rows // count), Axis("query", count)))
+        found = known if count in counts else table
+        return replace(found, layout=layout, field=query, cells=(Cells(group), Cells(query)))
     if axes[0].relative and not table.layout.tail:
         alike = [each.layout.axes for each in tables if [axis.name for axis in each.layout.axes] == list(grid)]
         largest = {axis.name: max(int(each[at].size) for each in alike) for at, axis in enumerate(axes)}
