@@ -29,8 +29,7 @@ QUERIES_NOTE = (
     "(github.com/facebookresearch/detr/issues/9); fine-tuning with the first half of the queries is reported to train "
     "faster than with new ones (github.com/huggingface/transformers/issues/28865)"
 )
-PAIRS = ({"image_size", "patch_size"}, {"image_size", "frames"}, {"grid", "frames"})
-"""The sizes that can be given together."""
+PAIRS = ({"image_size", "patch_size"}, {"image_size", "frames"}, {"grid", "frames"})  # of sizes given together
 PATCHES_NOTE = (
     "A ViT that was trained with patches of one size loses accuracy with others until it is fine-tuned "
     "(arXiv:2212.08013, figure 2); images that grow with their patches keep the same grid"
@@ -240,9 +239,8 @@ def grid_target(
         sizes = old_size, (height, width)
         value = height if height == width and isinstance(field_value, int) else [height, width]
         unseen = max(height % patch[0], width % patch[1])
-        if unseen:
-            whole = f"{height} x {width} pixels are not whole patches: the last {unseen} are not seen"
-            note = f"{whole}. {note}" if note else whole
+        cut_off = f"{height} x {width} pixels are not whole patches: the last {unseen} are not seen" if unseen else ""
+        note = ". ".join(filter(None, (cut_off, note)))
     elif first.cells and field is not None:
         named = dict(zip(IMAGE_AXES, grid, strict=True))
         value = as_value(first, field, named)
@@ -252,8 +250,8 @@ def grid_target(
         table.sized({field: value, **dict(more)}) if table.cells and field is not None else on_grid(table, grid)
         for table in tables
     )
-    lengths = math.prod(first.layout.shape), changes[0].length
-    return Target(changes, lengths, value, sizes, note, field, more, patches)
+    old = math.prod(first.layout.shape)
+    return Target(changes, (old, changes[0].length), value, sizes, note, field, more, patches)
 
 
 def sides_of(value: Any) -> Any:
@@ -296,8 +294,7 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
         raise ArgumentError(f"{first.key} already has {field}={field.value}; pass another {option.what}")
     refuse_no_cell(tables, {field: value}, option.what)
     changes = tuple(table.sized({field: value}) for table in tables)
-    note = QUERIES_NOTE if option is QUERIES else ""
-    return Target(changes, (first.length, changes[0].length), value, note=note, on=field)
+    return Target(changes, (first.length, changes[0].length), value, note=QUERIES_NOTE * (option is QUERIES), on=field)
 
 
 def together(found: Found, first: Target, second: Target) -> Target:

@@ -46,6 +46,7 @@ from posembed.checkpoints.sources import (
 )
 from posembed.checkpoints.towers import OpenClipConfig
 from posembed.errors import CheckpointError
+from posembed.tables.families import family_of
 from posembed.tables.modules import is_table_name, parent
 
 MOST_TOKENS = 2  # class tokens beside an image's cells
@@ -74,9 +75,8 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
     if listed:
         found = Found(listed, stale=old_buffers(listed, tensors))
     elif known is None:
-        found = Found(
-            tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors)), without_timm(config)
-        )
+        tables = tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors))
+        found = Found(tables, without_timm(config), no_need="" if tables else family_of(config).no_need)
     elif isinstance(known, OpenClipConfig):
         found = Found((*known_tables(config, tensors), *tables_of_towers(known, tensors)), config=known)
     else:
@@ -92,8 +92,8 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
         else:
             found = find_by_rebuilding(config, tensors, known, model)
     keys, relative = list(tensors), relative_type(config)
-    tables = sorted(found.tables, key=lambda table: keys.index(table.key))
-    return replace(found, tables=tuple(checked(table, found, relative, tensors) for table in tables))
+    in_order = sorted(found.tables, key=lambda table: keys.index(table.key))
+    return replace(found, tables=tuple(checked(table, found, relative, tensors) for table in in_order))
 
 
 def tables_of_towers(known: OpenClipConfig, tensors: Tensors) -> Iterator[FoundTable]:

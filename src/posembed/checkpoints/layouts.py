@@ -33,7 +33,7 @@ from posembed.checkpoints.proof import why_unread
 from posembed.checkpoints.responses import BUCKETS, size_fields
 from posembed.checkpoints.sources import is_typed, source_of
 from posembed.modelfiles.safetensors import dtype_name
-from posembed.tables.families import FieldPath, family_of
+from posembed.tables.families import COMPUTED, FieldPath, family_of
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import is_layer, is_table_name, parent, shown_layout
 from posembed.tables.usual_configs import is_ordinary
@@ -235,7 +235,13 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
         value = next(filter(None, (at(config, path) for path in known.fields)), known.default)
         field = ConfigField(known.fields[0], value if isinstance(value, int) else pair(value) or 0)
         table = replace(found_tensor(tensors, key), found_by="family", field=field)
-        if known.patch or known.kernel:
+        if known.why:
+            yield replace(table, fixed=known.why == COMPUTED).doubted(known.why)
+        elif known.area and isinstance(value, int):
+            side = math.isqrt(value)
+            read = judged(table, TableLayout().on_grid(side, side), side * side)
+            yield replace(read, cells=(Cells(field, area=True),) * 2) if isinstance(read, PositionTable) else read
+        elif known.patch or known.kernel:
             kernel = list(tensors[known.kernel].shape) if known.kernel in tensors else []
             size, patch = pair(value), pair(at(config, known.patch) if known.patch else kernel[2:])
             if size is not None and patch is not None and min(size) >= min(patch) > 0:

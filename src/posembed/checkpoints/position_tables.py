@@ -195,11 +195,11 @@ class PositionTable(FoundTable):
     def cut(self, old: Size, new: Size) -> PositionTable:
         """Returns this table with its present cells, whose number follows from patches of another size in pixels."""
         cells = list(self.cells)
-        for at, axis in enumerate(self.layout.axes):
-            if cells and axis.name in IMAGE_AXES:
-                if {cells[at].kernel, cells[at].stride} != {old[cells[at].side]}:
+        for at, (axis, each) in enumerate(zip(self.layout.axes, self.cells, strict=False)):
+            if axis.name in IMAGE_AXES:
+                if {each.kernel, each.stride} != {old[each.side]}:
                     raise CheckpointError(f"{self.key}: not resized: its cells are not patches of {old[0]} x {old[1]}")
-                cells[at] = replace(cells[at], kernel=new[cells[at].side], stride=new[cells[at].side])
+                cells[at] = replace(each, kernel=new[each.side], stride=new[each.side])
         return replace(self, cells=tuple(cells))
 
     @property

@@ -253,8 +253,7 @@ def open_model(source: str | Path, model_type: str | None = None) -> Checkpoint:
     if model_type is not None:
         if config is None:
             raise ArgumentError(f"--model-type (model_type=...) is for a folder with config.json; {source} has none")
-        if is_typed(config) and model_type != config.get("model_type"):
-            stated = config.get("model_type", "another library's")
+        if is_typed(config) and model_type != (stated := config.get("model_type", "another library's")):
             raise ArgumentError(f"{checkpoint.config_name} says that the model is {stated}; leave out --model-type")
         from transformers import CONFIG_MAPPING
 
@@ -266,8 +265,8 @@ def open_model(source: str | Path, model_type: str | None = None) -> Checkpoint:
 
 
 def is_typed(config: Config) -> bool:
-    """Returns whether a config says which model it is, for transformers, timm or open_clip."""
-    return any(name in config for name in ("model_type", "architecture", "model_cfg"))
+    """Returns whether a config says which model it is, for transformers, timm, open_clip or diffusers."""
+    return any(name in config for name in ("model_type", "architecture", "model_cfg", "_class_name"))
 
 
 def type_shown(config: Config, keys: Iterable[str]) -> str | None:
@@ -366,8 +365,11 @@ def class_of(config: Any) -> Any:
         return None
     own = [each for each in held.values() if is_model(each) and each.config_class is type(config)]
     own = [each for each in own if not each.__name__.endswith("PreTrainedModel")]
-    named = config.architectures or [""]
-    return min(own, key=lambda each: (each.__name__ != named[0], not each.__name__.endswith(WHOLE)), default=None)
+    return min(
+        own,
+        key=lambda each: (each.__name__ not in (config.architectures or ()), not each.__name__.endswith(WHOLE)),
+        default=None,
+    )
 
 
 def class_named(named: Any) -> Any:

@@ -132,11 +132,7 @@ class Resizing(Source):
         default=None,
     )
     image_size: Sides | None = option("Images: the new size in pixels, 384 or HEIGHTxWIDTH.", SIZE, default=None)
-    patch_size: Sides | None = option(
-        "Images: the new size of a patch in pixels, 16 or HEIGHTxWIDTH; alone, or with --image-size.",
-        SIZE,
-        default=None,
-    )
+    patch_size: Sides | None = option("Images: the new patch size, also with --image-size.", SIZE, default=None)
     grid: Sides | None = option("Images: the new grid of patches, HEIGHTxWIDTH, such as 24x24.", SIZE, default=None)
     window: Sides | None = option("Windowed attention: the new window in cells, 12 or HxW.", SIZE, default=None)
     frames: Count | None = option("Video and sound: the new number of frames, as in config.json.", SIZE, default=None)

@@ -18,8 +18,6 @@ from posembed.tuning.settings import DATA, PARTS, TuneSettings, folder_of
 if TYPE_CHECKING:
     from posembed.tuning.run import TunePlan
 
-SOURCES = ("retrieval", "images", "device", "model_type")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning(Settings):
@@ -69,7 +67,7 @@ def start(given: dict[str, Any]) -> None:
     with told_when_stopped(kept):
         from posembed.tuning.plan import plan_tuning
 
-        sources: dict[str, Any] = {name: getattr(of, name) for name in SOURCES}
+        sources: dict[str, Any] = {name: getattr(of, name) for name in ("retrieval", "images", "device", "model_type")}
         with Bar() as bar:
             plan = plan_tuning(of.checkpoint, of.out, of.text or None, given, progress=bar.update, **sources)
         refuse_written(page, plan.places.values())

@@ -137,9 +137,10 @@ def open_runnable(source: str | Path, *, remedy: str = HEAD_NEEDED, model_type: 
     checkpoint = open_model(source, model_type)
     config = checkpoint.config
     if checkpoint.folder is None or config is None or "model_type" not in config:
-        expected = "a folder of transformers or sentence-transformers, with a tokenizer and config.json"
-        known = "whose type that file or --model-type (model_type=...) says"
-        raise CheckpointError(f"{source}: expected {expected}, {known}; weights alone cannot be run")
+        expected = (
+            "a folder of transformers or sentence-transformers, with a tokenizer, and config.json with model_type"
+        )
+        raise CheckpointError(f"{source}: expected {expected} (or pass --model-type); weights alone cannot be run")
     sentences = (checkpoint.root / "modules.json").exists()
     kind: Kind = "sentences" if sentences else language_model(source, config, remedy)
     fed, pooling = fed_length(checkpoint), pooling_of(checkpoint) if sentences else None

@@ -47,6 +47,10 @@ OTHER_FORMATS = {
     ".onnx": "an exported graph; resize the checkpoint that it was exported from, and export that again",
 }
 """What to do with files that hold no weights of PyTorch, by their ending."""
+PIPELINE = (
+    "a pipeline of diffusers; resize its model, {folder}/transformer, to a new folder, and put that in its place. "
+    "text_encoder and tokenizer stay as they are: only their own table has their length, which is resized the same way"
+)
 SHARDS = (
     "a folder of torch.distributed.checkpoint; make one file of it, and resize that: "
     "python -m torch.distributed.checkpoint.format_utils dcp_to_torch {folder} weights.pt"
@@ -152,6 +156,8 @@ def find_settings(source: str | Path, name: str) -> Path | None:
 
 def model_folder(root: Path) -> Path:
     """Returns the folder of the config and the weights: ``root``, or a sentence encoder's first module folder."""
+    if (root / "model_index.json").is_file():
+        raise CheckpointError(f"{root}: {PIPELINE.format(folder=shlex.quote(str(root)))}")
     modules = read_modules(root)
     return root / modules[0][1] if modules else root
 

@@ -135,10 +135,8 @@ def plan_tuning(
         import transformers  # noqa: F401
     except ImportError:
         raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
-    if images is None:
-        original = open_runnable(source, remedy=OTHERS, model_type=model_type)
-    else:
-        original = open_image_model(source, model_type=model_type)
+    how: Any = {"model_type": model_type}
+    original = open_runnable(source, remedy=OTHERS, **how) if images is None else open_image_model(source, **how)
     if retrieval is not None and original.kind != "sentences":
         raise ArgumentError(
             f"retrieval: expected a sentence encoder (a folder with modules.json); {source} is "

@@ -109,8 +109,8 @@ def with_cells(
         count = next((each for each in counts if table.rows % each == 0), table.rows)
         query, group = field_of("num_queries", (count,), sizes), ConfigField(("group_detr",), table.rows // count)
         layout = TableLayout(axes=(Axis("group", table.rows // count), Axis("query", count)))
-        found = known if count in counts else table
-        return replace(found, layout=layout, field=query, cells=(Cells(group), Cells(query)))
+        found, both = known if count in counts else table, (Cells(group), Cells(query))
+        return replace(found, layout=layout, field=query, cells=both)
     if axes[0].relative and not table.layout.tail:
         alike = [each.layout.axes for each in tables if [axis.name for axis in each.layout.axes] == list(grid)]
         largest = {axis.name: max(int(each[at].size) for each in alike) for at, axis in enumerate(axes)}
