@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
@@ -25,7 +25,7 @@ from posembed.checkpoints.plan import Edit, TableChange
 from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Tensors, pair
 from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
 from posembed.checkpoints.settings import Setting
-from posembed.errors import CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
 from posembed.modelfiles.training_files import DROPPED, Place, Tree, joined, nodes, unwrapped
 from posembed.tables.layout import Axis, TableLayout
@@ -162,15 +162,21 @@ def as_given(table: FoundTable, rows: Rows) -> FoundTable:
     return table.read_by(TableLayout(prefix=front, axes=axes, tail=tail), doubt=table.doubt or A_GUESS)
 
 
-def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str) -> Beside:
+def changes_beside(
+    file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str, keep: Sequence[str] = ()
+) -> Beside:
     """Returns what changes beside the weights. plan: the same resize of a copy of the weights, given its tensors.
-    optimizer: "keep" or "drop"."""
+    optimizer: "keep" or "drop". keep: settings that stay."""
     tree = file.tree
     if tree is None:
         return Beside()
     values: dict[Place, Any] = {}
     settings = []
-    for place, value, new in changed_sizes(file, edit):
+    sizes = {joined(place): (place, value, new) for place, value, new in changed_sizes(file, edit)}
+    if unknown := [name for name in keep if name not in sizes]:
+        would = ", ".join(sizes) or "none"
+        raise ArgumentError(f"--keep (keep=...): {unknown[0]} is no setting that changes; these do: {would}")
+    for place, value, new in (size for name, size in sizes.items() if name not in keep):
         settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), plain(new)))
         values[place] = new
     copies = {}
@@ -204,8 +210,8 @@ def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit]
 def like_tables(tree: Tree, edit: Edit) -> Iterator[Place]:
     """Yields tensors outside the weights and optimizers that have a table's shape, or a table's name and its rows."""
     shapes = {tuple(change.before.shape) for change in edit.tables}
-    for place, value in tree.others.items():
-        if isinstance(value, Tensor) and all(place[: len(each)] != each for each in tree.optimizers):
+    for place, value in tree.beside.items():
+        if isinstance(value, Tensor):
             shape, named = tuple(value.shape), is_table_name(joined(place))
             if shape in shapes or (named and any(shape[:-1] == each[:-1] for each in shapes)):
                 yield place
@@ -244,17 +250,18 @@ def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Pl
     """
     found: dict[Place, Tensor] = {}
     of_model = [tuple(tensor.shape) for tensor in distinct(tree.tensors(tree.model))]
-    if not any(
-        isinstance(each, Tensor) and each.ndim for of_one in state["state"].values() for each in of_one.values()
-    ):
-        return found
+    shapes = {tuple(each.shape) for each in tree.beside.values() if isinstance(each, Tensor)}.union(of_model)
+    plain = all(
+        name in MOMENTS and tuple(each.shape) in shapes
+        for moments in moments_of(state).values()
+        for name, each in moments.items()
+    )
     for change in edit.tables:
         shape = tuple(change.before.shape)
-        alike = {
-            number: {name: each for name, each in of_one.items() if isinstance(each, Tensor) and each.ndim}
-            for number, of_one in state["state"].items()
-            if any(isinstance(each, Tensor) and tuple(each.shape) == shape for each in of_one.values())
-        }
+        alike = moments_of(state, shape)
+        elsewhere = any(moments_of(other, shape) for other in tree.optimizers.values() if other is not state)
+        if not alike and (plain or elsewhere):
+            continue  # it optimizes other parameters
         if len(alike) != 1 or of_model.count(shape) != 1:
             return None
         ((number, moments),) = alike.items()
@@ -264,6 +271,19 @@ def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Pl
         for name, moment in moments.items():
             found["state", number, name] = resized_moment(moment, change, edit)
     return found
+
+
+def moments_of(state: Mapping[Any, Any], shape: tuple[int, ...] | None = None) -> dict[Any, dict[str, Tensor]]:
+    """Returns the tensors that an optimizer keeps of each parameter, by its number. shape: of one of them at least."""
+    held = {
+        number: {name: each for name, each in of_one.items() if isinstance(each, Tensor) and each.ndim}
+        for number, of_one in state["state"].items()
+    }
+    return {
+        number: moments
+        for number, moments in held.items()
+        if shape is None or any(tuple(each.shape) == shape for each in moments.values())
+    }
 
 
 def distinct(tensors: Mapping[str, Tensor]) -> list[Tensor]:
