@@ -321,7 +321,9 @@ def guessed_grid(table: FoundTable) -> FoundTable:
         side = math.isqrt(max(table.rows - prefix, 0))
         if side > 1 and side * side == table.rows - prefix:
             return table.read_by(TableLayout(prefix=prefix, grid=(side, side)), doubt=A_GUESS)
-    return table.doubted("the grid of its rows is unknown, and their number is not a square")
+    return table.doubted(
+        "the grid of its rows is unknown, and their number is not a square; in one file, --old-grid says it"
+    )
 
 
 def found_tensor(tensors: Tensors, key: str) -> FoundTable:

@@ -148,8 +148,9 @@ def plan_edit(
         new_config = changed_config(config, found, target, fields)
     if found.model is None or new_config is None:
         others = without_stale(tensors, found, target) if seen else buffers_without_model(tensors, found, target)
-        checks = tuple(source_of(found.config).said_without_model(config or {}, target))
         tables = changed_tables(tensors, target, method)
+        by_key = {change.key: (change.before, change.after) for change in tables}
+        checks = tuple(source_of(found.config).said_of_loading(found.config, by_key))
         return Edit(target, tables, tuple(others), new_config, fields=fields, checks=checks)
     source = source_of(found.config)
     try:
