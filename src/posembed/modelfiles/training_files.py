@@ -65,23 +65,13 @@ class Tree:
         return {places[key]: DROPPED if new is None else new for key, new in tensors.items()}
 
     @cached_property
-    def others(self) -> dict[Place, Any]:
-        """What is not a tensor of the model or of a copy of it, by place."""
-        models = (self.model, *self.copies)
+    def beside(self) -> dict[Place, Any]:
+        """What is neither a tensor of the model or of a copy of it, nor in the state of an optimizer, by place."""
+        models = self.model, *self.copies
         return {
             place: value
             for place, value in leaves(self.root)
-            if not is_weight(value) or all(place[: len(model)] != model for model in models)
-        }
-
-    @cached_property
-    def beside(self) -> dict[Place, Any]:
-        """What is neither a tensor of a model nor in the state of an optimizer, by place."""
-        optimizers = self.optimizers
-        return {
-            place: value
-            for place, value in self.others.items()
-            if all(place[: len(each)] != each for each in optimizers)
+            if all(place[: len(each)] != each for each in (*self.optimizers, *(models * is_weight(value))))
         }
 
     @cached_property

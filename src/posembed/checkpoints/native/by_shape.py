@@ -142,14 +142,18 @@ def sides(value: Any) -> Size | None:
 
 
 def patch_of(key: str, tensors: Tensors) -> tuple[int, int, int] | None:
-    """Returns the size (time, height, width) of the patches that the convolution nearest to a table makes, if there is
-    one. Behind several convolutions, as in hybrids of a ResNet and a transformer, it is not known."""
-    above, kernels = key, {name: tuple(each.shape[2:]) for name, each in tensors.items() if len(each.shape) in (4, 5)}
+    """Returns the size (time, height, width) of the patches that the convolution beside a table makes, or one further
+    out that is named for patches. Behind several convolutions, as in hybrids of a ResNet and a transformer, it is not
+    known."""
+    kernels = {name: tuple(each.shape[2:]) for name, each in tensors.items() if len(each.shape) in (4, 5)}
     kernels = {name: size for name, size in kernels.items() if not is_table_name(name)}
-    part, inside = "", {}
-    while above and not part:
-        above = above.rpartition(".")[0]
+    above, named = parent(key), ""
+    while True:
         inside = {name[len(above) :].lstrip("."): size for name, size in kernels.items() if name.startswith(above)}
-        part = next((name for name, size in inside.items() if min(size) > 1), "").partition(".")[0]
-    of_part = [size for name, size in inside.items() if part and name.partition(".")[0] == part]
-    return (*(1,) * (3 - len(of_part[0])), *of_part[0]) if len(of_part) == 1 else None  # type: ignore[return-value]
+        large = (name for name, size in inside.items() if min(size) > 1 and named in name)
+        part = next(large, "").partition(".")[0]
+        if part or not above:
+            break
+        above, named = parent(above), "patch"
+    sizes = [size for name, size in inside.items() if part and name.partition(".")[0] == part]
+    return (*(1,) * (3 - len(sizes[0])), *sizes[0]) if len(sizes) == 1 else None  # type: ignore[return-value]

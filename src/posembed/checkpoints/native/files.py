@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.find import find_tables
+from posembed.checkpoints.find import checked, find_tables
 from posembed.checkpoints.layouts import A_GUESS
 from posembed.checkpoints.native.by_shape import AXES, SIZES, sides, tables_by_shape, with_cells
 from posembed.checkpoints.plan import Edit, TableChange
@@ -102,7 +102,7 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
     pads = any(type(value) is int and value == 1 and PADDING.search(str(place[-1])) for place, value in everything)
     by_key = {table.key: table for table in found.tables}
     by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
-    tables = [as_given(by_key[key], rows) for key in tensors if key in by_key]
+    tables = [checked(as_given(by_key[key], rows), found, "", tensors) for key in tensors if key in by_key]
     along = [table for table in tables if isinstance(table, PositionTable) and table.layout.axes]
     return replace(
         found,
@@ -143,7 +143,7 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], *, pads: bool, given: 
 def as_given(table: FoundTable, rows: Rows) -> FoundTable:
     """Returns a table with the reserved rows and the grid that the user gives, where they fit it."""
     layout = table.layout if isinstance(table, PositionTable) else TableLayout()
-    in_rows = is_table_name(table.key) and not layout.dims
+    in_rows = is_table_name(table.key) and not layout.dims and len(layout.axes) != 1
     if rows == AS_FOUND or not in_rows or (rows.old_grid is None and layout.axes):
         return table
     tail, front = rows.tail or 0, rows.reserved
@@ -154,7 +154,7 @@ def as_given(table: FoundTable, rows: Rows) -> FoundTable:
         return table.read_by(layout, doubt=table.doubt)
     cells = math.prod(rows.old_grid)
     front = table.rows - cells - tail if front is None else front
-    if front < 0 or front + cells + tail != table.rows:
+    if front < 0 or front + cells + tail != table.rows or (rows.reserved is None and front > cells):
         grid = " x ".join(map(str, rows.old_grid))
         wrong = f"{front} reserved rows, a grid of {grid} and {tail} rows after it"
         raise CheckpointError(f"{table.key}: has {table.rows} rows, not {wrong} (--reserved, --old-grid, --tail)")
@@ -250,40 +250,31 @@ def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Pl
     """
     found: dict[Place, Tensor] = {}
     of_model = [tuple(tensor.shape) for tensor in distinct(tree.tensors(tree.model))]
-    shapes = {tuple(each.shape) for each in tree.beside.values() if isinstance(each, Tensor)}.union(of_model)
-    plain = all(
-        name in MOMENTS and tuple(each.shape) in shapes
-        for moments in moments_of(state).values()
-        for name, each in moments.items()
-    )
+    known = {tuple(each.shape) for each in tree.beside.values() if isinstance(each, Tensor)}.union(of_model)
+    plain = all(shape in known and name in MOMENTS for _, name, shape in moments_of(state))
     for change in edit.tables:
         shape = tuple(change.before.shape)
-        alike = moments_of(state, shape)
-        elsewhere = any(moments_of(other, shape) for other in tree.optimizers.values() if other is not state)
-        if not alike and (plain or elsewhere):
+        alike = {number for number, _, other in moments_of(state) if other == shape}
+        others = (each for other in tree.optimizers.values() if other is not state for each in moments_of(other))
+        if not alike and (plain or any(other == shape for *_, other in others)):
             continue  # it optimizes other parameters
-        if len(alike) != 1 or of_model.count(shape) != 1:
+        names = {name: other for number, name, other in moments_of(state) if number in alike}
+        if len(alike) != 1 or of_model.count(shape) != 1 or not names.keys() <= MOMENTS or {*names.values()} != {shape}:
             return None
-        ((number, moments),) = alike.items()
-        wrong = (tuple(each.shape) != shape or not each.is_floating_point() for each in moments.values())
-        if any(wrong) or not moments.keys() <= MOMENTS:
+        (number,) = alike
+        moments = {name: state["state"][number][name] for name in names}
+        if not all(moment.is_floating_point() for moment in moments.values()):
             return None
-        for name, moment in moments.items():
-            found["state", number, name] = resized_moment(moment, change, edit)
+        found |= {("state", number, name): resized_moment(moment, change, edit) for name, moment in moments.items()}
     return found
 
 
-def moments_of(state: Mapping[Any, Any], shape: tuple[int, ...] | None = None) -> dict[Any, dict[str, Tensor]]:
-    """Returns the tensors that an optimizer keeps of each parameter, by its number. shape: of one of them at least."""
-    held = {
-        number: {name: each for name, each in of_one.items() if isinstance(each, Tensor) and each.ndim}
-        for number, of_one in state["state"].items()
-    }
-    return {
-        number: moments
-        for number, moments in held.items()
-        if shape is None or any(tuple(each.shape) == shape for each in moments.values())
-    }
+def moments_of(state: Mapping[Any, Any]) -> Iterator[tuple[Any, str, tuple[int, ...]]]:
+    """Yields the number of a parameter, the name and the shape for each tensor that an optimizer keeps."""
+    for number, of_one in state["state"].items():
+        for name, each in of_one.items():
+            if isinstance(each, Tensor) and each.ndim:
+                yield number, name, tuple(each.shape)
 
 
 def distinct(tensors: Mapping[str, Tensor]) -> list[Tensor]:
