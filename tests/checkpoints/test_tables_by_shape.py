@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from posembed import ArgumentError, CheckpointError, inspect_checkpoint, resize_checkpoint, resize_table
+from posembed.checkpoints.patterns import grid_sinusoid
 from posembed.tables.layout import Axis, TableLayout
 from timm_peer import imported
 from tolerance import assert_close
@@ -129,6 +130,8 @@ def test_videos_have_frames_and_sides(tmp_path: Path) -> None:
     assert torch.equal(new["model"]["pos_embed"], resize_table(cells["pos_embed"], sizes=sizes, layout=layout))
     with pytest.raises(CheckpointError, match="has 37 rows, not 5 reserved rows, a grid of 4 x 2 x 3"):
         resized(cells, tmp_path, frames=16, old_grid=(4, 2, 3), reserved=5)
+    with pytest.raises(CheckpointError, match="has 37 rows, not 28 reserved rows, a grid of 3 x 3"):
+        resized(cells, tmp_path, image_size=80, old_grid=(3, 3))
     apart = {"pos_embed": torch.randn(1, 10, DIM), "time_embed": torch.randn(1, 8, DIM)}
     apart["patch_embed.proj.weight"] = torch.randn(DIM, 3, 16, 16)
     for frames, grid in ((16, None), (16, (5, 5)), (None, (5, 5))):
@@ -156,3 +159,22 @@ def test_a_table_with_a_dimension_for_each_side(tmp_path: Path) -> None:
         assert_close(actual, scaled)
     [report] = inspect_checkpoint(tmp_path / "old.pth").tables
     assert "the sides of its grid are not known" in report.table.doubt
+
+
+def test_fixed_sines_and_cosines_are_recomputed(tmp_path: Path) -> None:
+    """Also in a table with a dimension for each side, and in one whose grid is given."""
+    fixed = {sides: grid_sinusoid(sides, DIM) for sides in ((4, 4), (6, 6), (3, 5))}
+    for old, given in (((4, 4), {}), ((3, 5), {"old_grid": (3, 5)})):
+        for shape in ((1, *old, DIM), (1, -1, DIM)):
+            new = resized({"pos_embed": fixed[old].view(shape)}, tmp_path, grid=(6, 6), table="pos_embed", **given)
+            assert_close(new["model"]["pos_embed"].view(-1, DIM), fixed[6, 6])
+
+
+def test_a_convolution_further_out_is_that_of_patches_if_its_name_says_so(tmp_path: Path) -> None:
+    for name, known in (("encoder.patch_embed.proj.weight", True), ("encoder.conv_in.weight", False)):
+        state = {"decoder.pos_embed": torch.randn(1, 16, DIM), name: torch.randn(DIM, 3, 8, 8)}
+        if known:
+            assert resized(state, tmp_path, image_size=48)["model"]["decoder.pos_embed"].shape == (1, 36, DIM)
+        else:
+            with pytest.raises(ArgumentError, match=r"the patch size of decoder\.pos_embed in pixels is unknown"):
+                resized(state, tmp_path, image_size=48, table="decoder.pos_embed")

@@ -30,7 +30,8 @@ class Project:
     name: of the project. package: what is imported to load its files. file: its name in ``files/``. write: saves a
     small model there. load: loads a resized file with the project's own code, which checks all names and shapes, and
     runs the model at its full size; returns the model and what it computed. sizes: the new sizes that are asked for,
-    one after the other. tables: the keys of the tensors that change with them.
+    one after the other. tables: the keys of the tensors that change with them. loader: the code that loads it, in
+    words.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Project:
     load: Callable[[Path], Loaded]
     sizes: tuple[dict[str, Any], ...]
     tables: tuple[str, ...]
+    loader: str
 
 
 def drawn(model: nn.Module) -> nn.Module:
@@ -309,36 +311,64 @@ SAM_TABLES = ("pos_embed", "blocks.1.attn.rel_pos_h", "blocks.1.attn.rel_pos_w")
 PROJECTS = (
     Project(
         "openai-whisper", "whisper", "whisper.pt", write_whisper, load_whisper, ({"length": 32},),
-        ("decoder.positional_embedding",),
+        ("decoder.positional_embedding",), "`load_model`",
     ),
-    Project("open_clip", "open_clip", "open_clip", write_open_clip(CLIP), load_open_clip, (LONGER, LARGER), BOTH),
+    Project(
+        "open_clip", "open_clip", "open_clip", write_open_clip(CLIP), load_open_clip, (LONGER, LARGER), BOTH,
+        "`create_model`",
+    ),
     Project(
         "open_clip, CoCa", "open_clip", "open_clip-coca", write_open_clip(COCA), load_open_clip, (LONGER, LARGER),
-        ("text.positional_embedding", "visual.positional_embedding"),
+        ("text.positional_embedding", "visual.positional_embedding"), "`create_model`",
     ),
-    Project("OpenAI's CLIP", "clip", "clip.pt", write_clip, load_clip, (LONGER, LARGER), BOTH),
+    Project(
+        "OpenAI's CLIP", "clip", "clip.pt", write_clip, load_clip, (LONGER, LARGER), BOTH, "`build_model`",
+    ),
     Project(
         "ESM-1v and ESM-1b", "esm", "esm1v.pt", write_esm, load_esm, ({"length": 50},),
-        ("encoder.sentence_encoder.embed_positions.weight",),
+        ("encoder.sentence_encoder.embed_positions.weight",), "`load_model_and_alphabet_local`",
     ),
     Project(
         "Segment Anything", "segment_anything", "sam.pth", write_sam, load_sam, ({"image_size": 96},),
-        tuple(f"image_encoder.{key}" for key in SAM_TABLES),
+        tuple(f"image_encoder.{key}" for key in SAM_TABLES), "`load_state_dict`",
     ),
-    Project("timm's training", "timm", "timm.pth.tar", write_timm, load_timm, ({"image_size": 96},), ("pos_embed",)),
+    Project(
+        "timm's training", "timm", "timm.pth.tar", write_timm, load_timm, ({"image_size": 96},), ("pos_embed",),
+        "`resume_checkpoint`, with the optimizer",
+    ),
     Project(
         "Lightning", "lightning", "lightning.ckpt", write_lightning, load_lightning, (LONGER,),
-        ("net.transformer.wpe.weight",),
+        ("net.transformer.wpe.weight",), "`load_from_checkpoint`, and `Trainer.fit`, with the optimizer",
     ),
     Project(
         "nanoGPT", "torch", "nanogpt.pt", write_nanogpt, load_nanogpt, (LONGER,),
-        ("_orig_mod.transformer.wpe.weight",),
+        ("_orig_mod.transformer.wpe.weight",), "`load_state_dict` as in its train.py, with the optimizer",
     ),
     Project(
         "x-transformers", "x_transformers", "x.pt", write_x_transformers, load_x_transformers, (LONGER,),
-        ("pos_emb.emb.weight",),
+        ("pos_emb.emb.weight",), "`load_state_dict`",
     ),
 )  # fmt: skip
+
+
+def contents(project: Project) -> str:
+    """Returns the formats and the entries of a project's file, in words."""
+    path = FILES / project.file
+    if path.is_dir():
+        return ", ".join(f"`{each.name}`" for each in sorted(path.iterdir()))
+    with torch.serialization.safe_globals([Namespace]):
+        entries = [str(name) for name in torch.load(path, weights_only=True)]
+    nested = not any("." in name for name in entries)
+    return f"`{''.join(path.suffixes)}` with {', '.join(f'`{name}`' for name in entries)}" if nested else "a state dict"
+
+
+def table() -> str:
+    """Returns the table of docs/checkpoints.md."""
+    lines = ["| project | its file | resized with | loaded by |", "|---|---|---|---|"]
+    for project in PROJECTS:
+        options = ", ".join(f"`--{name.replace('_', '-')}`" for size in project.sizes for name in size)
+        lines.append(f"| {project.name} | {contents(project)} | {options} | {project.loader} |")
+    return "\n".join(lines)
 
 
 def main(names: list[str]) -> None:

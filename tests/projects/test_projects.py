@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from posembed import CheckpointError, resize_checkpoint
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
-from projects.models import CLIP, FILES, PROJECTS, Project, drawn, load_open_clip, timm_tower, write_open_clip
+from projects.models import CLIP, FILES, PROJECTS, Project, drawn, load_open_clip, table, timm_tower, write_open_clip
 from timm_peer import imported
 from tolerance import assert_close
 
@@ -137,6 +137,11 @@ def test_a_tower_of_transformers_is_read_by_its_own_config(tmp_path: Path, monke
     config["model_cfg"]["text_cfg"]["hf_model_name"] = "larger"
     path.write_text(json.dumps(config))
     assert load_open_clip(tmp_path / "new")[1].isfinite().all()
+
+
+def test_the_page_shows_every_project() -> None:
+    page = Path(__file__).parents[2] / "docs" / "checkpoints.md"
+    assert table() in page.read_text(), f"docs/checkpoints.md needs this table:\n{table()}"
 
 
 def test_the_files_are_small() -> None:

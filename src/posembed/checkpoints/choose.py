@@ -190,7 +190,7 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
     if first.found_by == "name" and first.layout == TableLayout():
         note = (
             f"{first.key}: the layout of its rows is unknown; it is assumed that no row is reserved "
-            "(RoBERTa and BART reserve two). If that is wrong, give the model's folder with its config"
+            "(RoBERTa and BART reserve two). If that is wrong, pass --reserved, or give the folder with its config"
         )
     return Target(changes, (old, length), value, note=note)
 

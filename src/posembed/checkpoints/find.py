@@ -98,14 +98,10 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
 
 def tables_of_towers(known: OpenClipConfig, tensors: Tensors) -> Iterator[FoundTable]:
     for tower in known.towers:
-        held = {
-            key.removeprefix(tower.prefix): tensor for key, tensor in tensors.items() if key.startswith(tower.prefix)
-        }
-        if isinstance(tower.config, str):
-            tables: Iterable[FoundTable] = (each.doubted(tower.config) for each in guessed_tables({}, held))
-        else:
-            tables = find_tables(tower.config, held).tables
-        yield from map(tower.outside, tables)
+        keys = {key.removeprefix(tower.prefix): key for key in tensors if key.startswith(tower.prefix)}
+        inner = find_tables(tower.config, {name: tensors[key] for name, key in keys.items()})
+        tower = replace(tower, why=tower.why or next(iter(inner.blocked.values()), ""))
+        yield from map(tower.outside, inner.tables)
 
 
 def without_timm(config: Config) -> dict[ConfigField, str]:

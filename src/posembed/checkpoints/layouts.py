@@ -305,16 +305,19 @@ def patches(field: ConfigField, patch: Size) -> tuple[Cells, ...]:
 
 
 def projection_beside(key: str, tensors: Tensors) -> str | None:
-    """Returns the key of the convolution nearest to a table that makes its patches, if there is one. Behind several
-    convolutions, as in hybrids of a ResNet and a transformer, it is not known."""
+    """Returns the key of the convolution beside a table that makes its patches, or of one further out that is named for
+    patches. Behind several convolutions, as in hybrids of a ResNet and a transformer, it is not known."""
     kernels = {name: each.shape[2:] for name, each in tensors.items() if len(each.shape) in (4, 5)}
-    above, part, inside = key, "", dict[str, str]()
-    while above and not part:
-        above = above.rpartition(".")[0]
-        named = (name for name in kernels if name.startswith(above) and not is_table_name(name))
-        inside = {name: name[len(above) :].lstrip(".").partition(".")[0] for name in named}
-        part = next((inside[name] for name in inside if min(kernels[name]) > 1), "")
-    of_part = [name for name in inside if part and inside[name] == part]
+    above, named = parent(key), ""
+    while True:
+        near = (name for name in kernels if name.startswith(above) and not is_table_name(name))
+        inside = {name: name[len(above) :].lstrip(".") for name in near}
+        large = (rest for name, rest in inside.items() if min(kernels[name]) > 1 and named in rest)
+        part = next(large, "").partition(".")[0]
+        if part or not above:
+            break
+        above, named = parent(above), "patch"
+    of_part = [name for name, rest in inside.items() if part and rest.partition(".")[0] == part]
     return of_part[0] if len(of_part) == 1 else None
 
 
@@ -348,7 +351,9 @@ def guessed_grid(table: FoundTable) -> FoundTable:
         side = math.isqrt(max(table.rows - prefix, 0))
         if side > 1 and side * side == table.rows - prefix:
             return table.read_by(TableLayout(prefix=prefix, grid=(side, side)), doubt=A_GUESS)
-    return table.doubted("the grid of its rows is unknown, and their number is not a square")
+    return table.doubted(
+        "the grid of its rows is unknown, and their number is not a square; in one file, --old-grid says it"
+    )
 
 
 def found_tensor(tensors: Tensors, key: str) -> FoundTable:

@@ -162,8 +162,9 @@ def plan_edit(
     if found.model is None or new_config is None:
         buffers = without_stale(tensors, found, target) if seen else buffers_without_model(tensors, found, target)
         others = (*projections(tensors, found, target), *buffers)
-        checks = tuple(source_of(found.config).said_without_model(config or {}, target))
         tables = changed_tables(tensors, target, method)
+        by_key = {change.key: (change.before, change.after) for change in tables}
+        checks = tuple(source_of(found.config).said_of_loading(found.config, by_key))
         return Edit(target, tables, others, new_config, fields=fields, checks=checks)
     source = source_of(found.config)
     try:

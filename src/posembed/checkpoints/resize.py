@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -77,6 +77,7 @@ def resize_checkpoint(
     tail: Amount | None = None,
     old_grid: Size | tuple[int, int, int] | None = None,
     optimizer: Literal["keep", "drop"] | None = None,
+    keep: Sequence[str] | None = None,
     model_type: str | None = None,
     prove: bool = False,
     overwrite: bool = False,
@@ -113,6 +114,7 @@ def resize_checkpoint(
         optimizer: for one file, "keep" gives the state of its optimizer the table's new size, with zeros for rows that
             change, where it is known which values are the table's, and leaves it out elsewhere; "drop" always leaves it
             out. Default: "keep".
+        keep: for one file, settings that stay, as the output names them: some hold the old length by accident.
         model_type: for a folder, the type of the model, such as "bert", if neither config.json nor the keys show it.
             The new config.json says it, because transformers needs it to choose the model's class.
         prove: whether to run small copies of the model before and after the resize even if families.json says that such
@@ -142,10 +144,11 @@ def resize_checkpoint(
     rows, as_pickle = Rows(reserved, tail, old_grid), is_pickle(checkpoint, Path(out))
     if checkpoint.folder is not None and rows != AS_FOUND:
         raise ArgumentError(f"--reserved, --tail and --old-grid are for one file; the config of {source} says it")
-    if optimizer is not None and not as_pickle:
-        raise ArgumentError("--optimizer (optimizer=...) is for a file of torch.save that is written as one, to OUT.pt")
+    if (optimizer is not None or keep) and not as_pickle:
+        given = "--keep (keep=...)" if keep else "--optimizer (optimizer=...)"
+        raise ArgumentError(f"{given} is for a file of torch.save that is written as one, to OUT.pt")
     how: dict[str, Any] = {"method": method, "table": table, "prove": prove}
-    how |= {"rows": rows, "as_pickle": as_pickle, "optimizer": optimizer or "keep"}
+    how |= {"rows": rows, "as_pickle": as_pickle, "optimizer": optimizer or "keep", "keep": keep or ()}
     if dry_run:
         return plan_resize(checkpoint, name, size, **how)
     with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:
@@ -166,6 +169,7 @@ def plan_resize(
     *,
     rows: Rows = AS_FOUND,
     optimizer: str = "keep",
+    keep: Sequence[str] = (),
     as_pickle: bool = False,
     **how: Any,
 ) -> Resize:
@@ -179,7 +183,7 @@ def plan_resize(
 
         edit = plan(checkpoint.tensors)
         if as_pickle:
-            beside = changes_beside(file, edit, plan, optimizer)
+            beside = changes_beside(file, edit, plan, optimizer, keep)
             left_out |= beside.dropped
     else:
         edit = plan_edit(checkpoint.config, checkpoint.tensors, size, **how)

@@ -102,12 +102,9 @@ class Source:
         """Returns a target without the tables of windows that the library keeps smaller."""
         return target
 
-    def said_of_loading(self, new_model: nn.Module, tables: Mapping[str, Any]) -> Iterable[str]:
-        """Says how the library itself resizes tables when it loads an old file, given each table before and after."""
-        return ()
-
-    def said_without_model(self, config: Config, target: Target) -> Iterable[str]:
-        """Says what a user has to do before the library loads the new files, where no model was built."""
+    def said_of_loading(self, new: Any, tables: Mapping[str, Any]) -> Iterable[str]:
+        """Says what the library itself does with tables when it loads a file, given each table before and after. new:
+        the new model, or the config object of the old one where none is built."""
         return ()
 
     def same_layers(self, models: Sequence[nn.Module]) -> None:
@@ -229,11 +226,9 @@ class Transformers(Source):
 
 
 class ConfigObject:
-    """The base of config objects for a library that has none."""
+    """The base of config objects for a library that has none. source: what builds its models."""
 
-    @property
-    def source(self) -> Source:
-        raise NotImplementedError
+    source: Source
 
 
 def source_of(known: Any) -> Any:

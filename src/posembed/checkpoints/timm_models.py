@@ -64,10 +64,6 @@ class TimmConfig(ConfigObject):
         self._known: dict[str, Any] | None = None
         self.windows: list[int] = []  # of each stage
 
-    @property
-    def source(self) -> Timm:
-        return Timm()
-
     @staticmethod
     def create(config: TimmConfig) -> nn.Module:
         """Builds the model."""
@@ -217,8 +213,8 @@ class Timm(Source):
             )
         return replace(target, changes=changes)
 
-    def said_of_loading(self, new_model: nn.Module, tables: Mapping[str, tuple[Tensor, Tensor]]) -> Iterator[str]:
-        theirs = loaded_by_timm(new_model, {key: before for key, (before, _) in tables.items()})
+    def said_of_loading(self, new: nn.Module, tables: Mapping[str, tuple[Tensor, Tensor]]) -> Iterator[str]:
+        theirs = loaded_by_timm(new, {key: before for key, (before, _) in tables.items()})
         pairs = [(theirs[key].double(), after.double()) for key, (_, after) in tables.items() if key in theirs]
         if not pairs:
             return
@@ -239,6 +235,9 @@ class Timm(Source):
 
     def make_small(self, config: TimmConfig, *, narrow: bool, few_layers: bool = True) -> None:
         config.args |= config.few_layers if few_layers else {}
+
+
+TimmConfig.source = Timm()
 
 
 def shapes_without_layers(config: TimmConfig) -> list[set[tuple[str, Shape]]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from posembed.checkpoints.position_tables import Config, ConfigField, FoundTable, PositionTable, section
 from posembed.checkpoints.sources import ConfigObject, Source, build_on_meta, config_object, shapes_of
@@ -13,9 +13,6 @@ from posembed.modelfiles.checkpoint import find_settings
 from posembed.modelfiles.json_files import read_json
 from posembed.tables.families import FieldPath
 
-if TYPE_CHECKING:
-    from posembed.checkpoints.choose import Target
-
 VISION, TEXT = ("model_cfg", "vision_cfg"), ("model_cfg", "text_cfg")
 TIMM, HUGGING_FACE = "timm_model_name", "hf_model_name"
 HEAD = ("head.", "fc_norm.", "attn_pool.")  # which open_clip replaces
@@ -23,24 +20,25 @@ HEAD = ("head.", "fc_norm.", "attn_pool.")  # which open_clip replaces
 
 @dataclass(frozen=True)
 class Tower:
-    """A part of a model. prefix: of its keys. config: the config.json of its own library, or why it is not known.
-    field: what sizes it in open_clip_config.json."""
+    """A part of a model. name: of its model in its own library. prefix: of its keys. field: what sizes it in
+    open_clip_config.json. config: its config.json; {} if it is not known, and ``why`` says the reason."""
 
+    name: str
     prefix: str
-    config: Config | str
     field: FieldPath
+    config: Config
+    why: str = ""
 
     def outside(self, table: FoundTable) -> FoundTable:
         """Returns a table of the tower with its key and its field in the whole model."""
+        fields = set(table.fields) if isinstance(table, PositionTable) else set()
         table = replace(table, key=self.prefix + table.key, parameter="")
-        fields = set(filter(None, (table.field, *(table.fields if isinstance(table, PositionTable) else ()))))
-        if table.doubt or any(field.path[-1] not in ("img_size", "max_position_embeddings") for field in fields):
-            return table.doubted(table.doubt or "open_clip_config.json gives no size of it")
-        size = table.length if isinstance(table, PositionTable) and not table.layout.axes else None
-        renamed = {field: ConfigField(self.field, size or field.value) for field in fields}
-        if isinstance(table, PositionTable):
-            table = replace(table, cells=tuple(replace(each, field=renamed[each.field]) for each in table.cells))
-        return replace(table, field=renamed.get(table.field) if table.field else None)
+        if not fields or any(field.path[-1] not in ("img_size", "max_position_embeddings") for field in fields):
+            return table.doubted(self.why or table.doubt or "open_clip_config.json gives no size of it")
+        assert isinstance(table, PositionTable)
+        sizes = {each: ConfigField(self.field, each.value if table.layout.axes else table.length) for each in fields}
+        cells = tuple(replace(each, field=sizes[each.field]) for each in table.cells)
+        return replace(table, field=next(iter(sizes.values())), cells=cells)
 
 
 @dataclass(frozen=True)
@@ -49,31 +47,27 @@ class OpenClipConfig(ConfigObject):
 
     config: Config
 
-    @property
-    def source(self) -> OpenClip:
-        return OpenClip()
-
     def to_dict(self) -> Config:
         return self.config
 
     @property
     def towers(self) -> Iterator[Tower]:
         if isinstance(name := section(self.config, VISION).get(TIMM), str):
-            yield Tower("visual.trunk.", timm_json(name), (*VISION, "image_size"))
+            yield Tower(name, "visual.trunk.", (*VISION, "image_size"), timm_json(name))
         if isinstance(name := section(self.config, TEXT).get(HUGGING_FACE), str):
-            yield Tower("text.transformer.", hugging_face_json(name), (*TEXT, "context_length"))
+            config: Config = {}
+            why = ""
+            try:
+                path = find_settings(name, "config.json")
+                config = {} if path is None else read_json(path)
+            except CheckpointError as error:
+                why = f": {error}"
+            unread = "" if config else f"its rows are those of {name}, whose config.json cannot be read{why}"
+            yield Tower(name, "text.transformer.", (*TEXT, "context_length"), config, unread)
 
 
 def timm_json(name: str, **args: Any) -> Config:
     return {"architecture": name.removeprefix("timm/"), "model_args": args, "pretrained_cfg": {}}
-
-
-def hugging_face_json(name: str) -> Config | str:
-    try:
-        path = find_settings(name, "config.json")
-        return read_json(path) if path is not None else f"{name} has no config.json"
-    except CheckpointError as error:
-        return f"its rows are those of {name}, whose config.json cannot be read: {error}"
 
 
 class OpenClip(Source):
@@ -101,15 +95,19 @@ class OpenClip(Source):
             )
         return {ConfigField((*VISION, TIMM), name): renamed}
 
-    def said_without_model(self, config: Config, target: Target) -> Iterator[str]:
-        name = section(config, TEXT).get(HUGGING_FACE)
-        if name is not None and target.field is not None and target.field.path == (*TEXT, "context_length"):
-            tower: Any = hugging_face_json(name)
-            rows = tower["max_position_embeddings"] + target.length[1] - target.length[0]
-            yield (
-                f"open_clip builds the text tower from the config.json of {name}: before it loads these files, save "
-                f"that config with max_position_embeddings={rows} in a folder, and name the folder as {HUGGING_FACE}"
-            )
+    def said_of_loading(self, new: Any, tables: Mapping[str, Any]) -> Iterator[str]:
+        for tower in new.towers:
+            for before, after in (pair for key, pair in tables.items() if key.startswith(tower.prefix)):
+                if tower.field[-1] == "context_length":
+                    rows = tower.config["max_position_embeddings"] + len(after) - len(before)
+                    yield (
+                        f"open_clip builds the text tower from the config.json of {tower.name}: before it loads these "
+                        f"files, save that config with max_position_embeddings={rows} in a folder, and name the folder "
+                        f"as {HUGGING_FACE}"
+                    )
+
+
+OpenClipConfig.source = OpenClip()
 
 
 def without_head(config: Any) -> dict[str, Any]:

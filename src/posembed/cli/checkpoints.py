@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from posembed.cli.options import Paging, Planning, Printing, Values, command, shape_of
 from posembed.errors import ArgumentError
 from posembed.evaluation.settings import MODEL_TYPE, PARTS, EvaluationSettings, Measured
-from posembed.settings import Amount, Count, Cube, Settings, Sides, argument, flag, given_to, option, take
+from posembed.settings import Amount, Count, Cube, Names, Settings, Sides, argument, flag, given_to, option, take
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -165,6 +165,9 @@ class Resizing(Source):
         "values are the table's, it is left out) or drop.",
         ONE_FILE,
         default=None,
+    )
+    keep: Names | None = option(
+        "Settings that stay, although they hold the old length, as the output names them.", ONE_FILE, default=None
     )
     check: Path | None = option(
         "A text file or a folder of text files. Evaluates both checkpoints on it, at the old and new length.",

@@ -61,10 +61,9 @@ def tables_by_shape(tensors: Tensors, old_grid: tuple[int, ...] | None) -> Itera
     for key, tensor in tensors.items():
         table, shape = found_tensor(tensors, key), tuple(tensor.shape)
         if is_table_name(key) and len(shape) == 4 and shape[0] == 1:
-            sides = {dims: tuple(shape[dim] for dim in dims) for dims in ((1, 2), (2, 3))}
-            fits = [dims for dims, (one, two) in sides.items() if (old_grid or (one, one)) == (one, two) and one > 1]
-            axes = tuple(map(Axis, IMAGE_AXES, sides[fits[0]])) if len(fits) == 1 else ()
-            read = table.read_by(TableLayout(axes=axes, dims=fits[0]), doubt=A_GUESS) if axes else None
+            fits = [at for at in (1, 2) if shape[at] > 1 and shape[at : at + 2] == (old_grid or (shape[at],) * 2)]
+            axes = tuple(map(Axis, IMAGE_AXES, shape[fits[0] :])) if len(fits) == 1 else ()
+            read = table.read_by(TableLayout(axes=axes, dims=(fits[0], fits[0] + 1)), doubt=A_GUESS) if axes else None
             yield read or table.doubted("the sides of its grid are not known; pass --old-grid (old_grid=...)")
         for kind in KINDS:
             if kind.name.search(key) and shape[:-2] == (1,) * (kind.axes == ("time",)) and table.rows > 1:
@@ -76,22 +75,18 @@ def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
     beside = (key for key in tensors if is_index(key) and parent(key) == parent(table.key))
     index = next((values_of(tensors[key]) for key in beside), None)
     for tail in kind.tails:
-        for sizes in sizes_of(kind, table.rows - tail, None if index is None else len(index) - bool(tail)):
-            axes = tuple(Axis(name, size, relative=kind.relative) for name, size in zip(kind.axes, sizes, strict=True))
-            if math.prod(axis.rows for axis in axes) == table.rows - tail and (
-                index is None or torch.equal(index, index_of(axes, behind_token=tail > 0).to(index.dtype))
-            ):
+        rows = table.rows - tail
+        side = (math.isqrt(max(rows, 0)) + 1) // 2 if len(kind.axes) > 1 else (rows + 1) // 2 if kind.relative else rows
+        sizes = [(max(side, 1),) * len(kind.axes)]  # equal, unless the index has other sides
+        if index is not None:
+            cells = len(index) - bool(tail)
+            sizes = [(each, cells // each) for each in range(1, cells + 1) if cells % each == 0]
+        for each in sizes:
+            axes = tuple(Axis(*one, relative=kind.relative) for one in zip(kind.axes, each, strict=True))
+            fits = index is None or torch.equal(index, index_of(axes, behind_token=tail > 0).to(index.dtype))
+            if math.prod(axis.rows for axis in axes) == rows and fits:
                 return table.read_by(TableLayout(axes=axes, tail=tail), doubt=A_GUESS)
     return table.doubted(f"its {table.rows} rows are not the differences of the cells of a square, or of its index")
-
-
-def sizes_of(kind: Kind, rows: int, cells: int | None) -> list[tuple[int, ...]]:
-    """Returns what the sizes of the axes may be. cells: their product; without it, a grid is a square."""
-    if len(kind.axes) == 1:
-        return [((rows + 1) // 2 if kind.relative else rows,)]
-    if cells is None:
-        return [((math.isqrt(max(rows, 0)) + 1) // 2,) * 2]
-    return [(each, cells // each) for each in range(1, cells + 1) if cells % each == 0]
 
 
 def with_cells(
@@ -102,15 +97,18 @@ def with_cells(
     tables: those of the file. Differences belong to a window, unless they span the grid of another table (SAM), or a
     class token takes part in them (BEiT). sizes: the settings, by place.
     """
-    axes, known = table.layout.axes, replace(table, found_by="settings", doubt="")
+    axes, projection = table.layout.axes, projection_beside(table.key, tensors)
+    patch = (1, 1, *tensors[projection].shape[2:])[-3:] if projection else None
     grid = {axis.name: int(axis.size) for axis in axes}
     if axes[0].name == "query":  # in LW-DETR and RF-DETR, training has several groups of them
         counts = [int(value) for place, value in sizes.items() if SIZES["num_queries"].search(place[-1])]
         count = next((each for each in counts if table.rows % each == 0), table.rows)
         query, group = field_of("num_queries", (count,), sizes), ConfigField(("group_detr",), table.rows // count)
         layout = TableLayout(axes=(Axis("group", table.rows // count), Axis("query", count)))
-        found, both = known if count in counts else table, (Cells(group), Cells(query))
-        return replace(found, layout=layout, field=query, cells=both)
+        found = replace(table, found_by="settings", doubt="") if count in counts else table
+        return replace(found, layout=layout, field=query, cells=(Cells(group), Cells(query)))
+    strides: dict[str, Any] = dict(zip(AXES, patch or (1, 1, 1), strict=True))
+    window: tuple[int, ...] = ()
     if axes[0].relative and not table.layout.tail:
         alike = [each.layout.axes for each in tables if [axis.name for axis in each.layout.axes] == list(grid)]
         largest = {axis.name: max(int(each[at].size) for each in alike) for at, axis in enumerate(axes)}
@@ -119,33 +117,28 @@ def with_cells(
         if len(axes) == 1 and not spanned:
             return table.doubted(NO_IMAGE)
         if len(axes) > 1 or grid != largest:  # the last stages of a small image have smaller windows
-            window = {**grid, **largest} if len(axes) > 1 else grid
-            field = field_of("window_size", tuple(window.values()), sizes)
-            steps = (Fraction(window[axis.name], int(axis.size)) for axis in axes)
-            cells = (
-                Cells(field, AXES.index(axis.name) - 1, step, step) for axis, step in zip(axes, steps, strict=True)
-            )
-            return replace(known, field=field, cells=tuple(cells))
-        grid = spanned[0]
-    projection = projection_beside(table.key, tensors)
-    if projection is None and set(grid) - {"time"}:
+            window = tuple((largest if len(axes) > 1 else grid).values())
+            strides = {name: Fraction(one, grid[name]) for name, one in zip(grid, window, strict=True)}
+        else:
+            grid = spanned[0]
+    if patch is None and not window and set(grid) != {"time"}:
         return table
-    patch = (1, 1, *tensors[projection].shape[2:])[-3:] if projection else (1, 1, 1)
-    fields, strides = {}, dict(zip(AXES, patch, strict=True))
+    image = tuple(grid[name] * strides[name] for name in IMAGE_AXES if name in grid)
+    fields = {}
+    if image:
+        field = field_of("window_size", window, sizes) if window else field_of("image_size", image, sizes)
+        fields = dict.fromkeys(IMAGE_AXES, field)
     if "time" in grid:
         fields["time"] = field_of("num_frames", (grid["time"] * strides["time"],), sizes)
-    if "height" in grid:
-        image = field_of("image_size", tuple(grid[name] * strides[name] for name in IMAGE_AXES), sizes)
-        fields |= dict.fromkeys(IMAGE_AXES, image)
-    chosen = (Cells(fields[axis.name], int(axis.name == "width"), *(strides[axis.name],) * 2) for axis in axes)
-    return replace(known, field=fields[axes[-1].name], cells=tuple(chosen))
+    cells = (Cells(fields[axis.name], int(axis.name == "width"), *(strides[axis.name],) * 2) for axis in axes)
+    return replace(table, found_by="settings", doubt="", field=fields[axes[-1].name], cells=tuple(cells))
 
 
 def field_of(name: str, size: tuple[int, ...], sizes: Mapping[Any, Any]) -> ConfigField:
     """Returns the setting that holds a size, or else its usual name."""
-    equal, both = len(set(size)) == 1, (size[0], size[-1])
+    both = size[0], size[-1]
     fits = (place for place, value in sizes.items() if SIZES[name].search(place[-1]) and sides(value) == both)
-    return ConfigField(tuple(map(str, next(fits, (name,)))), size[0] if equal else both)
+    return ConfigField(tuple(map(str, next(fits, (name,)))), both[0] if both[0] == both[1] else both)
 
 
 def sides(value: Any) -> Size | None:

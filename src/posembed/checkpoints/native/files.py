@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.find import find_tables
+from posembed.checkpoints.find import checked, find_tables
 from posembed.checkpoints.layouts import A_GUESS
 from posembed.checkpoints.native.by_shape import AXES, SIZES, sides, tables_by_shape, with_cells
 from posembed.checkpoints.plan import Edit, TableChange
 from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Tensors, pair
 from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
 from posembed.checkpoints.settings import Setting
-from posembed.errors import CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
 from posembed.modelfiles.training_files import DROPPED, Place, Tree, joined, nodes, unwrapped
 from posembed.tables.layout import Axis, TableLayout
@@ -103,7 +103,7 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
     pads = any(type(value) is int and value == 1 and PADDING.search(str(place[-1])) for place, value in everything)
     by_key = {table.key: table for table in found.tables}
     by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
-    tables = [as_given(by_key[key], rows) for key in tensors if key in by_key]
+    tables = [checked(as_given(by_key[key], rows), found, "", tensors) for key in tensors if key in by_key]
     along = [table for table in tables if isinstance(table, PositionTable) and table.layout.axes]
     return replace(
         found,
@@ -144,7 +144,7 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], *, pads: bool, given: 
 def as_given(table: FoundTable, rows: Rows) -> FoundTable:
     """Returns a table with the reserved rows and the grid that the user gives, where they fit it."""
     layout = table.layout if isinstance(table, PositionTable) else TableLayout()
-    in_rows = is_table_name(table.key) and not layout.dims
+    in_rows = is_table_name(table.key) and not layout.dims and len(layout.axes) != 1
     if rows == AS_FOUND or not in_rows or (rows.old_grid is None and layout.axes):
         return table
     tail, front = rows.tail or 0, rows.reserved
@@ -155,7 +155,7 @@ def as_given(table: FoundTable, rows: Rows) -> FoundTable:
         return table.read_by(layout, doubt=table.doubt)
     cells = math.prod(rows.old_grid)
     front = table.rows - cells - tail if front is None else front
-    if front < 0 or front + cells + tail != table.rows:
+    if front < 0 or front + cells + tail != table.rows or (rows.reserved is None and front > cells):
         grid = " x ".join(map(str, rows.old_grid))
         wrong = f"{front} reserved rows, a grid of {grid} and {tail} rows after it"
         raise CheckpointError(f"{table.key}: has {table.rows} rows, not {wrong} (--reserved, --old-grid, --tail)")
@@ -163,15 +163,21 @@ def as_given(table: FoundTable, rows: Rows) -> FoundTable:
     return table.read_by(TableLayout(prefix=front, axes=axes, tail=tail), doubt=table.doubt or A_GUESS)
 
 
-def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str) -> Beside:
+def changes_beside(
+    file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str, keep: Sequence[str] = ()
+) -> Beside:
     """Returns what changes beside the weights. plan: the same resize of a copy of the weights, given its tensors.
-    optimizer: "keep" or "drop"."""
+    optimizer: "keep" or "drop". keep: settings that stay."""
     tree = file.tree
     if tree is None:
         return Beside()
     values: dict[Place, Any] = {}
     settings = []
-    for place, value, new in changed_sizes(file, edit):
+    sizes = {joined(place): (place, value, new) for place, value, new in changed_sizes(file, edit)}
+    if unknown := [name for name in keep if name not in sizes]:
+        would = ", ".join(sizes) or "none"
+        raise ArgumentError(f"--keep (keep=...): {unknown[0]} is no setting that changes; these do: {would}")
+    for place, value, new in (size for name, size in sizes.items() if name not in keep):
         settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), plain(new)))
         values[place] = new
     copies = {}
@@ -206,8 +212,8 @@ def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit]
 def like_tables(tree: Tree, edit: Edit) -> Iterator[Place]:
     """Yields tensors outside the weights and optimizers that have a table's shape, or a table's name and its rows."""
     shapes = {tuple(change.before.shape) for change in edit.tables}
-    for place, value in tree.others.items():
-        if isinstance(value, Tensor) and all(place[: len(each)] != each for each in tree.optimizers):
+    for place, value in tree.beside.items():
+        if isinstance(value, Tensor):
             shape, named = tuple(value.shape), is_table_name(joined(place))
             if shape in shapes or (named and any(shape[:-1] == each[:-1] for each in shapes)):
                 yield place
@@ -246,26 +252,31 @@ def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Pl
     """
     found: dict[Place, Tensor] = {}
     of_model = [tuple(tensor.shape) for tensor in distinct(tree.tensors(tree.model))]
-    if not any(
-        isinstance(each, Tensor) and each.ndim for of_one in state["state"].values() for each in of_one.values()
-    ):
-        return found
+    known = {tuple(each.shape) for each in tree.beside.values() if isinstance(each, Tensor)}.union(of_model)
+    plain = all(shape in known and name in MOMENTS for _, name, shape in moments_of(state))
     for change in edit.tables:
         shape = tuple(change.before.shape)
-        alike = {
-            number: {name: each for name, each in of_one.items() if isinstance(each, Tensor) and each.ndim}
-            for number, of_one in state["state"].items()
-            if any(isinstance(each, Tensor) and tuple(each.shape) == shape for each in of_one.values())
-        }
-        if len(alike) != 1 or of_model.count(shape) != 1:
+        alike = {number for number, _, other in moments_of(state) if other == shape}
+        others = (each for other in tree.optimizers.values() if other is not state for each in moments_of(other))
+        if not alike and (plain or any(other == shape for *_, other in others)):
+            continue  # it optimizes other parameters
+        names = {name: other for number, name, other in moments_of(state) if number in alike}
+        if len(alike) != 1 or of_model.count(shape) != 1 or not names.keys() <= MOMENTS or {*names.values()} != {shape}:
             return None
-        ((number, moments),) = alike.items()
-        wrong = (tuple(each.shape) != shape or not each.is_floating_point() for each in moments.values())
-        if any(wrong) or not moments.keys() <= MOMENTS:
+        (number,) = alike
+        moments = {name: state["state"][number][name] for name in names}
+        if not all(moment.is_floating_point() for moment in moments.values()):
             return None
-        for name, moment in moments.items():
-            found["state", number, name] = resized_moment(moment, change, edit)
+        found |= {("state", number, name): resized_moment(moment, change, edit) for name, moment in moments.items()}
     return found
+
+
+def moments_of(state: Mapping[Any, Any]) -> Iterator[tuple[Any, str, tuple[int, ...]]]:
+    """Yields the number of a parameter, the name and the shape for each tensor that an optimizer keeps."""
+    for number, of_one in state["state"].items():
+        for name, each in of_one.items():
+            if isinstance(each, Tensor) and each.ndim:
+                yield number, name, tuple(each.shape)
 
 
 def distinct(tensors: Mapping[str, Tensor]) -> list[Tensor]:
