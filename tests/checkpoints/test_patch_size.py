@@ -183,3 +183,34 @@ def test_what_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises((ArgumentError, CheckpointError), match=reason):
         posembed.resize_checkpoint(tmp_path / "old", tmp_path / "new", **size)
     assert not (tmp_path / "new").exists()
+
+
+@together("name", CASES, usual=lambda name: name in ("ViT", "CLIP"))
+def test_a_model_in_memory_becomes_the_one_in_files(name: str, tmp_path: Path) -> None:
+    model = CASES[name]()
+    model.save_pretrained(tmp_path / "old")
+    posembed.resize_checkpoint(tmp_path / "old", tmp_path / "new", patch_size=8)
+    new = type(model).from_pretrained(tmp_path / "new").eval()
+    posembed.resize_model_(model, patch_size=8)
+    pixels = torch.randn(*(1, 4) if name == "TimeSformer" else (1,), 3, 64, 64)
+    assert torch.equal(run(model, pixels), run(new, pixels))
+    model.save_pretrained(tmp_path / "saved")
+    saved, written = (json.loads((tmp_path / each / "config.json").read_text()) for each in ("saved", "new"))
+    assert saved.get("vision_config", saved)["patch_size"] == written.get("vision_config", written)["patch_size"] == 8
+
+
+def test_a_model_of_timm_in_memory() -> None:
+    vision_transformer()
+    import timm
+
+    model = timm.create_model("vit_tiny_patch16_224", num_classes=3, **TINY).eval()
+    before = model.patch_embed.proj.weight.detach().clone()
+    posembed.resize_model_(model, patch_size=8)
+    assert torch.equal(model.patch_embed.proj.weight, resample_patches(before, (8, 8)))
+    with torch.no_grad():
+        assert model(torch.randn(1, 3, 64, 64)).isfinite().all()
+    model(torch.randn(1, 3, 64, 64)).sum().backward()
+    assert model.patch_embed.proj.weight.grad is not None
+    posembed.resize_model_(model, patch_size=16, image_size=128)
+    with torch.no_grad():
+        assert model(torch.randn(1, 3, 128, 128)).isfinite().all()

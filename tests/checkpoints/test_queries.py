@@ -133,3 +133,12 @@ def test_what_is_refused(model: str, queries: int, reason: str, tmp_path: Path) 
     MODELS.get(model, lambda: detector(model, num_queries=OLD))().save_pretrained(tmp_path / "old")
     with pytest.raises((ArgumentError, CheckpointError), match=reason):
         posembed.resize_checkpoint(tmp_path / "old", tmp_path / "new", queries=queries)
+
+
+def test_a_detector_in_memory() -> None:
+    model = MODELS["Detr"]()
+    before = model.model.query_position_embeddings.weight.detach().clone()
+    posembed.resize_model_(model, queries=NEW)
+    assert torch.equal(model.model.query_position_embeddings.weight[:OLD], before)
+    with torch.no_grad():
+        assert model(pixel_values=torch.randn(1, 3, 64, 64)).logits.shape[1] == model.config.num_queries == NEW

@@ -67,13 +67,6 @@ class TensorChange:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Resampled(TensorChange):
-    """A projection of patches before and after they change their size."""
-
-    after: Tensor
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class TableChange(TensorChange):
     """A table before and after a resize. kept: the number of rows that stay the same, bit for bit: leading rows, or for
     limited differences (leading is False), rows of the same difference."""
@@ -186,8 +179,8 @@ def plan_edit(
         shows = proved(found.model, new_model, target, method)
     tables = changed_tables(tensors, target, shows.method)
     patches = tuple(projections(tensors, found, target))
-    changed = tuple(changed_buffers(tensors, found, target, new_model, (*tables, *patches)))
-    resampled = {change.key: (change.before, change.after) for change in (*tables, *patches)}
+    resampled: dict[str, Any] = {change.key: (change.before, change.after) for change in (*tables, *patches)}
+    changed = tuple(changed_buffers(tensors, found, target, new_model, resampled))
     loading = source.said_of_loading(new_model, resampled)
     checks = (*shows.sentences, *loading)
     removed = without_stale(tensors, found, target)
@@ -215,7 +208,7 @@ def without_stale(tensors: Tensors, found: Found, target: Target) -> Iterator[Te
             yield TensorChange(key, values_of(tensors[key]), None, RECOMPUTED)
 
 
-def projections(tensors: Tensors, found: Found, target: Target) -> Iterator[Resampled]:
+def projections(tensors: Tensors, found: Found, target: Target) -> Iterator[TensorChange]:
     """Yields the convolutions that make an embedding of each patch, for patches of another size."""
     if target.patch_size is None:
         return
@@ -232,7 +225,7 @@ def projections(tensors: Tensors, found: Found, target: Target) -> Iterator[Resa
     for key in tensors:
         if key in keys:
             weight = values_of(tensors[key])
-            yield Resampled(key, weight, resample_patches(weight, new), RESAMPLED)
+            yield TensorChange(key, weight, resample_patches(weight, new), RESAMPLED)
 
 
 def target_of(found: Found, size: NewSize, table: str | None, config: Config) -> Target:
@@ -346,10 +339,10 @@ def repeated(found: Found, target: Target) -> list[ConfigField]:
 
 
 def changed_buffers(
-    tensors: Tensors, found: Found, target: Target, new_model: nn.Module, tables: tuple[TableChange | Resampled, ...]
+    tensors: Tensors, found: Found, target: Target, new_model: nn.Module, planned: Mapping[str, tuple[Tensor, Tensor]]
 ) -> Iterator[TensorChange]:
     """Yields the buffers that depend on the tables' config field, in the shapes that they have in the rebuilt model.
-    Raises CheckpointError if the tables have other shapes in that model than planned."""
+    Raises CheckpointError if the planned tensors, before and after, have other shapes in that model."""
     assert found.model is not None
     old_shapes = shapes_of(found.model)
     names = {
@@ -358,11 +351,10 @@ def changed_buffers(
         if shape != old_shapes.get(name) and (key := key_in_files(name, tensors, found.keys)) is not None
     }
     changed = {key: shapes_of(new_model)[name] for key, name in names.items()}
-    for table in tables:
-        planned = tuple(table.after.shape)
-        if (shape := changed.pop(table.key, tuple(table.before.shape))) != planned:
+    for key, (before, after) in planned.items():
+        if (shape := changed.pop(key, tuple(before.shape))) != tuple(after.shape):
             built = f"the model with {target.field}={target.value} has {shape}"
-            raise CheckpointError(f"{table.key}: not resized to {planned}: {built}{remedy_for(target)}")
+            raise CheckpointError(f"{key}: not resized to {tuple(after.shape)}: {built}{remedy_for(target)}")
     known = [key for each, keys in found.buffers.items() for key in keys if each in target.values]
     for key, shape in changed.items():
         old = values_of(tensors[key])

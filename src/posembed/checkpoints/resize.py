@@ -15,7 +15,7 @@ from posembed._version import __version__
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.native.files import AS_FOUND, Beside, Rows, changes_beside, tables_in
-from posembed.checkpoints.plan import Edit, Resampled, TableChange, plan_edit
+from posembed.checkpoints.plan import RESAMPLED, Edit, TableChange, plan_edit
 from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
 from posembed.checkpoints.sources import open_model
@@ -274,7 +274,7 @@ def card_paragraph(resize: Resize) -> str:
         rows = f"{size.table.rows} to {size.layout.rows(size.length)} rows"
         unchanged = f"Unchanged rows{' at the start' * change.leading}: {change.kept}"
         lines.append(f"`{change.key}`: resized from {rows} by {change.how}. {unchanged}.")
-    lines += [f"`{change.key}`: {change.how}." for change in resize.edit.others if isinstance(change, Resampled)]
+    lines += [f"`{change.key}`: {change.how}." for change in resize.edit.others if change.how == RESAMPLED]
     lines.append(NOT_TRAINED)
     lines.append(f"Written by posembed {__version__} from {resize.record['source']}; see `{RECORD}` for details.")
     return "\n".join(lines) + "\n"
