@@ -44,7 +44,7 @@ from posembed.checkpoints.sources import (
     source_of,
     takes_text,
 )
-from posembed.checkpoints.towers import OpenClipConfig
+from posembed.checkpoints.towers import OpenClipConfig, open_clip_config
 from posembed.errors import CheckpointError
 from posembed.tables.modules import is_table_name, parent
 
@@ -70,15 +70,13 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
     """
     config = config or {}
     listed = () if rebuild else all_listed(config, tensors)
-    known = None if listed else OpenClipConfig(config) if "model_cfg" in config else config_object(config)
+    known = None if listed else open_clip_config(config) or config_object(config)
     if listed:
         found = Found(listed, stale=old_buffers(listed, tensors))
-    elif known is None:
-        found = Found(
-            tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors)), without_timm(config)
-        )
-    elif isinstance(known, OpenClipConfig):
-        found = Found((*known_tables(config, tensors), *tables_of_towers(known, tensors)), config=known)
+    elif known is None or isinstance(known, OpenClipConfig):
+        towers = () if known is None else tables_of_towers(known, tensors)
+        tables = (*known_tables(config, tensors), *towers) or tuple(guessed_tables(config, tensors))
+        found = Found(tables, without_timm(config), config=known)
     else:
         try:
             known.to_dict()  # finds the sizes of a model of timm, which all copies keep
@@ -92,8 +90,8 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
         else:
             found = find_by_rebuilding(config, tensors, known, model)
     keys, relative = list(tensors), relative_type(config)
-    tables = sorted(found.tables, key=lambda table: keys.index(table.key))
-    return replace(found, tables=tuple(checked(table, found, relative, tensors) for table in tables))
+    in_order = sorted(found.tables, key=lambda table: keys.index(table.key))
+    return replace(found, tables=tuple(checked(table, found, relative, tensors) for table in in_order))
 
 
 def tables_of_towers(known: OpenClipConfig, tensors: Tensors) -> Iterator[FoundTable]:
