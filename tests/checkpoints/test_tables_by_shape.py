@@ -11,6 +11,7 @@ from torch import Tensor
 
 from posembed import ArgumentError, CheckpointError, inspect_checkpoint, resize_checkpoint, resize_table
 from posembed.checkpoints.patterns import grid_sinusoid
+from posembed.modelfiles.training_files import leaves
 from posembed.tables.layout import Axis, TableLayout
 from timm_peer import imported
 from tolerance import assert_close
@@ -178,3 +179,35 @@ def test_a_convolution_further_out_is_that_of_patches_if_its_name_says_so(tmp_pa
         else:
             with pytest.raises(ArgumentError, match=r"the patch size of decoder\.pos_embed in pixels is unknown"):
                 resized(state, tmp_path, image_size=48, table="decoder.pos_embed")
+
+
+def test_tables_of_one_image_change_together(tmp_path: Path) -> None:
+    """Those of an encoder and a decoder (MAE), and those of a teacher and a student, whose heads stay (DINOv2)."""
+    patches, heads = (
+        {"patch_embed.proj.weight": torch.randn(DIM, 3, 16, 16)},
+        {"dino_head.mlp.weight": torch.randn(3, DIM)},
+    )
+    mae = {"pos_embed": torch.randn(1, 17, DIM), "decoder_pos_embed": torch.randn(1, 17, DIM // 2), **patches}
+    new = resized(mae, tmp_path, image_size=96)["model"]
+    assert (new["pos_embed"].shape, new["decoder_pos_embed"].shape) == ((1, 37, DIM), (1, 37, DIM // 2))
+    backbone = {f"backbone.{key}": value for key, value in {"pos_embed": mae["pos_embed"], **patches}.items()} | heads
+    for file in (
+        {"teacher": backbone},
+        {"teacher": backbone, "student": {f"module.{key}": value for key, value in backbone.items()}},
+        {"model": {f"{side}.{key}": value for side in ("student", "teacher") for key, value in backbone.items()}},
+    ):
+        torch.save({**file, "dino_loss": {"center": torch.ones(1, 3)}}, tmp_path / "dino.pth")
+        resize_checkpoint(tmp_path / "dino.pth", tmp_path / "large.pth", image_size=96, overwrite=True)
+        tables = dict(leaves(torch.load(tmp_path / "large.pth", weights_only=True)))
+        changed = [place for place, value in tables.items() if value.shape == (1, 37, DIM)]
+        assert len(changed) == (1 if list(file) == ["teacher"] else 2)
+        assert all(place[-1].endswith("backbone.pos_embed") for place in changed)
+
+
+def test_the_last_row_of_a_text_may_be_that_of_its_class_token(tmp_path: Path) -> None:
+    """As in open_clip's CoCa: also in a file of its training, whose table has a row more than there are positions."""
+    table = torch.randn(9, DIM)
+    state = {"text.positional_embedding": table, "text.cls_emb": torch.randn(DIM)}
+    new = resized(state, tmp_path, {"context_length": 8}, length=16)
+    assert new["args"] == {"context_length": 16}
+    assert torch.equal(new["model"]["text.positional_embedding"], torch.cat((table[:8], table[:8], table[8:])))

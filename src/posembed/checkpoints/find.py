@@ -44,7 +44,7 @@ from posembed.checkpoints.sources import (
     source_of,
     takes_text,
 )
-from posembed.checkpoints.towers import OpenClipConfig
+from posembed.checkpoints.towers import OpenClipConfig, open_clip_config
 from posembed.errors import CheckpointError
 from posembed.tables.families import family_of
 from posembed.tables.modules import is_table_name, parent
@@ -71,14 +71,14 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
     """
     config = config or {}
     listed = () if rebuild else all_listed(config, tensors)
-    known = None if listed else OpenClipConfig(config) if "model_cfg" in config else config_object(config)
+    known = None if listed else open_clip_config(config) or config_object(config)
     if listed:
         found = Found(listed, stale=old_buffers(listed, tensors))
-    elif known is None:
-        tables = tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors))
-        found = Found(tables, without_timm(config), no_need="" if tables else family_of(config).no_need)
-    elif isinstance(known, OpenClipConfig):
-        found = Found((*known_tables(config, tensors), *tables_of_towers(known, tensors)), config=known)
+    elif known is None or isinstance(known, OpenClipConfig):
+        towers = () if known is None else tables_of_towers(known, tensors)
+        tables = (*known_tables(config, tensors), *towers) or tuple(guessed_tables(config, tensors))
+        no_need = "" if tables else family_of(config).no_need
+        found = Found(tables, without_timm(config), config=known, no_need=no_need)
     else:
         try:
             known.to_dict()  # finds the sizes of a model of timm, which all copies keep

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,14 +57,15 @@ class OpenClipConfig(ConfigObject):
             yield Tower(name, "visual.trunk.", (*VISION, "image_size"), timm_json(name))
         if isinstance(name := section(self.config, TEXT).get(HUGGING_FACE), str):
             config: Config = {}
-            why = ""
-            try:
-                path = find_settings(name, "config.json")
-                config = {} if path is None else read_json(path)
-            except CheckpointError as error:
-                why = f": {error}"
-            unread = "" if config else f"its rows are those of {name}, whose config.json cannot be read{why}"
-            yield Tower(name, "text.transformer.", (*TEXT, "context_length"), config, unread)
+            why = f"its rows are those of {name}, whose config.json cannot be read"
+            with suppress(CheckpointError):
+                config = read_json(path) if (path := find_settings(name, "config.json")) else config
+            yield Tower(name, "text.transformer.", (*TEXT, "context_length"), config, "" if config else why)
+
+
+def open_clip_config(config: Config) -> OpenClipConfig | None:
+    own = isinstance(config.get("model_cfg"), dict) and "model_type" not in config
+    return OpenClipConfig(config) if own else None
 
 
 def timm_json(name: str, **args: Any) -> Config:

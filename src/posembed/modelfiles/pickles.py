@@ -54,7 +54,7 @@ def read_pickle(path: Path) -> Tree:
         raise CheckpointError(
             f"{path}: one of its dictionaries or lists holds itself; save its state_dict alone"
         ) from error
-    if tree is None:
+    if tree is None or not tree.places(tree.model):
         found = f"only {', '.join(map(repr, loaded)) or 'nothing'}"
         raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {brief(found)}")
     size, keys = path.stat().st_size, [joined(place) for place, _ in leaves(at(loaded, tree.model))]
