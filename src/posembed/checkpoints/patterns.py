@@ -116,7 +116,7 @@ def buffers_of_windows(
         shape = tuple(tensor.shape)
         if len(shape) not in (2, 3) or shape[-1] != shape[-2] or shape[-1] not in (cells, cells + 1):
             continue
-        if len(shape) == 2 and dtype_name(tensor).startswith("I"):
+        if len(shape) == 2 and (dtype_name(tensor).startswith(("I", "U")) or key.endswith("index")):
             patterns: list[Tensor | None] = [index_of(axes, behind_token=shape[-1] > cells) for axes in (old, new)]
         elif len(shape) == 3 and NAMED_LIKE_A_BUFFER.search(key):
             patterns = [shifted_windows(shape[0], (axes[0].size, axes[-1].size)) for axes in (old, new)]
