@@ -54,10 +54,9 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
         CheckpointError: nothing to upload, no token, a token without the right to write, or no network.
 
     Examples:
-        >>> from pathlib import Path
+        >>> from transformers import BertConfig
         >>> from posembed import push_checkpoint
-        >>> Path("my-model").mkdir()
-        >>> _ = Path("my-model/config.json").write_text("{}")
+        >>> BertConfig().save_pretrained("my-model")
         >>> list(push_checkpoint("my-model", "me/my-model", dry_run=True).files)
         ['README.md', 'config.json']
     """
