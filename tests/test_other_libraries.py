@@ -183,8 +183,7 @@ READS = (
     Reads("integrations/install.py", "module.config owner.__dict__[name]", OURS),
     Reads(
         "integrations/saved.py",
-        "encoding.place posembed[name] posembed[str(description.get('class'))] posembed[str(saved.get('class'))] "
-        "value[argument] value[f'initial_{argument}']",
+        "encoding.place layers[name] tables[name] value[argument] value[f'initial_{argument}']",
         OURS,
     ),
     Reads("integrations/slot.py", "around.token_type_ids", OURS),

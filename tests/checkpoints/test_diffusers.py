@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import posembed
-from posembed import CheckpointError
+from posembed.errors import CheckpointError
 from posembed.tables.layout import TableLayout
 from together import together
 
@@ -64,7 +64,7 @@ def test_the_learned_grid_of_auraflow(tmp_path: Path) -> None:
     expected = posembed.resize_table(old["pos_embed.pos_embed"], grid=(6, 6), layout=layout)
     assert torch.equal(new["pos_embed.pos_embed"], expected)
     assert torch.equal(new["pos_embed.proj"], old["pos_embed.proj"])
-    with pytest.raises(posembed.ArgumentError, match="gives a square grid; got 6 x 8"):
+    with pytest.raises(posembed.errors.ArgumentError, match="gives a square grid; got 6 x 8"):
         posembed.resize_checkpoint(source, tmp_path / "oblong", grid=(6, 8))
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import posembed
-from posembed import ArgumentError, CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.pickles import load_without_running
 from posembed.tables.layout import TableLayout
 from posembed.tables.patches import resample_patches

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import posembed
-from posembed import ArgumentError, CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.pickles import load_without_running
 from posembed.tables.layout import Axis, TableLayout
 from posembed.tables.resize_methods import noisy_copies

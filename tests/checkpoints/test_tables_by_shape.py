@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from posembed import ArgumentError, CheckpointError, inspect_checkpoint, resize_checkpoint, resize_table
+from posembed import inspect_checkpoint, resize_checkpoint, resize_table
 from posembed.checkpoints.patterns import grid_sinusoid
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.training_files import leaves
 from posembed.tables.layout import Axis, TableLayout
 from timm_peer import imported

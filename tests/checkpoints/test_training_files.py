@@ -15,7 +15,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posembed import ArgumentError, CheckpointError, inspect_checkpoint, resize_checkpoint
+from posembed import inspect_checkpoint, resize_checkpoint
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.pickles import load_without_running
 from posembed.modelfiles.training_files import DROPPED, at, leaves, nodes, replaced, tree_of
 from posembed.plots.source import of_checkpoint

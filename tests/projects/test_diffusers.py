@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import posembed
-from posembed import CheckpointError
+from posembed.errors import CheckpointError
 from posembed.tables.layout import TableLayout
 from timm_peer import imported
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posembed import CheckpointError, resize_checkpoint
+from posembed import resize_checkpoint
+from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
 from projects.models import CLIP, FILES, PROJECTS, Project, drawn, load_open_clip, table, timm_tower, write_open_clip

