@@ -218,7 +218,7 @@ def test_a_folder_that_is_not_there(source: Path, tmp_path: Path) -> None:
         ("os.fsync", errno.ENOSPC, "the disk is full"),
         ("os.fsync", errno.EIO, "Input/output error"),
         ("posembed.files.system_rename", errno.EACCES, "Permission denied"),
-        ("os.mkdir", errno.EACCES, "Permission denied"),
+        ("pathlib.Path.mkdir", errno.EACCES, "Permission denied"),
     ],
 )
 def test_an_error_of_the_disk_leaves_it_as_it_was(

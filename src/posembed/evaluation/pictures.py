@@ -26,7 +26,7 @@ from posembed.evaluation.counts import Counts, Tick
 from posembed.evaluation.ranking import query_counts, values_of
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import Index, slices
-from posembed.files import reason
+from posembed.files import files_below, reason
 from posembed.measure.jobs import Progress, silent
 from posembed.modelfiles.checkpoint import Checkpoint
 
@@ -68,7 +68,7 @@ def read_pictures(folder: str | Path, progress: Progress = silent) -> list[Pictu
     if not folder.is_dir():
         raise DataError(f"{folder}: expected a folder of images; found {'a file' if folder.exists() else 'nothing'}")
     found: dict[str, Picture] = {}
-    paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES and path.is_file()]
+    paths = [path for path in sorted(files_below(folder)) if path.suffix.lower() in SUFFIXES]
     for number, path in enumerate(paths, start=1):
         with read(path) as image:
             side = min(image.size)

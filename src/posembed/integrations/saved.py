@@ -168,7 +168,7 @@ def rebuilt(description: Mapping[str, Any]) -> Any:
             f"the posembed entry of config.json names {description.get('class')!r} with arguments {arguments!r}, "
             "which is not an encoding of this version; load the model with the version that saved it, or pass encoding="
         )
-    built: Any = kind(**{name: _tuples(value) for name, value in arguments.items()})  # type: ignore[misc]
+    built: Any = kind(**{name: _tuples(value) for name, value in arguments.items()})
     for name in LIMITS:
         if name in description and getattr(built, name) != description[name]:
             setattr(built, name, description[name])
