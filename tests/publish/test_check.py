@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,30 @@ def test_a_real_sentence_encoder_after_a_resize(tmp_path: Path) -> None:
     ]
     assert found.works[0] == "runs at 600 tokens"
     assert found.works[1].startswith("texts of 1, 8, 512 tokens get the answers of ")
+
+
+def test_a_sentence_encoder_is_run_with_all_its_modules(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(get_model_path(), source)
+    modules = json.loads((source / "modules.json").read_text())
+    modules.append({"idx": 3, "name": "3", "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
+    (source / "modules.json").write_text(json.dumps(modules))
+    (source / "3_Dense").mkdir()
+    settings = {"in_features": 384, "out_features": 8, "bias": False}
+    settings["activation_function"] = "torch.nn.modules.activation.Tanh"
+    (source / "3_Dense" / "config.json").write_text(json.dumps(settings))
+    save_file({"linear.weight": torch.randn(8, 384)}, source / "3_Dense" / "model.safetensors", {"format": "pt"})
+    posembed.resize_checkpoint(tmp_path / "source", tmp_path / "out", length=600)
+    found = posembed.check_checkpoint(tmp_path / "out", against=tmp_path / "source")
+    assert found.problems == ()
+    [dense] = tmp_path.glob("out/*_Dense/model.safetensors")
+    for wrong in (2.0, torch.nan):
+        save_file({key: wrong * each for key, each in load_file(dense).items()}, dense, {"format": "pt"})
+        problems = posembed.check_checkpoint(tmp_path / "out", against=tmp_path / "source").problems
+        assert problems[-1].startswith("texts of 1, 8, 512 tokens get the answers of ")
+    dense.unlink()
+    with pytest.raises(CheckpointError, match="sentence-transformers cannot load it"):
+        posembed.check_checkpoint(tmp_path / "out")
 
 
 @together(

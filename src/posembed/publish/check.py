@@ -35,6 +35,7 @@ SHORT_TEXTS = (1, 8)
 FEW_TOKENS = 8
 """Tokens of the text for a model whose length no table limits."""
 GENERATION = "generation_config.json"
+TEXTS = {"input_ids", "decoder_input_ids"}
 BESIDE_TEXT = {*IMAGES, "input_features", "input_values"}
 
 
@@ -149,6 +150,7 @@ def load(checkpoint: Checkpoint, name: str) -> tuple[nn.Module, str, str, list[s
             "a project's own file is loaded by the project's own code"
         )
     source = source_of(known)
+    library = source.library
     try:
         with quiet():
             model, kind, call, unfit = source.load(checkpoint.folder, known)
@@ -157,16 +159,29 @@ def load(checkpoint: Checkpoint, name: str) -> tuple[nn.Module, str, str, list[s
                     raise CheckpointError("its users need sentence-transformers: pip install sentence-transformers")
                 from sentence_transformers import SentenceTransformer
 
-                SentenceTransformer(str(checkpoint.root), device="cpu", trust_remote_code=False)
+                library = "sentence-transformers"
+                whole = SentenceTransformer(str(checkpoint.root), device="cpu", trust_remote_code=False)
+                model = SentenceEncoder(whole, model.config) if takes_text_alone(model) else model
                 kind, call = "sentence_transformers.SentenceTransformer", "SentenceTransformer({folder!r})"
                 unfit = {what: [key for key in keys if "pooler" not in key] for what, keys in unfit.items()}
             model = model.eval().float()
     except CheckpointError:
         raise
     except Exception as error:  # each library raises its own errors
-        raise CheckpointError(f"{name}: {source.library} cannot load it ({last_line(error)})") from error
+        raise CheckpointError(f"{name}: {library} cannot load it ({last_line(error)})") from error
     problems = [f"{what}: {', '.join(keys[:3])}{', ...' * (len(keys) > 3)}" for what, keys in unfit.items() if keys]
     return model, kind, call.format(folder=name), problems
+
+
+class SentenceEncoder(nn.Module):
+    """A model of sentence-transformers with all its modules, as a model that takes ids of tokens."""
+
+    def __init__(self, whole: nn.Module, config: Any) -> None:
+        super().__init__()
+        self.whole, self.config = whole, config
+
+    def forward(self, input_ids: Tensor) -> Any:
+        return self.whole({"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)})
 
 
 def sizes_of(checkpoint: Checkpoint) -> Sizes:
@@ -232,11 +247,15 @@ def run(model: nn.Module, sizes: Sizes) -> tuple[str, list[Tensor]] | str:
     return why or "no input is known that it takes"
 
 
+def takes_text_alone(model: nn.Module) -> bool:
+    return takes_text(model) and not {*signature(model.forward).parameters} & (BESIDE_TEXT | TEXTS - {"input_ids"})
+
+
 def is_at_fault(model: nn.Module, sizes: Sizes) -> bool:
     """Returns whether a model that does not run would run with an input that is known here. Of a model that takes more
     than a text or an image, this is only known if it runs with a short text."""
     accepted = {*signature(model.forward).parameters}
-    if accepted & BESIDE_TEXT and accepted & {"input_ids", "decoder_input_ids"}:
+    if accepted & BESIDE_TEXT and accepted & TEXTS:
         few = replace(sizes, read=least(sizes.read, FEW_TOKENS), written=least(sizes.written, FEW_TOKENS))
         return few != sizes and not isinstance(run(model, few), str)
     return takes_text(model) or sizes.image is not None
