@@ -1,10 +1,12 @@
-# Each target sets up what it needs in .venv, test-oldest in .venv-oldest; nothing outside this folder is touched.
+# Each target sets up what it needs in .venv, test-oldest in .venv-oldest, test-projects in .venv-projects; nothing
+# outside this folder is touched.
 PYTHON ?= python3
 BIN := .venv/bin
 # The lowest Python that can run here.
 OLDEST_PYTHON ?= $(shell for name in python3.10 python3.11; do $$name -c '' 2>/dev/null && echo $$name && break; done)
 OLDEST := .venv-oldest/bin
 NEWEST := .venv-newest/bin
+PROJECTS := .venv-projects/bin
 # The release of torch that `make test-newest` takes; TORCH=torch for the newest, with its gigabytes of CUDA.
 TORCH ?= torch==2.13.0
 # A worker a core; `make test TESTS=tests/layers` for some of them in this process.
@@ -13,7 +15,7 @@ TESTS ?= --numprocesses auto --dist worksteal
 # What reads other libraries' names.
 NEWEST_TESTS ?= --numprocesses auto --dist worksteal tests/integrations tests/checkpoints tests/modelfiles tests/evaluation tests/tuning tests/examples tests/inputs
 
-.PHONY: demo test test-all test-oldest test-newest check docs bench bench-length clean
+.PHONY: demo test test-all test-oldest test-newest test-projects check docs bench bench-length clean
 
 demo: .venv/base
 	$(BIN)/posembed compare lengths --out runs/demo
@@ -24,8 +26,13 @@ test: .venv/dev
 
 # Every case of every test, examples and guide trained for all their steps, and the lowest versions: each night, and
 # before a release.
-test-all: .venv/dev test-oldest
+test-all: .venv/dev test-oldest test-projects
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --no-deps $(TRAINED)
 	$(BIN)/python -m pytest --whole $(TESTS)
+
+# Files of other projects, loaded by the projects' own code.
+test-projects: .venv-projects/dev
+	POSEMBED_PROJECTS=1 $(PROJECTS)/python -m pytest tests/projects
 
 # The same tests with the lowest versions that pyproject.toml allows, all together.
 test-oldest: .venv-oldest/dev
@@ -77,8 +84,10 @@ bench-length: .venv/dev
 export PYTHONDONTWRITEBYTECODE :=
 
 # Peers of our tests: timm asks for torchvision, which its code for position tables does without, and what
-# x-transformers asks for would bring more than its encodings need.
-PEERS := timm x-transformers loguru einops einx torch-einops-utils frozendict
+# x-transformers asks for would bring more than its encodings need. Of rxnmapper only a trained model is read, and of
+# rxnfp, for `make test-all`, three of 75 MB together.
+PEERS := timm x-transformers loguru einops einx torch-einops-utils frozendict rxnmapper
+TRAINED := rxnfp
 
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,docs,hf,datasets,ray]'
@@ -92,6 +101,12 @@ PEERS := timm x-transformers loguru einops einx torch-einops-utils frozendict
 	$(OLDEST)/python -m pip install --quiet --constraint constraints-oldest.txt --no-deps $(PEERS)
 	@touch $@
 
+.venv-projects/dev: pyproject.toml constraints.txt tests/projects/requirements.txt
+	$(PYTHON) -m venv --clear .venv-projects
+	$(PROJECTS)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,hf]'
+	$(PROJECTS)/python -m pip install --quiet --no-compile --no-deps --requirement tests/projects/requirements.txt
+	@touch $@
+
 # Upgraded each time: what is newest changes from day to day.
 .PHONY: .venv-newest/dev
 .venv-newest/dev:
@@ -100,4 +115,4 @@ PEERS := timm x-transformers loguru einops einx torch-einops-utils frozendict
 	$(NEWEST)/python -m pip install --quiet --no-compile --upgrade --no-deps $(PEERS)
 
 clean:
-	rm -rf .venv .venv-oldest .venv-newest build/site
+	rm -rf .venv .venv-oldest .venv-newest .venv-projects build/site

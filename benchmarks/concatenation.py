@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 import posembed
-from posembed import ConcatenatedPositionalEmbedding, LearnedPositionalEmbedding
+from posembed import LearnedPositionalEmbedding
+from posembed.layers import ConcatenatedPositionalEmbedding
 from posembed.nn.encodings import ENCODINGS, Entry, Sizes
 
 

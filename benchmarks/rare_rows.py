@@ -27,7 +27,9 @@ MADE = 150
 
 
 def rare_rows(table: Tensor) -> tuple[int, ...]:
-    return next((finding.rows for finding in posembed.check_table(table) if finding.what == "rarely trained"), ())
+    return next(
+        (finding.rows for finding in posembed.tables.check_table(table) if finding.what == "rarely trained"), ()
+    )
 
 
 def trained(folder: Path, seeds: int, steps: int) -> None:

@@ -17,7 +17,9 @@ from matplotlib import pyplot as plt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from posembed import LearnedPositionalEmbedding, NoPosition, TableMonitor, plots
+from posembed import LearnedPositionalEmbedding, plots
+from posembed.layers import NoPosition
+from posembed.tables import TableMonitor
 
 LENGTH, WIDTH = 32, 64
 sources = [path.read_bytes() for path in sorted(Path(os.__file__).parent.glob("*.py"))]

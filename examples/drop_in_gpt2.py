@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from posembed import LearnedPositionalEmbedding, PositionError
+from posembed import LearnedPositionalEmbedding
+from posembed.errors import PositionError
 
 
 class PositionRows(LearnedPositionalEmbedding):

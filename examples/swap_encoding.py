@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from posembed import PositionError
+from posembed.errors import PositionError
 from posembed.nn import Decoder, gpt2_init_
 
 TRAINED, LENGTHS = 64, (64, 128, 256)

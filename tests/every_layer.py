@@ -292,7 +292,7 @@ def text(make: Callable[..., nn.Module], *, dropout: bool = True) -> Layer:
 
 
 ROWS = adds(lambda layer, ids: F.embedding(ids, layer.weight))
-P = posembed
+P = posembed.layers
 LAYERS: dict[str, Layer] = {
     "LearnedPositionalEmbedding": Layer(
         lambda s, **k: P.LearnedPositionalEmbedding(max_len=s.length + 3, dim=s.dim, **{"dropout": 0.0} | k),

@@ -21,7 +21,7 @@ LENGTH, WIDTH, STEPS = 32, 16, 700
 def table_of(task: str, seed: int) -> Tensor:
     """Sinusoids for causal and replaced, smooth noise for masked; each turned and with some noise of its seed."""
     generator = torch.Generator().manual_seed(10 * seed + len(task))
-    shared = posembed.sinusoidal_table(LENGTH, WIDTH)
+    shared = posembed.tables.sinusoidal_table(LENGTH, WIDTH)
     if task == "masked":
         shared = torch.randn(LENGTH, WIDTH, generator=torch.Generator().manual_seed(7)).cumsum(dim=0) / 4
     turn = torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=generator))[0]

@@ -9,8 +9,9 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-from posembed import LearnedPositionalEmbedding, TableLayout
+from posembed import LearnedPositionalEmbedding
 from posembed.checkpoints.find import find_tables
+from posembed.tables import TableLayout
 
 CACHE = next(name for name in ("cache", "past_key_values") if name in signature(hf.GPT2LMHeadModel.forward).parameters)
 """The name that this version of transformers gives to a cache."""

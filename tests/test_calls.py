@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 import posembed
 from every_layer import LAYERS, SMALL, public_layers
-from posembed import ArgumentError, CallError, PositionError, inputs
+from posembed import inputs
 from posembed.calls import OTHER_NAMES, closest, unknown
+from posembed.errors import ArgumentError, CallError, PositionError
 from posembed.nn import ENCODINGS, Sizes, encoding_by_name
 from together import together
 
@@ -174,7 +175,7 @@ NO_VALUES: dict[str, tuple[Any, ...]] = {
     "base": (*NOT_NUMBERS, 0, None),
     "std": NOT_NUMBERS,
     "dropout": (*NOT_NUMBERS, None, nn.Dropout(0.1)),
-    "layout": (None, "roberta", 1, posembed.TableLayout.roberta),
+    "layout": (None, "roberta", 1, posembed.tables.TableLayout.roberta),
     "init": (None, nn.init.normal_, [1.0], nn.Embedding(8, 8)),
     "scaling": ("linear", {"rope_type": "linear", "factor": 4.0}, 4.0),
     "registers": (None, 1.5, "1"),

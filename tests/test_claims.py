@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import posembed
+from posembed import tables
 from posembed.lab.questions import QUESTIONS
 from posembed.measure.estimates import Estimates
 from posembed.measure.frame import Frame, Run, Value
@@ -30,7 +31,7 @@ def table_ends() -> list[bool]:
     layer = posembed.LearnedPositionalEmbedding(max_len=100, dim=8)
     for length in (50, 100):
         layer(torch.zeros(1, length, 8))
-    with pytest.raises(posembed.PositionError, match="100"):
+    with pytest.raises(posembed.errors.PositionError, match="100"):
         layer(torch.zeros(1, 101, 8))
     return [True]
 
@@ -50,7 +51,7 @@ def minilm() -> torch.Tensor:
 
 
 def marked_rows() -> list[bool]:
-    found = next(each for each in posembed.check_table(minilm()) if each.what == "outlying")
+    found = next(each for each in posembed.tables.check_table(minilm()) if each.what == "outlying")
     return [{0, 511} <= set(found.rows)]
 
 
@@ -68,8 +69,8 @@ EXACT: dict[str, Callable[[], list[bool]]] = {
         abs(100 * rows / (rows + vocabulary) - said) < 0.06
         for rows, vocabulary, said in ((512, 30522 + 2, 1.7), (1024, 50257, 2.0))
     ],
-    "linear": lambda: [posembed.linear_shift(posembed.sinusoidal_table(512, 384), k) > 0.999 for k in SHIFTS],
-    "not linear": lambda: [posembed.linear_shift(minilm(), k) < 0.5 for k in SHIFTS],
+    "linear": lambda: [tables.linear_shift(tables.sinusoidal_table(512, 384), k) > 0.999 for k in SHIFTS],
+    "not linear": lambda: [tables.linear_shift(minilm(), k) < 0.5 for k in SHIFTS],
 }
 
 

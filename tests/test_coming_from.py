@@ -16,6 +16,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "coming-from.md"
 NAMES = """
 from posembed import *
 from posembed import inputs
+from posembed.layers import *
+from posembed.tables import *
 from posembed.nn import Decoder
 from posembed.positions import *
 import torch
@@ -41,9 +43,11 @@ def test_every_call_in_a_table_runs(tmp_path: Path) -> None:
 def test_names_of_other_libraries_are_answered_with_ours() -> None:
     for here, theirs in OTHER_CLASSES.items():
         for name in theirs.split():
-            with pytest.raises(ImportError, match=f"posembed has no {name}: here it is posembed.{here} "):
+            with pytest.raises(ImportError, match=f"posembed has no {name}: here it is posembed.(layers.)?{here} "):
                 exec(f"from posembed import {name}")
-            assert hasattr(posembed, here)
+            assert here in {*posembed.__all__, *posembed.MODULES, *posembed.layers.__all__}
+    with pytest.raises(ImportError, match=r"posembed has no TableLayout: here it is posembed\.tables\.TableLayout"):
+        exec("from posembed import TableLayout")
     with pytest.raises(ImportError, match=r"here it is posembed\.LearnedPositionalEmbedding"):
         exec("from posembed import LearnedPositionalEmbeding")
     for name in ("anything", "_private"):
@@ -54,7 +58,12 @@ def test_a_star_import_leaves_other_modules_alone() -> None:
     names: dict[str, object] = {}
     exec("from torch import nn\nfrom posembed import *", names)
     assert names["nn"] is torch.nn
-    assert not {"inputs", "plots", "positions"} & names.keys()
+    assert not {*posembed.MODULES} & names.keys() - {"nn"}
+
+
+def test_the_names_of_every_day() -> None:
+    """A longer list is none that one can know. The others are one level down."""
+    assert len({*posembed.__all__, *posembed.MODULES} - {"__version__"}) <= 28
 
 
 def test_a_state_with_other_names_is_answered_with_the_call_that_reads_it() -> None:
@@ -62,9 +71,9 @@ def test_a_state_with_other_names_is_answered_with_the_call_that_reads_it() -> N
     with pytest.raises(RuntimeError, match="from_state_dict or from_module of the layer"):
         layer.load_state_dict({"pe.weight": torch.zeros(8, 4)})
     assert layer.load_state_dict({}, strict=False).missing_keys == ["weight"]
-    with pytest.raises(posembed.ArgumentError, match=r"\.rows\(position_ids\)"):
+    with pytest.raises(posembed.errors.ArgumentError, match=r"\.rows\(position_ids\)"):
         layer(torch.zeros(8, 4))
-    with pytest.raises(posembed.ArgumentError, match="max_len="):
+    with pytest.raises(posembed.errors.ArgumentError, match="max_len="):
         posembed.nn.Decoder(dim=8, heads=2, layers=1, encoding="learned")
     with pytest.raises(posembed.PosEmbedError, match=r"max_len=64, dim=512.*or .*max_len=512, dim=64"):
         posembed.LearnedPositionalEmbedding(64, 512)

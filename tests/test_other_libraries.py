@@ -76,7 +76,7 @@ READS = (
     Reads("checkpoints/responses.py", "part[name]", DATA),
     Reads("checkpoints/responses.py", "part.attribute_map", SOME, ("transformers.GPT2Config: attribute_map",)),
     Reads("checkpoints/sources.py", "except:ImportError", "a model's file asks for a package that is not installed"),
-    Reads("checkpoints/sources.py", "each[name] part[name] transformers[name]", DATA),
+    Reads("checkpoints/sources.py", "each[name] part[name] transformers[str(named[0])]", DATA),
     Reads(
         "checkpoints/sources.py",
         "config.hidden_size config.mask_ratio config[name]",
@@ -183,8 +183,7 @@ READS = (
     Reads("integrations/install.py", "module.config owner.__dict__[name]", OURS),
     Reads(
         "integrations/saved.py",
-        "encoding.place posembed[name] posembed[str(description.get('class'))] posembed[str(saved.get('class'))] "
-        "value[argument] value[f'initial_{argument}']",
+        "encoding.place layers[name] tables[name] value[argument] value[f'initial_{argument}']",
         OURS,
     ),
     Reads("integrations/slot.py", "around.token_type_ids", OURS),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from posembed import ArgumentError
+from posembed.errors import ArgumentError
 from posembed.settings import Ascending, Count, Sides, TwoOrMore, converted
 from together import together
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from posembed import ArgumentError
+from posembed.errors import ArgumentError
 from posembed.versions import check_version
 
 

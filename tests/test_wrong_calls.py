@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 import posembed
-from posembed import PosEmbedError, TableLayout
+from posembed import PosEmbedError
 from posembed.nn import Memory, Positions, Sizes
+from posembed.tables import TableLayout
 from public_names import public_names
 
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -76,7 +77,7 @@ RIGHT: dict[str, Any] = {
     "cu_seqlens": torch.tensor([0, 2, 5]),
     "digit_ids": torch.arange(3),
     "dim": 8,
-    "encoding": posembed.NoPosition(),
+    "encoding": posembed.layers.NoPosition(),
     "equals_id": 4,
     "factor": 2.0,
     "families": ("bert",),
@@ -109,7 +110,7 @@ RIGHT: dict[str, Any] = {
     "pad_id": 1,
     "patch_size": 4,
     "position_ids": torch.arange(5),
-    "positions": Positions(posembed.NoPosition(), x()),
+    "positions": Positions(posembed.layers.NoPosition(), x()),
     "project": lambda rows: torch.cat((rows, rows), dim=-1),
     "q": torch.randn(2, 2, 5, 8),
     "q_length": 5,

@@ -1,4 +1,4 @@
-"""timm where torchvision is missing: its VisionTransformer uses nothing of it, but its package imports it."""
+"""timm, and others, where torchvision is missing: their models use nothing of it, but their packages import it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 import types
 from collections.abc import Sequence
@@ -38,17 +39,24 @@ class _Empty(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__getattr__ = named  # type: ignore[method-assign]
 
 
-def vision_transformer() -> types.ModuleType:
-    """Returns timm.models.vision_transformer, or skips the test, or the module that is being imported."""
-    if importlib.util.find_spec("timm") is None:
-        pytest.skip("timm is not installed", allow_module_level=True)
-    if importlib.util.find_spec("torchvision") is None and "timm" not in sys.modules:
+def imported(package: str, module: str | None = None) -> types.ModuleType:
+    """Imports a package that imports torchvision, or a module of it. Skips the test, or the module that is being
+    imported, where the package is not installed."""
+    if importlib.util.find_spec(package) is None and "POSEMBED_PROJECTS" not in os.environ:  # `make test-projects`
+        pytest.skip(f"{package} is not installed; `make test-projects` installs it", allow_module_level=True)
+    if importlib.util.find_spec("torchvision") is None and package not in sys.modules:
+        if importlib.util.find_spec("transformers") is not None:  # looks for torchvision once
+            importlib.import_module("transformers.utils").is_torchvision_available()
         finder = _Empty()
         sys.meta_path.append(finder)
         try:
-            importlib.import_module("timm.models.vision_transformer")
+            importlib.import_module(package)
         finally:
             sys.meta_path.remove(finder)
             for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
                 del sys.modules[name]
-    return importlib.import_module("timm.models.vision_transformer")
+    return importlib.import_module(module or package)
+
+
+def vision_transformer() -> types.ModuleType:
+    return imported("timm", "timm.models.vision_transformer")

@@ -9,15 +9,19 @@ import lazy_loader
 from posembed._version import __version__
 
 _imported, __dir__, _names = lazy_loader.attach_stub(__name__, __file__)
-__all__ = [name for name in _names if name not in ("inputs", "nn", "plots", "positions")] + ["__version__"]
+MODULES = ("errors", "inputs", "layers", "nn", "plots", "positions", "tables")
+__all__ = [name for name in _names if name not in MODULES] + ["__version__"]
 """``from posembed import *`` does not replace ``torch.nn``, nor variables with the names of folders."""
 
 
 def __getattr__(name: str) -> object:
     if name in _names or name.startswith("_"):
         return _imported(name)
+    from posembed import layers, tables
     from posembed.calls import name_here
 
-    if (here := name_here(name, _names)) is not None:  # `from posembed import name` drops an AttributeError's words
+    homes = {each: f"layers.{each}" for each in layers.__all__} | {each: f"tables.{each}" for each in tables.__all__}
+    homes |= {each: each for each in _names}
+    if (here := name_here(name, homes)) is not None:  # `from posembed import name` drops an AttributeError's words
         raise ImportError(f"posembed has no {name}: here it is posembed.{here} (docs/coming-from.md)", name=__name__)
     return _imported(name)

@@ -75,11 +75,14 @@ OTHER_CLASSES: dict[str, str] = {
 """Maps a public name of posembed to the names of tutorials, fairseq, timm, x-transformers, torchtune and Keras."""
 
 
-def name_here(name: str, ours: Iterable[str]) -> str | None:
-    """Returns what a name of another library is called in posembed, or the nearest public name; None if none is."""
+def name_here(name: str, ours: Mapping[str, str]) -> str | None:
+    """Returns what a name of another library is called in posembed, or the nearest public name; None if none is.
+
+    ours: maps each public name to its path below posembed.
+    """
     known = next((here for here, theirs in OTHER_CLASSES.items() if name in theirs.split()), None)
-    near = difflib.get_close_matches(name, list(ours), n=1, cutoff=0.8) if name[:1].isupper() else []
-    return known or next(iter(near), None)
+    near = difflib.get_close_matches(name, list(ours), n=1, cutoff=0.8) if name[:1].isupper() else [name]
+    return ours.get(known or next(iter(near), ""))
 
 
 NOTES = {

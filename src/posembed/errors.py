@@ -26,7 +26,7 @@ class ArgumentError(PosEmbedError, ValueError):
         >>> import posembed
         >>> try:
         ...     posembed.RotaryEmbedding(head_dim=15)
-        ... except posembed.ArgumentError as error:
+        ... except posembed.errors.ArgumentError as error:
         ...     print(error)  # doctest: +ELLIPSIS
         RoPE rotates pairs of components, so head_dim must be even and positive, got 15...
     """
@@ -39,7 +39,7 @@ class CallError(PosEmbedError, TypeError):
         >>> import posembed
         >>> try:
         ...     posembed.LearnedPositionalEmbedding(max_len=512, d_model=64)
-        ... except posembed.CallError as error:
+        ... except posembed.errors.CallError as error:
         ...     print(error)  # doctest: +ELLIPSIS
         LearnedPositionalEmbedding does not take d_model (here it is dim)...
     """
@@ -53,7 +53,7 @@ class PositionError(PosEmbedError, IndexError, ValueError):
         >>> layer = posembed.LearnedPositionalEmbedding(max_len=512, dim=64)
         >>> try:
         ...     layer(torch.zeros(1, 513, 64))
-        ... except posembed.PositionError as error:
+        ... except posembed.errors.PositionError as error:
         ...     print(error)  # doctest: +ELLIPSIS
         position 512 has no row: ...
     """
@@ -66,7 +66,7 @@ class DataError(PosEmbedError, ValueError):
         >>> import posembed
         >>> try:
         ...     posembed.compare("lengths", data="no-such-folder", out="runs/mine")
-        ... except posembed.DataError as error:
+        ... except posembed.errors.DataError as error:
         ...     print(error)  # doctest: +ELLIPSIS
         no file or folder no-such-folder...
     """
@@ -79,7 +79,7 @@ class CheckpointError(PosEmbedError, ValueError):
         >>> import posembed
         >>> try:
         ...     posembed.inspect_checkpoint("no-such-folder/model.safetensors")
-        ... except posembed.CheckpointError as error:
+        ... except posembed.errors.CheckpointError as error:
         ...     print(error)  # doctest: +ELLIPSIS
         no-such-folder/model.safetensors: expected a folder, a weights file or a hub name...
     """
@@ -92,7 +92,7 @@ class RunFolderError(PosEmbedError, ValueError):
         >>> import posembed
         >>> try:
         ...     posembed.advise(length=512, longest=512, runs="no-such-folder")
-        ... except posembed.RunFolderError as error:
+        ... except posembed.errors.RunFolderError as error:
         ...     print(error)  # doctest: +ELLIPSIS
         no-such-folder is not a run folder of this version...
     """

@@ -286,6 +286,13 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yields the files below a folder, at any depth. Links to folders are not followed, and what cannot be looked at is
+    left out, where Python 3.10's ``rglob`` ends in an error."""
+    for where, _, names in os.walk(folder):
+        yield from (path for name in names if os.path.isfile(path := Path(where, name)))
+
+
 def reason(error: BaseException) -> str:
     """Returns the reason for an error in words, without the path that Python adds. The system's errors also come as
     text, from libraries in Rust."""

@@ -39,8 +39,9 @@ class Words:
 
 def _sides(value: Any) -> Any:
     """Reads "24x32" as (24, 32), and "24" or 24 as (24, 24)."""
-    if isinstance(value, str) and (read := re.fullmatch(r"(\d{1,6})(?:x(\d{1,6}))?", value)):
-        return int(read[1]), int(read[2] or read[1])
+    if isinstance(value, str) and re.fullmatch(r"\d{1,6}(x\d{1,6}){0,2}", value):
+        read = tuple(map(int, value.split("x")))
+        return read if len(read) > 1 else read * 2
     return (value, value) if isinstance(value, int) else value
 
 
@@ -56,6 +57,10 @@ Seed: TypeAlias = Annotated[int, Ge(0), Lt(2**31)]
 Pair: TypeAlias = tuple[Count, Count]
 Sides: TypeAlias = Annotated[Pair, BeforeValidator(_sides), Words("a number or HEIGHTxWIDTH, such as 24x32")]
 """(height, width)."""
+Cube: TypeAlias = Annotated[
+    tuple[Count, Count, Count], BeforeValidator(_sides), Words("TIMExHEIGHTxWIDTH, such as 8x14x14")
+]
+"""(time, height, width)."""
 
 ItemT = TypeVar("ItemT")
 Ascending: TypeAlias = Annotated[tuple[ItemT, ...], MinLen(1), AfterValidator(lambda items: tuple(sorted(set(items))))]

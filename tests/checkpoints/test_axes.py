@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import posembed
-from posembed import Axis, CheckpointError
 from posembed.checkpoints.position_tables import PositionTable
 from posembed.checkpoints.proof import smooth
+from posembed.errors import CheckpointError
+from posembed.tables import Axis
 from tiny_models import IMAGE, TEXT, first_output, reloaded, saved, tiny_model
 from together import together
 from tolerance import assert_close
@@ -348,7 +349,7 @@ def test_a_method_applies_to_the_tables_that_have_it(method: str, how: set[str],
     source = saved(tiny_model("sam", SAM), tmp_path / "source")
     edit = posembed.resize_checkpoint(source, tmp_path / "out", image_size=96, method=method, dry_run=True).edit
     assert {change.how for change in edit.tables} == how
-    with pytest.raises(posembed.ArgumentError, match="no method for a grid is called 'none'"):
+    with pytest.raises(posembed.errors.ArgumentError, match="no method for a grid is called 'none'"):
         posembed.resize_checkpoint(source, tmp_path / "out", image_size=96, method="none", dry_run=True)
 
 
@@ -384,5 +385,5 @@ def test_biases_of_a_single_head_are_resized(tmp_path: Path) -> None:
 
 def test_a_size_without_a_cell_says_what_to_pass() -> None:
     model = tiny_model("vivit", {**IMAGE, "num_frames": 4, "tubelet_size": [2, 8, 8]})
-    with pytest.raises(posembed.ArgumentError, match="leaves no cell; pass a larger number of frames"):
+    with pytest.raises(posembed.errors.ArgumentError, match="leaves no cell; pass a larger number of frames"):
         posembed.resize_model_(model, frames=1)

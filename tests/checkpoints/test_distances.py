@@ -13,7 +13,8 @@ import transformers
 from torch import Tensor, nn
 
 import posembed
-from posembed import ArgumentError, Axis, CheckpointError, TableLayout
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.tables import Axis, TableLayout
 from tiny_models import saved
 from together import together
 from tolerance import assert_close, close

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import posembed
-from posembed import ArgumentError, LearnedPositionalEmbedding
+from posembed import LearnedPositionalEmbedding
 from posembed.checkpoints.plan import Edit
+from posembed.errors import ArgumentError
 from posembed.tables.modules import is_table_name
 from tiny_models import GPT, IMAGE, PAIR, TEXT, WHISPER, first_output, reloaded, saved, text_inputs, tiny_model
 from together import together
@@ -285,7 +286,7 @@ def test_an_image_model_of_another_size(family: str, tmp_path: Path) -> None:
         assert len(new_rows) == prefix + (side // 8) ** 2
         assert torch.equal(new_rows[:prefix], old_rows[:prefix])
         expected = posembed.resize_table(
-            old_rows, grid=(side // 8, side // 8), layout=posembed.TableLayout(prefix=prefix, grid=(4, 4))
+            old_rows, grid=(side // 8, side // 8), layout=posembed.tables.TableLayout(prefix=prefix, grid=(4, 4))
         )
         assert torch.equal(new_rows, expected)
         if "text_config" not in settings:
@@ -302,7 +303,7 @@ def test_a_grid_that_is_not_square(tmp_path: Path) -> None:
     with torch.no_grad():
         first_output(new, {"pixel_values": torch.ones(1, 3, 32, 48)})
     clip = saved(tiny_model("clip_vision_model", IMAGE), tmp_path / "clip")
-    with pytest.raises(posembed.CheckpointError, match="square"):
+    with pytest.raises(posembed.errors.CheckpointError, match="square"):
         posembed.resize_checkpoint(clip, tmp_path / "not", grid=(4, 6))
 
 
@@ -322,7 +323,7 @@ def test_a_grid_that_is_not_square(tmp_path: Path) -> None:
 def test_what_is_not_understood_is_refused(family: str, settings: dict[str, Any], reason: str, tmp_path: Path) -> None:
     source = saved(tiny_model(family, settings), tmp_path / "source")
     size = {"image_size": 64} if "image_size" in settings else {"length": 64}
-    with pytest.raises(posembed.CheckpointError, match=reason):
+    with pytest.raises(posembed.errors.CheckpointError, match=reason):
         posembed.resize_checkpoint(source, tmp_path / "out", **size)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 

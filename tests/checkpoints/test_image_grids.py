@@ -12,6 +12,7 @@ from torch import nn
 
 import posembed
 from posembed.checkpoints.sources import class_of
+from posembed.errors import ArgumentError
 from tiny_models import IMAGE, reloaded, saved
 from together import together
 
@@ -118,7 +119,7 @@ def test_patches_behind_a_norm_are_compared_behind_their_convolution() -> None:
         "sequence_reduction_ratios": [2, 1, 1, 1],
     }  # fmt: skip
     model = part_of_a_model("pvt", settings)
-    with pytest.raises(posembed.ArgumentError, match=r"patch_embeddings.3.* image_size=31 leaves no cell; pass a larg"):
+    with pytest.raises(ArgumentError, match=r"patch_embeddings.3.* image_size=31 leaves no cell; pass a larg"):
         posembed.resize_model_(model, image_size=31)
     edit = posembed.resize_model_(model, image_size=96)
     assert [change.layout.grid for change in edit.target.changes] == [(24, 24), (12, 12), (6, 6), (3, 3)]

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import posembed
-from posembed import Axis, TableLayout, resize_table
+from posembed import resize_table
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.live import timm_settings
 from posembed.checkpoints.plan import plan_edit
+from posembed.tables import Axis, TableLayout
 from timm_peer import vision_transformer
 from tiny_models import reloaded, saved
 from tolerance import assert_close
@@ -280,7 +281,7 @@ def test_a_nest_takes_whole_blocks(side: int) -> None:
     vision_transformer()
     model = importlib.import_module("timm").create_model("nest_tiny", num_classes=1, img_size=64)
     reason = f"img_size={side} gives {side // 4} cells on a side, not 4 equal blocks; pass a multiple of 16"
-    with pytest.raises(posembed.ArgumentError, match=reason):
+    with pytest.raises(posembed.errors.ArgumentError, match=reason):
         plan_edit(timm_settings(model), model.state_dict(), NewSize(image_size=side))
 
 
@@ -294,7 +295,7 @@ def test_a_nest_takes_whole_blocks(side: int) -> None:
     ],
 )
 def test_blocks_and_columns_need_their_dims(settings: dict[str, Any], reason: str) -> None:
-    with pytest.raises(posembed.ArgumentError, match=reason):
+    with pytest.raises(posembed.errors.ArgumentError, match=reason):
         TableLayout(**settings)
 
 
@@ -305,5 +306,5 @@ def test_tables_in_columns_are_the_tables_one_after_the_other() -> None:
     assert rows.shape == (7, 5 * 3 * 4)
     assert torch.equal(rows[2].view(5, 3, 4), table.view(5, 3, 7, 4)[:, :, 2])
     assert torch.equal(layout.stored(rows, like=table), table)
-    with pytest.raises(posembed.ArgumentError, match="holds tables of 7 rows and 4 columns"):
+    with pytest.raises(posembed.errors.ArgumentError, match="holds tables of 7 rows and 4 columns"):
         layout.rows_in(torch.randn(5, 83))

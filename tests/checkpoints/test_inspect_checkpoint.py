@@ -80,7 +80,7 @@ def test_a_listed_family_with_another_table_is_rebuilt(tmp_path: Path) -> None:
     assert found.model is not None
     assert [bool(table.doubt) for table in found.tables] == [False, True]
     config = {**(checkpoint.config or {}), "max_position_embeddings": 41}
-    with pytest.raises(posembed.CheckpointError, match="must have the shape"):
+    with pytest.raises(posembed.errors.CheckpointError, match="must have the shape"):
         find_tables(config, checkpoint.tensors, rebuild=False)
 
 
@@ -98,7 +98,7 @@ def test_odd_listed_models_are_reported_as_if_the_model_had_been_rebuilt(family:
         for rebuild in (False, True):
             try:
                 found = find_tables({**config, name: odd[name]}, tensors, rebuild=rebuild)
-            except posembed.CheckpointError as error:
+            except posembed.errors.CheckpointError as error:
                 answers.append(str(error))
             else:
                 answers.append([(each.key, each.doubt, getattr(each, "layout", None)) for each in found.tables])
@@ -187,14 +187,14 @@ def test_the_scale_of_an_image_table_is_not_compared_with_text_tokens(tmp_path: 
 
 def test_grids_and_doubts(tmp_path: Path) -> None:
     (grid,) = posembed.inspect_checkpoint(saved(tiny_model("vit", IMAGE), tmp_path / "vit")).tables
-    assert grid.table.layout == posembed.TableLayout(prefix=1, grid=(4, 4))
+    assert grid.table.layout == posembed.tables.TableLayout(prefix=1, grid=(4, 4))
     assert grid.table.length == 16
     assert grid.learned is not None
     assert grid.learned.toeplitz is None
     settings = {"image_size": [32, 64], "num_detection_tokens": 5, "use_mid_position_embeddings": False}
     yolos = tiny_model("yolos", {**IMAGE, **settings})
     (behind,) = posembed.inspect_checkpoint(saved(yolos, tmp_path / "yolos")).tables
-    assert behind.table.layout == posembed.TableLayout(prefix=1, grid=(4, 8), tail=5)
+    assert behind.table.layout == posembed.tables.TableLayout(prefix=1, grid=(4, 8), tail=5)
     hashed = tiny_model("canine", {**TEXT, "num_hash_functions": 1, "num_hash_buckets": 32})
     (doubtful, *_) = posembed.inspect_checkpoint(saved(hashed, tmp_path / "canine")).tables
     assert not isinstance(doubtful.table, PositionTable)

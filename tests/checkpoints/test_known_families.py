@@ -14,8 +14,8 @@ import transformers
 from safetensors.torch import save_file
 
 import posembed
-from posembed import CheckpointError
 from posembed.checkpoints import families, plan
+from posembed.errors import CheckpointError
 from tiny_models import GPT, IMAGE, TEXT, saved, tiny_model
 from together import together
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import posembed
-from posembed import ArgumentError, CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
 from tiny_models import GPT, TEXT, reloaded, saved, text_inputs, tiny_model
 from together import together
 

@@ -39,7 +39,7 @@ def test_a_table_that_is_spread_over_any_text_needs_no_resize(rows: int, length:
     model = lite_text(rows)
     source = saved(model, tmp_path / "source")
     with pytest.raises(
-        posembed.CheckpointError, match=r"spreads its rows .* needs no resize: each text reads rows up to"
+        posembed.errors.CheckpointError, match=r"spreads its rows .* needs no resize: each text reads rows up to"
     ):
         posembed.resize_checkpoint(source, tmp_path / "out", length=length)
     for tokens in (rows // 2, 2 * rows):  # as the refusal says
@@ -63,7 +63,7 @@ def test_leading_dimensions_of_one_hold_rows(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [(2, 5, 3), (1, 2, 5, 3), (2, 1, 5, 3), (5, 1, 1, 3), (0, 3), (3,)])
 def test_other_dimensions_do_not(shape: tuple[int, ...]) -> None:
-    with pytest.raises(posembed.ArgumentError, match="a table is a floating tensor"):
+    with pytest.raises(posembed.errors.ArgumentError, match="a table is a floating tensor"):
         table_rows(torch.randn(shape))
 
 
@@ -96,7 +96,7 @@ def test_patches_of_one_size_are_read_from_images_of_any_size(tmp_path: Path) ->
 def test_computed_positions_are_named_with_what_to_change(tmp_path: Path) -> None:
     settings = {**IMAGE, "num_frames": 4, "tubelet_size": 2}
     source = saved(tiny_model("videomae", settings), tmp_path / "source")
-    with pytest.raises(posembed.CheckpointError, match=r"nothing to resize: .* change num_frames or image_size"):
+    with pytest.raises(posembed.errors.CheckpointError, match=r"nothing to resize: .* change num_frames or image_size"):
         posembed.resize_checkpoint(source, tmp_path / "out", frames=8)
     assert "needs no resize" in posembed.inspect_checkpoint(source).why_none
 

@@ -17,7 +17,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 import posembed
 import posembed.checkpoints.sources
-from posembed import ArgumentError, CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.buckets import bucket_of, rebucket
 from tiny_models import loud_model, saved
 from together import together

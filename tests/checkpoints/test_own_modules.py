@@ -17,19 +17,16 @@ from torch.nn.utils import parametrizations
 
 import posembed
 from posembed import (
-    ArgumentError,
-    CheckpointError,
-    ExtendedPositionalEmbedding,
     LearnedGridEmbedding,
     LearnedPositionalEmbedding,
-    PositionError,
     RollingPositionalEmbedding,
-    SampledPositionalEmbedding,
-    TableLayout,
     inputs,
     resize_model_,
 )
+from posembed.errors import ArgumentError, CheckpointError, PositionError
+from posembed.layers import ExtendedPositionalEmbedding, SampledPositionalEmbedding
 from posembed.nn import Decoder
+from posembed.tables import TableLayout
 from posembed.tables.rows import table_rows
 from tiny_models import TEXT, tiny_model
 from together import together

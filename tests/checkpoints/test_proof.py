@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import posembed
-from posembed import CheckpointError
 from posembed.checkpoints import proof
 from posembed.checkpoints.position_tables import PositionTable
+from posembed.errors import CheckpointError
 from posembed.tables.families import FAMILIES
 from tiny_models import IMAGE, TEXT, reloaded, saved, tiny_model
 from together import together
@@ -57,7 +57,7 @@ def test_a_square_grid_in_a_line_is_resized_as_a_grid(family: str, tmp_path: Pat
     new = reloaded(model, tmp_path / "larger")
     assert torch.equal(new.get_parameter(key), edit.tables[0].after)
     assert len(edit.tables[0].after) == (side + 2) ** 2
-    with pytest.raises(posembed.ArgumentError, match="gives a square grid"):
+    with pytest.raises(posembed.errors.ArgumentError, match="gives a square grid"):
         posembed.resize_checkpoint(source, tmp_path / "out", grid=(side, side + 2))
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import FlavaConfig, FlavaForPreTraining, FlavaImageProcessorPil
 
 import posembed
-from posembed import ArgumentError, CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
 from tiny_models import GPT, IMAGE, TEXT, WHISPER, reloaded, saved, tiny_model
 from together import together
 
@@ -505,7 +505,7 @@ def test_a_table_under_two_keys_that_load_into_one_is_refused(prefixed: str, tmp
     twins = {f"bert.{key}": value.clone() for key, value in weights.items() if prefixed != "the table" or key == table}
     kept = {table: weights[table]} if prefixed == "everything but the table" else weights
     save_file({**kept, **twins}, source / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(posembed.CheckpointError, match="a second time as"):
+    with pytest.raises(posembed.errors.CheckpointError, match="a second time as"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=64)
     assert not (tmp_path / "out").exists()
 
@@ -515,7 +515,7 @@ def test_two_keys_of_a_pickle_that_share_one_table_are_refused(meant: str, tmp_p
     rows = torch.randn(40, 32)
     keys = [f"{part}.position_embeddings.weight" for part in ("encoder", "decoder")]
     torch.save({**dict.fromkeys(keys, rows), "token.weight": torch.randn(50, 32)}, tmp_path / "tied.bin")
-    with pytest.raises(posembed.CheckpointError, match="a second time as"):
+    with pytest.raises(posembed.errors.CheckpointError, match="a second time as"):
         posembed.resize_checkpoint(
             tmp_path / "tied.bin",
             tmp_path / "o.safetensors",

@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor, nn
 
 import posembed
-from posembed import CheckpointError
+from posembed.errors import CheckpointError
 from tiny_models import loud_model, saved
 from together import together
 from tolerance import assert_close

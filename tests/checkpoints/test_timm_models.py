@@ -16,12 +16,12 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import posembed
-from posembed import CheckpointError
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.live import timm_settings
 from posembed.checkpoints.plan import plan_edit
 from posembed.checkpoints.position_tables import PositionTable
 from posembed.checkpoints.timm_models import loaded_by_timm
+from posembed.errors import ArgumentError, CheckpointError
 from timm_peer import vision_transformer
 from together import together
 from tolerance import assert_close
@@ -210,6 +210,6 @@ def test_inspect_says_what_the_tables_are(timm: Any, tmp_path: Path) -> None:
 def test_a_model_without_the_arguments_that_built_it_is_refused(timm: Any) -> None:
     kind = vision_transformer().VisionTransformer
     model = kind(img_size=32, patch_size=8, embed_dim=16, depth=1, num_heads=2, num_classes=3)
-    with pytest.raises(posembed.ArgumentError, match=r"Build it with timm\.create_model, .*or call its set_input_size"):
+    with pytest.raises(ArgumentError, match=r"Build it with timm\.create_model, .*or call its set_input_size"):
         posembed.resize_model_(model, image_size=64)
     assert model.pos_embed.shape == (1, 17, 16)

@@ -6,6 +6,7 @@ import argparse
 import shlex
 import zipfile
 from collections import OrderedDict
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posembed import ArgumentError, CheckpointError, inspect_checkpoint, resize_checkpoint
+from posembed import inspect_checkpoint, resize_checkpoint
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.pickles import load_without_running
 from posembed.modelfiles.training_files import DROPPED, at, leaves, nodes, replaced, tree_of
 from posembed.plots.source import of_checkpoint
@@ -438,3 +440,93 @@ def test_a_grid_changes_no_length_of_a_text(tmp_path: Path) -> None:
     new = read(tmp_path / "new.pt")
     assert new["args"] == settings
     assert new["model"]["visual.pos_embed"].shape == (1, 30, DIM)
+
+
+def test_a_tensor_beside_the_model_is_no_weight(tmp_path: Path) -> None:
+    """Such as the weights of classes in a loss. Nor is it one in a state dict, if safetensors have no such tensors."""
+    sparse = torch.eye(3).to_sparse()
+    file = {"model": {**weights(), "adjacency": sparse}, "class_weights": torch.ones(30), "args": {"block_size": ROWS}}
+    torch.save(file, tmp_path / "old.pt")
+    resized = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
+    new = read(tmp_path / "new.pt")
+    assert [change.key for change in resized.edit.tables] == ["wpe.weight"]
+    assert (new["args"], list(new)) == ({"block_size": 40}, list(file))
+    assert torch.equal(new["model"]["adjacency"].to_dense(), torch.eye(3))
+    left = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.safetensors", length=40).left_out
+    assert "old.pt: model.adjacency" in left
+
+
+def test_a_tensor_may_repeat_the_values_of_the_file(tmp_path: Path) -> None:
+    state = {**weights(), "scale": torch.ones(1).expand(1000, 1000)}
+    torch.save(state, tmp_path / "old.pt")
+    resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
+    assert read(tmp_path / "new.pt")["scale"].stride() == (0, 0)
+    torch.save({**weights(), "scale": torch.ones(1).expand(2**16, 2**16)}, tmp_path / "old.pt")
+    with pytest.raises(CheckpointError, match="'scale' claims 4294967296 values"):
+        resize_checkpoint(tmp_path / "old.pt", tmp_path / "newer.pt", length=40)
+
+
+def test_tied_tables_stay_tied(tmp_path: Path) -> None:
+    """The sides of one model share a table, and a copy of the model its memory."""
+    table = torch.randn(ROWS, DIM)
+    state = {"wte.weight": torch.randn(30, DIM)} | {f"{side}.wpe.weight": table for side in ("encoder", "decoder")}
+    torch.save({"model": state, "ema": dict(state), "args": {"block_size": ROWS}}, tmp_path / "old.pt")
+    resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
+    new = read(tmp_path / "new.pt")
+    held = {
+        new[model][f"{side}.wpe.weight"].data_ptr() for model in ("model", "ema") for side in ("encoder", "decoder")
+    }
+    assert len(held) == 1
+    assert (tmp_path / "new.pt").stat().st_size < (tmp_path / "old.pt").stat().st_size + 2 * 4 * 40 * DIM
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_pickles_of_newer_protocols_are_called_so(zipped: bool, tmp_path: Path) -> None:
+    for protocol in (3, 4, 5):
+        kinds = {"pickle_protocol": protocol, "_use_new_zipfile_serialization": zipped}
+        torch.save({"model": weights(), "step": 3}, tmp_path / "old.pt", **kinds)
+        with pytest.raises(CheckpointError, match=f"protocol {protocol}") if protocol > 3 else nullcontext():
+            resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
+
+
+def test_sizes_of_images_may_name_channels_and_numbers_may_be_of_numpy(tmp_path: Path) -> None:
+    settings = {"input_size": (3, 64, 64), "img_size": np.int64(64), "image_size": [64, 64]}
+    torch.save({"model": vit(4), "cfg": settings}, tmp_path / "old.pth")
+    resize_checkpoint(tmp_path / "old.pth", tmp_path / "new.pth", image_size=96)
+    new = read(tmp_path / "new.pth")["cfg"]
+    assert_same(new, {"input_size": (3, 96, 96), "img_size": np.int64(96), "image_size": [96, 96]})
+    torch.save({"model": weights(), "cfg": {"max_len": np.int32(ROWS)}}, tmp_path / "text.pth")
+    resize_checkpoint(tmp_path / "text.pth", tmp_path / "long.pth", length=40)
+    assert_same(read(tmp_path / "long.pth")["cfg"], {"max_len": np.int32(40)})
+
+
+def test_an_optimizer_of_other_parameters_stays(tmp_path: Path) -> None:
+    """Also one that keeps something unknown, if another optimizer of the file has the table."""
+    model, optimizer = trained(ROWS, torch.optim.AdamW)
+    critic, second = trained(9, torch.optim.AdamW)
+    unknown = {"state": {0: {"left": torch.ones(3, 3)}}, "param_groups": [{"params": [0]}]}
+    beside = {"critic": {"other." + key: value for key, value in critic.state_dict().items()}}
+    for others, left in (([second.state_dict()], {}), ([unknown], {})):
+        file = {"model": model.state_dict(), **beside, "optimizers": [optimizer.state_dict(), *others]}
+        torch.save(file, tmp_path / "old.pt")
+        resized = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40, overwrite=True)
+        assert resized.left_out == left
+        new = read(tmp_path / "new.pt")["optimizers"]
+        assert new[0]["state"][1]["exp_avg"].shape == (40, DIM)
+        assert_same(new[1], others[0])
+    torch.save({"model": model.state_dict(), "optimizers": [unknown]}, tmp_path / "old.pt")
+    resized = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40, overwrite=True)
+    assert set(resized.left_out) == {"optimizers"}
+
+
+def test_settings_that_hold_the_length_by_accident_may_stay(tmp_path: Path) -> None:
+    settings = {"block_size": ROWS, "data": {"max_len": ROWS}}
+    torch.save({"model": weights(), "args": settings}, tmp_path / "old.pt")
+    resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40, keep=["args.data.max_len"])
+    assert read(tmp_path / "new.pt")["args"] == {"block_size": 40, "data": {"max_len": ROWS}}
+    with pytest.raises(
+        ArgumentError, match=r"max_len is no setting .* these do: args\.block_size, args\.data\.max_len"
+    ):
+        resize_checkpoint(tmp_path / "old.pt", tmp_path / "no.pt", length=40, keep=["max_len"])
+    with pytest.raises(ArgumentError, match=r"--keep .* is for a file of torch\.save"):
+        resize_checkpoint(tmp_path / "old.pt", tmp_path / "no.safetensors", length=40, keep=["args.block_size"])

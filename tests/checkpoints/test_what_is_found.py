@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import posembed
-from posembed import CheckpointError
 from posembed.checkpoints import sources
 from posembed.checkpoints.position_tables import PositionTable
+from posembed.errors import CheckpointError
 from tiny_models import IMAGE, PAIR, TEXT, reloaded, saved, tiny_model
 from together import together
 

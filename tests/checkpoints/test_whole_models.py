@@ -12,7 +12,7 @@ import transformers
 from torch import nn
 
 import posembed
-from posembed import CheckpointError
+from posembed.errors import CheckpointError
 from tiny_models import IMAGE, TEXT, reloaded, saved, tiny_model
 from together import together
 

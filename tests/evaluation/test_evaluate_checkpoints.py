@@ -12,7 +12,8 @@ import pytest
 
 import posembed
 from evaluated_models import by_text, save_causal, save_encoder, save_masked, save_tokenizer, write_texts
-from posembed import ArgumentError, CheckpointError, DataError, evaluate_checkpoints
+from posembed import evaluate_checkpoints
+from posembed.errors import ArgumentError, CheckpointError, DataError
 from posembed.evaluation.counts import FITS
 from posembed.evaluation.measures import MEASUREMENTS
 from posembed.evaluation.results import Evaluation

@@ -12,7 +12,8 @@ import torch
 
 import posembed
 from evaluated_models import by_text, save_causal, save_encoder, write_collection
-from posembed import ArgumentError, evaluate_retrieval
+from posembed import evaluate_retrieval
+from posembed.errors import ArgumentError
 from posembed.evaluation.collection import read_collection
 from posembed.evaluation.results import Evaluation
 from posembed.evaluation.retrieval import plan_retrieval
@@ -247,7 +248,7 @@ def test_other_models_are_refused(folder: Path, tmp_path: Path) -> None:
     save_encoder(tmp_path / "bare")
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / "bare" / file).unlink()
-    with pytest.raises(posembed.CheckpointError, match="expected a tokenizer next to the weights"):
+    with pytest.raises(posembed.errors.CheckpointError, match="expected a tokenizer next to the weights"):
         evaluated([tmp_path / "bare"], folder)
 
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from posembed import LearnedPositionalEmbedding, TableLayout, inputs
+from posembed import LearnedPositionalEmbedding, inputs
 from posembed.errors import ArgumentError, PositionError
 from posembed.inputs.text import TokenEmbedding
 from posembed.positions import from_cu_seqlens, from_mask
+from posembed.tables import TableLayout
 from together import together
 from tolerance import assert_close
 

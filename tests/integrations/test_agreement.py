@@ -15,7 +15,8 @@ pytest.importorskip("transformers")
 import transformers as hf
 
 import replaced_models as made
-from posembed import ArgumentError, resize_model_
+from posembed import resize_model_
+from posembed.errors import ArgumentError
 from posembed.integrations.install import find_slot
 from posembed.integrations.slot import CACHES
 from posembed.integrations.transformers import from_pretrained, replace_positions

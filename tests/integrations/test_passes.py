@@ -20,9 +20,11 @@ import posembed.integrations
 import replaced_models as made
 import timm_peer
 from fresh_process import run_fresh
-from posembed import ArgumentError, LearnedPositionalEmbedding, TableMonitor
+from posembed import LearnedPositionalEmbedding
+from posembed.errors import ArgumentError
 from posembed.integrations.slot import _present_in
 from posembed.integrations.transformers import replace_positions
+from posembed.tables import TableMonitor
 from together import together
 from tolerance import assert_close
 

@@ -16,9 +16,11 @@ import transformers as hf
 
 import posembed
 import replaced_models as made
-from posembed import ArgumentError, CheckpointError, LearnedPositionalEmbedding, RotaryEmbedding, YarnScaling
+from posembed import LearnedPositionalEmbedding, RotaryEmbedding
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.integrations.saved import described, encoding_for, rebuilt
 from posembed.integrations.transformers import from_pretrained, replace_positions
+from posembed.layers import YarnScaling
 from posembed.nn import ENCODINGS, Sizes, encoding_by_name
 from posembed.nn.encodings import names_for
 from together import together
@@ -175,7 +177,7 @@ def test_a_class_of_ones_own_must_be_given(kind: Any, tmp_path: Path) -> None:
     assert torch.equal(outputs(from_pretrained(tmp_path, kind), "gpt2"), outputs(model, "gpt2"))
 
 
-@pytest.mark.parametrize("given", [posembed.Alibi(2), RotaryEmbedding(8, base=500.0), posembed.T5Bias(2)])
+@pytest.mark.parametrize("given", [posembed.Alibi(2), RotaryEmbedding(8, base=500.0), posembed.layers.T5Bias(2)])
 def test_another_encoding_than_the_saved_one_is_refused(given: Any, tmp_path: Path) -> None:
     for encoding in ("rope", "t5"):
         saved("gpt2", encoding, tmp_path)
@@ -239,7 +241,7 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
         from_pretrained(tmp_path / "other")
     saved("gpt2", "t5", tmp_path / "damaged")
     config = json.loads((tmp_path / "damaged" / "config.json").read_text())
-    config["posembed"]["encoding"] = described(posembed.Fire(2))
+    config["posembed"]["encoding"] = described(posembed.layers.Fire(2))
     (tmp_path / "damaged" / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match="do not hold"):
         from_pretrained(tmp_path / "damaged")

@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, PositionError, TableLayout
+from posembed import LearnedGridEmbedding, LearnedPositionalEmbedding
+from posembed.errors import ArgumentError, PositionError
+from posembed.tables import TableLayout
 from timm_peer import vision_transformer
 from tolerance import assert_close, close
 

@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 import transformers as hf
 
 import replaced_models as made
-from posembed import ArgumentError
+from posembed.errors import ArgumentError
 from posembed.integrations.transformers import TableCallback, from_pretrained, replace_positions
 from together import together
 

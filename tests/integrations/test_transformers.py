@@ -19,9 +19,11 @@ import transformers as hf
 
 import posembed
 import replaced_models as made
-from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding, TableLayout
+from posembed import LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding
+from posembed.errors import ArgumentError
 from posembed.integrations.transformers import replace_positions
 from posembed.nn import ENCODINGS
+from posembed.tables import TableLayout
 from together import together
 from tolerance import assert_close, close
 
@@ -168,7 +170,7 @@ def test_a_text_may_be_longer_than_the_old_table(name: str) -> None:
     assert outputs(model, input_ids=ids).isfinite().all()
     beyond = 1 if name == "roberta" else 0
     assert model.config.max_position_embeddings == 2 * made.LENGTH + beyond
-    with pytest.raises(posembed.PositionError):
+    with pytest.raises(posembed.errors.PositionError):
         model(input_ids=torch.cat((ids, ids[:, :1]), dim=1))
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from posembed import ArgumentError
+from posembed.errors import ArgumentError
 from posembed.lab.data.text import Corpus
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import LanguageModelling

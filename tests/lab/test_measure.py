@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posembed import DataError, PositionError
+from posembed.errors import DataError, PositionError
 from posembed.lab import measure
 from tolerance import assert_close
 

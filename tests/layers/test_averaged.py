@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from posembed import ArgumentError, AveragedPositionalEmbedding, NoPosition, PositionEncoding
+from posembed import PositionEncoding
+from posembed.errors import ArgumentError
 from posembed.lab.model import Decoder
+from posembed.layers import AveragedPositionalEmbedding, NoPosition
 from posembed.layers.averaged import FITTED_FROM, DistanceBias, fitted_line, mean_logits_by_distance
 from posembed.nn import Positions, attend
 from posembed.nn.attend import FlexBias, flex_bias

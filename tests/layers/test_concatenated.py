@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posembed import ArgumentError, ConcatenatedPositionalEmbedding, LearnedPositionalEmbedding, PositionError
+from posembed import LearnedPositionalEmbedding
+from posembed.errors import ArgumentError, PositionError
 from posembed.integrations.saved import encoding_for
+from posembed.layers import ConcatenatedPositionalEmbedding
 from tolerance import assert_close
 
 

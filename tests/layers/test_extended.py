@@ -6,13 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from posembed import (
-    ArgumentError,
-    ExtendedPositionalEmbedding,
-    LearnedPositionalEmbedding,
-    PositionError,
-    resize_table,
-)
+from posembed import LearnedPositionalEmbedding, resize_table
+from posembed.errors import ArgumentError, PositionError
+from posembed.layers import ExtendedPositionalEmbedding
 from posembed.layers.extended import METHODS as FOLLOWED
 from posembed.layers.extended import RANDOM, extended_rows
 from posembed.positions import from_mask

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posembed import Fire
+from posembed.layers import Fire
 from posembed.layers.fire import fire_interpolation
 from tolerance import assert_close
 

@@ -11,17 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from posembed import (
-    ArgumentError,
-    CallError,
-    CheckpointError,
-    ExtendedPositionalEmbedding,
-    LearnedGridEmbedding,
-    LearnedPositionalEmbedding,
-    SampledPositionalEmbedding,
-    TableLayout,
-    resize_model_,
-)
+from posembed import LearnedGridEmbedding, LearnedPositionalEmbedding, resize_model_
+from posembed.errors import ArgumentError, CallError, CheckpointError
+from posembed.layers import ExtendedPositionalEmbedding, SampledPositionalEmbedding
+from posembed.tables import TableLayout
 from posembed.tables.rows import as_table, table_rows
 from timm_peer import vision_transformer
 from together import together

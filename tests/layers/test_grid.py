@@ -15,7 +15,9 @@ from transformers.models.deit.modeling_deit import DeiTEmbeddings
 from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers import Dinov2WithRegistersEmbeddings
 from transformers.models.vit.modeling_vit import ViTEmbeddings
 
-from posembed import ArgumentError, LearnedGridEmbedding, PositionEncoding, PositionError, TableLayout
+from posembed import LearnedGridEmbedding, PositionEncoding
+from posembed.errors import ArgumentError, PositionError
+from posembed.tables import TableLayout
 from together import together
 from tolerance import assert_close
 

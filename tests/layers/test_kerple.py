@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from posembed import Alibi, KerpleLog, KerplePower
+from posembed import Alibi
+from posembed.layers import KerpleLog, KerplePower
 from posembed.layers.alibi import alibi_slopes
 from posembed.layers.kerple import SMALLEST, inverse_softplus
 from tolerance import assert_close

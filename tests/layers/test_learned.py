@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from transformers.models.bart.modeling_bart import BartLearnedPositionalEmbedding
 from transformers.models.opt.modeling_opt import OPTLearnedPositionalEmbedding
 
-from posembed import PADDING, LearnedPositionalEmbedding, PositionEncoding, PositionError, TableLayout, positions
+from posembed import LearnedPositionalEmbedding, PositionEncoding, positions
+from posembed.errors import PositionError
+from posembed.tables import PADDING, TableLayout
 from tolerance import assert_close
 
 MAX_LEN, DIM = 24, 6

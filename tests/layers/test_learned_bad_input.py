@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posembed import ArgumentError, LearnedPositionalEmbedding, PositionError, TableLayout
+from posembed import LearnedPositionalEmbedding
+from posembed.errors import ArgumentError, PositionError
+from posembed.tables import TableLayout
 from together import together
 
 layer = LearnedPositionalEmbedding(max_len=8, dim=4, dropout=0)

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from posembed import PADDING, ArgumentError, LearnedPositionalEmbedding, PositionError, TableLayout, positions
+from posembed import LearnedPositionalEmbedding, positions
+from posembed.errors import ArgumentError, PositionError
+from posembed.tables import PADDING, TableLayout
 from together import together
 from tolerance import assert_close
 

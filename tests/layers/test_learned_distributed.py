@@ -18,7 +18,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from posembed import PADDING, LearnedPositionalEmbedding, PositionError, TableLayout, positions
+from posembed import LearnedPositionalEmbedding, positions
+from posembed.errors import PositionError
+from posembed.tables import PADDING, TableLayout
 from tolerance import assert_close
 from two_processes import WORLD_SIZE, be_both, start_both
 

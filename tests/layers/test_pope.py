@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posembed import ArgumentError, PolarEmbedding
+from posembed.errors import ArgumentError
+from posembed.layers import PolarEmbedding
 from posembed.layers.pope import polar_frequencies
 from tolerance import assert_close
 

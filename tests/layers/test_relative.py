@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posembed import ArgumentError, T5Bias
+from posembed.errors import ArgumentError
+from posembed.layers import T5Bias
 from posembed.layers.relative import relative_buckets
 from together import together
 

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posembed import ArgumentError, RollingPositionalEmbedding
+from posembed import RollingPositionalEmbedding
+from posembed.errors import ArgumentError
 from posembed.lab.model import Decoder
 from posembed.layers.rolling import Place, ring_sinusoids
 from tolerance import assert_close

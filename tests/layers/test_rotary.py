@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posembed import ArgumentError, RotaryEmbedding
+from posembed import RotaryEmbedding
+from posembed.errors import ArgumentError
 from posembed.layers import rotary
 from posembed.layers.rotary import Pairing, rotate
 from together import together

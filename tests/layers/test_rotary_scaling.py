@@ -13,15 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from posembed import (
-    ArgumentError,
-    LinearScaling,
-    Llama3Scaling,
-    LongRopeScaling,
-    NTKScaling,
-    RotaryEmbedding,
-    YarnScaling,
-)
+from posembed import RotaryEmbedding
+from posembed.errors import ArgumentError
+from posembed.layers import LinearScaling, Llama3Scaling, LongRopeScaling, NTKScaling, YarnScaling
 from posembed.layers.rotary import rotary_frequencies
 from posembed.layers.rotary_scaling import RotaryScaling
 from posembed.positions import from_mask

@@ -5,7 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posembed import ArgumentError, LearnedPositionalEmbedding, PositionError, SampledPositionalEmbedding
+from posembed import LearnedPositionalEmbedding
+from posembed.errors import ArgumentError, PositionError
+from posembed.layers import SampledPositionalEmbedding
 from posembed.layers.sampled import SAMPLERS
 
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
-from posembed import Alibi, ArgumentError, Fire, KerpleLog, KerplePower, NoPosition, T5Bias
+from posembed import Alibi
+from posembed.errors import ArgumentError
+from posembed.layers import Fire, KerpleLog, KerplePower, NoPosition, T5Bias
 from posembed.layers.score_bias import Formula, ScoreBias
 from tolerance import assert_close
 

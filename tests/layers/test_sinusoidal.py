@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from posembed import ArgumentError, SinusoidalPositionalEmbedding
+from posembed import SinusoidalPositionalEmbedding
+from posembed.errors import ArgumentError
 from together import together
 from tolerance import assert_close
 

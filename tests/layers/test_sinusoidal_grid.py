@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posembed import ArgumentError, PositionError, SinusoidalGridEmbedding
+from posembed.errors import ArgumentError, PositionError
+from posembed.layers import SinusoidalGridEmbedding
 from posembed.layers.sinusoidal import grid_sinusoids
 from tolerance import assert_close
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from posembed import ArgumentError, PositionError, T5Bias, Tupe
+from posembed.errors import ArgumentError, PositionError
+from posembed.layers import T5Bias, Tupe
 from posembed.nn import Attention, Decoder, Encoder
 from tolerance import assert_close
 

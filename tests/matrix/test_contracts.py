@@ -9,7 +9,8 @@ import torch
 
 import posembed
 from every_layer import HEADS, LAYERS, SMALL, Layer
-from posembed import ArgumentError, PositionEncoding, inputs
+from posembed import PositionEncoding, inputs
+from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, RotationEncoding
 from posembed.layers.score_bias import ScoreBias
 from together import together
@@ -36,7 +37,7 @@ def parameters(layer: object) -> list[str]:
 def test_input(case: Layer) -> None:
     layer, (x,) = case.make(SMALL).eval(), case.arguments(SMALL)
     ids = torch.arange(x.shape[1])
-    assert isinstance(layer, (InputEncoding, posembed.NoPosition))
+    assert isinstance(layer, (InputEncoding, posembed.layers.NoPosition))
     assert parameters(layer)[:3] == ["x", "position_ids", "offset"]
     assert layer(x).shape == x.shape
     assert torch.equal(layer(x, ids), layer(x))
@@ -95,5 +96,5 @@ def test_text_inputs_share_one_signature(case: Layer) -> None:
 def test_the_representation_is_the_constructors_call(name: str) -> None:
     layer = LAYERS[name].make(SMALL)
     layer = getattr(layer, "encoding", layer)
-    again = eval(repr(layer), vars(posembed) | {n: getattr(posembed, n) for n in posembed.__all__})
+    again = eval(repr(layer), {n: getattr(posembed.layers, n) for n in posembed.layers.__all__} | vars(posembed))
     assert repr(again) == repr(layer)

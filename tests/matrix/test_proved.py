@@ -13,13 +13,9 @@ from torch import Tensor, nn
 import posembed
 from every_layer import LAYERS, SMALL, tensors
 from fresh_process import run_fresh
-from posembed import (
-    ArgumentError,
-    ExtendedPositionalEmbedding,
-    LearnedPositionalEmbedding,
-    RotaryEmbedding,
-    inputs,
-)
+from posembed import LearnedPositionalEmbedding, RotaryEmbedding, inputs
+from posembed.errors import ArgumentError
+from posembed.layers import ExtendedPositionalEmbedding
 from posembed.layers.lookup import Request, lookup
 from posembed.positions import from_token_ids
 from together import together
@@ -241,13 +237,13 @@ NEVER_SILENT = {
     "a text shorter than its positions": lambda: EXTENDED(torch.zeros(1, 6, 8), text_length=3),
     "lengths of another batch": lambda: EXTENDED(torch.zeros(1, 6, 8), text_length=torch.tensor([6, 7, 8])),
     "lengths of two": lambda: EXTENDED(torch.zeros(2, 6, 8), text_length=torch.tensor([6, 7, 8])),
-    "the factor first": lambda: posembed.YarnScaling(8.0, 4096),
-    "the factor first, Llama's": lambda: posembed.Llama3Scaling(8.0, 8192),
-    "part of a grid": lambda: posembed.SinusoidalGridEmbedding(grid=(14, 14), dim=8)(torch.zeros(1, 101, 8)),
-    "a grid of nothing": lambda: posembed.SinusoidalGridEmbedding(grid=(0, 3), dim=8),
-    "no specials at all": lambda: posembed.SinusoidalGridEmbedding(grid=(2, 3), dim=8, special=-1),
+    "the factor first": lambda: posembed.layers.YarnScaling(8.0, 4096),
+    "the factor first, Llama's": lambda: posembed.layers.Llama3Scaling(8.0, 8192),
+    "part of a grid": lambda: posembed.layers.SinusoidalGridEmbedding(grid=(14, 14), dim=8)(torch.zeros(1, 101, 8)),
+    "a grid of nothing": lambda: posembed.layers.SinusoidalGridEmbedding(grid=(0, 3), dim=8),
+    "no specials at all": lambda: posembed.layers.SinusoidalGridEmbedding(grid=(2, 3), dim=8, special=-1),
     "a grid of one number": lambda: posembed.LearnedGridEmbedding(grid=14, dim=8),
-    "W_v too": lambda: posembed.AveragedPositionalEmbedding(max_len=8, dim=8, heads=2).in_layer(
+    "W_v too": lambda: posembed.layers.AveragedPositionalEmbedding(max_len=8, dim=8, heads=2).in_layer(
         lambda r: torch.zeros(8, 24)
     ),
     "W_v too, in a ring": lambda: posembed.RollingPositionalEmbedding(window=4, dim=8).before_queries_keys(

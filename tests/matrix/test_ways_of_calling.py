@@ -264,7 +264,7 @@ def test_parametrized_weights_are_read(name: str, size: Size) -> None:
 @DROPPING
 @together("dropout", [-0.1, 1.5, float("nan")])
 def test_dropout_is_a_probability(name: str, dropout: float) -> None:
-    from posembed import ArgumentError
+    from posembed.errors import ArgumentError
 
     with pytest.raises(ArgumentError, match=r"dropout: expected a (finite )?number of at least 0 and at most 1"):
         LAYERS[name].make(SMALL, dropout=dropout)

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 import posembed
-from posembed import CheckpointError
+from posembed.errors import CheckpointError
 from posembed.inputs import GPT2Input
 from together import together
 

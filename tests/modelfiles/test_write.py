@@ -132,7 +132,7 @@ def test_a_checkpoint_that_is_saved_anew_meanwhile_is_refused(
 
 def test_a_refusal_leaves_nothing(tmp_path: Path) -> None:
     tiny_model("bert", TEXT).save_pretrained(tmp_path / "source", max_shard_size="8KB")
-    with pytest.raises(posembed.ArgumentError, match="already holds"):
+    with pytest.raises(posembed.errors.ArgumentError, match="already holds"):
         posembed.resize_checkpoint(tmp_path / "source", tmp_path / "out", length=40)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
@@ -218,7 +218,7 @@ def test_a_folder_that_is_not_there(source: Path, tmp_path: Path) -> None:
         ("os.fsync", errno.ENOSPC, "the disk is full"),
         ("os.fsync", errno.EIO, "Input/output error"),
         ("posembed.files.system_rename", errno.EACCES, "Permission denied"),
-        ("os.mkdir", errno.EACCES, "Permission denied"),
+        ("pathlib.Path.mkdir", errno.EACCES, "Permission denied"),
     ],
 )
 def test_an_error_of_the_disk_leaves_it_as_it_was(

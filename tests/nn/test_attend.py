@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.attention import flex_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from posembed import NoPosition, PositionEncoding, T5Bias
+from posembed import PositionEncoding
+from posembed.layers import NoPosition, T5Bias
 from posembed.layers.alibi import Alibi
 from posembed.nn import Positions
 from posembed.nn import attend as module

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from posembed import ArgumentError, PositionEncoding
+from posembed import PositionEncoding
+from posembed.errors import ArgumentError
 from posembed.lab.advice.built import end_of
 from posembed.nn import Decoder, Encoder, Positions, Sizes, encoding_by_name, gpt2_init_
 from posembed.nn.encodings import names_for

@@ -10,14 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posembed import (
-    Alibi,
-    ArgumentError,
-    LearnedPositionalEmbedding,
-    LinearScaling,
-    PositionEncoding,
-    RotaryEmbedding,
-)
+from posembed import Alibi, LearnedPositionalEmbedding, PositionEncoding, RotaryEmbedding
+from posembed.errors import ArgumentError
+from posembed.layers import LinearScaling
 from posembed.nn import (
     CrossAttention,
     Decoder,

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from posembed import Alibi, ArgumentError, NoPosition, T5Bias
+from posembed import Alibi
+from posembed.errors import ArgumentError
+from posembed.layers import NoPosition, T5Bias
 from posembed.layers.grid import PatchEncoding
 from posembed.nn import Attention, Decoder, Encoder, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, names_for

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from encoding_names import ENDS
-from posembed import ArgumentError, PolarEmbedding, PositionEncoding
+from posembed import PositionEncoding
+from posembed.errors import ArgumentError
+from posembed.layers import PolarEmbedding
 from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, EncoderLayer, Positions, Sizes, encoding_by_name
 from posembed.nn import positions as module
 from posembed.nn.encodings import names_for

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 import posembed
-from posembed import Alibi, ArgumentError, LearnedPositionalEmbedding, PositionError, RollingPositionalEmbedding
+from posembed import Alibi, LearnedPositionalEmbedding, RollingPositionalEmbedding
+from posembed.errors import ArgumentError, PositionError
 from posembed.nn import (
     ENCODINGS,
     Attention,
@@ -68,7 +69,7 @@ def test_offsets_and_ids_place_tokens() -> None:
 def test_names_know_their_sizes() -> None:
     assert isinstance(Decoder(dim=8, heads=2, layers=1, encoding="alibi").encoding, Alibi)
     t5 = Encoder(dim=8, heads=2, layers=1, encoding="t5").encoding
-    assert isinstance(t5, posembed.T5Bias)
+    assert isinstance(t5, posembed.layers.T5Bias)
     assert t5.bidirectional
     windowed = encoding_by_name("rope+window+logn", Sizes(dim=8, heads=2, max_len=16, window=4))
     assert (windowed.window, windowed.log_length) == (4, 16)

@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from posembed import Alibi, T5Bias
+from posembed import Alibi
 from posembed.lab.cost.instruments import peak_bytes
+from posembed.layers import T5Bias
 from posembed.layers.score_bias import Formula, ScoreBias
 from posembed.nn import Decoder, Encoder, Positions, Sizes, encoding_by_name, toeplitz
 from posembed.nn.attend import attend, causal_mask

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from plots.drawings import all_axes, title
-from posembed import ArgumentError, plots
+from posembed import plots
+from posembed.errors import ArgumentError
 from posembed.nn.by_distance import even_by_distance, mean_by_distance
 from tolerance import assert_close
 

@@ -17,7 +17,8 @@ from torch import nn
 
 import posembed
 from plots.drawings import OF_SEVERAL, OF_TABLES, all_axes, title
-from posembed import ArgumentError, plots
+from posembed import plots
+from posembed.errors import ArgumentError
 from posembed.plots.source import rows_of
 from tiny_models import IMAGE, PAIR, saved, tiny_model
 from together import together
@@ -174,7 +175,7 @@ def test_rows_are_marked_in_any_order(kind: Callable[[list[int]], Any]) -> None:
 
 
 def test_a_row_of_no_position_may_be_marked() -> None:
-    rows = posembed.LearnedPositionalEmbedding(max_len=12, dim=8, layout=posembed.TableLayout.roberta())
+    rows = posembed.LearnedPositionalEmbedding(max_len=12, dim=8, layout=posembed.tables.TableLayout.roberta())
     assert not plots.norms(rows, marked=[0], ax=Figure().add_subplot()).texts
 
 

@@ -9,8 +9,9 @@ import torch
 
 import made_up_inits
 from made_up_runs import run, runs, save
-from posembed import ArgumentError, plots
+from posembed import plots
 from posembed.comparison import Comparison
+from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
 from posembed.plots.by_length import length_lines, lines_of
 from posembed.plots.charts import Line

@@ -21,7 +21,8 @@ from torch import Tensor
 import posembed
 from fresh_process import run_python
 from plots.drawings import OF_ONE, OF_TABLES, title, titles
-from posembed import ArgumentError, plots
+from posembed import plots
+from posembed.errors import ArgumentError
 from posembed.plots.heat import thinned
 from posembed.plots.source import rows_of
 from posembed.plots.tables import by_distance
@@ -142,7 +143,7 @@ def test_a_script_without_a_display_saves_a_figure(tmp_path: Path) -> None:
 import sys
 import posembed
 assert "matplotlib" not in sys.modules
-ax = posembed.plots.heatmap(posembed.sinusoidal_table(16, 8))
+ax = posembed.plots.heatmap(posembed.tables.sinusoidal_table(16, 8))
 ax.figure.savefig("table.png")
 """
     hidden = {
@@ -198,7 +199,7 @@ def test_several_tables_are_named_in_their_colours() -> None:
 
 def test_two_tables_are_compared_in_numbers() -> None:
     a, b = table(), torch.randn(20, 8)
-    found = posembed.compare_tables(a, b)
+    found = posembed.tables.compare_tables(a, b)
     words = [text.get_text() for text in plots.compare({"a": a, "b": b}).texts]
     assert f"CKA {found.cka:.2f}" in words
     assert f"nothing shared: {found.floor.procrustes_distance:.2f}" in words

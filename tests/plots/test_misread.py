@@ -12,7 +12,8 @@ from torch import nn
 
 import posembed
 from plots.drawings import OF_ONE
-from posembed import ArgumentError, plots
+from posembed import plots
+from posembed.errors import ArgumentError
 from posembed.plots.tables import kept_in_lines
 from together import together
 
@@ -29,7 +30,7 @@ def test_the_token_table_of_a_model_without_positions_is_not_drawn(figure: Any, 
     "encoding",
     [
         posembed.RollingPositionalEmbedding(window=8, dim=16),
-        posembed.ExtendedPositionalEmbedding(max_len=8, dim=16, method="tile"),
+        posembed.layers.ExtendedPositionalEmbedding(max_len=8, dim=16, method="tile"),
     ],
     ids=lambda encoding: type(encoding).__name__,
 )

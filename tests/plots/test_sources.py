@@ -15,8 +15,10 @@ from torch import nn
 import posembed
 from minilm import minilm_positions
 from plots.drawings import OF_TABLES
-from posembed import ArgumentError, CheckpointError, TableLayout, plots
+from posembed import plots
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.plots.source import Rows, rows_of
+from posembed.tables import TableLayout
 from tiny_models import PAIR, TEXT, saved, tiny_model
 from together import together
 from tolerance import assert_close

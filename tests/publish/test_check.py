@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import posembed
-from posembed import CheckpointError
+from posembed.errors import CheckpointError
 from timm_peer import vision_transformer
 from tiny_models import GPT, IMAGE, PAIR, TEXT, WHISPER, saved, tiny_model
 from together import together

@@ -18,7 +18,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 import posembed
-from posembed import ArgumentError, CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
 from tiny_models import TEXT, saved, tiny_model
 from together import together
 

@@ -13,10 +13,10 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 import posembed
-from posembed import sinusoidal_table
 from posembed.checkpoints.inspect import TableReport
 from posembed.cli import checkpoints
 from posembed.report.checkpoint_terminal import BARS, HALF, bars, colour, drawn, heat_map
+from posembed.tables import sinusoidal_table
 from tiny_models import IMAGE, saved, tiny_model
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from posembed import Axis, TableLayout
+from posembed.tables import Axis, TableLayout
 from posembed.tables.along_axes import along_axes, by_distance, differences
 from posembed.tables.health import check_relative
 from together import together

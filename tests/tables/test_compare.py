@@ -98,13 +98,13 @@ def test_random_rows_are_at_the_floor(n: int, d: int) -> None:
 
 def test_tables_that_cannot_be_compared() -> None:
     a = torch.randn(8, 4)
-    with pytest.raises(posembed.ArgumentError, match=r"got 8 and 7 rows.*table\[:7\]"):
-        posembed.compare_tables(a, a[:7])
-    with pytest.raises(posembed.ArgumentError, match="all rows are equal"):
+    with pytest.raises(posembed.errors.ArgumentError, match=r"got 8 and 7 rows.*table\[:7\]"):
+        posembed.tables.compare_tables(a, a[:7])
+    with pytest.raises(posembed.errors.ArgumentError, match="all rows are equal"):
         compare_tables(a, torch.ones(8, 4))
-    with pytest.raises(posembed.ArgumentError, match="3 rows or more"):
+    with pytest.raises(posembed.errors.ArgumentError, match="3 rows or more"):
         compare_tables(a[:2], a[:2])
-    with pytest.raises(posembed.ArgumentError, match="without NaN and infinity"):
+    with pytest.raises(posembed.errors.ArgumentError, match="without NaN and infinity"):
         compare_tables(a, a.clone().fill_(math.nan))
 
 
@@ -120,7 +120,7 @@ def test_a_shift_by_a_matrix_is_linear(n: int, d: int) -> None:
     for _ in range(n):
         rows.append(row)
         row = row @ step + 0.3
-    assert_close(posembed.linear_shift(torch.stack(rows), 1), 1)
+    assert_close(posembed.tables.linear_shift(torch.stack(rows), 1), 1)
 
 
 @pytest.mark.parametrize(("n", "d"), [(512, 384), (256, 512), (128, 8)])
@@ -160,9 +160,9 @@ def test_a_shift_back_is_a_shift_of_the_reversed_table() -> None:
 
 def test_shifts_that_cannot_be_measured() -> None:
     assert math.isnan(linear_shift(torch.ones(8, 4), 1))
-    with pytest.raises(posembed.ArgumentError, match="7 rows or more; got 6"):
+    with pytest.raises(posembed.errors.ArgumentError, match="7 rows or more; got 6"):
         linear_shift(torch.randn(6, 4), 4)
-    with pytest.raises(posembed.ArgumentError, match=r"k: expected a whole number; got 1\.5"):
+    with pytest.raises(posembed.errors.ArgumentError, match=r"k: expected a whole number; got 1\.5"):
         linear_shift(torch.randn(6, 4), 1.5)  # type: ignore[arg-type]
 
 
@@ -196,7 +196,7 @@ def test_the_distance_of_a_table_from_the_origin_does_not_matter(n: int, d: int,
 @pytest.mark.parametrize("far", [0.1, 1e8, 1e300])
 def test_equal_rows_are_equal_anywhere(far: float) -> None:
     assert math.isnan(linear_shift(torch.full((9, 4), far, dtype=torch.float64), 1))
-    with pytest.raises(posembed.ArgumentError, match="all rows are equal"):
+    with pytest.raises(posembed.errors.ArgumentError, match="all rows are equal"):
         compare_tables(torch.full((9, 4), far, dtype=torch.float64), torch.randn(9, 4))
     moved = sinusoidal_table(64, 16).double() + min(far, 1e8)
     assert linear_shift(moved, 1) == pytest.approx(1, abs=1e-4)  # the penalty
@@ -229,7 +229,7 @@ ROWS = torch.randn(12, 8, generator=torch.Generator().manual_seed(1))
         torch.nn.ModuleDict({"pos_emb": torch.nn.Embedding.from_pretrained(ROWS), "head": torch.nn.Linear(8, 2)}),
         posembed.LearnedPositionalEmbedding(max_len=12, dim=8, init=ROWS),
         posembed.LearnedPositionalEmbedding(
-            max_len=12, dim=8, init=torch.cat((torch.ones(2, 8), ROWS)), layout=posembed.TableLayout.roberta()
+            max_len=12, dim=8, init=torch.cat((torch.ones(2, 8), ROWS)), layout=posembed.tables.TableLayout.roberta()
         ),
     ],
 )
@@ -256,13 +256,13 @@ def test_what_the_plots_accept_is_measured(source: Any) -> None:
 )
 def test_what_is_no_table_is_refused(source: Any, said: str) -> None:
     for measure in (lambda: compare_tables(source, ROWS), lambda: linear_shift(source, 1)):
-        with pytest.raises(posembed.ArgumentError, match=said):
+        with pytest.raises(posembed.errors.ArgumentError, match=said):
             measure()
 
 
 def test_a_model_of_transformers_is_read_from_its_checkpoint() -> None:
     for model in (tiny_model("vit", IMAGE), torch.nn.Sequential(tiny_model("vit", IMAGE))):
-        with pytest.raises(posembed.ArgumentError, match="got a model of transformers"):
+        with pytest.raises(posembed.errors.ArgumentError, match="got a model of transformers"):
             compare_tables(model, ROWS)
 
 

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import posembed
-from posembed import TableLayout, inputs
+from posembed import inputs
 from posembed.checkpoints import layouts
-from posembed.tables import families
+from posembed.tables import TableLayout, families
 from posembed.tables.families import FAMILIES, Family, KnownTable, family_of
 from together import together
 

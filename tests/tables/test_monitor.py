@@ -12,7 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding, TableMonitor
+from posembed import LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding
+from posembed.errors import ArgumentError
+from posembed.tables import TableMonitor
 from together import together
 from tolerance import assert_close
 

@@ -11,7 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from posembed import ArgumentError, Axis, TableLayout, leading_rows_kept, resize_table
+from posembed import resize_table
+from posembed.errors import ArgumentError
+from posembed.tables import Axis, TableLayout, leading_rows_kept
 from posembed.tables.resize_methods import (
     DIFFERENCE_GRID_METHODS,
     DIFFERENCE_METHODS,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from evaluated_models import save_encoder, write_texts
-from posembed import ArgumentError
+from posembed.errors import ArgumentError
 from posembed.measure.jobs import Store
 from posembed.tuning.draws import seeded, window_of
 from posembed.tuning.plan import plan_tuning

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from evaluated_models import WORDS, save_tokenizer
-from posembed import DataError
+from posembed.errors import DataError
 from posembed.tuning.texts import MOST_WINDOWS, Document, Texts, pieces_of_text, read_texts, split_documents
 
 

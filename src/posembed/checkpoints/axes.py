@@ -25,7 +25,7 @@ from posembed.checkpoints.responses import AREA
 from posembed.checkpoints.sources import Shape
 from posembed.tables.layout import IMAGE_AXES, SIDES, Axis, TableLayout
 
-ORDER = ("frequency", "time", *IMAGE_AXES)  # axes in the order of their rows, the last one changing fastest
+ORDER = ("frequency", "time", *IMAGE_AXES, "group", "query")  # of axes by their rows: the last one changes fastest
 OF_WIDTH = re.compile(r"(_w|_x|width|col(umn)?s?)(_|\b)")
 OF_DIFFERENCES = re.compile(r"rel|bias|dist|attn\.pos_emb$")
 OF_BIAS = re.compile(r"bias(es)?(_|\b)")
@@ -67,6 +67,8 @@ ROLES = (
     ),
     Role(re.compile(r"^max_ep_len$|^max_grid_(row|col)_position_embeddings$"), ("number",)),
     Role(re.compile(r"^max_position_embeddings$"), ("number",), table=re.compile(r"\b(row|column)_embeddings\b")),
+    Role(re.compile(r"^num_queries$"), ("query",)),
+    Role(re.compile(r"^group_detr$"), ("group",)),
     Role(re.compile(r"^rel_extent$|^sliding_window_size$"), ("distance",)),
 )
 

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -24,27 +24,44 @@ NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|e
 WINDOWED = re.compile(r"^window_sizes?$")
 MOST_POSITIONS = 10_000_000
 MOST_LISTED = 6
+QUERIES_NOTE = (
+    "Object queries have no order. DETR's authors advise against another number in a fine-tuning "
+    "(github.com/facebookresearch/detr/issues/9); fine-tuning with the first half of the queries is reported to train "
+    "faster than with new ones (github.com/huggingface/transformers/issues/28865)"
+)
+PAIRS = ({"image_size", "patch_size"}, {"image_size", "frames"}, {"grid", "frames"})  # of sizes given together
+PATCHES_NOTE = (
+    "A ViT that was trained with patches of one size loses accuracy with others until it is fine-tuned "
+    "(arXiv:2212.08013, figure 2); images that grow with their patches keep the same grid"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewSize:
-    """What a resize asks for: one of these, as ``posembed.resize_checkpoint`` takes it. The others are None."""
+    """What a resize asks for: one of these, as ``posembed.resize_checkpoint`` takes it. The others are None.
+
+    The number of frames or the patch size may come with a size of images.
+    """
 
     length: int | None = None
     image_size: Size | int | None = None
+    patch_size: Size | int | None = None
     grid: Size | None = None
     window: Size | int | None = None
     frames: int | None = None
+    queries: int | None = None
     buckets: int | None = None
 
     def refuse_others(self, find: Callable[[], Found]) -> None:
         """Refuses more than one size, or none. find: finds the tables of the checkpoint."""
         if self.window is not None and self.image_size is not None:
             refuse_both(find(), self.image_size, self.window)
-        if sum(size is not None for size in vars(self).values()) != 1:
+        given = {name for name, size in vars(self).items() if size is not None}
+        if len(given) != 1 and given not in PAIRS:
             raise ArgumentError(
-                "expected one of --length, --image-size, --grid, --window, --frames and --buckets (length=, "
-                "image_size=, grid=, window=, frames=, buckets=)"
+                "expected one of --length, --image-size, --patch-size, --grid, --window, --frames, --queries and "
+                "--buckets (length=, image_size=, patch_size=, grid=, window=, frames=, queries=, buckets=), or "
+                "--image-size with --patch-size or --frames, or --grid with --frames"
             )
 
 
@@ -57,6 +74,7 @@ class Target:
     value: the field's new value, as JSON; None if there is no field, or if its value does not determine the rows.
     image_size: for grids, the image size in pixels before and after. note: a remark for the user.
     on: the field that changes, if the tables have several. more: other fields that change with it, and their values.
+    patch_size: the patch size in pixels before and after, if it changes.
     """
 
     changes: tuple[TableSize, ...]
@@ -66,6 +84,7 @@ class Target:
     note: str = ""
     on: ConfigField | None = None
     more: tuple[tuple[ConfigField, int | list[int]], ...] = ()
+    patch_size: tuple[Size, Size] | None = None
 
     @property
     def table(self) -> PositionTable:
@@ -97,7 +116,7 @@ class Target:
         if self.of_window:
             return before, after, "cells of a window"
         of_frames = self.field is not None and "frames" in self.field.path[-1]
-        kinds = {"time": "frames" if of_frames else "time steps", "bucket": "buckets"}
+        kinds = {"time": "frames" if of_frames else "time steps", "bucket": "buckets", "query": "object queries"}
         image = set(names) & set(IMAGE_AXES)
         unit = (
             "patches"
@@ -171,20 +190,37 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
     if first.found_by == "name" and first.layout == TableLayout():
         note = (
             f"{first.key}: the layout of its rows is unknown; it is assumed that no row is reserved "
-            "(RoBERTa and BART reserve two). If that is wrong, give the model's folder with its config"
+            "(RoBERTa and BART reserve two). If that is wrong, pass --reserved, or give the folder with its config"
         )
     return Target(changes, (old, length), value, note=note)
 
 
-def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key: str | None) -> Target:
+def grid_target(
+    found: Found,
+    *,
+    image_size: Size | None,
+    grid: Size | None,
+    key: str | None,
+    patch_size: Size | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Target:
     """Returns the target for a new grid of image patches. ``image_size`` is (height, width) in pixels, ``grid`` in
-    patches."""
+    patches. patch_size: a new size of patches in pixels, in images of ``image_size`` or of their present size, with the
+    config, which has its field."""
     grid, image_size = two_sides("--grid (grid=...)", grid), two_sides("--image-size (image_size=...)", image_size)
     tables = choose(found, key, IMAGE)
     first = next((table for table in tables if table.layout.grid), tables[0])
     tables, patch = [first, *(table for table in tables if table is not first)], first.patch
     sides = [axis.size for axis in first.layout.axes if axis.name in IMAGE_AXES]
     old_grid, (field, *others) = (sides[0], sides[-1]), IMAGE.fields(first)
+    more: tuple[tuple[ConfigField, int | list[int]], ...] = ()
+    value, note, sizes, patches = None, "", None, None
+    if patch_size is not None:
+        if patch is None or field is None:
+            raise ArgumentError(f"the patch size of {first.key} in pixels is unknown, so it cannot be changed")
+        more = (first.patch_field(patch_size, config or {}),)
+        tables, patches, patch = [table.cut(patch, patch_size) for table in tables], (patch, patch_size), patch_size
+        image_size, note = image_size or pair(field.value), PATCHES_NOTE
     if grid is None:
         if patch is None or image_size is None:
             unknown = f"the patch size of {first.key} in pixels is unknown"
@@ -194,10 +230,8 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         grid = image_size[0] // patch[0], image_size[1] // patch[1]
     if not 1 <= math.prod(grid) <= MOST_POSITIONS:
         raise ArgumentError(f"expected a grid of 1 to {MOST_POSITIONS:,} patches; got {grid[0]} x {grid[1]}")
-    if grid == old_grid:
+    if grid == old_grid and patches is None:
         raise ArgumentError(f"{first.key} already holds a grid of {grid[0]} x {grid[1]}; pass another size")
-    value, note, sizes = None, "", None
-    more: tuple[tuple[ConfigField, int | list[int]], ...] = ()
     if patch is not None:
         field_value = None if field is None else field.value
         old_size = pair(field_value) or (old_grid[0] * patch[0], old_grid[1] * patch[1])
@@ -205,7 +239,8 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         sizes = old_size, (height, width)
         value = height if height == width and isinstance(field_value, int) else [height, width]
         unseen = max(height % patch[0], width % patch[1])
-        note = f"{height} x {width} pixels are not whole patches: the last {unseen} are not seen" if unseen else ""
+        cut_off = f"{height} x {width} pixels are not whole patches: the last {unseen} are not seen" if unseen else ""
+        note = ". ".join(filter(None, (cut_off, note)))
     elif first.cells and field is not None:
         named = dict(zip(IMAGE_AXES, grid, strict=True))
         value = as_value(first, field, named)
@@ -215,7 +250,13 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         table.sized({field: value, **dict(more)}) if table.cells and field is not None else on_grid(table, grid)
         for table in tables
     )
-    return Target(changes, (math.prod(first.layout.shape), changes[0].length), value, sizes, note, field, more)
+    old = math.prod(first.layout.shape)
+    return Target(changes, (old, changes[0].length), value, sizes, note, field, more, patches)
+
+
+def sides_of(value: Any) -> Any:
+    """Returns (16, 16) for 16, and anything else as it is."""
+    return (value, value) if isinstance(value, Integral) else value
 
 
 def on_grid(table: PositionTable, grid: Size) -> TableSize:
@@ -236,7 +277,7 @@ def as_value(table: PositionTable, field: ConfigField, sizes: Mapping[str, int])
 def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Target:
     """Returns the target for another size of a window, or for another number of frames or of single positions."""
     if option is WINDOW:
-        sides = two_sides(option.flags, (size, size) if isinstance(size, Integral) else size) or (0, 0)
+        sides = two_sides(option.flags, sides_of(size)) or (0, 0)
     elif isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= int(size) <= MOST_POSITIONS:
         raise ArgumentError(f"{option.flags} takes 1 to {MOST_POSITIONS:,}; got {size!r}")
     else:
@@ -253,7 +294,21 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
         raise ArgumentError(f"{first.key} already has {field}={field.value}; pass another {option.what}")
     refuse_no_cell(tables, {field: value}, option.what)
     changes = tuple(table.sized({field: value}) for table in tables)
-    return Target(changes, (first.length, changes[0].length), value, on=field)
+    return Target(changes, (first.length, changes[0].length), value, note=QUERIES_NOTE * (option is QUERIES), on=field)
+
+
+def together(found: Found, first: Target, second: Target) -> Target:
+    """Returns the target for another size of images and another number of frames in one file."""
+    if found.model is not None:
+        raise ArgumentError(
+            "--frames (frames=...) and another size are two resizes of a model: pass one, then the other"
+        )
+    values, more = first.values | second.values, (*first.more, *second.values.items())
+    changes = {change.table.key: change for change in first.changes}
+    for change in second.changes:
+        changes[change.table.key] = change.table.sized(values) if change.table.key in changes else change
+    one = next(iter(changes.values()))
+    return replace(first, changes=tuple(changes.values()), length=(one.table.length, one.length), more=more)
 
 
 def refuse_no_cell(tables: Sequence[PositionTable], values: Mapping[ConfigField, Any], what: str) -> None:
@@ -314,10 +369,11 @@ TEXT = Option("--length (length=...)", "length", "positions in a line", TEXT_AXE
 IMAGE = Option("--image-size or --grid (image_size=..., grid=...)", "size", "a grid of patches", IMAGE_AXES)
 WINDOW = Option("--window (window=...)", "window", "differences in a window", (*IMAGE_AXES, *TEXT_AXES), window=True)
 FRAMES = Option("--frames (frames=...)", "number of frames", "frames of a video or a sound", ("time",))
+QUERIES = Option("--queries (queries=...)", "number of queries", "object queries", ("query",))
 POSITIONS = Option(
     "--length (length=...)", "length", "positions along one axis", ("coordinate", "frequency", "number", "distance")
 )
-OPTIONS = (TEXT, IMAGE, WINDOW, FRAMES, POSITIONS)
+OPTIONS = (TEXT, IMAGE, WINDOW, FRAMES, QUERIES, POSITIONS)
 
 
 def choose(found: Found, key: str | None, option: Option) -> list[PositionTable]:

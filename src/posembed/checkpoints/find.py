@@ -44,7 +44,9 @@ from posembed.checkpoints.sources import (
     source_of,
     takes_text,
 )
+from posembed.checkpoints.towers import OpenClipConfig, open_clip_config
 from posembed.errors import CheckpointError
+from posembed.tables.families import family_of
 from posembed.tables.modules import is_table_name, parent
 
 MOST_TOKENS = 2  # class tokens beside an image's cells
@@ -69,13 +71,14 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
     """
     config = config or {}
     listed = () if rebuild else all_listed(config, tensors)
-    known = None if listed else config_object(config)
+    known = None if listed else open_clip_config(config) or config_object(config)
     if listed:
         found = Found(listed, stale=old_buffers(listed, tensors))
-    elif known is None:
-        found = Found(
-            tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors)), without_timm(config)
-        )
+    elif known is None or isinstance(known, OpenClipConfig):
+        towers = () if known is None else tables_of_towers(known, tensors)
+        tables = (*known_tables(config, tensors), *towers) or tuple(guessed_tables(config, tensors))
+        no_need = "" if tables else family_of(config).no_need
+        found = Found(tables, without_timm(config), config=known, no_need=no_need)
     else:
         try:
             known.to_dict()  # finds the sizes of a model of timm, which all copies keep
@@ -89,8 +92,16 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
         else:
             found = find_by_rebuilding(config, tensors, known, model)
     keys, relative = list(tensors), relative_type(config)
-    tables = sorted(found.tables, key=lambda table: keys.index(table.key))
-    return replace(found, tables=tuple(checked(table, found, relative, tensors) for table in tables))
+    in_order = sorted(found.tables, key=lambda table: keys.index(table.key))
+    return replace(found, tables=tuple(checked(table, found, relative, tensors) for table in in_order))
+
+
+def tables_of_towers(known: OpenClipConfig, tensors: Tensors) -> Iterator[FoundTable]:
+    for tower in known.towers:
+        keys = {key.removeprefix(tower.prefix): key for key in tensors if key.startswith(tower.prefix)}
+        inner = find_tables(tower.config, {name: tensors[key] for name, key in keys.items()})
+        tower = replace(tower, why=tower.why or next(iter(inner.blocked.values()), ""))
+        yield from map(tower.outside, inner.tables)
 
 
 def without_timm(config: Config) -> dict[ConfigField, str]:

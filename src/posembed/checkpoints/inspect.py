@@ -16,9 +16,10 @@ from posembed.arguments import checks_arguments
 from posembed.checkpoints.axes import OF_BIAS
 from posembed.checkpoints.buckets import Bucket, buckets_of
 from posembed.checkpoints.choose import companions, why_none
-from posembed.checkpoints.native import tables_of
+from posembed.checkpoints.native.files import tables_of
 from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, Tensors
-from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
+from posembed.checkpoints.sources import open_model
+from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.safetensors import first_rows, values_of
 from posembed.tables.along_axes import AlongAxis, along_axes, by_distance
 from posembed.tables.health import Finding, check_relative, check_table
@@ -151,13 +152,14 @@ class CheckpointReport:
 
 
 @checks_arguments
-def inspect_checkpoint(source: str | Path) -> CheckpointReport:
+def inspect_checkpoint(source: str | Path, *, model_type: str | None = None) -> CheckpointReport:
     """Reports on every position table of a checkpoint: what it is, what it learned, and what is wrong with it.
 
     Only headers, the tables themselves and a sample of token rows are read.
 
     Args:
         source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``).
+        model_type: the type of the model, such as "bert", if neither config.json nor the keys show it.
 
     Raises:
         CheckpointError: the files cannot be read, or the config disagrees with them.
@@ -171,7 +173,7 @@ def inspect_checkpoint(source: str | Path) -> CheckpointReport:
         >>> report.table.key, report.table.length
         ('embeddings.position_embeddings.weight', 512)
     """
-    checkpoint = open_checkpoint(source)
+    checkpoint = open_model(source, model_type)
     tensors, config = checkpoint.tensors, checkpoint.config or {}
     found = tables_of(checkpoint, rebuild=False)
     parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())

@@ -31,9 +31,9 @@ from posembed.checkpoints.position_tables import (
 )
 from posembed.checkpoints.proof import why_unread
 from posembed.checkpoints.responses import BUCKETS, size_fields
-from posembed.checkpoints.sources import source_of
+from posembed.checkpoints.sources import is_typed, source_of
 from posembed.modelfiles.safetensors import dtype_name
-from posembed.tables.families import FieldPath, family_of
+from posembed.tables.families import COMPUTED, FieldPath, family_of
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import is_layer, is_table_name, parent, shown_layout
 from posembed.tables.usual_configs import is_ordinary
@@ -46,10 +46,15 @@ ALIAS = "max_position_embeddings"
 POOLS = ("AttentionPool2d",)  # of timm, whose row 0 is that of the mean of all cells
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
 REGISTERS = re.compile(r"(^|\.)reg_token$")  # timm adds the table after it has put them behind the class token
+LAST_TOKEN = "cls_emb"  # of a text, in open_clip
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
+NO_TYPE = (
+    "found by its name and shape alone, because neither config.json nor the keys say what model this is; pass "
+    "--model-type (model_type=...), such as --model-type bert, or name it with --table (table=...)"
+)
 
 
 def read_by_model(
@@ -230,7 +235,13 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
         value = next(filter(None, (at(config, path) for path in known.fields)), known.default)
         field = ConfigField(known.fields[0], value if isinstance(value, int) else pair(value) or 0)
         table = replace(found_tensor(tensors, key), found_by="family", field=field)
-        if known.patch or known.kernel:
+        if known.why:
+            yield replace(table, fixed=known.why == COMPUTED).doubted(known.why)
+        elif known.area and isinstance(value, int):
+            side = math.isqrt(value)
+            read = judged(table, TableLayout().on_grid(side, side), side * side)
+            yield replace(read, cells=(Cells(field, area=True),) * 2) if isinstance(read, PositionTable) else read
+        elif known.patch or known.kernel:
             kernel = list(tensors[known.kernel].shape) if known.kernel in tensors else []
             size, patch = pair(value), pair(at(config, known.patch) if known.patch else kernel[2:])
             if size is not None and patch is not None and min(size) >= min(patch) > 0:
@@ -238,7 +249,7 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
                 layout = known.layout or TableLayout(prefix=min(max(table.rows - math.prod(grid), 0), 2))
                 yield judged(table, layout.on_grid(*grid), math.prod(grid), patch)
         elif known.layout is not None and isinstance(value, int):
-            layout = family.line_in(config) if family.after_padding else known.layout
+            layout = family.line_in(config) if family.after_padding else with_last_row(known.layout, key, tensors)
             yield judged(table, layout, value - layout.front if family.after_padding else value)
 
 
@@ -293,6 +304,23 @@ def patches(field: ConfigField, patch: Size) -> tuple[Cells, ...]:
     return tuple(Cells(field, side, size, size) for side, size in enumerate(patch))
 
 
+def projection_beside(key: str, tensors: Tensors) -> str | None:
+    """Returns the key of the convolution beside a table that makes its patches, or of one further out that is named for
+    patches. Behind several convolutions, as in hybrids of a ResNet and a transformer, it is not known."""
+    kernels = {name: each.shape[2:] for name, each in tensors.items() if len(each.shape) in (4, 5)}
+    above, named = parent(key), ""
+    while True:
+        near = (name for name in kernels if name.startswith(above) and not is_table_name(name))
+        inside = {name: name[len(above) :].lstrip(".") for name in near}
+        large = (rest for name, rest in inside.items() if min(kernels[name]) > 1 and named in rest)
+        part = next(large, "").partition(".")[0]
+        if part or not above:
+            break
+        above, named = parent(above), "patch"
+    of_part = [name for name, rest in inside.items() if part and rest.partition(".")[0] == part]
+    return of_part[0] if len(of_part) == 1 else None
+
+
 def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
     """Yields tables that are guessed from names and shapes alone. The doubt of each table states this."""
     for key, tensor in tensors.items():
@@ -300,14 +328,22 @@ def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
         is_matrix = len(shape) == 2 and lead in ((), (1,)) and min(shape) > 1
         if is_table_name(key) and is_matrix and dtype_name(tensor).startswith(("F", "BF")):
             table = found_tensor(tensors, key)
-            yield guessed_grid(table) if lead or IN_IMAGE_MODEL.search(key) else guessed_line(table, config)
+            by_image = lead or IN_IMAGE_MODEL.search(key)
+            guess = guessed_grid(table) if by_image else guessed_line(table, config, tensors)
+            untyped = config and guess.doubt == A_GUESS and not is_typed(config)
+            yield replace(guess, doubt=NO_TYPE) if untyped else guess
 
 
-def guessed_line(table: FoundTable, config: Config) -> PositionTable:
-    layout = family_of(config).line_in(config)
+def guessed_line(table: FoundTable, config: Config, tensors: Tensors) -> PositionTable:
+    layout = with_last_row(family_of(config).line_in(config), table.key, tensors)
     lengths = {table.rows, table.rows - layout.front}
     fields = [each for each in size_fields(config) if each.value in lengths]
     return replace(table, field=fields[0] if len(fields) == 1 else None).read_by(layout, doubt=A_GUESS)
+
+
+def with_last_row(layout: TableLayout, key: str, tensors: Tensors) -> TableLayout:
+    """Returns the layout of a text whose class token comes last, if the files hold one beside its table (CoCa)."""
+    return replace(layout, tail=1) if f"{parent(key)}.{LAST_TOKEN}".lstrip(".") in tensors else layout
 
 
 def guessed_grid(table: FoundTable) -> FoundTable:
@@ -315,7 +351,9 @@ def guessed_grid(table: FoundTable) -> FoundTable:
         side = math.isqrt(max(table.rows - prefix, 0))
         if side > 1 and side * side == table.rows - prefix:
             return table.read_by(TableLayout(prefix=prefix, grid=(side, side)), doubt=A_GUESS)
-    return table.doubted("the grid of its rows is unknown, and their number is not a square")
+    return table.doubted(
+        "the grid of its rows is unknown, and their number is not a square; in one file, --old-grid says it"
+    )
 
 
 def found_tensor(tensors: Tensors, key: str) -> FoundTable:

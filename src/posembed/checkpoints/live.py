@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.own_modules import is_of_transformers, plan_own
-from posembed.checkpoints.plan import Edit, plan_edit
+from posembed.checkpoints.plan import RESAMPLED, Edit, plan_edit
 from posembed.checkpoints.position_tables import Size, tiled_sizes
 from posembed.checkpoints.settings import image_tokens_of_config
 from posembed.checkpoints.sources import build_on_meta, config_object
@@ -33,9 +33,11 @@ def resize_model_(
     *,
     length: int | None = None,
     image_size: int | Size | None = None,
+    patch_size: int | Size | None = None,
     grid: Size | None = None,
     window: int | Size | None = None,
     frames: int | None = None,
+    queries: int | None = None,
     buckets: int | None = None,
     method: str | None = None,
     table: str | Sequence[str] | None = None,
@@ -60,7 +62,8 @@ def resize_model_(
     ``optimizer.state[parameter]``. Call this before the model is wrapped or sharded.
 
     Args:
-        length, image_size, grid, window, frames, buckets, method, prove: as for ``posembed.resize_checkpoint``.
+        length, image_size, patch_size, grid, window, frames, queries, buckets, method, prove: as for
+            ``posembed.resize_checkpoint``.
         table: the key of the table, or the path of its module; required if there are several tables. In a module that
             transformers does not define, this can also be a list of tables of the same length.
         layout: the layout of the rows; required if some rows are reserved and the module does not show which.
@@ -81,7 +84,8 @@ def resize_model_(
         >>> edit.tables[0].kept  # rows 0 to 511 are unchanged
         512
     """
-    size = NewSize(length=length, image_size=image_size, grid=grid, window=window, frames=frames, buckets=buckets)
+    size = NewSize(length=length, image_size=image_size, patch_size=patch_size, grid=grid, window=window,
+                   frames=frames, queries=queries, buckets=buckets)  # fmt: skip
     how: dict[str, Any] = {"method": method, "prove": prove}
     refuse_wrapped(model)
     for path, slot in model.named_modules():  # an encoding that replace_positions put into a model of transformers
@@ -210,7 +214,8 @@ def resize_rebuilt_(model: Any, config: dict[str, Any], size: NewSize, **how: An
         new = build_on_meta(config_object(edit.config or config), buffers=True)
     buffers = dict(changed_buffers(model, old, new))
     # All errors are raised above; only assignments follow.
-    for key, values in ({change.key: change.after for change in edit.tables} | buffers).items():
+    weights: tuple[Any, ...] = (*edit.tables, *(each for each in edit.others if each.how == RESAMPLED))
+    for key, values in ({change.key: change.after for change in weights} | buffers).items():
         assign_(model, key, values)
     for path, module in old.named_modules():
         part = model.get_submodule(path)

@@ -5,8 +5,9 @@ They are recognised by their values. A resize generates them from the same patte
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -16,7 +17,7 @@ from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.errors import CheckpointError
 from posembed.modelfiles.safetensors import dtype_name, values_of
 from posembed.tables.fill import sinusoidal_table
-from posembed.tables.layout import TableLayout
+from posembed.tables.layout import Axis, TableLayout
 
 NAMED_LIKE_A_BUFFER = re.compile(r"(\b|_)(pos(ition)?s?|ids?|mask|bias|tril|triu|causal|arange|index|indices)$")
 # bfloat16 values deviate by up to 2^-9; learned rows deviate from a pattern by far more than this.
@@ -78,6 +79,58 @@ def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
         if torch.equal(pattern(tuple(old.shape)), old):
             return pattern(shape).clone()
     return None
+
+
+def index_of(axes: Sequence[Axis], *, behind_token: bool = False) -> Tensor:
+    """Returns the row of a table of differences for each pair of cells (N, N), as Swin stores it. behind_token: whether
+    a class token is before the cells, whose pairs have the last three rows, as in BEiT."""
+    cells = torch.stack(torch.meshgrid(*(torch.arange(axis.size) for axis in axes), indexing="ij")).flatten(1)
+    index = torch.zeros(1, dtype=torch.int64)
+    for axis, at in zip(axes, cells, strict=True):
+        index = index * axis.rows + at[:, None] - at[None] + axis.size - 1
+    if behind_token:
+        rows = math.prod(axis.rows for axis in axes)
+        index = torch.nn.functional.pad(index, (1, 0, 1, 0))
+        index[0, :], index[:, 0], index[0, 0] = rows, rows + 1, rows + 2
+    return index
+
+
+def shifted_windows(count: int, window: Size) -> Tensor | None:
+    """Returns the mask (count, N, N) of a square of windows that were shifted by half a window: 0 for two cells that
+    were neighbours before, and -100 for others, as in Swin. None if there is no such square."""
+    side = math.isqrt(count)
+    if side * side != count:
+        return None
+    ends = (torch.tensor([(side - 1) * size, size - size // 2, size // 2]) for size in window)
+    height, width = (torch.arange(3).repeat_interleave(each) for each in ends)
+    regions = (3 * height[:, None] + width).unflatten(0, (side, window[0])).unflatten(2, (side, window[1]))
+    regions = regions.transpose(1, 2).reshape(count, -1)
+    return torch.where(regions[:, :, None] == regions[:, None], 0.0, -100.0)
+
+
+def buffers_of_windows(
+    tensors: Tensors, old: Sequence[Axis], new: Sequence[Axis]
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yields (key, before, after) for the indices and masks of a grid of differences that has another size.
+
+    A mask stays that of as many windows: images grow with them.
+    """
+    cells = math.prod(axis.size for axis in old)
+    for key, tensor in tensors.items():
+        shape = tuple(tensor.shape)
+        if len(shape) not in (2, 3) or shape[-1] != shape[-2] or shape[-1] not in (cells, cells + 1):
+            continue
+        if len(shape) == 2 and (dtype_name(tensor).startswith(("I", "U")) or key.endswith("index")):
+            patterns: list[Tensor | None] = [index_of(axes, behind_token=shape[-1] > cells) for axes in (old, new)]
+        elif len(shape) == 3 and NAMED_LIKE_A_BUFFER.search(key):
+            patterns = [shifted_windows(shape[0], (axes[0].size, axes[-1].size)) for axes in (old, new)]
+        else:
+            continue
+        before, after = patterns
+        values = values_of(tensor)
+        if before is None or after is None or not torch.equal(before.to(values.dtype), values):
+            raise CheckpointError(f"{key}: not resized: it has the table's size, but is no index or mask of its cells")
+        yield key, values, after.to(values.dtype)
 
 
 def halves(length: int, dim: int) -> Tensor:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any
 
 from torch import Tensor, nn
 
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.families import FieldPath
 from posembed.tables.layout import IMAGE_AXES, TableLayout
@@ -178,6 +179,28 @@ class PositionTable(FoundTable):
         sides = [each for axis, each in named if axis.name in IMAGE_AXES and not each.area]
         strides = [math.ceil(each.stride) for each in sides if each.stride > 1 or PIXELS.search(each.field.path[-1])]
         return (strides[0], strides[-1]) if strides else None
+
+    def patch_field(self, new: Size, config: Config) -> tuple[ConfigField, int | list[int]]:
+        """Returns the field of the patch size, beside that of the image size, and its new value. config: the config
+        with its defaults; {} without one."""
+        above, old = self.fields[0].path[:-1], self.patch
+        stated = section(config, above).get("patch_size")
+        if new == old:
+            raise ArgumentError(f"{self.key} already has patches of {old[0]} x {old[1]} pixels; pass another size")
+        if config and pair(stated) != old:
+            raise CheckpointError(f"{self.key}: not resized: config.json gives no patch_size beside {self.fields[0]}")
+        field = ConfigField((*above, "patch_size"), stated if isinstance(stated, int) else old or 0)
+        return field, new[0] if new[0] == new[1] else list(new)
+
+    def cut(self, old: Size, new: Size) -> PositionTable:
+        """Returns this table with its present cells, whose number follows from patches of another size in pixels."""
+        cells = list(self.cells)
+        for at, (axis, each) in enumerate(zip(self.layout.axes, self.cells, strict=False)):
+            if axis.name in IMAGE_AXES:
+                if {each.kernel, each.stride} != {old[each.side]}:
+                    raise CheckpointError(f"{self.key}: not resized: its cells are not patches of {old[0]} x {old[1]}")
+                cells[at] = replace(each, kernel=new[each.side], stride=new[each.side])
+        return replace(self, cells=tuple(cells))
 
     @property
     def length(self) -> int:

@@ -56,7 +56,8 @@ MERGED = 8  # frames that a model may merge to one
 SMOOTH = 3  # waves of random tables
 BLOCK = 2  # the side of a block of patches, in models that merge patches
 KEEPING = ("extend", "zeros")  # methods that keep the answers of models with limited differences
-IN_PART = ("coordinate", "number", "distance")  # axes of which an input reads only some rows
+UNORDERED = ("group", "query")  # axes of object queries: the whole model shows whether it runs with others
+IN_PART = ("coordinate", "number", "distance", *UNORDERED)  # axes of which an input reads only some rows
 CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU, nn.MaxPool2d)  # a ReLU makes those of a ResNet, a pool NesT's
 PRETRAINED = "pretrain_image_size"
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
@@ -128,6 +129,8 @@ def proved(old_model: nn.Module, new_model: nn.Module, target: Target, method: s
         except NotTried as reason:
             if isinstance(reason, TooLarge) and target.is_text and target.limited is None:
                 continue  # the names of its field and inputs must suffice
+            if named.layout.axes and named.layout.axes[0].name in UNORDERED:
+                continue
             raise CheckpointError(f"{named.table.key}: not resized: {NO_RUN.format(reason)}") from reason
         sizes, sentences = (words if sizes == TRUE else sizes), sentences + said
     along = [change for change in target.changes if change.layout.axes]
@@ -716,7 +719,8 @@ def cells_to_try(changes: Sequence[TableSize], target: Target, model: nn.Module)
 
 def may_be_smaller(changes: Sequence[TableSize], target: Target) -> bool:
     """Returns whether copies may have fewer cells. A limit may not be smaller than a sound's chunks."""
-    return not target.of_window and target.limited is None and all(change.layout.axes for change in changes)
+    same = not target.of_window and target.limited is None and target.patch_size is None
+    return same and all(change.layout.axes for change in changes)
 
 
 def with_few(changes: Sequence[TableSize], field: ConfigField, few: tuple[int, int]) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -14,12 +14,13 @@ from typing import Any, Literal
 from posembed._version import __version__
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
-from posembed.checkpoints.native import AS_FOUND, Beside, Rows, changes_beside, tables_in
-from posembed.checkpoints.plan import Edit, TableChange, plan_edit
+from posembed.checkpoints.native.files import AS_FOUND, Beside, Rows, changes_beside, tables_in
+from posembed.checkpoints.plan import RESAMPLED, Edit, TableChange, plan_edit
 from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, unlike_the_image, with_settings
+from posembed.checkpoints.sources import open_model
 from posembed.errors import ArgumentError
-from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
+from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import is_pickle, whole_copy
 from posembed.modelfiles.folders import RECORD, other_files
 from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read_json
@@ -64,16 +65,20 @@ def resize_checkpoint(
     *,
     length: int | None = None,
     image_size: int | Size | None = None,
+    patch_size: int | Size | None = None,
     grid: Size | None = None,
     window: int | Size | None = None,
     frames: int | None = None,
+    queries: int | None = None,
     buckets: int | None = None,
     method: str | None = None,
     table: str | None = None,
     reserved: Amount | None = None,
     tail: Amount | None = None,
-    old_grid: Size | None = None,
+    old_grid: Size | tuple[int, int, int] | None = None,
     optimizer: Literal["keep", "drop"] | None = None,
+    keep: Sequence[str] | None = None,
+    model_type: str | None = None,
     prove: bool = False,
     overwrite: bool = False,
     dry_run: bool = False,
@@ -91,19 +96,27 @@ def resize_checkpoint(
             ``.tar``, ``.bin`` or ``.safetensors``, which holds tensors only).
         length: for tables of sequences, the new number of positions, not counting reserved rows.
         image_size: for image tables, the new side or (height, width) in pixels.
+        patch_size: for image tables, the new side or (height, width) of a patch in pixels. The table follows the new
+            grid, and the weights that embed a patch are resampled. It can be given together with ``image_size``.
         grid: for image tables, the new (height, width) in patches.
         window: for tables of differences in a window, the new side or (height, width) of the window in cells.
-        frames: for tables with a time axis, the new value of the config's number of frames.
+        frames: for tables with a time axis, the new value of the config's number of frames; for one file, also together
+            with ``image_size`` or ``grid``.
+        queries: for object queries, as in DETR, their new number. The first ones are kept.
         buckets: for tables of buckets of distances, as in T5, the new number of buckets.
         method: a method of ``posembed.resize_table``. Default: the default of that function or, for differences on a
             grid in models of timm, timm's own.
         table: the key of the table, required if there are several or posembed had to guess.
         reserved, tail: for one file, the numbers of rows before and after the positions. Default: what its settings
             say, or 0.
-        old_grid: for one file, the present (height, width) of a table whose grid is not square.
+        old_grid: for one file, the present (height, width) of a table whose grid is not square, or (time, height,
+            width).
         optimizer: for one file, "keep" gives the state of its optimizer the table's new size, with zeros for rows that
             change, where it is known which values are the table's, and leaves it out elsewhere; "drop" always leaves it
             out. Default: "keep".
+        keep: for one file, settings that stay, as the output names them: some hold the old length by accident.
+        model_type: for a folder, the type of the model, such as "bert", if neither config.json nor the keys show it.
+            The new config.json says it, because transformers needs it to choose the model's class.
         prove: whether to run small copies of the model before and after the resize even if families.json says that such
             a resize is right. Without it, only models that the file does not know are run.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
@@ -124,16 +137,18 @@ def resize_checkpoint(
         >>> BertModel.from_pretrained("my-model-2048").embeddings.position_embeddings
         Embedding(2048, 32)
     """
-    checkpoint = open_checkpoint(source)
+    checkpoint = open_model(source, model_type)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
-    size = NewSize(length=length, image_size=image_size, grid=grid, window=window, frames=frames, buckets=buckets)
+    size = NewSize(length=length, image_size=image_size, patch_size=patch_size, grid=grid, window=window,
+                   frames=frames, queries=queries, buckets=buckets)  # fmt: skip
     rows, as_pickle = Rows(reserved, tail, old_grid), is_pickle(checkpoint, Path(out))
     if checkpoint.folder is not None and rows != AS_FOUND:
         raise ArgumentError(f"--reserved, --tail and --old-grid are for one file; the config of {source} says it")
-    if optimizer is not None and not as_pickle:
-        raise ArgumentError("--optimizer (optimizer=...) is for a file of torch.save that is written as one, to OUT.pt")
+    if (optimizer is not None or keep) and not as_pickle:
+        given = "--keep (keep=...)" if keep else "--optimizer (optimizer=...)"
+        raise ArgumentError(f"{given} is for a file of torch.save that is written as one, to OUT.pt")
     how: dict[str, Any] = {"method": method, "table": table, "prove": prove}
-    how |= {"rows": rows, "as_pickle": as_pickle, "optimizer": optimizer or "keep"}
+    how |= {"rows": rows, "as_pickle": as_pickle, "optimizer": optimizer or "keep", "keep": keep or ()}
     if dry_run:
         return plan_resize(checkpoint, name, size, **how)
     with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:
@@ -154,6 +169,7 @@ def plan_resize(
     *,
     rows: Rows = AS_FOUND,
     optimizer: str = "keep",
+    keep: Sequence[str] = (),
     as_pickle: bool = False,
     **how: Any,
 ) -> Resize:
@@ -167,7 +183,7 @@ def plan_resize(
 
         edit = plan(checkpoint.tensors)
         if as_pickle:
-            beside = changes_beside(file, edit, plan, optimizer)
+            beside = changes_beside(file, edit, plan, optimizer, keep)
             left_out |= beside.dropped
     else:
         edit = plan_edit(checkpoint.config, checkpoint.tensors, size, **how)
@@ -260,6 +276,7 @@ def card_paragraph(resize: Resize) -> str:
         rows = f"{size.table.rows} to {size.layout.rows(size.length)} rows"
         unchanged = f"Unchanged rows{' at the start' * change.leading}: {change.kept}"
         lines.append(f"`{change.key}`: resized from {rows} by {change.how}. {unchanged}.")
+    lines += [f"`{change.key}`: {change.how}." for change in resize.edit.others if change.how == RESAMPLED]
     lines.append(NOT_TRAINED)
     lines.append(f"Written by posembed {__version__} from {resize.record['source']}; see `{RECORD}` for details.")
     return "\n".join(lines) + "\n"

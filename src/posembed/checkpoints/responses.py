@@ -28,7 +28,7 @@ OTHER_SIZES = re.compile(
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
 OTHER_AXES = re.compile(
     r"^((sliding_)?window_size|window_sizes|num_mel_bins|num_image_with_embedding|bias_max_distance|max_num_patches|"
-    r"rel_extent|max_text_tokens)$"
+    r"rel_extent|max_text_tokens|num_queries|group_detr)$"
 )
 WINDOW = re.compile(r"^window_sizes?$")
 BUCKETS = re.compile(  # of distances

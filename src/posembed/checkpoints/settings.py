@@ -33,6 +33,7 @@ SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size", "img_size")
 # Of labels, a fraction of the image: SAM's masks; for FLAVA, the image of a codebook, and the patches on a side.
 LABEL_SIZES = ("mask_size", "mask_pad_size", "codebook_size", "codebook_crop_size", "input_size_patches")
+PATCH = "patch_size"
 TILE = "max_image_size"  # of an image that is cut into tiles (Idefics3), whose own size stays
 # The names of the numbers in a size setting, and functions that compute them from an image's (height, width).
 SIDES: Mapping[str, Callable[[Size], int]] = {
@@ -58,6 +59,7 @@ class Setting:
 def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     target = edit.target
     settings = list(config_settings(checkpoint, edit, edit.config or {}))
+    settings += [Setting(checkpoint.config_name, ("model_type",), None, checkpoint.model_type or None)]
     settings += [
         Setting(checkpoint.config_name, field.path, field.value, value)
         for field, value in edit.fields.items()
@@ -160,6 +162,8 @@ def image_settings(checkpoint: Checkpoint, old: Size, new: Size, edit: Edit) -> 
             for field in LABEL_SIZES:
                 if sides_of(size := part.get(field)):
                     yield Setting(name, (*above, field), size, scaled(size, old, new))
+        if edit.target.patch_size is not None and pair(part.get(PATCH)) == edit.target.patch_size[0]:
+            yield Setting(name, (*above, PATCH), part[PATCH], dict(edit.target.more)[edit.target.more[0][0]])
         yield from image_tokens(name, above, part, edit)
 
 

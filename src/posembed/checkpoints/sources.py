@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,8 +25,10 @@ import torch
 from torch import nn
 from torch.nn.modules import module as modules
 
+from posembed.calls import unknown
 from posembed.checkpoints.position_tables import Config, ConfigField, Size, pair, section, tiled_sizes
-from posembed.errors import CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.tables.families import FieldPath
 from posembed.versions import check_version
 from posembed.words import last_line
@@ -56,11 +59,12 @@ class Source:
     library: its name. kept: the number of values up to which a parameter is on the device of the buffers.
     in_order: whether the differences of a grid that is not square are known to be read in order.
     in_blocks: whether a grid may be stored block by block. has_rows: whether families.json has rows of its models.
+    repeats_lengths: whether sections of a config repeat the length of a text, as they repeat the size of an image.
     """
 
     library = ""
     kept = 0
-    in_order = in_blocks = has_rows = False
+    in_order = in_blocks = has_rows = repeats_lengths = False
 
     def in_json(self, known: Any, name: str, value: Any) -> Any:
         """Returns what a config.json says for a size."""
@@ -98,8 +102,9 @@ class Source:
         """Returns a target without the tables of windows that the library keeps smaller."""
         return target
 
-    def said_of_loading(self, new_model: nn.Module, tables: Mapping[str, Any]) -> Iterable[str]:
-        """Says how the library itself resizes tables when it loads an old file, given each table before and after."""
+    def said_of_loading(self, new: Any, tables: Mapping[str, Any]) -> Iterable[str]:
+        """Says what the library itself does with tables when it loads a file, given each table before and after. new:
+        the new model, or the config object of the old one where none is built."""
         return ()
 
     def same_layers(self, models: Sequence[nn.Module]) -> None:
@@ -235,11 +240,53 @@ class Transformers(Source):
                     inner.depths = [min(depth, FEW) for depth in inner.depths]
 
 
+class ConfigObject:
+    """The base of config objects for a library that has none. source: what builds its models."""
+
+    source: Source
+
+
 def source_of(known: Any) -> Any:
     """Returns the source of a config object: nothing else asks which library builds a model."""
-    from posembed.checkpoints.timm_models import Timm, TimmConfig
+    return Source() if known is None else known.source if isinstance(known, ConfigObject) else Transformers()
 
-    return Source() if known is None else Timm() if isinstance(known, TimmConfig) else Transformers()
+
+def open_model(source: str | Path, model_type: str | None = None) -> Checkpoint:
+    """Opens a checkpoint as ``open_checkpoint`` does, and finds the type of its model if its config.json, as those of
+    2019, does not say it.
+
+    model_type: the type. Default: that of the class that ``architectures`` names, or the one with which its keys begin
+    (``bert.embeddings...``). Raises ArgumentError if it is none of transformers, or not the one that config.json says.
+    """
+    checkpoint = open_checkpoint(source)
+    config = checkpoint.config
+    if model_type is not None:
+        if config is None:
+            raise ArgumentError(f"--model-type (model_type=...) is for a folder with config.json; {source} has none")
+        if is_typed(config) and model_type != (stated := config.get("model_type", "another library's")):
+            raise ArgumentError(f"{checkpoint.config_name} says that the model is {stated}; leave out --model-type")
+        from transformers import CONFIG_MAPPING
+
+        if model_type not in CONFIG_MAPPING:
+            raise unknown("model type", model_type, CONFIG_MAPPING)
+    elif config is not None and not is_typed(config) and find_spec("transformers"):
+        model_type = type_shown(config, checkpoint.tensors)
+    return replace(checkpoint, model_type="" if config is None or is_typed(config) else model_type or "")
+
+
+def is_typed(config: Config) -> bool:
+    """Returns whether a config says which model it is, for transformers, timm, open_clip or diffusers."""
+    return any(name in config for name in ("model_type", "architecture", "model_cfg", "_class_name"))
+
+
+def type_shown(config: Config, keys: Iterable[str]) -> str | None:
+    """Returns the type of the class that a config.json names, or else the one with which all keys of weights begin."""
+    from transformers import CONFIG_MAPPING
+
+    if (kind := class_named(config.get("architectures"))) is not None:
+        return str(kind.config_class.model_type)
+    begins = {key.partition(".")[0] for key in keys}.intersection(CONFIG_MAPPING)
+    return begins.pop() if len(begins) == 1 else None
 
 
 def config_object(config: Mapping[str, Any]) -> Any:
@@ -314,9 +361,7 @@ def class_of(config: Any) -> Any:
     """
     import transformers
 
-    named = config.architectures
-    name = str(named[0]) if isinstance(named, list) and named else ""
-    if is_model(kind := getattr(transformers, name, None)):
+    if (kind := class_named(config.architectures)) is not None:
         return kind
     kind = transformers.MODEL_MAPPING.get(type(config), None)
     kind = kind[0] if isinstance(kind, tuple | list) else kind
@@ -330,7 +375,19 @@ def class_of(config: Any) -> Any:
         return None
     own = [each for each in held.values() if is_model(each) and each.config_class is type(config)]
     own = [each for each in own if not each.__name__.endswith("PreTrainedModel")]
-    return min(own, key=lambda each: (each.__name__ != name, not each.__name__.endswith(WHOLE)), default=None)
+    return min(
+        own,
+        key=lambda each: (each.__name__ not in (config.architectures or ()), not each.__name__.endswith(WHOLE)),
+        default=None,
+    )
+
+
+def class_named(named: Any) -> Any:
+    """Returns the model class of transformers that ``architectures`` of a config.json names, or None."""
+    import transformers
+
+    kind = getattr(transformers, str(named[0]), None) if isinstance(named, list) and named else None
+    return kind if is_model(kind) else None
 
 
 def is_model(kind: Any) -> bool:

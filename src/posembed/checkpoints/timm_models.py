@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.position_tables import Config, ConfigField, pair
-from posembed.checkpoints.sources import HALF, Few, Shape, Source, build_on_meta, quiet, shapes_of
+from posembed.checkpoints.sources import HALF, ConfigObject, Few, Shape, Source, build_on_meta, quiet, shapes_of
 from posembed.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ NO_TABLE = (
 NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
-class TimmConfig:
+class TimmConfig(ConfigObject):
     """The arguments of ``timm.create_model`` for a model.
 
     architecture: the name of the model. args: its keyword arguments. pretrained: what timm calls pretrained_cfg.
@@ -190,6 +190,8 @@ class Timm(Source):
         return {**config, "model_args": {**config.get("model_args", {}), "img_size": doubled(known.img_size)}}
 
     def keep_sizes(self, rebuilt: TimmConfig, known: TimmConfig, fields: Mapping[ConfigField, Any]) -> None:
+        if any(each.path[-1] == "patch_size" for each in fields):
+            return  # its stride follows, and perhaps more
         rebuilt._known = known.sizes | {each.path[-1]: value for each, value in fields.items()}
         rebuilt.windows = known.windows
 
@@ -223,8 +225,8 @@ class Timm(Source):
             )
         return replace(target, changes=changes)
 
-    def said_of_loading(self, new_model: nn.Module, tables: Mapping[str, tuple[Tensor, Tensor]]) -> Iterator[str]:
-        theirs = loaded_by_timm(new_model, {key: before for key, (before, _) in tables.items()})
+    def said_of_loading(self, new: nn.Module, tables: Mapping[str, tuple[Tensor, Tensor]]) -> Iterator[str]:
+        theirs = loaded_by_timm(new, {key: before for key, (before, _) in tables.items()})
         pairs = [(theirs[key].double(), after.double()) for key, (_, after) in tables.items() if key in theirs]
         if not pairs:
             return
@@ -245,6 +247,9 @@ class Timm(Source):
 
     def make_small(self, config: TimmConfig, *, narrow: bool, few_layers: bool = True) -> None:
         config.args |= config.few_layers if few_layers else {}
+
+
+TimmConfig.source = Timm()
 
 
 def shapes_without_layers(config: TimmConfig) -> list[set[tuple[str, Shape]]]:

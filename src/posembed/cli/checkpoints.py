@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from posembed.cli.options import Paging, Planning, Printing, Values, command, shape_of
 from posembed.errors import ArgumentError
-from posembed.evaluation.settings import PARTS, EvaluationSettings, Measured
-from posembed.settings import Amount, Count, Settings, Sides, argument, flag, given_to, option, take
+from posembed.evaluation.settings import MODEL_TYPE, PARTS, EvaluationSettings, Measured
+from posembed.settings import Amount, Count, Cube, Names, Settings, Sides, argument, flag, given_to, option, take
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +30,7 @@ class Source(Settings):
     """A checkpoint to read."""
 
     checkpoint: str = argument("A folder, hub name, or .safetensors, .bin or .pt file.", "CHECKPOINT")
+    model_type: str | None = option(MODEL_TYPE, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ def run_inspect(given: dict[str, Any]) -> None:
 
     report, as_json = given_to(Paging, given).report, given.pop("json", False)
     of = given_to(Inspecting, given)
-    found = inspect_checkpoint(of.checkpoint)
+    found = inspect_checkpoint(of.checkpoint, model_type=of.model_type)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
     else:
@@ -143,9 +144,11 @@ class Resizing(Source):
         default=None,
     )
     image_size: Sides | None = option("Images: the new size in pixels, 384 or HEIGHTxWIDTH.", SIZE, default=None)
+    patch_size: Sides | None = option("Images: the new patch size, also with --image-size.", SIZE, default=None)
     grid: Sides | None = option("Images: the new grid of patches, HEIGHTxWIDTH, such as 24x24.", SIZE, default=None)
     window: Sides | None = option("Windowed attention: the new window in cells, 12 or HxW.", SIZE, default=None)
     frames: Count | None = option("Video and sound: the new number of frames, as in config.json.", SIZE, default=None)
+    queries: Count | None = option("Detectors like DETR: the new number of object queries.", SIZE, default=None)
     buckets: Count | None = option("T5 and models like it: the new number of buckets.", SIZE, default=None)
     method: str | None = option(
         "How new rows are computed. Text: tile (the default: it keeps every existing row, and in a sentence encoder "
@@ -153,7 +156,8 @@ class Resizing(Source):
         "Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2. Differences on a "
         "grid: bicubic (the default), bilinear, geometric, extend. One axis of differences, frames or coordinates: "
         "linear (the default), cubic. Numbers beside the input: tile. Differences that the model limits: extend (the "
-        "default), zeros, linear-corners, cubic-corners.",
+        "default), zeros, linear-corners, cubic-corners. Object queries: noise (the default: copies with "
+        "noise), random.",
         default=None,
     )
     table: str | None = option(
@@ -165,12 +169,17 @@ class Resizing(Source):
         default=None,
     )
     tail: Amount | None = option("Rows after the positions.", ONE_FILE, default=None)
-    old_grid: Sides | None = option("The present grid, if it is not square, such as 12x101.", ONE_FILE, default=None)
+    old_grid: Sides | Cube | None = option(
+        "The present grid, if it is not square, such as 12x101, or 8x14x14 for frames.", ONE_FILE, default=None
+    )
     optimizer: Literal["keep", "drop"] | None = option(
         "The state of the optimizer: keep (the default; rows that change begin with zeros; where it is not known which "
         "values are the table's, it is left out) or drop.",
         ONE_FILE,
         default=None,
+    )
+    keep: Names | None = option(
+        "Settings that stay, although they hold the old length, as the output names them.", ONE_FILE, default=None
     )
     check: Path | None = option(
         "A text file or a folder of text files. Evaluates both checkpoints on it, at the old and new length.",
@@ -201,7 +210,7 @@ def run_resize(given: dict[str, Any]) -> None:
         if dry_run or length is None:
             reason = "--dry-run writes none; leave one of them out" if dry_run else "give --length"
             raise ArgumentError(f"--check evaluates a text model of another length; {reason}")
-        refuse_short_text(checkpoint, check, length=length)
+        refuse_short_text(checkpoint, check, length=length, model_type=chosen.get("model_type"))
     resized = resize_checkpoint(checkpoint, out, **chosen, dry_run=dry_run)
     left = leftovers(out)
     if not as_json:
@@ -218,7 +227,8 @@ def run_resize(given: dict[str, Any]) -> None:
 
         with Bar() as bar:
             lengths = resized.edit.target.length
-            evaluation = evaluate_checkpoints([checkpoint, out], check, lengths=lengths, progress=bar.update)
+            how: dict[str, Any] = {"lengths": lengths, "model_type": chosen.get("model_type")}
+            evaluation = evaluate_checkpoints([checkpoint, out], check, progress=bar.update, **how)
     if as_json:
         files = {"left_out": list(resized.left_out), "leftovers": list(map(str, left)), "written": not dry_run}
         checked = {} if evaluation is None else {"check": evaluation.to_dict()}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from posembed.cli.options import Planning, Values, command, shape_of
 from posembed.errors import ArgumentError
+from posembed.evaluation.settings import MODEL_TYPE
 from posembed.settings import Settings, argument, checked_bounds, given_to, option
 from posembed.tuning.settings import DATA, PARTS, TuneSettings, folder_of
 
@@ -40,6 +41,7 @@ class Tuning(Settings):
         "A folder of large images, for an image model. They need no labels.", DATA, default=None
     )
     device: str | None = option("The device that runs the models. Default: an accelerator if available.", default=None)
+    model_type: str | None = option(MODEL_TYPE, default=None)
     report: Path | None = option("The page to write. Default: OUT.html.", default=None)
 
 
@@ -65,7 +67,7 @@ def start(given: dict[str, Any]) -> None:
     with told_when_stopped(kept):
         from posembed.tuning.plan import plan_tuning
 
-        sources: dict[str, Any] = {name: getattr(of, name) for name in ("retrieval", "images", "device")}
+        sources: dict[str, Any] = {name: getattr(of, name) for name in ("retrieval", "images", "device", "model_type")}
         with Bar() as bar:
             plan = plan_tuning(of.checkpoint, of.out, of.text or None, given, progress=bar.update, **sources)
         refuse_written(page, plan.places.values())

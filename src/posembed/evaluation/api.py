@@ -57,7 +57,7 @@ def evaluate_checkpoints(
         text: a file, several files, or a folder. A file is split into documents at WikiText titles, or else at blank
             lines; each file of a folder is one document.
         progress: a function called after each batch.
-        settings: the options of ``posembed evaluate --text``: lengths, texts, seed, device and results.
+        settings: the options of ``posembed evaluate --text``: lengths, texts, seed, device, model_type and results.
 
     Raises:
         ArgumentError: an argument cannot be used, or the checkpoints are of different kinds.
@@ -104,13 +104,15 @@ def opened(
     common = given_to(Measured, given)
     checked_bounds(given, *PARTS, of=" of evaluate")
     where, kept = device_named(common.device), Kept(common.results)
-    return common.lengths, checked_runnables(sources), kept, where
+    return common.lengths, checked_runnables(sources, common.model_type), kept, where
 
 
-def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path], *, length: int) -> None:
+def refuse_short_text(
+    source: str | Path, text: str | Path | Sequence[str | Path], *, length: int, model_type: str | None = None
+) -> None:
     """Raises the errors that ``evaluate_checkpoints`` raises for a text at this length, without loading weights."""
     converted("length", length, TokenCount)
-    runnable = open_runnable(source)
+    runnable = open_runnable(source, model_type=model_type)
     longest = max(length, runnable.rows or length)
     sample_for(runnable, read_documents(text), length=longest, most=MEASUREMENTS[runnable.kind].fewest_texts)
 
@@ -135,11 +137,11 @@ def device_named(name: str | torch.device | None) -> torch.device:
         raise ArgumentError(f"{expected}; got {name!r} ({last_line(error)})") from error
 
 
-def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
+def checked_runnables(sources: Sequence[str | Path], model_type: str | None) -> list[Runnable]:
     sources = converted("sources", sources, Sources)
     if len(set(map(str, sources))) < len(sources):
         raise ArgumentError(f"a checkpoint is named twice: {', '.join(map(str, sources))}; name each once")
-    runnables = [open_runnable(source) for source in sources]
+    runnables = [open_runnable(source, model_type=model_type) for source in sources]
     if len({runnable.kind for runnable in runnables}) > 1:
         kinds = "; ".join(f"{runnable.name} is {KINDS[runnable.kind]}" for runnable in runnables)
         raise ArgumentError(f"expected models of one kind; {kinds}; evaluate each kind in its own call")

@@ -20,14 +20,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from posembed.checkpoints.sources import open_model
 from posembed.errors import CheckpointError, DataError
 from posembed.evaluation.counts import Counts, Tick
 from posembed.evaluation.ranking import query_counts, values_of
 from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.ways import Index, slices
-from posembed.files import reason
+from posembed.files import files_below, reason
 from posembed.measure.jobs import Progress, silent
-from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
+from posembed.modelfiles.checkpoint import Checkpoint
 
 VERSION = 2
 """Increase this number whenever the same job would give different counts, so that old and new counts never mix."""
@@ -67,7 +68,7 @@ def read_pictures(folder: str | Path, progress: Progress = silent) -> list[Pictu
     if not folder.is_dir():
         raise DataError(f"{folder}: expected a folder of images; found {'a file' if folder.exists() else 'nothing'}")
     found: dict[str, Picture] = {}
-    paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES and path.is_file()]
+    paths = [path for path in sorted(files_below(folder)) if path.suffix.lower() in SUFFIXES]
     for number, path in enumerate(paths, start=1):
         with read(path) as image:
             side = min(image.size)
@@ -252,9 +253,9 @@ def features(model: Any, pixels: Tensor) -> Tensor:
     return found.last_hidden_state[:, 0].float()
 
 
-def open_image_model(source: str | Path) -> Runnable:
+def open_image_model(source: str | Path, *, model_type: str | None = None) -> Runnable:
     """Opens an image model of transformers. Raises CheckpointError if it is none, or if its images are not square."""
-    checkpoint = open_checkpoint(source)
+    checkpoint = open_model(source, model_type)
     config = checkpoint.config
     if checkpoint.folder is None or config is None or "model_type" not in config:
         raise CheckpointError(f"{source}: expected a folder of transformers, with config.json; weights cannot be run")

@@ -67,7 +67,8 @@ def evaluate_retrieval(
             task of LongEmbed (arXiv:2404.12096): "passkey" or "needle".
         progress: a function called after each batch.
         settings: the options of ``posembed evaluate --retrieval``: lengths, split, ways (keys of
-            ``posembed.evaluation.ways.WAYS``), chunk, query_prompt, document_prompt, texts, seed, device and results.
+            ``posembed.evaluation.ways.WAYS``), chunk, query_prompt, document_prompt, texts, seed, device,
+            model_type and results.
 
     Raises:
         ArgumentError: an argument cannot be used, or a checkpoint is not a sentence encoder.

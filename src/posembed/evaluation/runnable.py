@@ -15,11 +15,11 @@ from torch import nn
 
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.settings import fed_length
-from posembed.checkpoints.sources import quiet
+from posembed.checkpoints.sources import config_object, open_model, quiet
 from posembed.errors import CheckpointError
 from posembed.evaluation.settings import Kind
 from posembed.evaluation.ways import POOL
-from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
+from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import recorded
 from posembed.modelfiles.folders import read_modules
 from posembed.modelfiles.json_files import read_json
@@ -88,6 +88,12 @@ class Runnable:
         found = [known[name] for name in (*names, settings.get("default_prompt_name")) if name in known]
         return found[0] if found and isinstance(found[0], str) else ""
 
+    @property
+    def loading(self) -> dict[str, Any]:
+        """How transformers loads from the folder: without any of its code, and with a config that it could not read."""
+        read = {"config": config_object(self.checkpoint.config or {})} if self.checkpoint.model_type else {}
+        return read | {"trust_remote_code": False}
+
     def tokenizer(self) -> Any:
         from transformers import AutoTokenizer
 
@@ -97,7 +103,7 @@ class Runnable:
             raise CheckpointError(f"{self.name}: {expected}; save the model's own tokenizer into that folder")
         try:
             with quiet():
-                return AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
+                return AutoTokenizer.from_pretrained(self.folder, **self.loading)
         except Exception as error:  # each tokenizer class raises its own errors
             why = f"transformers cannot load its tokenizer ({last_line(error)})"
             raise CheckpointError(f"{self.name}: {why}") from error
@@ -112,7 +118,7 @@ class Runnable:
         kind = transformers.AutoModel if auto else getattr(transformers, architecture)
         try:
             with quiet():
-                model, loading = kind.from_pretrained(self.folder, output_loading_info=True, trust_remote_code=False)
+                model, loading = kind.from_pretrained(self.folder, output_loading_info=True, **self.loading)
         except Exception as error:
             raise CheckpointError(f"{self.name}: transformers cannot load it ({last_line(error)})") from error
         # The vectors of encoders are made of the states before the pooler, so the pooler may be missing.
@@ -126,13 +132,15 @@ class Runnable:
 HEAD_NEEDED = "evaluate the checkpoint that has the model's head"
 
 
-def open_runnable(source: str | Path, *, remedy: str = HEAD_NEEDED) -> Runnable:
+def open_runnable(source: str | Path, *, remedy: str = HEAD_NEEDED, model_type: str | None = None) -> Runnable:
     """Opens a checkpoint that can be run. Raises CheckpointError, with this remedy, if its kind of model is unknown."""
-    checkpoint = open_checkpoint(source)
+    checkpoint = open_model(source, model_type)
     config = checkpoint.config
     if checkpoint.folder is None or config is None or "model_type" not in config:
-        expected = "a folder of transformers or sentence-transformers, with config.json and a tokenizer"
-        raise CheckpointError(f"{source}: expected {expected}; weights alone cannot be run")
+        expected = (
+            "a folder of transformers or sentence-transformers, with a tokenizer, and config.json with model_type"
+        )
+        raise CheckpointError(f"{source}: expected {expected} (or pass --model-type); weights alone cannot be run")
     sentences = (checkpoint.root / "modules.json").exists()
     kind: Kind = "sentences" if sentences else language_model(source, config, remedy)
     fed, pooling = fed_length(checkpoint), pooling_of(checkpoint) if sentences else None

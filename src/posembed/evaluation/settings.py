@@ -26,6 +26,7 @@ Way: TypeAlias = Literal["truncate", "late", "context", "max", "mean"]
 Ways: TypeAlias = Different[Way]
 DEFAULT_LENGTHS = (256, 512, 1024, 2048)
 RETRIEVAL = "Retrieval"
+MODEL_TYPE = "The type of a model of transformers, such as bert, if neither config.json nor the keys show it."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,7 @@ class Measured(Settings):
 
     lengths: Lengths = option("Lengths in tokens, separated by commas.", default=DEFAULT_LENGTHS)
     device: str | None = option("The device that runs the models. Default: an accelerator if available.", default=None)
+    model_type: str | None = option(MODEL_TYPE, default=None)
     results: Path | None = option("A folder that keeps every measurement, so that none is repeated.", default=None)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import CheckpointError, DataError
+from posembed.files import files_below
 from posembed.measure.jobs import written
 from posembed.modelfiles.copies import RECORD
 from posembed.words import amount, listed
@@ -59,7 +59,7 @@ def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
     for path in [Path(text)] if isinstance(text, str | Path) else map(Path, text):
         try:
             is_folder = path.is_dir()
-            files = not_ours(sorted(filter(os.path.isfile, path.rglob("*")))) if is_folder else [path]
+            files = not_ours(sorted(files_below(path))) if is_folder else [path]
             for file in files:
                 documents += split_document(file.read_text(encoding="utf-8"), at_blank_lines=not is_folder)
         except UnicodeDecodeError as error:

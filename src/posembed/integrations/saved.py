@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-import posembed
+from posembed import layers, tables
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.integrations.forward_pass import acts_on_queries
 from posembed.layers.base import PositionEncoding
@@ -87,10 +87,15 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
     return built
 
 
+def class_named(name: str) -> Any:
+    """Returns the public class with this name: an encoding, or what is an argument of one. None if there is none."""
+    return getattr(layers, name, None) or getattr(tables, name, None)
+
+
 def described(value: Any) -> Description | None:
     """Returns the class and arguments of a posembed encoding as JSON; None if it cannot be rebuilt from them."""
     name = type(value).__name__
-    if getattr(posembed, name, None) is not type(value):
+    if class_named(name) is not type(value):
         return None
     arguments: Description = {}
     for argument in inspect.signature(type(value)).parameters:
@@ -138,7 +143,7 @@ def encoding_of(
             raise ArgumentError(f"{where}: its encoding is not from posembed; pass encoding=, built like the saved one")
         return rebuilt(saved), causal
     now = described(given)
-    if saved is not None and now is not None and hasattr(posembed, str(saved.get("class"))):
+    if saved is not None and now is not None and class_named(str(saved.get("class"))) is not None:
         before, after = ({**entry.pop("arguments", {}), **entry} for entry in (dict(saved), now))
         differs = {name for name in before.keys() & after.keys() - FREE if before[name] != after[name]}
         if differs:
@@ -155,7 +160,7 @@ def rebuilt(description: Mapping[str, Any]) -> Any:
     Raises:
         CheckpointError: the description does not fit a posembed encoding.
     """
-    kind = getattr(posembed, str(description.get("class")), None)
+    kind = class_named(str(description.get("class")))
     arguments = description.get("arguments")
     known = isinstance(kind, type) and (issubclass(kind, PositionEncoding) or is_dataclass(kind))
     if not known or not isinstance(arguments, Mapping):
@@ -163,7 +168,7 @@ def rebuilt(description: Mapping[str, Any]) -> Any:
             f"the posembed entry of config.json names {description.get('class')!r} with arguments {arguments!r}, "
             "which is not an encoding of this version; load the model with the version that saved it, or pass encoding="
         )
-    built: Any = kind(**{name: _tuples(value) for name, value in arguments.items()})  # type: ignore[misc]
+    built: Any = kind(**{name: _tuples(value) for name, value in arguments.items()})
     for name in LIMITS:
         if name in description and getattr(built, name) != description[name]:
             setattr(built, name, description[name])

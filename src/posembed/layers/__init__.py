@@ -1,0 +1,16 @@
+"""Every position encoding, behind one interface, ``PositionEncoding``.
+
+    rows added to the input     LearnedPositionalEmbedding, LearnedGridEmbedding, RollingPositionalEmbedding,
+                                AveragedPositionalEmbedding, ExtendedPositionalEmbedding, SampledPositionalEmbedding,
+                                ConcatenatedPositionalEmbedding, SinusoidalPositionalEmbedding, SinusoidalGridEmbedding
+    turned queries and keys     RotaryEmbedding, PolarEmbedding; LinearScaling, NTKScaling, YarnScaling,
+                                LongRopeScaling, Llama3Scaling
+    biases of the scores        Alibi, T5Bias, KerpleLog, KerplePower, Fire, Tupe
+    nothing                     NoPosition
+
+``__init__.pyi`` lists the classes and their files. Each is imported on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -106,7 +106,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
 
     Examples:
         >>> import torch
-        >>> from posembed import AveragedPositionalEmbedding
+        >>> from posembed.layers import AveragedPositionalEmbedding
         >>> from posembed.nn import Decoder
         >>> averaged = AveragedPositionalEmbedding(max_len=32, dim=64, heads=4)
         >>> decoder = Decoder(dim=64, heads=4, layers=2, encoding=averaged)  # each layer has its own bias

@@ -38,7 +38,7 @@ class ConcatenatedPositionalEmbedding(InputEncoding):
 
     Examples:
         >>> import torch
-        >>> from posembed import ConcatenatedPositionalEmbedding
+        >>> from posembed.layers import ConcatenatedPositionalEmbedding
         >>> positions = ConcatenatedPositionalEmbedding(max_len=512, dim=64, position_dim=16, dropout=0.0)
         >>> x = torch.randn(2, 10, 64)  # (B, L, D)
         >>> y = positions(x)

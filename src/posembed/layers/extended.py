@@ -99,7 +99,7 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
 
     Examples:
         >>> import torch
-        >>> from posembed import ExtendedPositionalEmbedding
+        >>> from posembed.layers import ExtendedPositionalEmbedding
         >>> tiled = ExtendedPositionalEmbedding(max_len=64, dim=32, method="tile").eval()
         >>> rows = tiled.rows(torch.arange(200))  # (L, D)
         >>> torch.equal(rows[64], rows[0])  # position 64 reads row 0

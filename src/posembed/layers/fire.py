@@ -48,7 +48,7 @@ class Fire(ScoreBias):
         ArgumentError: a width below 1, or a c or threshold that is not positive.
 
     Examples:
-        >>> from posembed import Fire
+        >>> from posembed.layers import Fire
         >>> Fire(heads=4)(10).shape  # (H, L, L)
         torch.Size([4, 10, 10])
     """

@@ -29,7 +29,7 @@ class KerpleLog(ScoreBias):
         ArgumentError: no head.
 
     Examples:
-        >>> from posembed import KerpleLog
+        >>> from posembed.layers import KerpleLog
         >>> KerpleLog(heads=4)(10).shape  # (H, L, L)
         torch.Size([4, 10, 10])
     """
@@ -66,7 +66,7 @@ class KerplePower(KerpleLog):
         ArgumentError: no head.
 
     Examples:
-        >>> from posembed import KerplePower
+        >>> from posembed.layers import KerplePower
         >>> KerplePower(heads=4)(10).shape  # (H, L, L)
         torch.Size([4, 10, 10])
     """

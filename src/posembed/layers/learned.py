@@ -39,7 +39,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         dim: the width D.
         dropout: applied to the sum in training.
         init: "normal", "truncated_normal", "xavier", "sinusoidal" (amplitude 1), "zero", or a whole table
-            (N, D), such as ``posembed.sinusoidal_table(length=N, dim=D, base=500)``.
+            (N, D), such as ``posembed.tables.sinusoidal_table(length=N, dim=D, base=500)``.
         std: the root mean square of normal, truncated normal or sinusoidal initial values. None means .02 for the
             first two and sqrt(1/2), an amplitude of 1, for sinusoids.
         layout: the roles of the rows, such as ``TableLayout.roberta(pad_id=1)`` for a known model.

@@ -18,7 +18,7 @@ class NoPosition(PositionEncoding):
 
     Examples:
         >>> import torch
-        >>> from posembed import NoPosition
+        >>> from posembed.layers import NoPosition
         >>> x = torch.randn(2, 10, 64)
         >>> torch.equal(NoPosition()(x), x)
         True

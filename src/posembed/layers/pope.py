@@ -53,7 +53,7 @@ class PolarEmbedding(RotationEncoding):
 
     Examples:
         >>> import torch
-        >>> from posembed import PolarEmbedding
+        >>> from posembed.layers import PolarEmbedding
         >>> pope = PolarEmbedding(head_dim=16, heads=4)
         >>> q, k = pope(*torch.randn(2, 1, 4, 10, 16))
         >>> q.shape  # twice as wide

@@ -59,7 +59,7 @@ class T5Bias(ScoreBias):
         ArgumentError: too few buckets, or a max_distance that has a bucket of its own.
 
     Examples:
-        >>> from posembed import T5Bias
+        >>> from posembed.layers import T5Bias
         >>> T5Bias(heads=4, bidirectional=False)(10).shape  # for a decoder
         torch.Size([4, 10, 10])
     """

@@ -74,7 +74,8 @@ class LinearScaling(RotaryScaling):
         ArgumentError: both or neither of the two numbers, a factor below 1, or a length below 2.
 
     Examples:
-        >>> from posembed import LinearScaling, RotaryEmbedding
+        >>> from posembed import RotaryEmbedding
+        >>> from posembed.layers import LinearScaling
         >>> rope = RotaryEmbedding(16, scaling=LinearScaling(factor=4.0))  # position 8 now has the angles of position 2
     """
 
@@ -103,7 +104,8 @@ class NTKScaling(LinearScaling):
         ArgumentError: as for ``LinearScaling``.
 
     Examples:
-        >>> from posembed import NTKScaling, RotaryEmbedding
+        >>> from posembed import RotaryEmbedding
+        >>> from posembed.layers import NTKScaling
         >>> rope = RotaryEmbedding(16, scaling=NTKScaling(original_length=2048))  # scaled past 2,048 tokens
     """
 
@@ -127,7 +129,8 @@ class YarnScaling(RotaryScaling):
 
     Examples:
         >>> import torch
-        >>> from posembed import RotaryEmbedding, YarnScaling
+        >>> from posembed import RotaryEmbedding
+        >>> from posembed.layers import YarnScaling
         >>> rope = RotaryEmbedding(16, scaling=YarnScaling(original_length=64))
         >>> q, k = rope(*torch.randn(2, 1, 4, 256, 16))  # four times longer: scaled by 4
     """
@@ -175,7 +178,8 @@ class Llama3Scaling(RotaryScaling):
         ArgumentError: a factor below 1, a length below 2, or a high_frequency_factor that is not above the low one.
 
     Examples:
-        >>> from posembed import Llama3Scaling, RotaryEmbedding
+        >>> from posembed import RotaryEmbedding
+        >>> from posembed.layers import Llama3Scaling
         >>> rope = RotaryEmbedding(128, base=500_000, scaling=Llama3Scaling(original_length=8192, factor=8.0))
     """
 
@@ -208,7 +212,8 @@ class LongRopeScaling(RotaryScaling):
         ArgumentError: factors that are not positive, or not one for each pair, or fewer than 0 initial tokens.
 
     Examples:
-        >>> from posembed import LongRopeScaling, RotaryEmbedding
+        >>> from posembed import RotaryEmbedding
+        >>> from posembed.layers import LongRopeScaling
         >>> scaling = LongRopeScaling((1.0,) * 8, (2.0,) * 8, original_length=4096, factor=2.0)
         >>> rope = RotaryEmbedding(16, scaling=scaling)  # 8 pairs
     """

@@ -36,7 +36,7 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
 
     Examples:
         >>> import torch
-        >>> from posembed import SampledPositionalEmbedding
+        >>> from posembed.layers import SampledPositionalEmbedding
         >>> positions = SampledPositionalEmbedding(max_len=512, dim=64, sampler="skipped")
         >>> ids = positions.training_positions(2, 10, torch.Generator().manual_seed(0))  # (B, L)
         >>> positions(torch.randn(2, 10, 64), ids).shape

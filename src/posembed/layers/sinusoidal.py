@@ -98,7 +98,7 @@ class SinusoidalGridEmbedding(PatchEncoding):
 
     Examples:
         >>> import torch
-        >>> from posembed import SinusoidalGridEmbedding
+        >>> from posembed.layers import SinusoidalGridEmbedding
         >>> patches = SinusoidalGridEmbedding(grid=(14, 14), dim=64)
         >>> patches(torch.randn(2, 1 + 14 * 14, 64)).shape
         torch.Size([2, 197, 64])

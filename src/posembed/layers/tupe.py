@@ -59,7 +59,7 @@ class Tupe(ScoreBias):
 
     Examples:
         >>> import torch
-        >>> from posembed import T5Bias, Tupe
+        >>> from posembed.layers import T5Bias, Tupe
         >>> from posembed.nn import Encoder
         >>> tupe = Tupe(max_len=128, dim=64, heads=4, reset_first=True, relative=T5Bias(4))
         >>> Encoder(dim=64, heads=4, layers=2, encoding=tupe)(torch.randn(2, 10, 64)).shape

@@ -47,6 +47,10 @@ OTHER_FORMATS = {
     ".onnx": "an exported graph; resize the checkpoint that it was exported from, and export that again",
 }
 """What to do with files that hold no weights of PyTorch, by their ending."""
+PIPELINE = (
+    "a pipeline of diffusers; resize its model, {folder}/transformer, to a new folder, and put that in its place. "
+    "text_encoder and tokenizer stay as they are: only their own table has their length, which is resized the same way"
+)
 SHARDS = (
     "a folder of torch.distributed.checkpoint; make one file of it, and resize that: "
     "python -m torch.distributed.checkpoint.format_utils dcp_to_torch {folder} weights.pt"
@@ -76,13 +80,14 @@ class Checkpoint:
 
     root: the given folder or file. folder: the folder of config.json and the weights (in some sentence encoders, a
     subfolder of root); None for a file. weights: the weights files, several if sharded. index: the file that lists
-    which shard holds which tensor.
+    which shard holds which tensor. model_type: the type of the model, if its config does not say it but is known.
     """
 
     root: Path
     folder: Path | None
     weights: tuple[WeightFile, ...]
     index: Path | None = None
+    model_type: str = ""
 
     @cached_property
     def tensors(self) -> dict[str, AnyTensor]:
@@ -96,7 +101,8 @@ class Checkpoint:
     def config(self) -> dict[str, Any] | None:
         """The config that belongs to the weights, from open_clip_config.json or config.json; None if there is none."""
         exists = self.folder is not None and (self.folder / self.config_name).exists()
-        return self.settings(self.config_name) if exists else None
+        added = {"model_type": self.model_type} if self.model_type else {}
+        return self.settings(self.config_name) | added if exists else None
 
     @property
     def config_name(self) -> str:
@@ -150,6 +156,8 @@ def find_settings(source: str | Path, name: str) -> Path | None:
 
 def model_folder(root: Path) -> Path:
     """Returns the folder of the config and the weights: ``root``, or a sentence encoder's first module folder."""
+    if (root / "model_index.json").is_file():
+        raise CheckpointError(f"{root}: {PIPELINE.format(folder=shlex.quote(str(root)))}")
     modules = read_modules(root)
     return root / modules[0][1] if modules else root
 

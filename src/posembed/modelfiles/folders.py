@@ -31,6 +31,8 @@ WEIGHTS = (
     "pytorch_model.bin.index.json",
     "open_clip_model.safetensors",
     "open_clip_pytorch_model.bin",
+    "diffusion_pytorch_model.safetensors",
+    "diffusion_pytorch_model.safetensors.index.json",
 )
 PART_OF_A_MODEL = re.compile(r".*-\d+-of-\d+\.safetensors$|adapter")
 

@@ -16,12 +16,15 @@ import torch
 from posembed.errors import CheckpointError
 from posembed.modelfiles.folders import RECORD
 from posembed.modelfiles.raw_files import create, open_file
-from posembed.modelfiles.safetensors import can_be_stored
-from posembed.modelfiles.training_files import Place, Tree, at, joined, leaves, replaced, tree_of
+from posembed.modelfiles.training_files import Place, Tree, at, joined, leaves, replaced, still_tied, tree_of
 from posembed.words import brief
 
 SCRIPT = "constants.pkl"
 """A file that TorchScript's archives have, and those of torch.save have not."""
+PROTOCOL = re.compile(rb"\x80([\x04\x05])\x95")
+"""The beginning of a pickle of protocol 4 or 5, also in an archive of torch.save."""
+MOST_EXPANDED = 2**30
+"""Bytes of a tensor that repeats values of a file: more than the file has."""
 
 
 def harmless() -> list[Any]:
@@ -51,16 +54,14 @@ def read_pickle(path: Path) -> Tree:
         raise CheckpointError(
             f"{path}: one of its dictionaries or lists holds itself; save its state_dict alone"
         ) from error
-    if tree is None:
+    if tree is None or not tree.places(tree.model):
         found = f"only {', '.join(map(repr, loaded)) or 'nothing'}"
         raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {brief(found)}")
     size, keys = path.stat().st_size, [joined(place) for place, _ in leaves(at(loaded, tree.model))]
     if twice := {key for key in keys if keys.count(key) > 1} if len(keys) > len(set(keys)) else ():
         raise CheckpointError(f"{path}: holds {min(twice)!r} twice, nested and with dots; save one of them")
     for key, value in tree.tensors(tree.model).items():
-        if value.layout != torch.strided or not can_be_stored(value.dtype):
-            raise CheckpointError(f"{path}: {key!r} ({value.dtype}, {value.layout}) cannot be stored in safetensors")
-        if value.numel() * value.element_size() > size:
+        if value.numel() * value.element_size() > max(size, MOST_EXPANDED):
             raise CheckpointError(f"{path}: {key!r} claims {value.numel()} values, but the file has {size} bytes")
     return tree
 
@@ -70,7 +71,7 @@ def write_pickle(path: Path, tree: Tree, changes: Mapping[Place, Any], record: s
     the archive, where torch.load does not look. An OSError from writing is not converted."""
     with create(path) as file:
         try:
-            torch.save(replaced(tree.root, changes), file)
+            torch.save(replaced(tree.root, still_tied(tree.root, changes)), file)
         except RuntimeError as error:  # PyTorch does not say why it cannot write
             raise OSError("PyTorch cannot write there; the disk may be full") from error
     with zipfile.ZipFile(path, "a") as archive:
@@ -99,6 +100,13 @@ def load_without_running(path: Path) -> Any:
             warnings.simplefilter("ignore")  # a warning about pickle protocols, meant for developers
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except Exception as error:  # a damaged pickle can raise nearly anything
+        with open_file(path) as file:
+            newer = PROTOCOL.search(file.read(8192))
+        if newer is not None:
+            why = f"a pickle of protocol {newer[1][0]}, and PyTorch reads none above 3 without running code"
+            raise CheckpointError(
+                f"{path}: {why}; if you trust it, load it and save it with no pickle_protocol"
+            ) from error
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if refused is None:
             raise not_a_saved_file(path, type(error).__name__) from error

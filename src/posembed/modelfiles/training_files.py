@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
+
+from posembed.modelfiles.safetensors import can_be_stored
 
 Place: TypeAlias = "tuple[Any, ...]"
 """The keys, indices and attributes that lead to a value."""
@@ -50,7 +53,7 @@ class Tree:
     def places(self, model: Place) -> dict[str, Place]:
         """Returns the places of a state dict's tensors by key. The keys of nested dictionaries are joined by dots."""
         held = leaves(at(self.root, model))
-        return {joined(place): (*model, *place) for place, value in held if isinstance(value, Tensor)}
+        return {joined(place): (*model, *place) for place, value in held if is_weight(value)}
 
     def tensors(self, model: Place) -> dict[str, Tensor]:
         """Returns the tensors of a state dict by key."""
@@ -62,13 +65,13 @@ class Tree:
         return {places[key]: DROPPED if new is None else new for key, new in tensors.items()}
 
     @cached_property
-    def others(self) -> dict[Place, Any]:
-        """What is not a tensor of the model or of a copy of it, by place."""
-        models = (self.model, *self.copies)
+    def beside(self) -> dict[Place, Any]:
+        """What is neither a tensor of the model or of a copy of it, nor in the state of an optimizer, by place."""
+        models = self.model, *self.copies
         return {
             place: value
             for place, value in leaves(self.root)
-            if not isinstance(value, Tensor) or all(place[: len(model)] != model for model in models)
+            if all(place[: len(each)] != each for each in (*self.optimizers, *(models * is_weight(value))))
         }
 
     @cached_property
@@ -77,7 +80,7 @@ class Tree:
         found = []
         for place, value in leaves(self.root):
             inside = place[: len(self.model)] == self.model
-            if inside and isinstance(value, Tensor):
+            if inside and is_weight(value):
                 continue
             same = next((i for i, (one, two) in enumerate(zip(place, self.model, strict=False)) if one != two), None)
             found.append(joined(place if same is None else place[: same + 1]))
@@ -98,6 +101,11 @@ class Tree:
         return optimizer if any(model[: len(entry)] == entry for model in models) else entry
 
 
+def is_weight(value: Any) -> bool:
+    """Whether a value is a tensor that safetensors could hold too. Others, such as sparse ones, are no tables."""
+    return isinstance(value, Tensor) and value.layout == torch.strided and can_be_stored(value.dtype)
+
+
 def is_optimizer(value: Any) -> bool:
     if not isinstance(value, Mapping) or not {"state", "param_groups"} <= value.keys():
         return False
@@ -112,10 +120,10 @@ def tree_of(root: Any) -> Tree | None:
         inside = at(root, model)
         found = [name for name, value in inside.items() if isinstance(value, Mapping) and holds_weights(value)]
         own = [value for value in inside.values() if isinstance(value, Tensor) and value.ndim]
-        # Whole numbers beside a state dict are the state of a random generator.
-        if any(value.is_floating_point() or not found for value in own):
-            break
         named = [name for name in MODELS if name in found]
+        # Beside a state dict, whole numbers are the state of a random generator, and others may be weights of classes.
+        if any(not found or (value.is_floating_point() and not named) for value in own):
+            break
         if not found:
             return None
         if not named and len(found) > 1:  # copies of a model, or the parts of one; deeper, its layers may be alike
@@ -183,6 +191,17 @@ def at(value: Any, place: Place) -> Any:
     for name in place:
         value = vars(value)[name] if isinstance(value, argparse.Namespace) else value[name]
     return value
+
+
+def still_tied(root: Any, changes: Mapping[Place, Any]) -> dict[Place, Any]:
+    """Returns new values in which tensors that shared their memory, and are equal again, share it again."""
+    kept, first = dict(changes), dict[Any, Tensor]()
+    for place, new in changes.items():
+        old = at(root, place)
+        if isinstance(old, Tensor) and isinstance(new, Tensor) and old.layout == torch.strided:
+            one = first.setdefault((old.data_ptr(), old.shape, old.stride(), old.dtype), new)
+            kept[place] = one if torch.equal(one, new) else new
+    return kept
 
 
 def replaced(value: Any, changes: Mapping[Place, Any]) -> Any:

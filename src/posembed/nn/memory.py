@@ -123,7 +123,7 @@ class CrossAttention(ChecksCalls, nn.Module):
 
     Examples:
         >>> import torch
-        >>> from posembed import NoPosition
+        >>> from posembed.layers import NoPosition
         >>> from posembed.nn import CrossAttention, Memory, Positions
         >>> x, memory = torch.randn(2, 10, 64), Memory(torch.randn(2, 7, 64))
         >>> CrossAttention(dim=64, heads=4)(x, Positions(NoPosition(), x, memory=memory)).shape

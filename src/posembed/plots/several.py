@@ -32,8 +32,8 @@ def compare(
 ) -> Axes:
     """Draws tables side by side: the cosines of their rows, their similarity by distance, and their variance.
 
-    For two tables of the same length it also writes the numbers of ``posembed.compare_tables``, each with its value for
-    tables that share nothing.
+    For two tables of the same length it also writes the numbers of ``posembed.tables.compare_tables``, each with its
+    value for tables that share nothing.
 
     Args:
         tables: tables by name, each as in ``heatmap``.
@@ -50,7 +50,7 @@ def compare(
     Examples:
         >>> import torch
         >>> import posembed
-        >>> tables = {"random": torch.randn(64, 32), "sinusoidal": posembed.sinusoidal_table(64, 32)}
+        >>> tables = {"random": torch.randn(64, 32), "sinusoidal": posembed.tables.sinusoidal_table(64, 32)}
         >>> ax = posembed.plots.compare(tables)
     """
     if not isinstance(tables, Mapping):
@@ -194,7 +194,7 @@ def during_training(
     Examples:
         >>> import torch
         >>> import posembed
-        >>> noise, waves = torch.randn(64, 32), posembed.sinusoidal_table(64, 32)
+        >>> noise, waves = torch.randn(64, 32), posembed.tables.sinusoidal_table(64, 32)
         >>> ax = posembed.plots.during_training({step: noise + step / 100 * waves for step in (0, 50, 100, 200)})
     """
     if not isinstance(tables, Mapping) or not tables:

@@ -212,10 +212,10 @@ def has_table_around(module: nn.Module, models: Iterable[str]) -> bool:
 
 def of_checkpoint(source: str | PathLike[str], key: str | None) -> tuple[Tensor, TableLayout]:
     """Returns a table of a checkpoint and how its rows are read. Reads headers, the config and the tables alone."""
-    from posembed.checkpoints.native import tables_of
-    from posembed.modelfiles.checkpoint import open_checkpoint
+    from posembed.checkpoints.native.files import tables_of
+    from posembed.checkpoints.sources import open_model
 
-    checkpoint = open_checkpoint(str(source))
+    checkpoint = open_model(str(source))
     return chosen(tables_of(checkpoint, rebuild=False), checkpoint.tensors, key)
 
 

@@ -60,7 +60,7 @@ def spectrum(
     Examples:
         >>> import torch
         >>> import posembed
-        >>> tables = {"sinusoidal": posembed.sinusoidal_table(128, 64), "random": torch.randn(128, 64)}
+        >>> tables = {"sinusoidal": posembed.tables.sinusoidal_table(128, 64), "random": torch.randn(128, 64)}
         >>> ax = posembed.plots.spectrum(tables)
     """
     tables = named_rows(table, key)
@@ -135,7 +135,7 @@ def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
 
     Examples:
         >>> import posembed
-        >>> ax = posembed.plots.fourier(posembed.sinusoidal_table(128, 64))
+        >>> ax = posembed.plots.fourier(posembed.tables.sinusoidal_table(128, 64))
     """
     rows = rows_of(table, key)
     found = rows.spectrum
@@ -179,7 +179,7 @@ def directions(
 
     Examples:
         >>> import posembed
-        >>> ax = posembed.plots.directions(posembed.sinusoidal_table(128, 64), number=3)
+        >>> ax = posembed.plots.directions(posembed.tables.sinusoidal_table(128, 64), number=3)
     """
     rows, number = rows_of(table, key, grid), checked("number", number, Count)
     found = rows.spectrum

@@ -99,7 +99,7 @@ def similarity(
 
     Examples:
         >>> import posembed
-        >>> ax = posembed.plots.similarity(posembed.sinusoidal_table(128, 64), title="sinusoids")
+        >>> ax = posembed.plots.similarity(posembed.tables.sinusoidal_table(128, 64), title="sinusoids")
     """
     rows = rows_of(table, key, grid)
     if rows.grid is not None:
@@ -137,7 +137,7 @@ def similarity_by_distance(
     Examples:
         >>> import torch
         >>> import posembed
-        >>> tables = {"sinusoidal": posembed.sinusoidal_table(128, 64), "random": torch.randn(128, 64)}
+        >>> tables = {"sinusoidal": posembed.tables.sinusoidal_table(128, 64), "random": torch.randn(128, 64)}
         >>> ax = posembed.plots.similarity_by_distance(tables)
     """
     tables = named_rows(table, key)
@@ -178,7 +178,7 @@ def norms(
     Args:
         table: as in ``heatmap``, or several tables by name.
         key, ax, title: as in ``heatmap``.
-        marked: the numbers of the rows to mark, such as those that ``posembed.check_table`` reports.
+        marked: the numbers of the rows to mark, such as those that ``posembed.tables.check_table`` reports.
 
     Returns:
         The Axes.
@@ -218,7 +218,7 @@ def neighbours(
 
     Examples:
         >>> import posembed
-        >>> ax = posembed.plots.neighbours(posembed.sinusoidal_table(128, 64))
+        >>> ax = posembed.plots.neighbours(posembed.tables.sinusoidal_table(128, 64))
     """
     tables = named_rows(table, key)
     alone = ["a single row has no neighbour"] if any(len(rows) == 1 for rows in tables.values()) else []

@@ -127,7 +127,7 @@ def check_positions(position_ids: Tensor, max_len: int, *, lowest: int = 0) -> T
 
     Examples:
         >>> import torch
-        >>> from posembed import PositionError
+        >>> from posembed.errors import PositionError
         >>> from posembed.positions import check_positions
         >>> check_positions(torch.tensor([0, 511]), max_len=512).tolist()
         [0, 511]

@@ -128,7 +128,7 @@ def from_mask(mask: Shaped[Tensor, "... L"], *, padding: int = 0) -> Integer[Ten
     """Numbers the tokens of each row from 0: mask (L,) or (B, L), 1 for a token -> ids of the same shape.
 
     Padding gets the id ``padding`` and may be on the left, on the right or between tokens. For a table with a row
-    for padding pass ``padding=posembed.PADDING`` (-1). When decoding with a cache, the ids of the new tokens are
+    for padding pass ``padding=posembed.tables.PADDING`` (-1). When decoding with a cache, the ids of the new tokens are
     the last columns: ``from_mask(mask)[:, -new:]``.
 
     Raises:

@@ -64,10 +64,9 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
             write, or no network.
 
     Examples:
-        >>> from pathlib import Path
+        >>> from transformers import BertConfig
         >>> from posembed import push_checkpoint
-        >>> Path("my-model").mkdir()
-        >>> Path("my-model/config.json").touch()
+        >>> BertConfig().save_pretrained("my-model")
         >>> list(push_checkpoint("my-model", "me/my-model", dry_run=True).files)
         ['README.md', 'config.json']
     """

@@ -34,7 +34,7 @@ def differences(layout: TableLayout) -> tuple[Tensor, ...]:
     """Returns the differences, distances or numbers of cells along each dimension of ``layout.shape``, int64.
 
     Examples:
-        >>> from posembed import Axis, TableLayout
+        >>> from posembed.tables import Axis, TableLayout
         >>> from posembed.tables.along_axes import differences
         >>> differences(TableLayout(axes=(Axis("height", 3, relative=True),)))
         (tensor([-2, -1,  0,  1,  2]),)
@@ -52,7 +52,7 @@ def along_axes(rows: Tensor, layout: TableLayout) -> tuple[AlongAxis, ...]:
     are one axis.
 
     Examples:
-        >>> from posembed import Axis, TableLayout, sinusoidal_table
+        >>> from posembed.tables import Axis, TableLayout, sinusoidal_table
         >>> from posembed.tables.along_axes import along_axes
         >>> [time] = along_axes(sinusoidal_table(16, 32), TableLayout(axes=(Axis("time", 16),)))
         >>> time.axis, round(time.neighbours, 2)
@@ -97,7 +97,7 @@ def by_distance(rows: Tensor, layout: TableLayout) -> tuple[tuple[int, float], .
 
     Examples:
         >>> import torch
-        >>> from posembed import Axis, TableLayout
+        >>> from posembed.tables import Axis, TableLayout
         >>> from posembed.tables.along_axes import by_distance
         >>> by_distance(torch.tensor([[1.0], [5], [3]]), TableLayout(axes=(Axis("width", 2, relative=True),)))
         ((0, 5.0), (1, 2.0))

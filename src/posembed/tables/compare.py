@@ -74,9 +74,9 @@ def compare_tables(a: Table, b: Table) -> TableComparison:
     Examples:
         >>> import torch
         >>> import posembed
-        >>> table = posembed.sinusoidal_table(64, 32)
+        >>> table = posembed.tables.sinusoidal_table(64, 32)
         >>> rotation = torch.linalg.qr(torch.randn(32, 32))[0]
-        >>> round(posembed.compare_tables(table, table @ rotation).cka, 6)
+        >>> round(posembed.tables.compare_tables(table, table @ rotation).cka, 6)
         1.0
     """
     with torch.device("cpu"):
@@ -173,7 +173,7 @@ def linear_shift(table: Table, k: int) -> float:
 
     Examples:
         >>> import posembed
-        >>> round(posembed.linear_shift(posembed.sinusoidal_table(64, 16), k=3), 6)
+        >>> round(posembed.tables.linear_shift(posembed.tables.sinusoidal_table(64, 16), k=3), 6)
         1.0
     """
     with torch.device("cpu"):

@@ -26,6 +26,7 @@ class KnownTable:
     whose kernel has that size.
     layout: the roles of its rows; for a grid, without its size. None means a grid after a prefix of up to two rows.
     sinusoidal: whether the model's code freezes its rows, which are sines and cosines.
+    area: whether the field counts the cells of a square grid. why: why it is not resized, and what to do instead.
     """
 
     key: str
@@ -35,6 +36,8 @@ class KnownTable:
     kernel: str = ""
     layout: TableLayout | None = TableLayout.BERT
     sinusoidal: bool = False
+    area: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,7 @@ class Family:
     base: the name of the base model in models with a head, the first part of their keys.
     width: the name of the config field with the width of its tables.
     on_differences: the method of the family's own code for differences on a grid, if it is not posembed's default.
+    no_need: why files without a table need no resize.
     """
 
     line: TableLayout = TableLayout.BERT
@@ -59,6 +63,7 @@ class Family:
     base: str = ""
     width: str = "hidden_size"
     on_differences: str = ""
+    no_need: str = ""
 
     def method_for(self, layout: TableLayout) -> str:
         """Returns the method of the family's own code for a table in this layout; "" for posembed's default."""
@@ -71,6 +76,13 @@ class Family:
         return TableLayout.roberta(padding) if self.after_padding and type(padding) is int else self.line
 
 
+COMPUTED = (
+    "diffusers computes its rows from pos_embed_max_size and sample_size, so nothing learned changes: set these in "
+    "config.json, in proportion, and load the folder with ignore_mismatched_sizes=True, which computes the rows again"
+)
+PADDED = "text_embedding_padding also has rows for text_len_t5, of which it is unknown how to make new ones"
+ONE_SIZE = "diffusers refuses videos of other sizes for models with learned positions (CogVideoX-5b-I2V)"
+IN_CONFIG = "diffusers computes the positions, and no file depends on them: change the sizes in config.json"
 SOUND = "max_source_positions"  # of Whisper
 OPEN_CLIP_TEXT = ("model_cfg", "text_cfg", "context_length")
 
@@ -83,6 +95,10 @@ def lines(base: str, *names: tuple[str, str], **layouts: Any) -> Family:
         for key, field in names
     )
     return Family(base=base, tables=tuple(tables), **layouts)
+
+
+def of_diffusers(key: str, field: str, **how: Any) -> Family:
+    return Family(tables=(KnownTable(key=key, fields=((field,),), **how),), no_need=IN_CONFIG)
 
 
 def patches(*above: str, key: str, layout: TableLayout) -> KnownTable:
@@ -131,6 +147,12 @@ FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(("llama4", "llama4_vision_model"), Family(grid=TableLayout(tail=1))),
     # Behind the differences: class token to patch, patch to class token, class token to itself.
     **dict.fromkeys(("beit", "data2vec-vision"), Family(differences=TableLayout(tail=3))),
+    # Transformers of pipelines of diffusers, by the class in their config.json.
+    "AuraFlowTransformer2DModel": of_diffusers("pos_embed.pos_embed", "pos_embed_max_size", area=True),
+    "SD3Transformer2DModel": of_diffusers("pos_embed.pos_embed", "pos_embed_max_size", why=COMPUTED),
+    "HunyuanDiT2DModel": of_diffusers("time_extra_emb.pooler.positional_embedding", "text_len_t5", why=PADDED),
+    "CogVideoXTransformer3DModel": of_diffusers("patch_embed.pos_embedding", "sample_height", why=ONE_SIZE),
+    "PixArtTransformer2DModel": of_diffusers("pos_embed.pos_embed", "sample_size", why=COMPUTED),
     "open_clip": Family(
         tables=(
             KnownTable(key="positional_embedding", fields=(OPEN_CLIP_TEXT,), default=77),
@@ -160,11 +182,11 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(config: Mapping[str, Any]) -> Family:
-    """Returns the model family of a config.json, by its ``model_type`` or by the formats of open_clip and timm."""
+    """Returns the model family of a config.json, by its ``model_type`` or by another library's format."""
     if isinstance(config.get("model_cfg"), dict):
         name = "open_clip"
     elif isinstance(config.get("architecture"), str):
         name = "timm"
     else:
-        name = str(config.get("model_type"))
+        name = str(config.get("model_type", config.get("_class_name")))
     return FAMILIES.get(name, Family())

@@ -54,7 +54,7 @@ def sinusoidal_table(length: Amount, dim: Count, *, base: Positive = 10000.0, in
         ArgumentError: an odd dim, or a base that is not positive.
 
     Examples:
-        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables import sinusoidal_table
         >>> sinusoidal_table(length=512, dim=64).shape
         torch.Size([512, 64])
     """

@@ -73,7 +73,7 @@ class Finding:
     """One problem of a table. ``what`` and ``rows`` are for programs, the other fields for people.
 
     Examples:
-        >>> from posembed import check_table, sinusoidal_table
+        >>> from posembed.tables import check_table, sinusoidal_table
         >>> table = sinusoidal_table(64, 64)
         >>> table[10] = 0
         >>> [finding] = check_table(table)
@@ -127,7 +127,7 @@ def check_table(
 
     Examples:
         >>> import torch
-        >>> from posembed import check_table, sinusoidal_table
+        >>> from posembed.tables import check_table, sinusoidal_table
         >>> check_table(sinusoidal_table(512, 64))  # nothing is wrong
         ()
         >>> for finding in check_table(torch.zeros(512, 64)):
@@ -256,7 +256,7 @@ def check_scale(
 
     Examples:
         >>> import torch
-        >>> from posembed import check_scale
+        >>> from posembed.tables import check_scale
         >>> [finding] = check_scale(torch.ones(2, 10, 64), torch.full((512, 64), 0.02))
         >>> finding.remedy
         "Start from rows of the tokens' scale (std=1), or from tokens of the rows' scale (std=0.02)."

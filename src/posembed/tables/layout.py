@@ -65,7 +65,7 @@ class Axis:
         ArgumentError: a name that is no text, a size below 1, or cells that are not signed.
 
     Examples:
-        >>> from posembed import Axis
+        >>> from posembed.tables import Axis
         >>> Axis("height", 14).rows, Axis("height", 14, relative=True).rows
         (14, 27)
     """
@@ -131,7 +131,7 @@ class TableLayout:
 
     Examples:
         >>> import torch
-        >>> from posembed import Axis, TableLayout
+        >>> from posembed.tables import Axis, TableLayout
         >>> layout = TableLayout.roberta(pad_id=1)
         >>> layout.length(514)  # 514 rows hold 512 positions
         512

@@ -14,7 +14,9 @@ from posembed.tables.layout import TableLayout
 from posembed.tables.rows import is_table
 
 NAMED_LIKE_A_TABLE = re.compile(r"pos(ition)?s?(al)?_?(emb|enc)|embed_positions|\b(wpe|pe)\b")
-NOT_A_TABLE = re.compile(r"rel(ative)?(_|pos)|_rel|rotary|bias|conv|kernel|[xyhw]_position|2d|proj|norm|gate|scale")
+NOT_A_TABLE = re.compile(
+    r"rel(ative)?(_|pos)|_rel|rotary|bias|conv|kernel|gaussian|[xyhw]_position|2d|proj|norm|gate|scale"
+)
 NAMED_LIKE_TOKENS = re.compile(r"tok|word|vocab|wte|embed_in|shared|char|types?\b")
 POSITION_IDS = re.compile(r"^pos(ition)?(s|_ids)$")
 OF_A_LAYER = re.compile(r"torch\.nn\.(?!modules\.(module|container|sparse)$)")  # sparse has nn.Embedding

@@ -42,7 +42,8 @@ class TableMonitor(ChecksCalls):
 
     Examples:
         >>> import torch
-        >>> from posembed import LearnedPositionalEmbedding, TableMonitor
+        >>> from posembed import LearnedPositionalEmbedding
+        >>> from posembed.tables import TableMonitor
         >>> layer = LearnedPositionalEmbedding(max_len=64, dim=32)
         >>> monitor = TableMonitor(layer)
         >>> layer(torch.randn(2, 10, 32)).sum().backward()
@@ -110,7 +111,8 @@ class TableMonitor(ChecksCalls):
 
         Examples:
             >>> import torch
-            >>> from posembed import LearnedPositionalEmbedding, TableMonitor
+            >>> from posembed import LearnedPositionalEmbedding
+            >>> from posembed.tables import TableMonitor
             >>> monitor = TableMonitor(LearnedPositionalEmbedding(max_len=4, dim=32))
             >>> mask = torch.tensor([[True, True, True], [True, False, False]])
             >>> monitor.count(torch.arange(3).expand(2, 3), mask)

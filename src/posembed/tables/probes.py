@@ -47,7 +47,7 @@ def position_error(table: Tensor) -> float:
         ArgumentError: fewer than 10 rows, or a table that is not finite.
 
     Examples:
-        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables import sinusoidal_table
         >>> from posembed.tables.probes import position_error
         >>> position_error(sinusoidal_table(64, 32)) < 0.1
         True
@@ -88,7 +88,7 @@ def order_error(table: Tensor) -> float:
         ArgumentError: fewer than 10 rows, or a table that is not finite.
 
     Examples:
-        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables import sinusoidal_table
         >>> from posembed.tables.probes import order_error
         >>> order_error(sinusoidal_table(64, 32)) < 0.01
         True

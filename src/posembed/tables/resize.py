@@ -62,7 +62,8 @@ def resize_table(
 
     Examples:
         >>> import torch
-        >>> from posembed import Axis, TableLayout, resize_table
+        >>> from posembed import resize_table
+        >>> from posembed.tables import Axis, TableLayout
         >>> table = torch.randn(512, 64)
         >>> resize_table(table, length=2048).shape
         torch.Size([2048, 64])
@@ -186,7 +187,8 @@ def leading_rows_kept(old: Tensor, new: Tensor) -> int:
 
     Examples:
         >>> import torch
-        >>> from posembed import leading_rows_kept, resize_table
+        >>> from posembed import resize_table
+        >>> from posembed.tables import leading_rows_kept
         >>> table = torch.randn(512, 64)
         >>> leading_rows_kept(table, resize_table(table, length=2048))
         512

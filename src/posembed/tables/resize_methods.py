@@ -122,6 +122,13 @@ def random_rows(rows: Tensor, length: int, *, std: float | None = None, seed: in
     return torch.cat([rows[:length], new.to(rows.device)])
 
 
+def noisy_copies(rows: Tensor, length: int, *, share: float = 0.1, seed: int = 0) -> Tensor:
+    """Keeps the old rows. New row k is a copy of row k mod N with normal noise, a ``share`` of the table's standard
+    deviation: two equal object queries would always predict the same box."""
+    noise = random_rows(rows, length, std=share * rows.detach().std(correction=0).item(), seed=seed)
+    return torch.cat([rows[:length], tile(rows, length)[len(rows) :] + noise[len(rows) :]])
+
+
 def mean_row(rows: Tensor, length: int) -> Tensor:
     """Keeps the old rows and appends copies of their mean, a baseline with the right scale but no position."""
     new = rows.mean(dim=0).expand(max(length - len(rows), 0), -1)
@@ -314,9 +321,12 @@ DIFFERENCE_GRID = Kernels(DIFFERENCE_GRID_METHODS, "bicubic", "differences on a 
 DISTANCES = Kernels(LINE_METHODS, "linear", "distances along one axis")
 DISTANCE_GRID = Kernels(GRID_METHODS, "bicubic-antialias", "distances on a grid")
 FAR_ZEROS = Kernels(LIMITED_METHODS, "zeros", "distances up to a limit")
+QUERIES = Kernels(
+    {"noise": noisy_copies, "random": random_rows, "truncate": truncate}, "noise", "object queries, which have no order"
+)
 BUCKETS = Kernels({"buckets": rebucket}, "buckets", "buckets of distances")
 LIMITED = Kernels(LIMITED_METHODS, "extend", "limited differences")
-NAMED = {"number": NUMBERS, "bucket": BUCKETS, "distance": FAR_ZEROS}
+NAMED = {"number": NUMBERS, "bucket": BUCKETS, "distance": FAR_ZEROS, "query": QUERIES}
 TOGETHER = (IMAGE_AXES, ("frequency", "time"), SIDES)
 
 

@@ -57,7 +57,7 @@ def float64_rows(table: Tensor, *, at_least: int = 1) -> Tensor:
     if len(broken):
         raise ArgumentError(
             f"this needs a table without NaN and infinity; got {len(broken)} such rows, the first is row "
-            f"{broken[0].item()}. posembed.check_table lists them; pass the table without them"
+            f"{broken[0].item()}. posembed.tables.check_table lists them; pass the table without them"
         )
     return rows
 

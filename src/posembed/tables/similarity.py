@@ -34,7 +34,7 @@ def cosine_matrix(table: Tensor) -> Tensor:
         ArgumentError: a table that is not finite or has no rows.
 
     Examples:
-        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables import sinusoidal_table
         >>> from posembed.tables.similarity import cosine_matrix
         >>> cosine_matrix(sinusoidal_table(64, 32)).shape
         torch.Size([64, 64])
@@ -50,7 +50,7 @@ def neighbour_cosine(table: Tensor) -> Tensor:
         ArgumentError: a table that is not finite or has no rows.
 
     Examples:
-        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables import sinusoidal_table
         >>> from posembed.tables.similarity import neighbour_cosine
         >>> round(neighbour_cosine(sinusoidal_table(64, 32)).mean().item(), 2)
         0.97
@@ -66,7 +66,7 @@ def cosine_by_distance(table: Tensor) -> Tensor:
         ArgumentError: a table that is not finite or has no rows.
 
     Examples:
-        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables import sinusoidal_table
         >>> from posembed.tables.similarity import cosine_by_distance
         >>> [round(cosine, 2) for cosine in cosine_by_distance(sinusoidal_table(64, 32))[:3].tolist()]
         [1.0, 0.97, 0.9]
@@ -85,7 +85,7 @@ def toeplitz_residual(table: Tensor) -> float:
         ArgumentError: a table that is not finite or has no rows.
 
     Examples:
-        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables import sinusoidal_table
         >>> from posembed.tables.similarity import toeplitz_residual
         >>> round(toeplitz_residual(sinusoidal_table(64, 32)), 4)  # only the distance counts
         0.0

@@ -74,7 +74,7 @@ def of_module(module: nn.Module, key: str | None = None) -> tuple[Tensor, TableL
     if "" in encodings and not tables:
         raise ArgumentError(
             f"{type(module).__name__} has no table of learned rows. Pass rows as a tensor, such as "
-            "posembed.sinusoidal_table(512, 64)"
+            "posembed.tables.sinusoidal_table(512, 64)"
         )
     wanted = [name for name in tables if key is None or key in (name, f"{name}.weight".lstrip("."))]
     if len(wanted) == 1:

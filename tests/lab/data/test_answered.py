@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posembed import DataError
+from posembed.errors import DataError
 from posembed.lab.data.answered import exact_match, f1_score, load_answered
 from published_files import paragraph, write_squad
 from together import together

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from made_up_runs import runs as made_up_runs
 from made_up_runs import save as write_runs
-from posembed import DataError
 from posembed.cli import app
+from posembed.errors import DataError
 from posembed.lab.cost.measure import measure_cost
 from posembed.lab.cost.results import CostResult, CostSettings
 from posembed.lab.cost.results import save as save_cost

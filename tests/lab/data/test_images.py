@@ -9,7 +9,8 @@ import torch
 from accelerate import Accelerator
 
 from asked import runs_of, shared, summarise
-from posembed import ArgumentError, DataError, LearnedGridEmbedding, PositionEncoding, resize_table
+from posembed import LearnedGridEmbedding, PositionEncoding, resize_table
+from posembed.errors import ArgumentError, DataError
 from posembed.lab.runs import train
 from posembed.lab.tasks.classification import ImageClassification, patches
 from posembed.lab.tasks.classification_specs import ImageSpec

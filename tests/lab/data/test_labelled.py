@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from posembed import DataError
+from posembed.errors import DataError
 from posembed.lab.data.labelled import HELD_OUT_SHARE, Example, labelled, load_labelled, pieces, split_by_document
 from together import together
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from posembed import ArgumentError, DataError
+from posembed.errors import ArgumentError, DataError
 from posembed.lab.data import tables
 from posembed.lab.data.labelled import load_labelled
 from posembed.lab.data.tokenizer import Pairs, encode, read_tokenizer

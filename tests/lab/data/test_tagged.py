@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from posembed import DataError
+from posembed.errors import DataError
 from posembed.lab.data.sentences import NAMES, PATTERNS, question_about_facts, tagged_sentence
 from posembed.lab.data.tagged import are_iob, entities, load_tagged, read_columns
 from together import together

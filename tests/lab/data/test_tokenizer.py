@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from posembed import ArgumentError, DataError
+from posembed.errors import ArgumentError, DataError
 from posembed.lab import measure
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.text import load_corpus

@@ -9,7 +9,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from posembed import RunFolderError
+from posembed.errors import RunFolderError
 from posembed.lab import attention
 from posembed.lab.model import Decoder
 from posembed.lab.runs import tensors

@@ -5,10 +5,12 @@ import dataclasses
 import pytest
 import torch
 
-from posembed import ArgumentError, NoPosition, RollingPositionalEmbedding
+from posembed import RollingPositionalEmbedding
+from posembed.errors import ArgumentError
 from posembed.lab.model import Classifier
 from posembed.lab.tasks.classification import TextClassification
 from posembed.lab.tasks.classification_specs import TextSpec
+from posembed.layers import NoPosition
 from posembed.nn.encodings import names_for
 from together import together
 from tolerance import assert_close, close

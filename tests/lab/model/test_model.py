@@ -6,13 +6,15 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from posembed import ArgumentError, NoPosition, PositionEncoding
+from posembed import PositionEncoding
+from posembed.errors import ArgumentError
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import Decoder
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
 from posembed.lab.tasks.text_specs import LengthSpec
+from posembed.layers import NoPosition
 from posembed.nn.encodings import names_for
 from together import together
 from tolerance import assert_close

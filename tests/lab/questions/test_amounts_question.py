@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from asked import runs_of, summarise
 from made_up_amounts import TOKENS, data_runs, dropout_runs
-from posembed import ArgumentError, DataError
 from posembed.comparison import Comparison
+from posembed.errors import ArgumentError, DataError
 from posembed.lab.data.text import Corpus
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.dropout import Dropout

@@ -13,7 +13,7 @@ from torch import Tensor
 import posembed
 from asked import shared
 from made_up_by_task import TYPICAL, by_task_run, by_task_runs, save_by_task, table_of
-from posembed import ArgumentError, RunFolderError
+from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_tables
@@ -48,7 +48,7 @@ def test_the_means_are_over_pairs_of_different_seeds(tmp_path: Path) -> None:
     summary = summary_of(save_by_task(tmp_path, by_task_runs(3)))
     tables = {(task, seed): table_of(task, seed).float() for task in TYPICAL for seed in range(3)}
 
-    found = {(a, b): posembed.compare_tables(tables[a], tables[b]) for a, b in combinations(tables, 2)}
+    found = {(a, b): posembed.tables.compare_tables(tables[a], tables[b]) for a, b in combinations(tables, 2)}
 
     def mean(pairs: list, measure: str) -> float:
         values = [getattr(found.get((a, b)) or found[b, a], measure) for a, b in pairs]
@@ -74,7 +74,7 @@ def test_the_means_are_over_pairs_of_different_seeds(tmp_path: Path) -> None:
 
 
 def test_tables_that_are_equal_up_to_rotation_are_no_more_different_between_tasks(tmp_path: Path) -> None:
-    table = posembed.sinusoidal_table(32, 16)
+    table = posembed.tables.sinusoidal_table(32, 16)
 
     def turned() -> Tensor:
         return table @ torch.linalg.qr(torch.randn(16, 16))[0]

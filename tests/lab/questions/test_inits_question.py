@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from asked import runs_of, summarise
 from asked import shared as shared_settings
 from made_up_inits import init_run, init_runs_of
-from posembed import ArgumentError
+from posembed.errors import ArgumentError
 from posembed.lab.data.text import Corpus
 from posembed.lab.questions.inits import GRADIENTS, STEPS, Inits, losses_to_reach, recent, step_at
 from posembed.lab.runs import train

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from asked import runs_of, shared, summarise
-from posembed import ArgumentError
+from posembed.errors import ArgumentError
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import default_window

@@ -17,7 +17,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from posembed import ArgumentError, DataError
+from posembed.errors import ArgumentError, DataError
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.runs.cluster import knock, sweep_on_ray
 from posembed.lab.runs.results import RunFolder, RunResult

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posembed import RunFolderError
+from posembed.errors import RunFolderError
 from posembed.lab.question import Compared
 from posembed.lab.runs.results import RunFolder, RunResult, result_from_json
 from posembed.lab.tasks.text_specs import LengthSpec, Measurements

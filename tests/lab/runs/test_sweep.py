@@ -15,7 +15,7 @@ from torch import Tensor
 
 from asked import runs_of, summarise
 from fresh_process import run_fresh
-from posembed import ArgumentError, RunFolderError
+from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
 from posembed.lab.questions import QUESTIONS

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from posembed import RunFolderError
+from posembed.errors import RunFolderError
 from posembed.lab.runs.tensors import load_tables, save_tables, snapshot_steps
 from together import together
 

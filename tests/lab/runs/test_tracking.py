@@ -10,7 +10,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fresh_process import run_python
-from posembed import ArgumentError
+from posembed.errors import ArgumentError
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, measured_values
 from posembed.lab.runs.sweep import check_tracker, sweep

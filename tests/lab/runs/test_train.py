@@ -14,7 +14,7 @@ import torch
 from accelerate import Accelerator
 
 from fresh_process import run_python
-from posembed import ArgumentError, DataError, RunFolderError
+from posembed.errors import ArgumentError, DataError, RunFolderError
 from posembed.lab.runs import environment, train
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.sweep import sweep

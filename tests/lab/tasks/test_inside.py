@@ -18,7 +18,7 @@ pytest.importorskip("transformers")
 
 import replaced_models as made
 from asked import runs_of
-from posembed import ArgumentError
+from posembed.errors import ArgumentError
 from posembed.integrations.decoder import open_decoder
 from posembed.lab.data.text import Corpus
 from posembed.lab.runs.results import RunFolder

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from posembed import ArgumentError
+from posembed.errors import ArgumentError
 from posembed.lab.data.text import Corpus
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import InitialValues

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from sklearn.metrics import f1_score
 
 from asked import runs_of, summarise
-from posembed import ArgumentError
+from posembed.errors import ArgumentError
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.tokenizer import encode, read_tokenizer
 from posembed.lab.runs import train

@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from torch.nn import functional as F
 
 from asked import shared, summarise
-from posembed import ArgumentError, DataError
+from posembed.errors import ArgumentError, DataError
 from posembed.lab.data.answered import exact_match, f1_score, load_answered
 from posembed.lab.data.tagged import entities, load_tagged
 from posembed.lab.questions.tokens import Spans, Tags

@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from asked import shared
-from posembed import ArgumentError
+from posembed.errors import ArgumentError
 from posembed.lab.data.answered import load_answered
 from posembed.lab.data.tokenizer import Pairs, Texts
 from posembed.lab.questions import QUESTIONS

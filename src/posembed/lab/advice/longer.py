@@ -69,13 +69,13 @@ FINDINGS: Mapping[str, tuple[Finding, ...]] = {
     ),
     CAUSAL: (
         Finding(
-            "tune", "causal, fine-tuned, whole", 128, 1.03, 0.01, "perplexity",
+            "tune", "causal, perplexity at 128", 128, 1.03, 0.01, "perplexity",
             "a small model of bytes with 64 positions", "WikiText-2", "docs/tune.md", SLIDING,
         ),
     ),
     MASKED: (
         Finding(
-            "tune", "masked, fine-tuned, whole", 128, 1.13, 0.03, "pseudo-perplexity",
+            "tune", "masked, pseudo-perplexity at 128", 128, 1.13, 0.03, "pseudo-perplexity",
             "a small model of bytes with 64 positions", "WikiText-2", "docs/tune.md", SLIDING,
         ),
     ),
@@ -83,8 +83,8 @@ FINDINGS: Mapping[str, tuple[Finding, ...]] = {
 """The measurements by kind of model. Kinds without any are resized, and the advice says that nothing was measured."""
 
 FAR = Finding(
-    "tune", "definitions, looked up", 256, 0.514, 0.049, "right answers", "a small BERT with 64 positions",
-    "generated texts", "docs/tune.md", "the same fine-tuning on chunks",
+    "tune", "definitions, looked up from afar: right answers at 256", 256, 0.514, 0.049, "right answers",
+    "a small BERT with 64 positions", "generated texts", "docs/tune.md", "the same fine-tuning on chunks",
 )  # fmt: skip
 """What was measured where an answer needs two places that are farther apart than the table is long."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import DataError
-from posembed.files import reason
+from posembed.files import files_below, reason
 from posembed.measure.jobs import written
 
 NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
@@ -62,7 +62,7 @@ def read_documents(data: str) -> tuple[list[Document], list[Document] | None, st
     paths = [Path(name).expanduser() for name in names]
     for path in paths:
         if os.path.isdir(path):
-            found, others = _below(path, filter(os.path.isfile, path.rglob("*")))
+            found, others = _below(path, files_below(path))
             if not found:
                 raise DataError(f"the folder {path} holds no text: expected files of UTF-8 text in or below it")
             documents += found

@@ -7,33 +7,37 @@ averages of the weights and the state of the optimizer.
 
 from __future__ import annotations
 
+import math
+import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.layouts import patches
+from posembed.checkpoints.find import checked, find_tables
+from posembed.checkpoints.layouts import A_GUESS
+from posembed.checkpoints.native.by_shape import AXES, SIZES, sides, tables_by_shape, with_cells
 from posembed.checkpoints.plan import Edit, TableChange
-from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Size, Tensors, pair
+from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Tensors, pair
 from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
 from posembed.checkpoints.settings import Setting
-from posembed.errors import CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
 from posembed.modelfiles.training_files import DROPPED, Place, Tree, joined, nodes, unwrapped
-from posembed.tables.layout import TableLayout
+from posembed.tables.layout import Axis, TableLayout
 from posembed.tables.modules import is_table_name
 
-IMAGE_SIDE = re.compile(r"im(age|g)_?(size|res)|input_(size|res)|resolution")
 NO_LENGTH = re.compile(r"pred|queue|dataset|silen|challen|compos|purpos|depos|dispos|expos|label|valid")
 """Matches settings whose names hold "len" or "pos", but which say nothing about a table."""
 PADDING = re.compile(r"^pad(ding)?_(token_id|idx|id|index)$")
 MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
 """The names of means of gradients in PyTorch's optimizers. Zero is where they begin."""
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
+OF_PATCHES = "the weights of its patches have other shapes than its moments"
 AFTER_PADDING = 2
 """Reserved rows of fairseq's models, whose positions are counted from the padding token, 1."""
 TWO_READINGS = (
@@ -49,7 +53,7 @@ class Rows:
 
     reserved: int | None = None
     tail: int | None = None
-    old_grid: Size | None = None
+    old_grid: tuple[int, ...] | None = None
 
 
 AS_FOUND = Rows()
@@ -77,21 +81,39 @@ def sizes_in(file: WeightFile) -> dict[Place, Any]:
 def is_size(place: Place, value: Any) -> bool:
     """Whether a value may be a length, or a size (height, width), by its name and its type."""
     name = place[-1] if place else None
-    if not isinstance(name, str) or not LENGTH_LIKE.search(name) or OTHER_SIZES.search(name) or NO_LENGTH.search(name):
+    if not isinstance(name, str) or OTHER_SIZES.search(name) or NO_LENGTH.search(name):
         return False
-    return type(plain(value)) is int or (isinstance(value, list | tuple) and pair(value) is not None)
+    return bool(LENGTH_LIKE.search(name) or kind_of(name)) and sides(value) is not None
+
+
+def kind_of(name: str) -> str:
+    """Returns which of ``SIZES`` a setting is; "" for any other, such as a length."""
+    return next((kind for kind, pattern in SIZES.items() if pattern.search(name)), "")
 
 
 def plain(value: Any) -> Any:
-    return value.item() if isinstance(value, Tensor) and not value.ndim else value
+    """Returns a number of PyTorch or numpy as one of Python."""
+    is_number = (isinstance(value, Tensor) and not value.ndim) or isinstance(value, Integral)
+    return operator.index(value) if is_number and not isinstance(value, bool) and sides(value) else value
 
 
 def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
     """Returns the tables of a file, with the layouts that the user gives or the settings confirm."""
     found, sizes, everything = find_tables(None, tensors), sizes_in(file), nodes(file.tree.root if file.tree else {})
     pads = any(type(value) is int and value == 1 and PADDING.search(str(place[-1])) for place, value in everything)
-    tables = tuple(as_given(as_set(table, sizes, tensors, pads=pads), rows) for table in found.tables)
-    return replace(found, tables=tables)
+    by_key = {table.key: table for table in found.tables}
+    by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
+    tables = [checked(as_given(by_key[key], rows), found, "", tensors) for key in tensors if key in by_key]
+    along = [table for table in tables if isinstance(table, PositionTable) and table.layout.axes]
+    return replace(
+        found,
+        tables=tuple(
+            with_cells(table, along, sizes, tensors)
+            if isinstance(table, PositionTable) and table.layout.axes
+            else as_set(table, sizes, pads=pads, given=rows != AS_FOUND)
+            for table in tables
+        ),
+    )
 
 
 def tables_of(checkpoint: Checkpoint, *, rebuild: bool = True) -> Found:
@@ -101,52 +123,29 @@ def tables_of(checkpoint: Checkpoint, *, rebuild: bool = True) -> Found:
     return find_tables(checkpoint.config, checkpoint.tensors, rebuild=rebuild)
 
 
-def as_set(table: FoundTable, sizes: Mapping[Place, Any], tensors: Tensors, *, pads: bool) -> FoundTable:
-    """Returns a table with the setting that gives its length or its image size. pads: whether a setting says that token
-    1 is padding, as in RoBERTa, whose configs count the rows."""
+def as_set(table: FoundTable, sizes: Mapping[Place, Any], *, pads: bool, given: bool) -> FoundTable:
+    """Returns a table of a line with the setting that gives its length, if there is one. pads: whether a setting says
+    that token 1 is padding, as in RoBERTa, whose configs count the rows. given: whether the user gives its layout."""
     if not isinstance(table, PositionTable):
         return table
-    known: dict[str, Any] = {"found_by": "settings", "doubt": ""}
-    if not table.layout.grid:
-        whole = {place: plain(value) for place, value in sizes.items() if not IMAGE_SIDE.search(place[-1])}
-        lengths = {value: place for place, value in reversed(whole.items()) if type(value) is int}
-        says = {reserved: table.rows - reserved for reserved in (0, AFTER_PADDING) if table.rows - reserved in lengths}
-        if len(says) > 1 or (0 in says and pads):
-            return replace(table, found_by="settings", doubt=TWO_READINGS.format(rows=table.rows, after=AFTER_PADDING))
-        for reserved, length in says.items():
-            layout = TableLayout.roberta() if reserved else TableLayout()
-            field = ConfigField(tuple(map(str, lengths[length])), length)
-            return replace(table, layout=layout, field=field, **known)
-        return table
-    patch = patch_of(table.key, tensors)
-    if patch is None:
-        return table
-    size = table.layout.grid[0] * patch[0], table.layout.grid[1] * patch[1]
-    of_images = (place for place, value in sizes.items() if IMAGE_SIDE.search(place[-1]) and pair(plain(value)) == size)
-    path = tuple(map(str, next(of_images, ("image_size",))))
-    field = ConfigField(path, size[0] if size[0] == size[1] else size)
-    return replace(table, field=field, cells=patches(field, patch), **known)
-
-
-def patch_of(key: str, tensors: Tensors) -> Size | None:
-    """Returns the size of the patches that the convolution beside a table makes, if there is one. Behind several
-    convolutions, as in hybrids of a ResNet and a transformer, it is not known."""
-    above = key.rpartition(".")[0]
-    kernels = {
-        name: tuple(each.shape[2:]) for name, each in tensors.items() if name.startswith(above) and len(each.shape) == 4
-    }
-    part = (
-        next((name for name, size in kernels.items() if min(size) > 1), "")[len(above) :].lstrip(".").partition(".")[0]
-    )
-    of_part = [size for name, size in kernels.items() if name[len(above) :].lstrip(".").partition(".")[0] == part]
-    return (of_part[0][0], of_part[0][1]) if len(of_part) == 1 else None
+    whole = {place: plain(value) for place, value in sizes.items() if kind_of(place[-1]) in ("", "num_frames")}
+    lengths = {value: place for place, value in reversed(whole.items()) if type(value) is int}
+    rows, starts = table.rows - table.layout.tail, (table.layout.front,) if given else (0, AFTER_PADDING)
+    says = {reserved: rows - reserved for reserved in starts if rows - reserved in lengths}
+    if not given and (len(says) > 1 or (0 in says and pads)):
+        return replace(table, found_by="settings", doubt=TWO_READINGS.format(rows=table.rows, after=AFTER_PADDING))
+    for reserved, length in says.items():
+        layout = table.layout if given or not reserved else TableLayout.roberta()
+        field = ConfigField(tuple(map(str, lengths[length])), length)
+        return replace(table, layout=layout, field=field, found_by="settings", doubt="")
+    return table
 
 
 def as_given(table: FoundTable, rows: Rows) -> FoundTable:
     """Returns a table with the reserved rows and the grid that the user gives, where they fit it."""
-    if table.doubt and table.found_by == "settings" and rows != AS_FOUND:
-        table = replace(table, found_by="name", doubt="")
-    if rows == AS_FOUND or (rows.old_grid is None and isinstance(table, PositionTable) and table.layout.grid):
+    layout = table.layout if isinstance(table, PositionTable) else TableLayout()
+    in_rows = is_table_name(table.key) and not layout.dims and len(layout.axes) != 1
+    if rows == AS_FOUND or not in_rows or (rows.old_grid is None and layout.axes):
         return table
     tail, front = rows.tail or 0, rows.reserved
     if rows.old_grid is None:
@@ -154,25 +153,33 @@ def as_given(table: FoundTable, rows: Rows) -> FoundTable:
         if layout.rows(1) > table.rows:
             raise CheckpointError(f"{table.key}: has {table.rows} rows, fewer than are reserved")
         return table.read_by(layout, doubt=table.doubt)
-    cells = rows.old_grid[0] * rows.old_grid[1]
+    cells = math.prod(rows.old_grid)
     front = table.rows - cells - tail if front is None else front
-    if front < 0 or front + cells + tail != table.rows:
-        wrong = f"{front} reserved rows, a grid of {rows.old_grid[0]} x {rows.old_grid[1]} and {tail} rows after it"
+    if front < 0 or front + cells + tail != table.rows or (rows.reserved is None and front > cells):
+        grid = " x ".join(map(str, rows.old_grid))
+        wrong = f"{front} reserved rows, a grid of {grid} and {tail} rows after it"
         raise CheckpointError(f"{table.key}: has {table.rows} rows, not {wrong} (--reserved, --old-grid, --tail)")
-    return table.read_by(TableLayout(prefix=front, grid=rows.old_grid, tail=tail), doubt=table.doubt)
+    axes = tuple(map(Axis, AXES[-len(rows.old_grid) :], rows.old_grid))
+    return table.read_by(TableLayout(prefix=front, axes=axes, tail=tail), doubt=table.doubt or A_GUESS)
 
 
-def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str) -> Beside:
+def changes_beside(
+    file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str, keep: Sequence[str] = ()
+) -> Beside:
     """Returns what changes beside the weights. plan: the same resize of a copy of the weights, given its tensors.
-    optimizer: "keep" or "drop"."""
+    optimizer: "keep" or "drop". keep: settings that stay."""
     tree = file.tree
     if tree is None:
         return Beside()
     values: dict[Place, Any] = {}
     settings = []
-    for place, value, new in changed_sizes(file, edit):
-        settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), new))
-        values[place] = torch.tensor(new, dtype=value.dtype) if isinstance(value, Tensor) else new
+    sizes = {joined(place): (place, value, new) for place, value, new in changed_sizes(file, edit)}
+    if unknown := [name for name in keep if name not in sizes]:
+        would = ", ".join(sizes) or "none"
+        raise ArgumentError(f"--keep (keep=...): {unknown[0]} is no setting that changes; these do: {would}")
+    for place, value, new in (size for name, size in sizes.items() if name not in keep):
+        settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), plain(new)))
+        values[place] = new
     copies = {}
     of_model = {unwrapped(key): key for key in tree.tensors(tree.model)}
     for copy in tree.copies:
@@ -188,12 +195,13 @@ def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit]
         values |= tree.changes(copy, {keys[key]: new for key, new in of_copy.tensors.items()})
     dropped = {}
     for place, state in tree.optimizers.items():
-        moments = changed_moments(state, edit, tree) if optimizer == "keep" else None
+        kept, why = optimizer == "keep", UNKNOWN if edit.target.patch_size is None else OF_PATCHES
+        moments = changed_moments(state, edit, tree) if kept and why == UNKNOWN else None
         if moments is not None:
             values |= {(*place, *inside): moment for inside, moment in moments.items()}
             continue
         entry = tree.entry_of(place)
-        dropped[joined(entry)] = UNKNOWN if optimizer == "keep" else ASKED_FOR
+        dropped[joined(entry)] = why if kept else ASKED_FOR
         values = {each: value for each, value in values.items() if each[: len(entry)] != entry} | {entry: DROPPED}
     unchanged = tuple(
         joined(place) for place in like_tables(tree, edit) if all(place[: len(each)] != each for each in values)
@@ -204,28 +212,36 @@ def changes_beside(file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit]
 def like_tables(tree: Tree, edit: Edit) -> Iterator[Place]:
     """Yields tensors outside the weights and optimizers that have a table's shape, or a table's name and its rows."""
     shapes = {tuple(change.before.shape) for change in edit.tables}
-    for place, value in tree.others.items():
-        if isinstance(value, Tensor) and all(place[: len(each)] != each for each in tree.optimizers):
+    for place, value in tree.beside.items():
+        if isinstance(value, Tensor):
             shape, named = tuple(value.shape), is_table_name(joined(place))
             if shape in shapes or (named and any(shape[:-1] == each[:-1] for each in shapes)):
                 yield place
 
 
 def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, Any]]:
-    """Yields the settings with the old length or image size: their places, and their old and new values."""
+    """Yields the settings with an old size: their places, and their old and new values."""
     lengths: dict[int, int] = {}
     for change in edit.target.changes:
-        if not change.layout.grid:  # the number of cells of a grid is the length of no text
+        if not change.layout.axes:  # the number of cells of a grid is the length of no text
             lengths |= {change.table.rows: change.layout.rows(change.length), change.table.length: change.length}
-    old, new = edit.target.image_size or ((0, 0), (0, 0))
+    changed = {kind: (pair(field.value), value) for field, value in edit.target.values.items()
+               if (kind := kind_of(field.path[-1])) and pair(value) != pair(field.value)}  # fmt: skip
     for place, value in sizes_in(file).items():
-        given = plain(value)
-        if type(given) is int and given in lengths and not IMAGE_SIDE.search(place[-1]):
-            yield place, value, lengths[given]
-        elif edit.target.image_size is not None and IMAGE_SIDE.search(place[-1]) and pair(given) == old:
-            if type(given) is int and new[0] != new[1]:
+        old, new = changed.get(kind := kind_of(place[-1]), (None, None))
+        if sides(value) == old is not None:
+            if isinstance(plain(value), int) and not isinstance(new, int):
                 raise CheckpointError(f"{file.path}: {joined(place)} is one number, so the new size must be square")
-            yield place, value, new[0] if type(given) is int else type(given)(new)
+            yield place, value, like(value, new)
+        elif kind in ("", "num_frames") and type(plain(value)) is int and plain(value) in lengths:
+            yield place, value, like(value, lengths[plain(value)])
+
+
+def like(value: Any, new: Any) -> Any:
+    """Returns a new size as its setting holds it: a number of the same type, or (channels, height, width)."""
+    if isinstance(value, Tensor):
+        return torch.tensor(new, dtype=value.dtype)
+    return type(value)((*value[:-2], *(pair(new) or ()))) if isinstance(value, list | tuple) else type(value)(new)
 
 
 def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Place, Tensor] | None:
@@ -236,26 +252,31 @@ def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Pl
     """
     found: dict[Place, Tensor] = {}
     of_model = [tuple(tensor.shape) for tensor in distinct(tree.tensors(tree.model))]
-    if not any(
-        isinstance(each, Tensor) and each.ndim for of_one in state["state"].values() for each in of_one.values()
-    ):
-        return found
+    known = {tuple(each.shape) for each in tree.beside.values() if isinstance(each, Tensor)}.union(of_model)
+    plain = all(shape in known and name in MOMENTS for _, name, shape in moments_of(state))
     for change in edit.tables:
         shape = tuple(change.before.shape)
-        alike = {
-            number: {name: each for name, each in of_one.items() if isinstance(each, Tensor) and each.ndim}
-            for number, of_one in state["state"].items()
-            if any(isinstance(each, Tensor) and tuple(each.shape) == shape for each in of_one.values())
-        }
-        if len(alike) != 1 or of_model.count(shape) != 1:
+        alike = {number for number, _, other in moments_of(state) if other == shape}
+        others = (each for other in tree.optimizers.values() if other is not state for each in moments_of(other))
+        if not alike and (plain or any(other == shape for *_, other in others)):
+            continue  # it optimizes other parameters
+        names = {name: other for number, name, other in moments_of(state) if number in alike}
+        if len(alike) != 1 or of_model.count(shape) != 1 or not names.keys() <= MOMENTS or {*names.values()} != {shape}:
             return None
-        ((number, moments),) = alike.items()
-        wrong = (tuple(each.shape) != shape or not each.is_floating_point() for each in moments.values())
-        if any(wrong) or not moments.keys() <= MOMENTS:
+        (number,) = alike
+        moments = {name: state["state"][number][name] for name in names}
+        if not all(moment.is_floating_point() for moment in moments.values()):
             return None
-        for name, moment in moments.items():
-            found["state", number, name] = resized_moment(moment, change, edit)
+        found |= {("state", number, name): resized_moment(moment, change, edit) for name, moment in moments.items()}
     return found
+
+
+def moments_of(state: Mapping[Any, Any]) -> Iterator[tuple[Any, str, tuple[int, ...]]]:
+    """Yields the number of a parameter, the name and the shape for each tensor that an optimizer keeps."""
+    for number, of_one in state["state"].items():
+        for name, each in of_one.items():
+            if isinstance(each, Tensor) and each.ndim:
+                yield number, name, tuple(each.shape)
 
 
 def distinct(tensors: Mapping[str, Tensor]) -> list[Tensor]:

@@ -1,0 +1,152 @@
+"""Tables along the axes of images, windows and videos in a file without a config: their names say which axes, their
+shapes and the tensors beside them say how many cells."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posembed.checkpoints.choose import WINDOWED
+from posembed.checkpoints.find import is_index
+from posembed.checkpoints.layouts import A_GUESS, found_tensor, projection_beside
+from posembed.checkpoints.patterns import index_of
+from posembed.checkpoints.position_tables import Cells, ConfigField, FoundTable, PositionTable, Size, Tensors, pair
+from posembed.modelfiles.safetensors import values_of
+from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout
+from posembed.tables.modules import is_table_name, parent
+
+SIZES = {
+    "image_size": re.compile(r"im(age|g)_?(size|res)|input_(size|res)|resolution"),
+    "num_frames": re.compile(r"frames"),
+    "patch_size": re.compile(r"^patch_?size$"),
+    "num_queries": re.compile(r"^num_(object_)?queries$"),
+    "window_size": WINDOWED,
+}
+"""The usual name of a setting, and a pattern of its other names, for each kind of size."""
+AXES = ("time", *IMAGE_AXES)
+NO_IMAGE = "its differences are neither those of the grid of another table of the file nor of a smaller window"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Tables with such names. relative: whether their rows are differences. tails: the numbers of rows that may follow
+    these: in BEiT, three are those of the class token."""
+
+    name: re.Pattern[str]
+    axes: tuple[str, ...]
+    relative: bool = True
+    tails: tuple[int, ...] = (0,)
+
+
+KINDS = (
+    Kind(re.compile(r"(^|\.)rel_pos_h$"), ("height",)),
+    Kind(re.compile(r"(^|\.)rel_pos_w$"), ("width",)),
+    Kind(re.compile(r"(^|\.)relative_position_bias_table$"), IMAGE_AXES, tails=(0, 3)),
+    Kind(re.compile(r"(^|\.)((time|temporal)_(pos_)?embed(ding)?|pos_embed_temporal)$"), ("time",), relative=False),
+    Kind(re.compile(r"(^|\.)(query|queries|refpoint)_(embed|feat)(der|ures)?\.weight$"), ("query",), relative=False),
+)
+
+
+def tables_by_shape(tensors: Tensors, old_grid: tuple[int, ...] | None) -> Iterator[FoundTable]:
+    """Yields the tables of ``KINDS``, and those with a dimension for each side of an image. old_grid: its sides, if the
+    user gives them; otherwise they are equal."""
+    for key, tensor in tensors.items():
+        table, shape = found_tensor(tensors, key), tuple(tensor.shape)
+        if is_table_name(key) and len(shape) == 4 and shape[0] == 1:
+            fits = [at for at in (1, 2) if shape[at] > 1 and shape[at : at + 2] == (old_grid or (shape[at],) * 2)]
+            axes = tuple(map(Axis, IMAGE_AXES, shape[fits[0] :])) if len(fits) == 1 else ()
+            read = table.read_by(TableLayout(axes=axes, dims=(fits[0], fits[0] + 1)), doubt=A_GUESS) if axes else None
+            yield read or table.doubted("the sides of its grid are not known; pass --old-grid (old_grid=...)")
+        for kind in KINDS:
+            if kind.name.search(key) and shape[:-2] == (1,) * (kind.axes == ("time",)) and table.rows > 1:
+                yield table_of(kind, table, tensors)
+
+
+def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
+    """Returns a table with its axes, which the index beside it confirms, if there is one; with a doubt if none fit."""
+    beside = (key for key in tensors if is_index(key) and parent(key) == parent(table.key))
+    index = next((values_of(tensors[key]) for key in beside), None)
+    for tail in kind.tails:
+        rows = table.rows - tail
+        side = (math.isqrt(max(rows, 0)) + 1) // 2 if len(kind.axes) > 1 else (rows + 1) // 2 if kind.relative else rows
+        sizes = [(max(side, 1),) * len(kind.axes)]  # equal, unless the index has other sides
+        if index is not None:
+            cells = len(index) - bool(tail)
+            sizes = [(each, cells // each) for each in range(1, cells + 1) if cells % each == 0]
+        for each in sizes:
+            axes = tuple(Axis(*one, relative=kind.relative) for one in zip(kind.axes, each, strict=True))
+            fits = index is None or torch.equal(index, index_of(axes, behind_token=tail > 0).to(index.dtype))
+            if math.prod(axis.rows for axis in axes) == rows and fits:
+                return table.read_by(TableLayout(axes=axes, tail=tail), doubt=A_GUESS)
+    return table.doubted(f"its {table.rows} rows are not the differences of the cells of a square, or of its index")
+
+
+def with_cells(
+    table: PositionTable, tables: Sequence[PositionTable], sizes: Mapping[Any, Any], tensors: Tensors
+) -> FoundTable:
+    """Returns a table along axes with the settings that give its sizes, if its patches or its window are known.
+
+    tables: those of the file. Differences belong to a window, unless they span the grid of another table (SAM), or a
+    class token takes part in them (BEiT). sizes: the settings, by place.
+    """
+    axes, projection = table.layout.axes, projection_beside(table.key, tensors)
+    patch = (1, 1, *tensors[projection].shape[2:])[-3:] if projection else None
+    grid = {axis.name: int(axis.size) for axis in axes}
+    if axes[0].name == "query":  # in LW-DETR and RF-DETR, training has several groups of them
+        counts = [int(value) for place, value in sizes.items() if SIZES["num_queries"].search(place[-1])]
+        count = next((each for each in counts if table.rows % each == 0), table.rows)
+        query, group = field_of("num_queries", (count,), sizes), ConfigField(("group_detr",), table.rows // count)
+        layout = TableLayout(axes=(Axis("group", table.rows // count), Axis("query", count)))
+        found = replace(table, found_by="settings", doubt="") if count in counts else table
+        return replace(found, layout=layout, field=query, cells=(Cells(group), Cells(query)))
+    strides: dict[str, Any] = dict(zip(AXES, patch or (1, 1, 1), strict=True))
+    window: tuple[int, ...] = ()
+    if axes[0].relative and not table.layout.tail:
+        alike = [each.layout.axes for each in tables if [axis.name for axis in each.layout.axes] == list(grid)]
+        largest = {axis.name: max(int(each[at].size) for each in alike) for at, axis in enumerate(axes)}
+        grids = [dict(zip(IMAGE_AXES, each.layout.grid, strict=True)) for each in tables if each.layout.grid]
+        spanned = [each for each in grids if len(axes) == 1 and largest.items() <= each.items()]
+        if len(axes) == 1 and not spanned:
+            return table.doubted(NO_IMAGE)
+        if len(axes) > 1 or grid != largest:  # the last stages of a small image have smaller windows
+            window = tuple((largest if len(axes) > 1 else grid).values())
+            strides = {name: Fraction(one, grid[name]) for name, one in zip(grid, window, strict=True)}
+        else:
+            grid = spanned[0]
+    if patch is None and not window and set(grid) != {"time"}:
+        return table
+    image = tuple(grid[name] * strides[name] for name in IMAGE_AXES if name in grid)
+    fields = {}
+    if image:
+        field = field_of("window_size", window, sizes) if window else field_of("image_size", image, sizes)
+        fields = dict.fromkeys(IMAGE_AXES, field)
+    if "time" in grid:
+        fields["time"] = field_of("num_frames", (grid["time"] * strides["time"],), sizes)
+    cells = (Cells(fields[axis.name], int(axis.name == "width"), *(strides[axis.name],) * 2) for axis in axes)
+    return replace(table, found_by="settings", doubt="", field=fields[axes[-1].name], cells=tuple(cells))
+
+
+def field_of(name: str, size: tuple[int, ...], sizes: Mapping[Any, Any]) -> ConfigField:
+    """Returns the setting that holds a size, or else its usual name."""
+    both = size[0], size[-1]
+    fits = (place for place, value in sizes.items() if SIZES[name].search(place[-1]) and sides(value) == both)
+    return ConfigField(tuple(map(str, next(fits, (name,)))), both[0] if both[0] == both[1] else both)
+
+
+def sides(value: Any) -> Size | None:
+    """Returns the two sides that a setting says: a number, or the last two of (height, width) or (3, height, width)."""
+    if isinstance(value, list | tuple) and len(value) in (2, 3):
+        value = [int(each) if isinstance(each, Integral) else each for each in value][-2:]
+    elif isinstance(value, Tensor) and not value.ndim:
+        value = value.item()
+    elif isinstance(value, Integral) and not isinstance(value, bool):  # also numpy's
+        value = int(value)
+    return pair(value)

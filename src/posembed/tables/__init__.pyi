@@ -1,0 +1,12 @@
+from .compare import compare_tables as compare_tables
+from .compare import linear_shift as linear_shift
+from .fill import sinusoidal_table as sinusoidal_table
+from .health import Finding as Finding
+from .health import check_scale as check_scale
+from .health import check_table as check_table
+from .layout import PADDING as PADDING
+from .layout import Axis as Axis
+from .layout import TableLayout as TableLayout
+from .monitor import TableMonitor as TableMonitor
+from .resize import leading_rows_kept as leading_rows_kept
+from .resize import resize_table as resize_table

@@ -1,0 +1,214 @@
+"""Tables of images, windows and videos in a file without a config, compared with the models of timm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from posembed import inspect_checkpoint, resize_checkpoint, resize_table
+from posembed.checkpoints.patterns import grid_sinusoid
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.modelfiles.training_files import leaves
+from posembed.tables.layout import Axis, TableLayout
+from timm_peer import imported
+from tolerance import assert_close
+
+DIM = 8
+
+
+def resized(state: dict[str, Tensor], folder: Path, settings: dict[str, Any] | None = None, **size: Any) -> Any:
+    torch.save({"model": state, "args": settings or {}}, folder / "old.pth")
+    resize_checkpoint(folder / "old.pth", folder / "new.pth", overwrite=True, **size)
+    return torch.load(folder / "new.pth", weights_only=True)
+
+
+def swin(window: int) -> dict[str, Tensor]:
+    """Returns what a Swin Transformer stores for windows of this size on 8 x 8 windows: also what timm recomputes."""
+    timm = imported("timm", "timm.models.swin_transformer")
+    sizes = {"img_size": 16 * window, "patch_size": 2, "window_size": window, "embed_dim": DIM, "num_classes": 0}
+    model = timm.SwinTransformer(**sizes, depths=(2, 2), num_heads=(1, 2))
+    buffers = (each for each in model.named_buffers() if each[1] is not None)
+    return {**model.state_dict(), **dict(buffers)}
+
+
+@pytest.mark.parametrize(("old", "new"), [(4, 6), (7, 4), (5, 5)])
+def test_swins_windows_bring_their_indices_and_masks(old: int, new: int, tmp_path: Path) -> None:
+    before, settings = swin(old), {"window_size": old, "img_size": 16 * old}
+    if old == new:
+        with pytest.raises(ArgumentError, match=r"already has args\.window_size=5"):
+            resized(before, tmp_path, settings, window=new)
+        return
+    written, after = resized(before, tmp_path, settings, window=new), swin(new)
+    assert written["args"] == {"window_size": new, "img_size": 16 * old}
+    for key, value in written["model"].items():
+        if key.endswith("bias_table"):
+            axes = tuple(Axis(name, old, relative=True) for name in ("height", "width"))
+            sizes = {"height": new, "width": new}
+            assert torch.equal(value, resize_table(before[key], sizes=sizes, layout=TableLayout(axes=axes)))
+        else:
+            assert torch.equal(value, after[key] if key.endswith(("index", "attn_mask")) else before[key]), key
+    assert sum(key.endswith("attn_mask") for key in written["model"]) == 2
+
+
+def test_windows_are_those_of_the_index_beside_them(tmp_path: Path) -> None:
+    """A table of 5 x 9 differences has windows of 3 x 5, as its index says; another index is refused."""
+    timm = imported("timm", "timm.layers.pos_embed_rel")
+    table, index = torch.randn(5 * 9, 2), timm.gen_relative_position_index((3, 5))
+    state = {"a.relative_position_bias_table": table, "a.relative_position_index": index}
+    new = resized(state, tmp_path, window=(4, 6))["model"]
+    assert new["a.relative_position_bias_table"].shape == (7 * 11, 2)
+    assert torch.equal(new["a.relative_position_index"], timm.gen_relative_position_index((4, 6)))
+    for wrong in ({"a.relative_position_index": index.flip(0)}, {"a.relative_position_bias_table": table[:-1]}):
+        with pytest.raises(CheckpointError, match="are not the differences of the cells of a square, or of its index"):
+            resized({**state, **wrong}, tmp_path, window=(4, 6))
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 3)])
+def test_what_looks_like_an_index_and_is_none_is_refused(shape: tuple[int, ...], tmp_path: Path) -> None:
+    state = {"a.relative_position_bias_table": torch.randn(9, 2)}
+    state["a.attn_mask"] = torch.ones(*shape[1:], 4, 4) if shape == (2, 2) else torch.zeros(4, 4, dtype=torch.int64)
+    with pytest.raises(CheckpointError, match=r"a\.attn_mask: not resized: it has the table's size"):
+        resized(state, tmp_path, window=3)
+
+
+def test_differences_of_a_class_token_span_the_image(tmp_path: Path) -> None:
+    """BEiT's class token has three rows behind the differences, which stay."""
+    timm = imported("timm", "timm.layers.pos_embed_rel")
+    table = torch.randn(7 * 7 + 3, 2)
+    state = {f"blocks.{i}.attn.relative_position_bias_table": table for i in range(2)}
+    state |= {
+        f"blocks.{i}.attn.relative_position_index": timm.gen_relative_position_index((4, 4), class_token=True)
+        for i in (0, 1)
+    }
+    state["patch_embed.proj.weight"] = torch.randn(DIM, 3, 16, 16)
+    new = resized(state, tmp_path, {"input_size": (3, 64, 64)}, image_size=96)
+    assert new["args"] == {"input_size": (3, 96, 96)}
+    for i in range(2):
+        longer = new["model"][f"blocks.{i}.attn.relative_position_bias_table"]
+        assert (longer.shape, torch.equal(longer[-3:], table[-3:])) == ((11 * 11 + 3, 2), True)
+        index = new["model"][f"blocks.{i}.attn.relative_position_index"]
+        assert torch.equal(index, timm.gen_relative_position_index((6, 6), class_token=True))
+
+
+def sam(grid: int, window: int) -> dict[str, Tensor]:
+    state = {"pos_embed": torch.randn(1, grid, grid, DIM), "patch_embed.proj.weight": torch.randn(DIM, 3, 16, 16)}
+    for block, size in enumerate((window, grid)):
+        state |= {f"blocks.{block}.attn.rel_pos_{side}": torch.randn(2 * size - 1, DIM // 2) for side in "hw"}
+    return state | {"neck.weight": torch.randn(DIM, DIM, 3, 3)}
+
+
+def test_sams_global_blocks_follow_the_image_and_its_windows_stay(tmp_path: Path) -> None:
+    state = sam(6, 4)
+    for size, changed in (({"image_size": 192}, {"pos_embed", "blocks.1"}), ({"window": 7}, {"blocks.0"})):
+        new = resized(state, tmp_path, **size)["model"]
+        for key, value in state.items():
+            same = not key.startswith(tuple(changed))
+            assert torch.equal(new[key], value) if same else new[key].shape != value.shape, key
+    assert resized(state, tmp_path, grid=(12, 10))["model"]["blocks.1.attn.rel_pos_w"].shape == (19, DIM // 2)
+
+
+def test_differences_of_another_image_are_refused(tmp_path: Path) -> None:
+    """In ViTDet, the table is that of the small images of the pretraining, and as large as a window."""
+    state = {**sam(16, 4), "pos_embed": torch.randn(1, 17, DIM)}
+    new = resized(state, tmp_path, image_size=128)["model"]
+    for key in state:
+        assert (key == "pos_embed") == (new[key].shape != state[key].shape), key
+    with pytest.raises(CheckpointError, match="its differences are neither those of the grid"):
+        resized(state, tmp_path, window=5, table="blocks.0.attn.rel_pos_h")
+
+
+def test_videos_have_frames_and_sides(tmp_path: Path) -> None:
+    """In one table, or in one for each."""
+    cells = {"pos_embed": torch.randn(1, 1 + 4 * 3 * 3, DIM), "patch_embed.weight": torch.randn(DIM, 3, 2, 16, 16)}
+    settings = {"num_frames": 8, "img_size": 48}
+    new = resized(cells, tmp_path, settings, frames=16, image_size=80, old_grid=(4, 3, 3))
+    assert new["args"] == {"num_frames": 16, "img_size": 80}
+    layout = TableLayout(prefix=1, axes=(Axis("time", 4), Axis("height", 3), Axis("width", 3)))
+    sizes = {"time": 8, "height": 5, "width": 5}
+    assert torch.equal(new["model"]["pos_embed"], resize_table(cells["pos_embed"], sizes=sizes, layout=layout))
+    with pytest.raises(CheckpointError, match="has 37 rows, not 5 reserved rows, a grid of 4 x 2 x 3"):
+        resized(cells, tmp_path, frames=16, old_grid=(4, 2, 3), reserved=5)
+    with pytest.raises(CheckpointError, match="has 37 rows, not 28 reserved rows, a grid of 3 x 3"):
+        resized(cells, tmp_path, image_size=80, old_grid=(3, 3))
+    apart = {"pos_embed": torch.randn(1, 10, DIM), "time_embed": torch.randn(1, 8, DIM)}
+    apart["patch_embed.proj.weight"] = torch.randn(DIM, 3, 16, 16)
+    for frames, grid in ((16, None), (16, (5, 5)), (None, (5, 5))):
+        new = resized(apart, tmp_path, settings, **{k: v for k, v in (("frames", frames), ("grid", grid)) if v})
+        assert new["model"]["time_embed"].shape == (1, frames or 8, DIM)
+        assert new["model"]["pos_embed"].shape == (1, 26 if grid else 10, DIM)
+        assert new["args"] == {"num_frames": frames or 8, "img_size": 80 if grid else 48}
+
+
+def test_a_table_with_a_dimension_for_each_side(tmp_path: Path) -> None:
+    """Channels last or first. A grid that is not square is given."""
+    for shape, new, given in (
+        ((1, 4, 4, DIM), (1, 6, 6, DIM), {}),
+        ((1, DIM, 4, 4), (1, DIM, 6, 6), {}),
+        ((1, 4, 5, DIM), (1, 6, 6, DIM), {"old_grid": (4, 5)}),
+    ):
+        table = torch.randn(shape)
+        long = resized({"pos_embed": table}, tmp_path, grid=(6, 6), table="pos_embed", **given)["model"]["pos_embed"]
+        assert long.shape == new
+        first = shape[1] == DIM
+        cells, actual = (each if first else each.permute(0, 3, 1, 2) for each in (table, long))
+        scaled = torch.nn.functional.interpolate(
+            cells, size=(6, 6), mode="bicubic", antialias=True, align_corners=False
+        )
+        assert_close(actual, scaled)
+    [report] = inspect_checkpoint(tmp_path / "old.pth").tables
+    assert "the sides of its grid are not known" in report.table.doubt
+
+
+def test_fixed_sines_and_cosines_are_recomputed(tmp_path: Path) -> None:
+    """Also in a table with a dimension for each side, and in one whose grid is given."""
+    fixed = {sides: grid_sinusoid(sides, DIM) for sides in ((4, 4), (6, 6), (3, 5))}
+    for old, given in (((4, 4), {}), ((3, 5), {"old_grid": (3, 5)})):
+        for shape in ((1, *old, DIM), (1, -1, DIM)):
+            new = resized({"pos_embed": fixed[old].view(shape)}, tmp_path, grid=(6, 6), table="pos_embed", **given)
+            assert_close(new["model"]["pos_embed"].view(-1, DIM), fixed[6, 6])
+
+
+def test_a_convolution_further_out_is_that_of_patches_if_its_name_says_so(tmp_path: Path) -> None:
+    for name, known in (("encoder.patch_embed.proj.weight", True), ("encoder.conv_in.weight", False)):
+        state = {"decoder.pos_embed": torch.randn(1, 16, DIM), name: torch.randn(DIM, 3, 8, 8)}
+        if known:
+            assert resized(state, tmp_path, image_size=48)["model"]["decoder.pos_embed"].shape == (1, 36, DIM)
+        else:
+            with pytest.raises(ArgumentError, match=r"the patch size of decoder\.pos_embed in pixels is unknown"):
+                resized(state, tmp_path, image_size=48, table="decoder.pos_embed")
+
+
+def test_tables_of_one_image_change_together(tmp_path: Path) -> None:
+    """Those of an encoder and a decoder (MAE), and those of a teacher and a student, whose heads stay (DINOv2)."""
+    patches, heads = (
+        {"patch_embed.proj.weight": torch.randn(DIM, 3, 16, 16)},
+        {"dino_head.mlp.weight": torch.randn(3, DIM)},
+    )
+    mae = {"pos_embed": torch.randn(1, 17, DIM), "decoder_pos_embed": torch.randn(1, 17, DIM // 2), **patches}
+    new = resized(mae, tmp_path, image_size=96)["model"]
+    assert (new["pos_embed"].shape, new["decoder_pos_embed"].shape) == ((1, 37, DIM), (1, 37, DIM // 2))
+    backbone = {f"backbone.{key}": value for key, value in {"pos_embed": mae["pos_embed"], **patches}.items()} | heads
+    for file in (
+        {"teacher": backbone},
+        {"teacher": backbone, "student": {f"module.{key}": value for key, value in backbone.items()}},
+        {"model": {f"{side}.{key}": value for side in ("student", "teacher") for key, value in backbone.items()}},
+    ):
+        torch.save({**file, "dino_loss": {"center": torch.ones(1, 3)}}, tmp_path / "dino.pth")
+        resize_checkpoint(tmp_path / "dino.pth", tmp_path / "large.pth", image_size=96, overwrite=True)
+        tables = dict(leaves(torch.load(tmp_path / "large.pth", weights_only=True)))
+        changed = [place for place, value in tables.items() if value.shape == (1, 37, DIM)]
+        assert len(changed) == (1 if list(file) == ["teacher"] else 2)
+        assert all(place[-1].endswith("backbone.pos_embed") for place in changed)
+
+
+def test_the_last_row_of_a_text_may_be_that_of_its_class_token(tmp_path: Path) -> None:
+    """As in open_clip's CoCa: also in a file of its training, whose table has a row more than there are positions."""
+    table = torch.randn(9, DIM)
+    state = {"text.positional_embedding": table, "text.cls_emb": torch.randn(DIM)}
+    new = resized(state, tmp_path, {"context_length": 8}, length=16)
+    assert new["args"] == {"context_length": 16}
+    assert torch.equal(new["model"]["text.positional_embedding"], torch.cat((table[:8], table[:8], table[8:])))
