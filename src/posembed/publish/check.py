@@ -7,9 +7,10 @@ found, and the model runs at its full length or image size.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from posembed.arguments import checks_arguments
+from posembed.checkpoints.choose import NOT_TEXT
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.position_tables import PIXELS, Size, pair
+from posembed.checkpoints.plan import BOTH
+from posembed.checkpoints.position_tables import PIXELS, Size, pair, section
 from posembed.checkpoints.proof import floats_in, seeded_outputs, undisturbed
-from posembed.checkpoints.proof_inputs import image_inputs, inputs_of, line_inputs, text_inputs
+from posembed.checkpoints.proof_inputs import IMAGES, NotTried, image_inputs, inputs_of, line_inputs, text_inputs
 from posembed.checkpoints.settings import NO_LIMIT, length_settings, processor_sections, sides_of
 from posembed.checkpoints.sources import config_object, quiet, source_of, takes_text
 from posembed.errors import CheckpointError
@@ -31,6 +34,20 @@ SHORT_TEXTS = (1, 8)
 """Tokens of the texts, beside the longest, whose answers are compared."""
 FEW_TOKENS = 8
 """Tokens of the text for a model whose length no table limits."""
+GENERATION = "generation_config.json"
+TEXTS = {"input_ids", "decoder_input_ids"}
+BESIDE_TEXT = {*IMAGES, "input_features", "input_values"}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the tables of a checkpoint take: tokens of a text that is read, and of one that is written, if a decoder has
+    tables of its own; lengths of other inputs, such as sounds; and the size of the images in the config."""
+
+    read: int | None
+    written: int | None
+    others: tuple[int, ...]
+    image: Size | None
 
 
 @dataclass(frozen=True)
@@ -96,24 +113,32 @@ def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -
     """
     checkpoint = open_checkpoint(source)
     model, loaded_by, line, problems = load(checkpoint, str(source))
-    lengths, image = sizes_of(checkpoint)
-    length = least(*lengths)
-    limits = tuple(limits_of(checkpoint, length, image))
-    problems += [*disagreements(limits, length, image)]
+    sizes = sizes_of(checkpoint)
+    limits = tuple(limits_of(checkpoint, sizes))
+    problems += disagreements(limits, sizes)
     works: list[str] = []
     with undisturbed(), torch.no_grad():
-        ran = run(model, lengths, image)
+        ran = run(model, sizes)
         if isinstance(ran, str):
-            certain = takes_text(model) or image is not None  # the inputs of other models are only tried
-            (problems if certain else works).append(f"it was not run{' at its full size' * certain}: {ran}")
+            fails = is_at_fault(model, sizes)
+            (problems if fails else works).append(f"it was not run{' at its full size' * fails}: {ran}")
         else:
             at, outputs = ran
             works.append(f"runs {at}")
             if not all(bool(each.isfinite().all()) for each in outputs):
                 problems.append(f"NaN or infinity in its outputs {at}")
+        for limit in limits:
+            if isinstance(limit.value, tuple) and limit.value != sizes.image:
+                ran = run(model, replace(sizes, image=limit.value))
+                if isinstance(ran, str):
+                    problems.append(
+                        f"{limit.where} makes images of another size than the config's, and it fails: {ran}"
+                    )
+                else:
+                    works.append(f"runs {ran[0]}, as {limit.where} makes images")
         if against is not None:
-            compare(model, open_checkpoint(against), str(against), length, works, problems)
-    return Check(str(source), loaded_by, line, length, limits, tuple(works), tuple(problems))
+            compare(model, open_checkpoint(against), str(against), sizes, works, problems)
+    return Check(str(source), loaded_by, line, sizes.read, limits, tuple(works), tuple(problems))
 
 
 def load(checkpoint: Checkpoint, name: str) -> tuple[nn.Module, str, str, list[str]]:
@@ -125,6 +150,7 @@ def load(checkpoint: Checkpoint, name: str) -> tuple[nn.Module, str, str, list[s
             "a project's own file is loaded by the project's own code"
         )
     source = source_of(known)
+    library = source.library
     try:
         with quiet():
             model, kind, call, unfit = source.load(checkpoint.folder, known)
@@ -133,106 +159,178 @@ def load(checkpoint: Checkpoint, name: str) -> tuple[nn.Module, str, str, list[s
                     raise CheckpointError("its users need sentence-transformers: pip install sentence-transformers")
                 from sentence_transformers import SentenceTransformer
 
-                SentenceTransformer(str(checkpoint.root), device="cpu", trust_remote_code=False)
+                library = "sentence-transformers"
+                whole = SentenceTransformer(str(checkpoint.root), device="cpu", trust_remote_code=False)
+                model = SentenceEncoder(whole, model.config) if takes_text_alone(model) else model
                 kind, call = "sentence_transformers.SentenceTransformer", "SentenceTransformer({folder!r})"
                 unfit = {what: [key for key in keys if "pooler" not in key] for what, keys in unfit.items()}
+            model = model.eval().float()
     except CheckpointError:
         raise
     except Exception as error:  # each library raises its own errors
-        raise CheckpointError(f"{name}: {source.library} cannot load it ({last_line(error)})") from error
+        raise CheckpointError(f"{name}: {library} cannot load it ({last_line(error)})") from error
     problems = [f"{what}: {', '.join(keys[:3])}{', ...' * (len(keys) > 3)}" for what, keys in unfit.items() if keys]
-    return model.eval().float(), kind, call.format(folder=name), problems
+    return model, kind, call.format(folder=name), problems
 
 
-def sizes_of(checkpoint: Checkpoint) -> tuple[list[int], Size | None]:
-    """Returns the lengths of the tables of a checkpoint, and the size of the images in its config."""
-    lines, images = [], []
+class SentenceEncoder(nn.Module):
+    """A model of sentence-transformers with all its modules, as a model that takes ids of tokens."""
+
+    def __init__(self, whole: nn.Module, config: Any) -> None:
+        super().__init__()
+        self.whole, self.config = whole, config
+
+    def forward(self, input_ids: Tensor) -> Any:
+        return self.whole({"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)})
+
+
+def sizes_of(checkpoint: Checkpoint) -> Sizes:
+    texts, others, images = [], [], []
     for table in find_tables(checkpoint.config, checkpoint.tensors).understood:
-        if not table.layout.axes:
-            lines.append(table.length)
-        elif table.field is not None and PIXELS.search(table.field.path[-1]):
-            images.append(pair(table.field.value))
-    return lines, next(iter(images), None)
+        path = () if table.field is None else table.field.path
+        if table.layout.axes:
+            if table.field is not None and PIXELS.search(path[-1]):
+                images.append(pair(table.field.value))
+        elif any(map(NOT_TEXT.search, path)):
+            others.append(table.length)
+        else:
+            texts.append((BOTH.intersection(table.key.split(".")) or BOTH, table.length))
+    read, written = (least(*(length for of, length in texts if side in of)) for side in ("encoder", "decoder"))
+    return Sizes(read if read is not None else written, written, tuple(others), next(iter(images), None))
 
 
-def limits_of(checkpoint: Checkpoint, length: int | None, image: Size | None) -> Iterator[Limit]:
-    """Yields what the files of a checkpoint say of its length and its image size; first, what its table holds."""
-    if length is not None:
+def limits_of(checkpoint: Checkpoint, sizes: Sizes) -> Iterator[Limit]:
+    """Yields what the files of a checkpoint say of its length and its image size; first, what its table holds. A text
+    may be padded to fewer tokens, and end with fewer, than the table takes."""
+    if (length := sizes.read) is not None:
         yield Limit("positions in the table", length)
         for setting in length_settings(checkpoint, length, length):
-            if type(setting.before) is int and setting.before < NO_LIMIT and "padding" not in setting.path:
+            padded = "padding" in setting.path
+            if type(setting.before) is int and setting.before < NO_LIMIT and (not padded or setting.before > length):
                 yield Limit(f"{setting.file}: {'.'.join(setting.path)}", setting.before)
-    if image is not None:
-        yield Limit(f"{checkpoint.config_name}: image size", image)
+    longest = checkpoint.settings(GENERATION).get("max_length")
+    if sizes.written is not None and type(longest) is int and longest > sizes.written:
+        yield Limit(f"{GENERATION}: max_length", longest)
+    if sizes.image is not None:
+        yield Limit(f"{checkpoint.config_name}: image size", sizes.image)
+        trained = section(checkpoint.config or {}, ("pretrained_cfg",)).get("input_size")
+        if isinstance(trained, list) and len(trained) == 3:
+            yield Limit(f"{checkpoint.config_name}: pretrained_cfg.input_size", (trained[1], trained[2]))
         for name, above, part in processor_sections(checkpoint, "image_processor"):
-            field = "crop_size" if sides_of(part.get("crop_size")) else "size"
+            crops = sides_of(part.get("crop_size")) and part.get("do_center_crop") is not False
+            field = "crop_size" if crops else "size"
             sides = sides_of(part.get(field))
             if "height" in sides and "width" in sides:
                 yield Limit(f"{name}: {'.'.join((*above, field))}", (sides["height"], sides["width"]))
 
 
-def disagreements(limits: tuple[Limit, ...], length: int | None, image: Size | None) -> Iterator[str]:
+def disagreements(limits: tuple[Limit, ...], sizes: Sizes) -> Iterator[str]:
     for limit in limits:
+        length = sizes.written if limit.where.startswith(GENERATION) else sizes.read
         if isinstance(limit.value, int) and length is not None and limit.value > length:
             yield f"{limit.where} lets {limit.value} tokens through, and the table takes {length}"
         elif isinstance(limit.value, int) and length is not None and limit.value < length:
             yield f"{limit.where} truncates texts to {limit.value} tokens, and the table takes {length}"
-        elif isinstance(limit.value, tuple) and limit.value != image:
-            yield f"{limit.where} makes images of another size than the config's"
 
 
-def run(model: nn.Module, lengths: Sequence[int], image: Size | None) -> tuple[str, list[Tensor]] | str:
+def run(model: nn.Module, sizes: Sizes) -> tuple[str, list[Tensor]] | str:
     """Returns the size at which a model was run, in words, and its outputs; or why it does not run."""
-    why = "no input is known that it takes"
-    for at, inputs in full_inputs(model, lengths, image):
-        try:
-            return at, list(floats_in(seeded_outputs(model, inputs)))
-        except Exception as error:  # models raise whatever they like
-            why = last_line(error)
-    return why
+    why = ""
+    try:
+        for at, inputs in full_inputs(model, sizes):
+            try:
+                return at, list(floats_in(seeded_outputs(model, inputs)))
+            except Exception as error:  # models raise whatever they like
+                why = why or last_line(error)
+    except Exception as error:  # its config lacks a size of the inputs to try
+        why = why or last_line(error)
+    return why or "no input is known that it takes"
 
 
-def full_inputs(model: nn.Module, lengths: Sequence[int], image: Size | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def takes_text_alone(model: nn.Module) -> bool:
+    return takes_text(model) and not {*signature(model.forward).parameters} & (BESIDE_TEXT | TEXTS - {"input_ids"})
+
+
+def is_at_fault(model: nn.Module, sizes: Sizes) -> bool:
+    """Returns whether a model that does not run would run with an input that is known here. Of a model that takes more
+    than a text or an image, this is only known if it runs with a short text."""
+    accepted = {*signature(model.forward).parameters}
+    if accepted & BESIDE_TEXT and accepted & TEXTS:
+        few = replace(sizes, read=least(sizes.read, FEW_TOKENS), written=least(sizes.written, FEW_TOKENS))
+        return few != sizes and not isinstance(run(model, few), str)
+    return takes_text(model) or sizes.image is not None
+
+
+def full_inputs(model: nn.Module, sizes: Sizes) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields inputs of the full size to try: text and images as far as a model takes them, or else sounds."""
-    tokens = min(lengths, default=FEW_TOKENS)
+    tokens, image = sizes.read or FEW_TOKENS, sizes.image
     text = text_inputs(model, tokens) if takes_text(model) else {}
+    if "decoder_input_ids" in text:
+        text["decoder_input_ids"] = text["decoder_input_ids"][:, : sizes.written]
     words = f"at {tokens} token{'s' * (tokens != 1)}"
     if image is not None:
         pixels = f"at {image[0]}x{image[1]} pixels"
         for form in image_inputs(model, image):
             # Where tokens stand for an image, a random text has the wrong number of them.
-            if text and lengths and getattr(model.config, "image_token_id", None) is None:
+            if text and sizes.read is not None and getattr(model.config, "image_token_id", None) is None:
                 yield f"{words} and {pixels}", {**form, **text}
             else:
                 yield pixels, form
     elif text:
         yield words, text
     else:
-        for length in lengths:
+        for length in (*sizes.others, *filter(None, (sizes.read,))):
             yield from ((f"at {length} positions", inputs) for inputs in line_inputs(model, length))
         yield from (("on a short input", inputs) for inputs in inputs_of(model))
 
 
 def compare(
-    model: nn.Module, before: Checkpoint, name: str, length: int | None, works: list[str], problems: list[str]
+    model: nn.Module, before: Checkpoint, name: str, sizes: Sizes, works: list[str], problems: list[str]
 ) -> None:
-    """Sends the same texts through the model before and after."""
-    old, longest = load(before, name)[0], least(*sizes_of(before)[0], length)
+    """Sends the same texts, and images of the same size, through the model before and after."""
+    old, of_old, reads = load(before, name)[0], sizes_of(before), takes_text(model)
+    longest, written = least(of_old.read, sizes.read), least(of_old.written, sizes.written)
     lengths = sorted({*(tokens for tokens in SHORT_TEXTS if tokens < (longest or 0)), longest or FEW_TOKENS})
-    largest = 0.0
-    try:
-        for tokens in lengths:
-            inputs = text_inputs(model, tokens)
-            for one, other in zip(
-                *(list(floats_in(seeded_outputs(each, inputs))) for each in (old, model)), strict=True
-            ):
-                if one.numel() and not torch.equal(one, other):
-                    largest = max(largest, float((one - other).abs().max()) / (float(one.abs().max()) or 1.0))
-    except Exception as error:  # NotTried, or whatever a model raises
-        works.append(f"not compared with {name}: no text goes through both ({last_line(error)})")
+    given = [Sizes(tokens, least(tokens, written), (), sizes.image) for tokens in (lengths if reads else lengths[-1:])]
+    ways = [given] * (sizes.image is not None and sizes.image == of_old.image)
+    ways += [[replace(each, image=None) for each in given]] * reads
+    why = "" if ways else "it takes no text"
+    for way in ways:
+        try:
+            largest = max(gap(old, model, each) for each in way)
+        except Exception as error:  # NotTried, or whatever a model raises
+            why = why or last_line(error)
+            continue
+        image = "" if way[0].image is None else "{}x{} pixels".format(*way[0].image)
+        texts = f"texts of {', '.join(map(str, lengths))} tokens{' with an image' * bool(image)}"
+        told = f"{texts if reads else f'images of {image}'} get the answers of {name}"
+        if largest > math.sqrt(torch.finfo(torch.float32).eps):
+            problems.append(f"{told} only up to {largest:.2g} of the largest number in them")
+        else:
+            works.append(
+                told + (f", up to {largest:.1g} of the largest number in them" if largest else ", bit for bit")
+            )
         return
-    told = f"texts of {', '.join(map(str, lengths))} tokens get the answers of {name}"
-    if largest > math.sqrt(torch.finfo(torch.float32).eps):
-        problems.append(f"{told} only up to {largest:.2g} of the largest number in them")
-    else:
-        works.append(told + (f", up to {largest:.1g} of the largest number in them" if largest else ", bit for bit"))
+    works.append(f"not compared with {name}: {why}")
+
+
+def gap(old: nn.Module, new: nn.Module, sizes: Sizes) -> float:
+    """Returns how far the outputs of two models are apart with the first input that the old one takes, as a part of the
+    largest number in them; infinity if one of them is not a number."""
+    why: Exception = NotTried("no input is known that it takes")
+    for _, inputs in full_inputs(new, sizes):
+        try:
+            first = list(floats_in(seeded_outputs(old, inputs)))
+        except Exception as error:
+            why = error
+            continue
+        second = list(floats_in(seeded_outputs(new, inputs)))
+        if [each.shape for each in first] != [each.shape for each in second]:
+            raise NotTried("its outputs have other shapes")
+        largest = 0.0
+        for one, other in zip(first, second, strict=True):
+            if (apart := (one - other)[one != other].abs()).numel():
+                scale = float(one.nan_to_num(0, 0, 0).abs().max()) or 1.0
+                largest = max(largest, float(apart.nan_to_num(math.inf).max()) / scale)
+        return largest
+    raise why

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,16 +14,23 @@ from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.files import reason
 from posembed.modelfiles.copies import recorded
+from posembed.modelfiles.folders import RECORD, refuse_link_outside, walk
+from posembed.modelfiles.json_files import encodable
+from posembed.modelfiles.raw_files import reading
 
 CARD = "README.md"
 TAGS = ("posembed", "position-embeddings")
+METADATA = re.compile(r"\s*---\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+FIELD = r"^{}[ \t]*:.*(?:\n(?:[ \t]+\S|-).*)*"
+"""Matches a field of a card's metadata, with the lines of its list."""
 TOKEN = "make one that may write at https://huggingface.co/settings/tokens, and run hf auth login or set HF_TOKEN"
 
 
 @dataclass(frozen=True)
 class Push:
     """An upload, done or planned. files: the size in bytes of each file, by its path in the repository. card: the text
-    of the model card. url: the address of the commit; None if nothing was uploaded."""
+    of the model card; "" if the repository's own stays. url: the address of the commit; None if nothing was uploaded.
+    """
 
     name: str
     private: bool
@@ -39,19 +48,20 @@ class Push:
 def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run: bool = False) -> Push:
     """Uploads a folder, or one file of weights, to the Hugging Face Hub in one commit.
 
-    The repository is created if it does not exist: private, unless ``public``. If the folder has no model card, one is
-    written for the upload; into an existing card, only the base model and tags are added. The folder itself is not
-    changed. Hidden files are left out.
+    The repository is created if it does not exist: private, unless ``public``. If neither the folder nor the repository
+    has a model card, one is written for the upload; into the folder's card, only the base model and tags are added. The
+    folder itself is not changed. Hidden files are left out.
 
     Args:
         out: the folder or file.
         name: the repository, owner/model.
-        public: whether everybody may see it. A public repository that exists already is only written to with it.
+        public: whether everybody may see it. A repository that exists already must be so, or private without it.
         dry_run: whether to only list the files and their sizes. It needs neither a token nor a network.
 
     Raises:
         ArgumentError: a name that the Hub would not take.
-        CheckpointError: nothing to upload, no token, a token without the right to write, or no network.
+        CheckpointError: nothing to upload, a link that leads out of the folder, no token, a token without the right to
+            write, or no network.
 
     Examples:
         >>> from transformers import BertConfig
@@ -83,39 +93,75 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
     api = HfApi()
     with hub_errors(name):
         api.create_repo(name, private=not public, exist_ok=True)
-        if not public and not api.repo_info(name).private:
-            raise CheckpointError(f"{name} exists and is public; pass --public (public=True), or give another name")
+        there = api.model_info(name)
+        if there.private == public:
+            is_now, flag = ("private", "leave out") if public else ("public", "pass")
+            raise CheckpointError(f"{name} exists and is {is_now}; {flag} --public (public=True), or give another name")
         adds = [CommitOperationAdd(path, file) for path, file in paths.items() if path != CARD]
-        adds.append(CommitOperationAdd(CARD, card.encode()))
+        if CARD not in paths and any(each.rfilename == CARD for each in there.siblings or ()):
+            card = ""
+            del sizes[CARD]
+        else:
+            adds.append(CommitOperationAdd(CARD, card.encode()))
         commit = api.create_commit(name, adds, commit_message="Upload by posembed")
-    return Push(name, not public, planned.files, card, commit.commit_url)
+    return Push(name, not public, dict(sorted(sizes.items())), card, commit.commit_url)
 
 
 def files_below(root: Path) -> dict[str, Path]:
-    found = {path.relative_to(root): path for path in sorted(root.rglob("*")) if path.is_file()}
-    return {
-        path.as_posix(): file for path, file in found.items() if not any(part.startswith(".") for part in path.parts)
-    }
+    found = {}
+    with reading(root):
+        for file in walk(root, root, ()) if root.is_dir() else ():
+            path = file.relative_to(root)
+            if any(part.startswith(".") for part in path.parts):
+                continue
+            refuse_link_outside(root, file)
+            if encodable(str(path)) != str(path):
+                raise CheckpointError(f"{file}: the Hub does not take this name; rename the file")
+            if file.is_file():
+                found[path.as_posix()] = file
+    return found
 
 
 def card_of(root: Path, name: str) -> str:
     """Returns the model card: the folder's own, or a new one, with the base model and tags in its metadata."""
+    resizes, tunings = ([] if root.is_file() else recorded(root, entries) for entries in ("resizes", "tunings"))
+    own = root / CARD
+    try:
+        with reading(own):
+            text = own.read_text("utf-8-sig") if own.is_file() else body(name, resizes, bool(tunings))
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{own}: expected UTF-8 text ({reason(error)}); save it as such") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{root / RECORD}: not a record of posembed's ({reason(error)}); remove it") from error
+    source = resizes[0].get("source") if resizes else None
+    of_hub = isinstance(source, str) and source.count("/") == 1
+    try:
+        return with_fields(text, {"base_model": source, "base_model_relation": "finetune"} if of_hub else {})
+    except Exception as error:  # whatever its YAML raises
+        raise CheckpointError(f"{own}: its metadata cannot be read ({reason(error)}); correct or remove it") from error
+
+
+def with_fields(text: str, fields: Mapping[str, Any]) -> str:
+    """Returns a card with other values of some fields in its metadata, and our tags. All other text stays as it is:
+    reading YAML and writing it again would lose comments, and turn "language: no" into false."""
+    found = METADATA.match(text)
+    head, rest = (found[1], text[found.end() :]) if found else ("", text)
+    before = fields_in(head)
+    tags = before.get("tags", [])
+    new = {**fields, "tags": [*tags, *(tag for tag in TAGS if tag not in tags)]}
+    for name, value in new.items():
+        line = f"{name}: {json.dumps(value, ensure_ascii=False)}"
+        head, places = re.subn(FIELD.format(name), lambda _, line=line: line, head, count=1, flags=re.MULTILINE)
+        head += "" if places else f"{line}\n"
+    if fields_in(head) != {**before, **new}:
+        raise ValueError("expected each field on lines of its own")
+    return f"---\n{head}---\n{rest}"
+
+
+def fields_in(head: str) -> dict[str, Any]:
     from huggingface_hub import ModelCard
 
-    resizes, tunings = ([] if root.is_file() else recorded(root, entries) for entries in ("resizes", "tunings"))
-    own = None if root.is_file() else root / CARD
-    try:
-        text = own.read_text() if own is not None and own.is_file() else body(name, resizes, bool(tunings))
-        card = ModelCard(text if text.startswith("---") else f"---\ntags: []\n---\n{text}")
-    except Exception as error:  # bytes that are no text, or whatever its YAML raises
-        raise CheckpointError(f"{own}: its metadata cannot be read ({reason(error)}); correct or remove it") from error
-    data: Any = card.data
-    source = resizes[0].get("source") if resizes else None
-    if isinstance(source, str) and source.count("/") == 1:
-        data.base_model, data.base_model_relation = source, "finetune"
-    tags = data.tags if isinstance(data.tags, list) else []
-    data.tags = [*tags, *(tag for tag in TAGS if tag not in tags)]
-    return str(card)
+    return dict(ModelCard(f"---\n{head or '{}'}\n---\n").data.to_dict())
 
 
 def body(name: str, resizes: list[dict[str, Any]], tuned: bool) -> str:
@@ -150,5 +196,8 @@ def hub_errors(name: str) -> Iterator[None]:
         if status in (401, 403):
             raise CheckpointError(f"{name}: the Hub refuses this token ({status}): {TOKEN}") from error
         raise CheckpointError(f"{name}: the Hub answers {status} ({reason(error)}); nothing was uploaded") from error
+    except OSError as error:
+        file = "" if error.filename is None else f"{error.filename} cannot be read"
+        raise CheckpointError(f"{file or f'{name}: the Hub cannot be reached'} ({reason(error)})") from error
     except Exception as error:  # no network: each HTTP client of huggingface_hub raises its own errors
         raise CheckpointError(f"{name}: the Hub cannot be reached ({reason(error)}); try again later") from error

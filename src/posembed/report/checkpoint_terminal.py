@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 from rich.color import Color
+from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 from torch import Tensor
@@ -16,35 +17,40 @@ from posembed.words import signed
 MOST_ROWS = 2048
 """The largest number of rows that are compared: every k-th of a longer table."""
 SIDE = 48
-"""Cells on a side of the heat map. A character holds two, one above the other."""
+"""Cells on a side of the heat map, at most. A character holds two, one above the other."""
+INDENT = "  "
 HALF, BARS = "▀", "▁▂▃▄▅▆▇█"
 NEGATIVE, ZERO, POSITIVE = (33, 102, 172), (247, 247, 247), (178, 24, 43)
 """The colours of a cosine of -1, 0 and 1, as in the figures of pages (ColorBrewer's RdBu)."""
 
 
-def drawn(report: TableReport, *, colours: bool) -> list[Text]:
-    """Returns the lines that show a line of learned positions; none for other tables. colours: whether a terminal has
-    them. Without, there is the curve alone."""
+def drawn(report: TableReport, console: Console) -> list[Text]:
+    """Returns the lines that show a line of learned positions, no wider than the console; none for other tables, or if
+    the console's encoding lacks the characters. Without colours, there is the curve alone."""
     table = report.table
     if not isinstance(table, PositionTable) or report.learned is None or table.layout.axes:
         return []
     cells = table.layout.split(report.values)[1].float()
     step = -(-len(cells) // MOST_ROWS)
-    rows = cells[::step]
+    rows, side = cells[::step], min(SIDE, console.width - len(INDENT))
+    if side < 2 or console.options.ascii_only or not rows.isfinite().all():
+        return []
     by_distance = cosine_by_distance(rows)[1:]
-    lines = [Text(f"  cosine of each pair of {len(rows)} rows (blue: -1, red: 1)"), *heat_map(rows)] if colours else []
-    curve = F.adaptive_avg_pool1d(by_distance[None].float(), min(SIDE, len(by_distance)))[0]
+    lines = []
+    if console.color_system is not None and not console.no_color:
+        lines = [Text(f"{INDENT}cosine of each pair of {len(rows)} rows (blue: -1, red: 1)"), *heat_map(rows, side)]
+    curve = F.adaptive_avg_pool1d(by_distance[None].float(), min(side, len(by_distance)))[0]
     ends = (signed(float(by_distance[0]), 2), signed(float(by_distance[-1]), 2))
-    return [*lines, Text(f"  cosine by distance, from {step} ({ends[0]}) to {step * len(by_distance)} ({ends[1]})"),
-            Text(f"  {bars(curve)}")]  # fmt: skip
+    said = f"cosine by distance, from {step} ({ends[0]}) to {step * len(by_distance)} ({ends[1]})"
+    return [*lines, Text(INDENT + said), Text(INDENT + bars(curve))]
 
 
-def heat_map(rows: Tensor) -> list[Text]:
-    side = min(SIDE, len(rows)) // 2 * 2
+def heat_map(rows: Tensor, side: int = SIDE) -> list[Text]:
+    side = min(side, len(rows)) // 2 * 2
     cells = F.adaptive_avg_pool2d(cosine_matrix(rows)[None].float(), side)[0].tolist()
     lines = []
     for upper, lower in zip(cells[::2], cells[1::2], strict=True):
-        line = Text("  ")
+        line = Text(INDENT)
         for above, below in zip(upper, lower, strict=True):
             line.append(HALF, Style(color=colour(above), bgcolor=colour(below)))
         lines.append(line)
