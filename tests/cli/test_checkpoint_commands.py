@@ -56,7 +56,7 @@ def test_check_ends_with_1_if_something_is_wrong(posembed, output, bert: Path, t
     (tmp_path / "out" / "tokenizer_config.json").write_text('{"model_max_length": 40}')
     done = posembed("check", tmp_path / "out", "--json")
     assert done.code == 1
-    assert "truncates texts to 40 tokens" in json.loads(done.out)["problems"][0]
+    assert "is 40 tokens, fewer than the 64" in json.loads(done.out)["problems"][0]
 
 
 def test_resize_dry(output, bert: Path, tmp_path: Path) -> None:

@@ -107,7 +107,10 @@ def test_a_model_of_timm(tmp_path: Path) -> None:
 
 
 def test_limits_that_do_not_agree(longer: Path) -> None:
-    for limit, said in ((128, "lets 128 tokens through, and the table takes 64"), (40, "truncates texts to 40 tokens")):
+    for limit, said in (
+        (128, "lets 128 tokens through, and the table takes 64"),
+        (40, "is 40 tokens, fewer than the 64 of the table"),
+    ):
         (longer / "tokenizer_config.json").write_text(json.dumps({"model_max_length": limit}))
         [problem] = posembed.check_checkpoint(longer).problems
         assert problem.startswith("tokenizer_config.json: model_max_length")
@@ -247,3 +250,20 @@ def test_a_project_s_own_file_is_refused_with_the_reason(tmp_path: Path) -> None
     save_file({TABLE: torch.randn(16, 8)}, tmp_path / "x.safetensors")
     with pytest.raises(CheckpointError, match=r"no installed library loads it.*project's own code"):
         posembed.check_checkpoint(tmp_path / "x.safetensors")
+
+
+def test_a_fine_tuned_result_may_give_other_answers(longer: Path, tmp_path: Path) -> None:
+    dense = "encoder.layer.0.output.dense.weight"
+    changed(longer, dense, 2 * load_file(longer / "model.safetensors")[dense])
+    record = json.loads((longer / "posembed.json").read_text())
+    (longer / "posembed.json").write_text(json.dumps({**record, "tunings": [{"time": 1}]}))
+    found = posembed.check_checkpoint(longer, against=tmp_path / "source")
+    assert found.problems == ()
+    assert found.works[-1] == "it was fine-tuned, so other answers are expected"
+
+
+def test_images_of_another_size_are_not_compared(tmp_path: Path) -> None:
+    source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
+    posembed.resize_checkpoint(source, tmp_path / "out", image_size=48)
+    found = posembed.check_checkpoint(tmp_path / "out", against=source)
+    assert found.works[-1] == f"not compared with {source}: it takes images of another size"

@@ -28,6 +28,7 @@ from posembed.checkpoints.settings import NO_LIMIT, length_settings, processor_s
 from posembed.checkpoints.sources import config_object, quiet, source_of, takes_text
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
+from posembed.modelfiles.copies import recorded
 from posembed.words import last_line, least
 
 SHORT_TEXTS = (1, 8)
@@ -137,7 +138,10 @@ def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -
                 else:
                     works.append(f"runs {ran[0]}, as {limit.where} makes images")
         if against is not None:
-            compare(model, open_checkpoint(against), str(against), sizes, works, problems)
+            tuned = checkpoint.root.is_dir() and bool(recorded(checkpoint.root, "tunings"))
+            compare(model, open_checkpoint(against), str(against), sizes, works, works if tuned else problems)
+            if tuned:
+                works.append("it was fine-tuned, so other answers are expected")
     return Check(str(source), loaded_by, line, sizes.read, limits, tuple(works), tuple(problems))
 
 
@@ -230,7 +234,7 @@ def disagreements(limits: tuple[Limit, ...], sizes: Sizes) -> Iterator[str]:
         if isinstance(limit.value, int) and length is not None and limit.value > length:
             yield f"{limit.where} lets {limit.value} tokens through, and the table takes {length}"
         elif isinstance(limit.value, int) and length is not None and limit.value < length:
-            yield f"{limit.where} truncates texts to {limit.value} tokens, and the table takes {length}"
+            yield f"{limit.where} is {limit.value} tokens, fewer than the {length} of the table"
 
 
 def run(model: nn.Module, sizes: Sizes) -> tuple[str, list[Tensor]] | str:
@@ -294,7 +298,7 @@ def compare(
     given = [Sizes(tokens, least(tokens, written), (), sizes.image) for tokens in (lengths if reads else lengths[-1:])]
     ways = [given] * (sizes.image is not None and sizes.image == of_old.image)
     ways += [[replace(each, image=None) for each in given]] * reads
-    why = "" if ways else "it takes no text"
+    why = "" if ways else "it takes images of another size" if sizes.image is not None else "it takes no text"
     for way in ways:
         try:
             largest = max(gap(old, model, each) for each in way)
