@@ -5,7 +5,7 @@ cannot tell. The code is that of Python's standard library:
 
     python examples/classifier.py
 
-It writes a picture of the table before and after training, positions.png, to the folder for temporary files.
+It writes a picture of the table before and after training to the folder for temporary files, and prints its path.
 """
 
 import os
@@ -77,4 +77,6 @@ for number in ("norm_mean", "neighbour_cosine", "effective_rank"):
 figure, axes = plt.subplots(1, 2, figsize=(8, 4.2), layout="constrained")
 plots.similarity(rows, ax=axes[0], colorbar=False, title="before training")
 plots.similarity(table, ax=axes[1], colorbar=False, title="after training")
-figure.savefig(Path(tempfile.gettempdir()) / "positions.png", dpi=100)
+picture = Path(tempfile.gettempdir()) / "positions.png"
+figure.savefig(picture, dpi=100)
+print(f"picture: {picture}")

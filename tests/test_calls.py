@@ -7,6 +7,7 @@ import gc
 import inspect
 import math
 import pickle
+import re
 import weakref
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 import posembed
 from every_layer import LAYERS, SMALL, public_layers
 from posembed import inputs
-from posembed.calls import OTHER_NAMES, closest, unknown
+from posembed.calls import AS_POSITIONS, OTHER_NAMES, closest, unknown
 from posembed.errors import ArgumentError, CallError, PositionError
 from posembed.nn import ENCODINGS, Sizes, encoding_by_name
 from together import together
@@ -384,3 +385,12 @@ def test_classes_of_users_are_freed() -> None:
     kind = freed()
     gc.collect()
     assert kind() is None
+
+
+@together("name", AS_POSITIONS)
+def test_a_layer_that_takes_no_mask_names_the_ids_that_a_mask_gives(name: str) -> None:
+    layer, function = posembed.LearnedPositionalEmbedding(max_len=8, dim=4), AS_POSITIONS[name].partition("(")[0]
+    for given in (name, *OTHER_NAMES.get(name, "").split()):
+        with pytest.raises(CallError, match=re.escape(f"(pass position_ids={AS_POSITIONS[name]}, from posembed.pos")):
+            layer(torch.randn(1, 3, 4), **{given: torch.ones(1, 3)})
+    assert name in inspect.signature(getattr(posembed.positions, function)).parameters

@@ -295,3 +295,12 @@ def test_every_public_name_is_on_a_page_and_has_a_docstring() -> None:
             assert re.search(rf"\b{name}\b", text), f"no page names posembed.{name}"
             value = getattr(posembed, name)
             assert isinstance(value, int) or (value.__doc__ or "").strip(), f"posembed.{name} has no docstring"
+
+
+def test_the_documentation_is_no_longer_than_it_may_be() -> None:
+    """The guide and the research are each read in a day, and the README on two screens and a bit."""
+    guide = [page for page in ROOT.glob("docs/*.md") if page.name != "design.md"]
+    for pages, most in ((guide, 25_000), (ROOT.glob("docs/research/*.md"), 20_000)):
+        words = {page.name: len(text_of(page).split()) for page in pages}
+        assert sum(words.values()) <= most, f"{sum(words.values()):,} words, at most {most:,}: {words}"
+    assert len(text_of(ROOT / "README.md").splitlines()) <= 120

@@ -161,7 +161,7 @@ def test_advice_differs_by_need(run: NotebookNode) -> None:
     for need in (
         *["the lowest of the encodings", "learned rows reused in a ring"] * asked["whole"],
         "a penalty on the scores",
-        "resized to",
+        "in chunks of 512 tokens",
     ):
         assert need in advice
 

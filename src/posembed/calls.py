@@ -93,6 +93,13 @@ NOTES = {
 }
 """Hints on arguments that some libraries define differently."""
 
+AS_POSITIONS = {
+    "cu_seqlens": "from_cu_seqlens(cu_seqlens, length)",
+    "mask": "from_mask(mask)",
+    "segment_ids": "from_segment_ids(segment_ids)",
+}
+"""Maps what a layer reads from its ``position_ids`` alone to the call of ``posembed.positions`` that computes them."""
+
 
 def wrong_call(
     name: str, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, own: int = 1
@@ -161,6 +168,9 @@ def _meant(given: str, taken: Iterable[str]) -> str:
     ours = [name for name in taken if given in OTHER_NAMES.get(name, "").split()]
     if ours:
         return f" (here it is {listed([f'{n}, {NOTES[n]}' if n in NOTES else n for n in ours], 'or')})"
+    ids = [call for name, call in AS_POSITIONS.items() if given in (name, *OTHER_NAMES.get(name, "").split())]
+    if ids and "position_ids" in taken:
+        return f" (pass position_ids={ids[0]}, from posembed.positions)"
     near = closest(given, taken, most=1)
     return f" (did you mean {near[0]}?)" if near else ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,14 @@ def test_it_prints_what_the_page_shows(name: str, shown: str, tmp_path: Path, re
     script.write_text(source if whole else shorter(source), encoding="utf-8")
     done = run_python(script, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    printed = done.stdout.replace(tempfile.gettempdir(), "/tmp")
     if name == "classifier":  # a piece and its mirror image get one answer
-        assert re.search(r"without positions: +50\.0%", done.stdout)
+        assert re.search(r"without positions: +50\.0%", printed)
     if not whole:
-        assert same_words(done.stdout, shown), f"prints\n{done.stdout}\nand the page shows\n{shown}"
+        assert same_words(printed, shown), f"prints\n{printed}\nand the page shows\n{shown}"
         return
     # Another version of Python has another standard library, and so another text.
-    assert agree(done.stdout, shown, tolerance=0.3), f"prints\n{done.stdout}\nand the page shows\n{shown}"
+    assert agree(printed, shown, tolerance=0.3), f"prints\n{printed}\nand the page shows\n{shown}"
 
 
 def test_the_code_on_the_page_is_that_of_the_examples() -> None:

@@ -141,7 +141,7 @@ def test_a_grid_is_read_off_its_layer_and_drawn_as_maps() -> None:
         (torch.randn(2, 3, 4), "a table is a floating tensor"),
         (np.arange(12).reshape(3, 4), r"floats \(N, D\); got int64 of shape \(3, 4\)"),
         (posembed.RotaryEmbedding(8), "RotaryEmbedding has no table of learned rows"),
-        (posembed.SinusoidalPositionalEmbedding(8), r"posembed\.sinusoidal_table"),
+        (posembed.SinusoidalPositionalEmbedding(8), r"posembed\.tables\.sinusoidal_table"),
         (nn.ReLU(), "expected one position table"),
         (nn.Embedding(4, 2, device="meta"), "on the meta device"),
     ],

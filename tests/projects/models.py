@@ -363,7 +363,7 @@ def contents(project: Project) -> str:
 
 
 def table() -> str:
-    """Returns the table of docs/checkpoints.md."""
+    """Returns the table of docs/native-files.md."""
     lines = ["| project | its file | resized with | loaded by |", "|---|---|---|---|"]
     for project in PROJECTS:
         options = ", ".join(f"`--{name.replace('_', '-')}`" for size in project.sizes for name in size)

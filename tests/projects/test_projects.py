@@ -141,8 +141,8 @@ def test_a_tower_of_transformers_is_read_by_its_own_config(tmp_path: Path, monke
 
 
 def test_the_page_shows_every_project() -> None:
-    page = Path(__file__).parents[2] / "docs" / "checkpoints.md"
-    assert table() in page.read_text(), f"docs/checkpoints.md needs this table:\n{table()}"
+    page = Path(__file__).parents[2] / "docs" / "native-files.md"
+    assert table() in page.read_text(), f"docs/native-files.md needs this table:\n{table()}"
 
 
 def test_the_files_are_small() -> None:

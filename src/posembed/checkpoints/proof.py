@@ -68,7 +68,10 @@ READ_BUCKETS = (
     "distance. A distance whose new bucket lies within its old one keeps its row. Any other gets the mean of the old "
     "rows of the distances in its new bucket."
 )
-OWN = "At the new size, the model interpolates its old table itself, as --method {method} (method={method!r}) does."
+OWN = (
+    "Without a resize, the model interpolates its old table as --method {method} (method={method!r}) does, by default "
+    "or if it is called with interpolate_pos_encoding=True."
+)
 TRUE = "one at the old and one at the new size"
 READ_ALL = "Small copies of the model, {}, run and read every row of the table."
 ONLY_SHAPES = "The whole model runs at the new size on PyTorch's meta device, which computes only shapes."
@@ -102,7 +105,7 @@ class Copies:
 def as_known(old_model: nn.Module, new_model: nn.Module, target: Target, seen: Known, method: str | None) -> Shown:
     """Returns what rows of families.json say of a resize. Refuses a size at which the whole model does not run."""
     tokens = None if target.is_text else run_whole(old_model, new_model, target)[1]
-    own = (OWN.format(method=seen.own),) if seen.own else ()
+    own = (OWN.format(method=seen.own),) if seen.own and seen.own != method else ()
     return Shown(own, tokens, method)
 
 

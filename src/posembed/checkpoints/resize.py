@@ -111,9 +111,9 @@ def resize_checkpoint(
             say, or 0.
         old_grid: for one file, the present (height, width) of a table whose grid is not square, or (time, height,
             width).
-        optimizer: for one file, "keep" gives the state of its optimizer the table's new size, with zeros for rows that
-            change, where it is known which values are the table's, and leaves it out elsewhere; "drop" always leaves it
-            out. Default: "keep".
+        optimizer: for one file, what becomes of its optimizer's state. "keep", the default, resizes the moments of the
+            table: rows that stay keep theirs, and all others get zeros. It leaves the state out if it does not show
+            which values are the table's. "drop" always leaves it out.
         keep: for one file, settings that stay, as the output names them: some hold the old length by accident.
         model_type: for a folder, the type of the model, such as "bert", if neither config.json nor the keys show it.
             The new config.json says it, because transformers needs it to choose the model's class.

@@ -46,7 +46,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
     bias as a function for FlexAttention. A model calls only one of the two.
 
     Raises:
-        ArgumentError: ``forward`` is called on an encoding that has no contract of its own.
+        ArgumentError: ``forward`` is called on an encoding whose methods only a model can call.
 
     Examples:
         >>> import torch
@@ -187,7 +187,8 @@ class InputEncoding(PositionEncoding):
     ) -> Float[Tensor, "B L D"]:
         """Adds the rows of the positions to x (B, L, D), then applies dropout in training.
 
-        A learned table also takes integer x (B, L), such as token ids, and returns the rows alone, without dropout.
+        A learned table also takes integer x (B, L), such as token ids, and returns the rows alone, without dropout. The
+        values of x are then not used.
 
         Args:
             position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive positions.

@@ -31,8 +31,9 @@ LearnedT = TypeVar("LearnedT", bound="LearnedPositionalEmbedding")
 class LearnedPositionalEmbedding(InputEncoding):
     """Adds to each token the trained row of its position, then applies dropout.
 
-    A position without a row raises PositionError before the lookup, on CPU and CUDA, and under torch.compile from
-    within the graph. The state dict holds ``weight`` (N, D) and nothing else.
+    Called as ``layer(x, position_ids=None, *, offset=0)``. Without ids, positions are 0 to L - 1. For padded
+    texts, pass ``posembed.positions.from_mask(mask)``. A position without a row raises PositionError before the lookup,
+    on CPU and CUDA, and under torch.compile from within the graph. The state dict holds ``weight`` (N, D) only.
 
     Args:
         max_len: the number of positions that the table holds.
@@ -57,6 +58,10 @@ class LearnedPositionalEmbedding(InputEncoding):
         torch.Size([2, 10, 64])
         >>> positions(torch.randn(2, 1, 64), offset=10).shape  # the next token, after 10 in the cache
         torch.Size([2, 1, 64])
+        >>> from posembed.positions import from_mask
+        >>> ids = from_mask(torch.tensor([[0, 0, 1, 1]]))  # two tokens of padding, then positions 0 and 1
+        >>> positions(torch.randn(1, 4, 64), ids).shape
+        torch.Size([1, 4, 64])
         >>> positions.rows(torch.tensor([0, 511])).shape  # the rows alone
         torch.Size([2, 64])
     """

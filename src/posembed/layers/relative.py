@@ -44,7 +44,8 @@ def relative_buckets(
 class T5Bias(ScoreBias):
     """T5's relative position bias, shared by all layers of a model as in T5.
 
-    T5 adds the bias to scores that are not divided by sqrt(d), and makes up for that with its initial weights.
+    Here the bias is added to scores that are divided by sqrt(d). T5 does not divide; its W_q starts smaller by that
+    factor instead.
 
     Args:
         heads: the number of heads H.

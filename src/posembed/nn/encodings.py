@@ -348,6 +348,11 @@ def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
 def encoding(name: str, **sizes: Any) -> PositionEncoding:
     """Builds an encoding by its name: ``encoding_by_name`` with the fields of ``Sizes`` as arguments.
 
+    Args:
+        name: a name in ``posembed.nn.ENCODINGS``, perhaps with "+window" or "+logn".
+        sizes: ``dim`` and what the encoding needs of ``heads``, ``kv_heads``, ``max_len``, ``longest``, ``window``,
+            ``ring``, ``rope_factors``, ``grid``, ``causal`` and ``dropout``; ``posembed.nn.Sizes`` says what each is.
+
     Raises:
         ArgumentError: as for ``encoding_by_name`` and ``Sizes``.
 

@@ -151,17 +151,17 @@ def left_singular(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 @checks_arguments
 def linear_shift(table: Table, k: int) -> float:
-    """Measures how well a linear function of row p predicts row p + k: R^2 over all p, each from a fit to the others.
+    """Returns R^2 of the best linear function from row p to row p + k, measured on rows that its fit has not seen.
 
-    Sinusoids give 1: a shift rotates each pair of sine and cosine (Vaswani et al. 2017, section 3.5). Random rows give
-    the floor, which is 0 for tables of 24 x 4 and more. In smaller tables, chance can look like a linear map: of 200
-    random tables of 12 x 1, one in twenty gave 0.1 or more. To compute the floor of a table, take the mean over a few
-    random orders of its rows: ``linear_shift(table[order], k)``.
+    1 means that a shift is a linear map, as for sinusoids, where it rotates each pair of sine and cosine (Vaswani et
+    al. 2017, section 3.5). 0 means that row p says no more of row p + k than the mean row does. Random rows give 0 in
+    tables of 24 x 4 and more. In smaller tables, chance can look like a linear map: of 200 random tables of 12 x 1, one
+    in twenty gave 0.1 or more. Compare with the mean over a few random orders of the rows, ``linear_shift(table[order],
+    k)``.
 
-    The function is affine, fitted to the N - |k| pairs of rows by ridge regression. R^2 is 1 minus the sum of squared
-    errors divided by the same sum for predicting the mean row. The errors are leave-one-out errors, e / (1 - h) (Allen
-    1974), so that a wide table cannot memorize its own rows. The result is the best R^2 over 15 penalties and at least
-    0, which is what predicting the mean gives. It is NaN if the rows p + k are all equal.
+    The function is affine, fitted to the N - |k| pairs of rows by ridge regression. The errors are leave-one-out
+    errors, e / (1 - h) (Allen 1974), so that a wide table cannot memorize its own rows. The result is the best R^2 over
+    15 penalties and at least 0. It is NaN if the rows p + k are all equal.
 
     Args:
         table: as in ``compare_tables``; computed in float64.

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 PADDING = -1
-"""The position of a padding token. A table with a pad row reads that row for it; other tables reject it."""
+"""The position of a padding token, -1: pass it as ``padding=`` to ``posembed.positions.from_mask`` or
+``from_token_ids``. A table with a pad row reads that row for it; other tables raise PositionError."""
 
 
 @checks_arguments
@@ -126,8 +127,8 @@ class TableLayout:
 
     Raises:
         ArgumentError: numbers that no table can have, a pad_row that is not reserved, axes or dims that are none or
-            occur twice, a grid that disagrees with the axes, axes apart beside rows of special tokens, columns or
-            blocks without their dims, or a grid that is not whole blocks.
+            occur twice, a grid that disagrees with the axes, one dimension for each axis in a table with special
+            tokens, columns or blocks without their dims, or a grid that is not whole blocks.
 
     Examples:
         >>> import torch

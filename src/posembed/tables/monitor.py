@@ -30,8 +30,8 @@ def is_whole(values: Tensor) -> bool:
 class TableMonitor(ChecksCalls):
     """Compares a table with the values it had when the monitor was created, and counts how often each row is trained.
 
-    It counts the backward passes of this process in which a row has a gradient. In batches of many sequences, a row
-    that only a few of them reach is trained in most passes; call ``count`` to count sequences instead.
+    It counts the backward passes of this process in which a row has a gradient. A batch of many sequences gives a row a
+    gradient if only one of them reaches it; call ``count`` to count sequences instead.
 
     Args:
         layer: a PositionEncoding with a table, another module with a ``weight`` (nn.Embedding), or the parameter

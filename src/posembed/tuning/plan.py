@@ -81,8 +81,11 @@ def tune_checkpoint(
         device: the device that runs the models. Default: an accelerator if available.
         model_type: the type of the model, such as "bert", if neither config.json nor the keys show it.
         progress: a function of what is running, the amount done and the total amount.
-        settings: the options of ``posembed tune``, such as ``steps=100`` and ``train="rows"``. They are the fields of
-            ``TuneSettings`` and of the ``PARTS`` in ``posembed.tuning.settings``. Only ``length`` is required.
+        settings: the options of ``posembed tune``: ``length`` (or ``image_size``), which is required, ``train``,
+            ``method``, ``minutes``, ``steps``, ``batch``, ``learning_rate``, ``rows_learning_rate``, ``warmup``,
+            ``clip``, ``checkpointing``, ``seeds``, ``seed`` and ``held_out``; ``rank`` with ``train="lora"``; for
+            sentence encoders ``query``, ``passage``, ``temperature`` and ``anchor``. ``posembed tune --help`` says what
+            each is.
 
     Raises:
         ArgumentError: an argument cannot be used.
