@@ -390,7 +390,8 @@ def test_classes_of_users_are_freed() -> None:
 @together("name", AS_POSITIONS)
 def test_a_layer_that_takes_no_mask_names_the_ids_that_a_mask_gives(name: str) -> None:
     layer, function = posembed.LearnedPositionalEmbedding(max_len=8, dim=4), AS_POSITIONS[name].partition("(")[0]
+    advice = f"(pass position_ids={AS_POSITIONS[name]}, from posembed.positions)"
     for given in (name, *OTHER_NAMES.get(name, "").split()):
-        with pytest.raises(CallError, match=re.escape(f"(pass position_ids={AS_POSITIONS[name]}, from posembed.pos")):
+        with pytest.raises(CallError, match=re.escape(advice)):
             layer(torch.randn(1, 3, 4), **{given: torch.ones(1, 3)})
     assert name in inspect.signature(getattr(posembed.positions, function)).parameters
