@@ -20,6 +20,10 @@ from posembed.statistics import INTERVAL, estimate
 from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan
 from posembed.tuning.settings import TRAINED
+from posembed.words import amount
+
+FEW_STEPS = 20
+"""Below this many, a fine-tuning changes a model too little to say what fine-tuning does."""
 
 
 def answer(tuned: Tuned) -> list[str]:
@@ -95,10 +99,15 @@ def how(tuned: Tuned) -> list[str]:
     old = (
         f" The fine-tuning at the old {size} read the same {pieces}, in as many steps." if "old" in tuned.names else ""
     )
+    few = (
+        f" {amount(tuned.steps, 'step')} of training can change little, so this says hardly more than a measurement "
+        "of the resized table would: give more --minutes, or --steps."
+    )
     return [
         *kept(tuned),
         *([f"New rows started by {settings.method}."] if settings.method is not None else []),
-        f"Trained: {TRAINED[settings.train]}; {tuned.steps:,} steps of {settings.batch} {windows}.{old}{seeds}",
+        f"Trained: {TRAINED[settings.train]}; {amount(tuned.steps, 'step')} of {settings.batch} {windows}.{old}{seeds}"
+        f"{few * (tuned.steps < FEW_STEPS)}",
         rule(tuned),
     ]
 

@@ -23,6 +23,7 @@ from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import json_text, read_json
 from posembed.tuning.objectives import RESIZED
 from posembed.tuning.settings import TRAINED, folder_of
+from posembed.words import amount
 
 if TYPE_CHECKING:
     from posembed.tuning.run import TunePlan
@@ -136,7 +137,7 @@ def documents(plan: TunePlan, which: str, checkpoint: Checkpoint, steps: int) ->
         Path(MODEL_CARD),
         (
             f"{before}## Fine-tuned at {length:,} tokens\n\nTrained: "
-            f"{TRAINED[plan.settings.train]}; {steps:,} steps of {plan.settings.batch} windows of "
+            f"{TRAINED[plan.settings.train]}; {amount(steps, 'step')} of {plan.settings.batch} windows of "
             f"{plan.settings.length:,} tokens{pieces}.\nWritten by posembed {__version__}; see `{RECORD}` for "
             "details.\n"
         ),
