@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+import re
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -163,8 +164,11 @@ OWN: dict[str, dict[str, Any]] = {
 
 
 def public() -> dict[str, Any]:
-    """All public functions and classes, by name, each once."""
-    found = {id(thing): (name.removeprefix("posembed."), thing) for name, thing in reversed(public_names().items())}
+    """All public functions and classes, each once, by name below posembed, posembed.layers or posembed.tables."""
+    found = {
+        id(thing): (re.sub(r"^posembed\.((layers|tables)\.)?", "", name), thing)
+        for name, thing in reversed(public_names().items())
+    }
     return {
         name: thing
         for name, thing in sorted(found.values(), key=lambda pair: pair[0])
