@@ -83,6 +83,9 @@ bench-length: .venv/dev
 # Python compiles what the tests import, once for all their processes; pip would compile everything that it installs.
 export PYTHONDONTWRITEBYTECODE :=
 
+# rxnmapper, which carries a trained model, brings a package named tests, which would hide ours.
+WITHOUT_TESTS = rm -rf $(1)/lib/python3*/site-packages/tests
+
 # Peers of our tests: timm asks for torchvision, which its code for position tables does without, and what
 # x-transformers asks for would bring more than its encodings need. Of rxnmapper only a trained model is read, and of
 # rxnfp, for `make test-all`, three of 75 MB together.
@@ -92,6 +95,7 @@ TRAINED := rxnfp
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,docs,hf,datasets,ray]'
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --no-deps $(PEERS)
+	$(call WITHOUT_TESTS,.venv)
 	@touch $@ .venv/base .venv/docs
 
 # Made anew when a version changes: what an older file had installed must not stay.
@@ -99,6 +103,7 @@ TRAINED := rxnfp
 	$(OLDEST_PYTHON) -m venv --clear .venv-oldest
 	$(OLDEST)/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[dev,docs,hf,datasets,ray,track]'
 	$(OLDEST)/python -m pip install --quiet --constraint constraints-oldest.txt --no-deps $(PEERS)
+	$(call WITHOUT_TESTS,.venv-oldest)
 	@touch $@
 
 .venv-projects/dev: pyproject.toml constraints.txt tests/projects/requirements.txt
@@ -113,6 +118,7 @@ TRAINED := rxnfp
 	test -x $(NEWEST)/python || $(PYTHON) -m venv .venv-newest
 	$(NEWEST)/python -m pip install --quiet --no-compile --upgrade --upgrade-strategy eager $(TORCH) --editable '.[dev,docs,hf,datasets,ray]'
 	$(NEWEST)/python -m pip install --quiet --no-compile --upgrade --no-deps $(PEERS)
+	$(call WITHOUT_TESTS,.venv-newest)
 
 clean:
 	rm -rf .venv .venv-oldest .venv-newest .venv-projects build/site

@@ -393,7 +393,7 @@ def public_layers() -> set[str]:
     """The names of all modules that posembed offers."""
     found = {
         name: value
-        for room in (posembed, inputs)
+        for room in (posembed.layers, inputs)
         for name in dir(room)
         if isinstance(value := getattr(room, name), type) and issubclass(value, nn.Module)
     }

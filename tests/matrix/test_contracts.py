@@ -96,5 +96,7 @@ def test_text_inputs_share_one_signature(case: Layer) -> None:
 def test_the_representation_is_the_constructors_call(name: str) -> None:
     layer = LAYERS[name].make(SMALL)
     layer = getattr(layer, "encoding", layer)
-    again = eval(repr(layer), {n: getattr(posembed.layers, n) for n in posembed.layers.__all__} | vars(posembed))
+    again = eval(
+        repr(layer), {n: getattr(room, n) for room in (posembed.layers, posembed.tables) for n in room.__all__}
+    )
     assert repr(again) == repr(layer)
