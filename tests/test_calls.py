@@ -41,7 +41,7 @@ BY_ITSELF = [name for name, layer in LAYERS.items() if layer.contract != "both"]
 
 
 def public_modules() -> dict[str, type[nn.Module]]:
-    found = {name: getattr(room, name) for room in (posembed, inputs, posembed.nn) for name in dir(room)}
+    found = {name: getattr(room, name) for room in (posembed.layers, inputs, posembed.nn) for name in dir(room)}
     bases = ("PositionEncoding", "TextInput")  # whose constructors are nn.Module's
     return {
         name: kind
