@@ -172,6 +172,46 @@ def test_fixed_sines_and_cosines_are_recomputed(tmp_path: Path) -> None:
             assert_close(new["model"]["pos_embed"].view(-1, DIM), fixed[6, 6])
 
 
+def test_a_grid_is_that_of_an_image_that_a_setting_states(tmp_path: Path) -> None:
+    """Also if the number of rows is a square by accident, or if the image is no multiple of the patch."""
+    for rows, patch, old, new, grid, prefix in (
+        (9 * 16, 16, (144, 256), (288, 512), (9, 16), 0),  # 12 x 12
+        (1 + 14 * 16, 16, [224, 256], (448, 512), (14, 16), 1),  # 15 x 15
+        (1 + 24 * 8, 16, (384, 128), (512, 128), (24, 8), 1),
+        (1 + 27 * 27, 14, 384, 518, (27, 27), 1),
+        (27 * 27, 14, [3, 384, 384], 520, (27, 27), 0),
+    ):
+        state = {"pos_embed": torch.randn(1, rows, DIM), "patch_embed.proj.weight": torch.randn(DIM, 3, patch, patch)}
+        written = resized(state, tmp_path, {"img_size": old}, image_size=new)
+        sides = new if isinstance(new, tuple) else (new, new)
+        layout = TableLayout(prefix=prefix, grid=grid)
+        expected = resize_table(state["pos_embed"], grid=(sides[0] // patch, sides[1] // patch), layout=layout)
+        assert torch.equal(written["model"]["pos_embed"], expected), old
+        whole = new if isinstance(old, int) else type(old)((*old[:-2], *sides))
+        assert written["args"] == {"img_size": whole}
+
+
+def test_patches_that_do_not_cut_the_stated_image_into_the_grid_have_no_known_size(tmp_path: Path) -> None:
+    """Patches of 7 pixels that begin at each fourth, and the patches of a latent image."""
+    for rows, patch, size in ((1 + 14 * 14, 7, 56), (16 * 16, 2, 256)):
+        state = {"pos_embed": torch.randn(1, rows, DIM), "patch_embed.proj.weight": torch.randn(DIM, 3, patch, patch)}
+        with pytest.raises(ArgumentError, match="the patch size of pos_embed in pixels is unknown; pass --grid"):
+            resized(state, tmp_path, {"image_size": size}, image_size=2 * size)
+        assert resized(state, tmp_path, {"image_size": size}, grid=(3, 3))["args"] == {"image_size": size}
+
+
+def test_a_given_grid_is_not_that_of_the_text(tmp_path: Path) -> None:
+    """Its rows are fewer than the cells, or so many that most of them would come before the grid."""
+    for grid, new in (((12, 16), (224, 256)), ((6, 8), (128, 160))):
+        state = {"positional_embedding": torch.randn(77, DIM), "visual.conv1.weight": torch.randn(DIM, 3, 16, 16)}
+        state["visual.positional_embedding"] = image = torch.randn(1 + grid[0] * grid[1], DIM)
+        written = resized(state, tmp_path, old_grid=grid, image_size=new)["model"]
+        assert torch.equal(written["positional_embedding"], state["positional_embedding"])
+        layout = TableLayout(prefix=1, grid=grid)
+        expected = resize_table(image, grid=(new[0] // 16, new[1] // 16), layout=layout)
+        assert torch.equal(written["visual.positional_embedding"], expected)
+
+
 def test_a_convolution_further_out_is_that_of_patches_if_its_name_says_so(tmp_path: Path) -> None:
     for name, known in (("encoder.patch_embed.proj.weight", True), ("encoder.conv_in.weight", False)):
         state = {"decoder.pos_embed": torch.randn(1, 16, DIM), name: torch.randn(DIM, 3, 8, 8)}

@@ -495,6 +495,9 @@ def test_sizes_of_images_may_name_channels_and_numbers_may_be_of_numpy(tmp_path:
     resize_checkpoint(tmp_path / "old.pth", tmp_path / "new.pth", image_size=96)
     new = read(tmp_path / "new.pth")["cfg"]
     assert_same(new, {"input_size": (3, 96, 96), "img_size": np.int64(96), "image_size": [96, 96]})
+    torch.save({"model": vit(4), "cfg": {"img_size": [np.int64(64), np.int32(64)]}}, tmp_path / "pair.pth")
+    resize_checkpoint(tmp_path / "pair.pth", tmp_path / "tall.pth", image_size=(96, 64))
+    assert_same(read(tmp_path / "tall.pth")["cfg"], {"img_size": [np.int64(96), np.int32(64)]})
     torch.save({"model": weights(), "cfg": {"max_len": np.int32(ROWS)}}, tmp_path / "text.pth")
     resize_checkpoint(tmp_path / "text.pth", tmp_path / "long.pth", length=40)
     assert_same(read(tmp_path / "long.pth")["cfg"], {"max_len": np.int32(40)})

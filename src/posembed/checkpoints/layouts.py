@@ -49,6 +49,7 @@ REGISTERS = re.compile(r"(^|\.)reg_token$")  # timm adds the table after it has 
 LAST_TOKEN = "cls_emb"  # of a text, in open_clip
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
+GUESSED_PREFIXES = (0, 1, 2)  # class and distillation tokens
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
 NO_TYPE = (
@@ -347,7 +348,7 @@ def with_last_row(layout: TableLayout, key: str, tensors: Tensors) -> TableLayou
 
 
 def guessed_grid(table: FoundTable) -> FoundTable:
-    for prefix in (0, 1, 2):
+    for prefix in GUESSED_PREFIXES:
         side = math.isqrt(max(table.rows - prefix, 0))
         if side > 1 and side * side == table.rows - prefix:
             return table.read_by(TableLayout(prefix=prefix, grid=(side, side)), doubt=A_GUESS)

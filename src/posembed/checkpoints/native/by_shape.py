@@ -16,7 +16,7 @@ from torch import Tensor
 
 from posembed.checkpoints.choose import WINDOWED
 from posembed.checkpoints.find import is_index
-from posembed.checkpoints.layouts import A_GUESS, found_tensor, projection_beside
+from posembed.checkpoints.layouts import A_GUESS, GUESSED_PREFIXES, found_tensor, projection_beside
 from posembed.checkpoints.patterns import index_of
 from posembed.checkpoints.position_tables import Cells, ConfigField, FoundTable, PositionTable, Size, Tensors, pair
 from posembed.modelfiles.safetensors import values_of
@@ -89,6 +89,27 @@ def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
     return table.doubted(f"its {table.rows} rows are not the differences of the cells of a square, or of its index")
 
 
+def on_stated_image(table: FoundTable, sizes: Mapping[Any, Any], tensors: Tensors) -> FoundTable:
+    """Returns a table that was guessed by its number of rows on the grid of an image that a setting states, where the
+    guess fits none: 144 rows may be 12 x 12 or 9 x 16 patches."""
+    grids = stated_grids(table, sizes, tensors)
+    guessed = table.layout.grid if isinstance(table, PositionTable) else None
+    if len(table.shape) != 3 or table.shape[0] != 1 or guessed in grids or not is_table_name(table.key):
+        return table
+    fits = ((table.rows - math.prod(grid), grid) for grid in grids)
+    layouts = [TableLayout(prefix=others, grid=grid) for others, grid in fits if others in GUESSED_PREFIXES]
+    return table.read_by(layouts[0], doubt=A_GUESS) if layouts else table
+
+
+def stated_grids(table: FoundTable, sizes: Mapping[Any, Any], tensors: Tensors) -> dict[Size, Size]:
+    """Returns the grids of patches of the images that the settings state, each with the size of the image. A side that
+    is no multiple of the patch has pixels that no patch sees."""
+    projection = projection_beside(table.key, tensors)
+    stated = [sides(value) for place, value in sizes.items() if SIZES["image_size"].search(place[-1])]
+    patch = tuple(tensors[projection].shape[-2:]) if projection else (1, 1)
+    return {(image[0] // patch[0], image[1] // patch[1]): image for image in stated if image and projection}
+
+
 def with_cells(
     table: PositionTable, tables: Sequence[PositionTable], sizes: Mapping[Any, Any], tensors: Tensors
 ) -> FoundTable:
@@ -124,6 +145,11 @@ def with_cells(
     if patch is None and not window and set(grid) != {"time"}:
         return table
     image = tuple(grid[name] * strides[name] for name in IMAGE_AXES if name in grid)
+    if image and not window and (stated := stated_grids(table, sizes, tensors)):
+        fits = next((size for cells, size in stated.items() if cells == (grid["height"], grid["width"])), None)
+        if fits is None:
+            return table  # the patches overlap, or the images of the settings are not those that are cut into patches
+        image = fits
     fields = {}
     if image:
         field = field_of("window_size", window, sizes) if window else field_of("image_size", image, sizes)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from posembed.checkpoints.find import checked, find_tables
 from posembed.checkpoints.layouts import A_GUESS
-from posembed.checkpoints.native.by_shape import AXES, SIZES, sides, tables_by_shape, with_cells
+from posembed.checkpoints.native.by_shape import AXES, SIZES, on_stated_image, sides, tables_by_shape, with_cells
 from posembed.checkpoints.plan import Edit, TableChange
 from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Tensors, pair
 from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
@@ -92,7 +92,9 @@ def kind_of(name: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Returns a number of PyTorch or numpy as one of Python."""
+    """Returns a number of PyTorch or numpy as one of Python, also in a size."""
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
     is_number = (isinstance(value, Tensor) and not value.ndim) or isinstance(value, Integral)
     return operator.index(value) if is_number and not isinstance(value, bool) and sides(value) else value
 
@@ -103,6 +105,9 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
     pads = any(type(value) is int and value == 1 and PADDING.search(str(place[-1])) for place, value in everything)
     by_key = {table.key: table for table in found.tables}
     by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
+    by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
+    if rows.old_grid is not None:
+        by_key |= on_given_grid(by_key, rows)
     tables = [checked(as_given(by_key[key], rows), found, "", tensors) for key in tensors if key in by_key]
     along = [table for table in tables if isinstance(table, PositionTable) and table.layout.axes]
     return replace(
@@ -141,26 +146,38 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], *, pads: bool, given: 
     return table
 
 
-def as_given(table: FoundTable, rows: Rows) -> FoundTable:
-    """Returns a table with the reserved rows and the grid that the user gives, where they fit it."""
+def in_rows(table: FoundTable) -> bool:
+    """Whether a user may say how the rows of a table are laid out."""
     layout = table.layout if isinstance(table, PositionTable) else TableLayout()
-    in_rows = is_table_name(table.key) and not layout.dims and len(layout.axes) != 1
-    if rows == AS_FOUND or not in_rows or (rows.old_grid is None and layout.axes):
+    return is_table_name(table.key) and not layout.dims and len(layout.axes) != 1
+
+
+def as_given(table: FoundTable, rows: Rows) -> FoundTable:
+    """Returns a table of a line with the reserved rows that the user gives."""
+    lies_in_line = not (isinstance(table, PositionTable) and table.layout.axes)
+    if rows == AS_FOUND or rows.old_grid is not None or not in_rows(table) or not lies_in_line:
         return table
-    tail, front = rows.tail or 0, rows.reserved
-    if rows.old_grid is None:
-        layout = TableLayout(reserved=front or 0, tail=tail)
-        if layout.rows(1) > table.rows:
-            raise CheckpointError(f"{table.key}: has {table.rows} rows, fewer than are reserved")
-        return table.read_by(layout, doubt=table.doubt)
-    cells = math.prod(rows.old_grid)
-    front = table.rows - cells - tail if front is None else front
-    if front < 0 or front + cells + tail != table.rows or (rows.reserved is None and front > cells):
-        grid = " x ".join(map(str, rows.old_grid))
-        wrong = f"{front} reserved rows, a grid of {grid} and {tail} rows after it"
-        raise CheckpointError(f"{table.key}: has {table.rows} rows, not {wrong} (--reserved, --old-grid, --tail)")
-    axes = tuple(map(Axis, AXES[-len(rows.old_grid) :], rows.old_grid))
-    return table.read_by(TableLayout(prefix=front, axes=axes, tail=tail), doubt=table.doubt or A_GUESS)
+    layout = TableLayout(reserved=rows.reserved or 0, tail=rows.tail or 0)
+    if layout.rows(1) > table.rows:
+        raise CheckpointError(f"{table.key}: has {table.rows} rows, fewer than are reserved")
+    return table.read_by(layout, doubt=table.doubt)
+
+
+def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows) -> dict[str, FoundTable]:
+    """Returns the tables on the grid that the user gives: those that it fits with the fewest rows before it. Others,
+    such as that of the text in CLIP, stay as they are."""
+    grid, tail = rows.old_grid or (), rows.tail or 0
+    fronts = {key: table.rows - math.prod(grid) - tail for key, table in tables.items() if in_rows(table)}
+    most = math.prod(grid) if rows.reserved is None else rows.reserved
+    fits = [front for front in fronts.values() if (rows.reserved or 0) <= front <= most]
+    if fronts and not fits:
+        key, front = next(iter(fronts.items()))
+        front = front if rows.reserved is None else rows.reserved
+        wrong = f"{front} reserved rows, a grid of {' x '.join(map(str, grid))} and {tail} rows after it"
+        raise CheckpointError(f"{key}: has {tables[key].rows} rows, not {wrong} (--reserved, --old-grid, --tail)")
+    layout = TableLayout(prefix=min(fits, default=0), axes=tuple(map(Axis, AXES[-len(grid) :], grid)), tail=tail)
+    fitting = (tables[key] for key, front in fronts.items() if front == layout.prefix)
+    return {table.key: table.read_by(layout, doubt=table.doubt or A_GUESS) for table in fitting}
 
 
 def changes_beside(
@@ -241,7 +258,9 @@ def like(value: Any, new: Any) -> Any:
     """Returns a new size as its setting holds it: a number of the same type, or (channels, height, width)."""
     if isinstance(value, Tensor):
         return torch.tensor(new, dtype=value.dtype)
-    return type(value)((*value[:-2], *(pair(new) or ()))) if isinstance(value, list | tuple) else type(value)(new)
+    if isinstance(value, list | tuple):
+        return type(value)((*value[:-2], *map(like, value[-2:], pair(new) or ())))
+    return type(value)(new)
 
 
 def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Place, Tensor] | None:
