@@ -57,6 +57,16 @@ def run(model: nn.Module, pixels: Tensor) -> Tensor:
         return of_images(pixel_values=pixels)[0]
 
 
+def test_a_file_whose_weights_make_pixels_is_refused(tmp_path: Path) -> None:
+    """As the one of MAE, whose decoder has a row for each pixel of a patch; another size of its images is taken."""
+    model = built("ViTMAE", VISION, "ForPreTraining").state_dict()
+    fixed = ("vit.embeddings.position_embeddings", "decoder.decoder_pos_embed")
+    torch.save(model | {key: torch.randn_like(model[key]) for key in fixed}, tmp_path / "mae.pth")
+    with pytest.raises(CheckpointError, match=r"decoder_pred\.weight makes pixels of each patch"):
+        posembed.resize_checkpoint(tmp_path / "mae.pth", tmp_path / "new.pth", patch_size=8)
+    posembed.resize_checkpoint(tmp_path / "mae.pth", tmp_path / "new.pth", image_size=128, table=fixed[0])
+
+
 @together("name", CASES, usual=lambda name: name in ("ViT", "Beit", "CLIP", "SAM"))
 def test_a_model_of_transformers_loads_strictly_and_runs(name: str, tmp_path: Path) -> None:
     old = CASES[name]()
@@ -167,6 +177,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
         lambda: built("ViTMAE", VISION, "ForPreTraining"),
         {"patch_size": 8},
         "decoder_pred.weight: not resized: it depends on patch_size",
+    ),
+    "pixels as output of a convolution": (
+        lambda: built("ViT", {**VISION, "encoder_stride": 16}, "ForMaskedImageModeling"),
+        {"patch_size": 8},
+        "decoder.1 makes pixels of each patch",
     ),
     "patches cut beforehand": (
         lambda: built("Siglip2Vision", {**WIDE, "num_patches": 16, "patch_size": 16}),
