@@ -107,6 +107,23 @@ def test_a_type_that_cannot_be(albert: Path, tmp_path: Path) -> None:
     assert posembed.inspect_checkpoint(albert, model_type="albert").model_type == "albert"  # as the config says
 
 
+def test_a_type_of_null_is_none(albert: Path, tmp_path: Path) -> None:
+    source = without(albert, tmp_path / "null", "model_type")
+    (source / "config.json").write_text(json.dumps({**config_of(source), "model_type": None}))
+    posembed.resize_checkpoint(source, tmp_path / "out", length=1024)
+    assert config_of(tmp_path / "out")["model_type"] == "albert"
+    assert posembed.inspect_checkpoint(source, model_type="albert").tables[0].table.doubt == ""
+
+
+def test_without_transformers_no_type_can_be_given(
+    albert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = without(albert, tmp_path / "untyped", "model_type")
+    monkeypatch.setattr("posembed.checkpoints.sources.find_spec", lambda name: None)
+    with pytest.raises(ArgumentError, match="names a model of transformers, which is not installed"):
+        posembed.inspect_checkpoint(source, model_type="albert")
+
+
 def test_an_untyped_folder_is_evaluated_and_fine_tuned(tmp_path: Path) -> None:
     """A sentence encoder, whose keys do not show the type."""
     save_encoder(tmp_path / "typed", positions=24)

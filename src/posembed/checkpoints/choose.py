@@ -254,7 +254,7 @@ def grid_target(
     return Target(changes, (old, changes[0].length), value, sizes, note, field, more, patches)
 
 
-def sides_of(value: Any) -> Any:
+def both_sides(value: Any) -> Any:
     """Returns (16, 16) for 16, and anything else as it is."""
     return (value, value) if isinstance(value, Integral) else value
 
@@ -277,7 +277,7 @@ def as_value(table: PositionTable, field: ConfigField, sizes: Mapping[str, int])
 def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Target:
     """Returns the target for another size of a window, or for another number of frames or of single positions."""
     if option is WINDOW:
-        sides = two_sides(option.flags, sides_of(size)) or (0, 0)
+        sides = two_sides(option.flags, both_sides(size)) or (0, 0)
     elif isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= int(size) <= MOST_POSITIONS:
         raise ArgumentError(f"{option.flags} takes 1 to {MOST_POSITIONS:,}; got {size!r}")
     else:

@@ -25,9 +25,9 @@ from posembed.checkpoints.choose import (
     NewSize,
     Target,
     axis_target,
+    both_sides,
     grid_target,
     line_target,
-    sides_of,
     together,
     two_sides,
 )
@@ -258,7 +258,7 @@ def target_of(found: Found, size: NewSize, table: str | None, config: Config) ->
         if size.image_size is None and size.grid is None:
             return along_one
         return together(found, target_of(found, replace(size, frames=None), table, config), along_one)
-    image, patch = sides_of(size.image_size), two_sides("--patch-size (patch_size=...)", sides_of(size.patch_size))
+    image, patch = both_sides(size.image_size), two_sides("--patch-size (patch_size=...)", both_sides(size.patch_size))
     config = config if found.config is None else found.config.to_dict()
     return grid_target(found, image_size=image, grid=size.grid, key=table, patch_size=patch, config=config)
 

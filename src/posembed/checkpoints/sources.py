@@ -265,6 +265,8 @@ def open_model(source: str | Path, model_type: str | None = None) -> Checkpoint:
             raise ArgumentError(f"--model-type (model_type=...) is for a folder with config.json; {source} has none")
         if is_typed(config) and model_type != (stated := config.get("model_type", "another library's")):
             raise ArgumentError(f"{checkpoint.config_name} says that the model is {stated}; leave out --model-type")
+        if find_spec("transformers") is None:
+            raise ArgumentError("--model-type (model_type=...) names a model of transformers, which is not installed")
         from transformers import CONFIG_MAPPING
 
         if model_type not in CONFIG_MAPPING:
@@ -276,7 +278,7 @@ def open_model(source: str | Path, model_type: str | None = None) -> Checkpoint:
 
 def is_typed(config: Config) -> bool:
     """Returns whether a config says which model it is, for transformers, timm, open_clip or diffusers."""
-    return any(name in config for name in ("model_type", "architecture", "model_cfg", "_class_name"))
+    return any(config.get(name) is not None for name in ("model_type", "architecture", "model_cfg", "_class_name"))
 
 
 def type_shown(config: Config, keys: Iterable[str]) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed.arguments import checks_arguments
+from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.files import reason
 from posembed.modelfiles.copies import recorded
@@ -18,7 +19,6 @@ from posembed.modelfiles.folders import RECORD, refuse_link_outside, walk
 from posembed.modelfiles.json_files import encodable
 from posembed.modelfiles.raw_files import reading
 
-CARD = "README.md"
 TAGS = ("posembed", "position-embeddings")
 METADATA = re.compile(r"\s*---\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 FIELD = r"^{}[ \t]*:.*(?:\n(?:[ \t]+\S|-).*)*"
@@ -80,34 +80,34 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
     if name.count("/") != 1:
         raise ArgumentError(f"expected the name of a repository with its owner, such as owner/{name}; got {name!r}")
     root = Path(out)
-    paths = {root.name: root} if root.is_file() else files_below(root)
+    paths = {root.name: root} if root.is_file() else to_upload(root)
     if not paths:
         raise CheckpointError(f"{out}: expected a folder with files, or a file of weights")
     card = card_of(root, name)
-    sizes = {path: file.stat().st_size for path, file in paths.items()} | {CARD: len(card.encode())}
+    sizes = {path: file.stat().st_size for path, file in paths.items()} | {MODEL_CARD: len(card.encode())}
     planned = Push(name, not public, dict(sorted(sizes.items())), card)
     if dry_run:
         return planned
     if get_token() is None:
         raise CheckpointError(f"no token for the Hugging Face Hub is here: {TOKEN}")
     api = HfApi()
-    with hub_errors(name):
+    with upload_errors(name):
         api.create_repo(name, private=not public, exist_ok=True)
         there = api.model_info(name)
         if there.private == public:
             is_now, flag = ("private", "leave out") if public else ("public", "pass")
             raise CheckpointError(f"{name} exists and is {is_now}; {flag} --public (public=True), or give another name")
-        adds = [CommitOperationAdd(path, file) for path, file in paths.items() if path != CARD]
-        if CARD not in paths and any(each.rfilename == CARD for each in there.siblings or ()):
+        adds = [CommitOperationAdd(path, file) for path, file in paths.items() if path != MODEL_CARD]
+        if MODEL_CARD not in paths and any(each.rfilename == MODEL_CARD for each in there.siblings or ()):
             card = ""
-            del sizes[CARD]
+            del sizes[MODEL_CARD]
         else:
-            adds.append(CommitOperationAdd(CARD, card.encode()))
+            adds.append(CommitOperationAdd(MODEL_CARD, card.encode()))
         commit = api.create_commit(name, adds, commit_message="Upload by posembed")
     return Push(name, not public, dict(sorted(sizes.items())), card, commit.commit_url)
 
 
-def files_below(root: Path) -> dict[str, Path]:
+def to_upload(root: Path) -> dict[str, Path]:
     found = {}
     with reading(root):
         for file in walk(root, root, ()) if root.is_dir() else ():
@@ -125,7 +125,7 @@ def files_below(root: Path) -> dict[str, Path]:
 def card_of(root: Path, name: str) -> str:
     """Returns the model card: the folder's own, or a new one, with the base model and tags in its metadata."""
     resizes, tunings = ([] if root.is_file() else recorded(root, entries) for entries in ("resizes", "tunings"))
-    own = root / CARD
+    own = root / MODEL_CARD
     try:
         with reading(own):
             text = own.read_text("utf-8-sig") if own.is_file() else body(name, resizes, bool(tunings))
@@ -179,12 +179,12 @@ def body(name: str, resizes: list[dict[str, Any]], tuned: bool) -> str:
                 )
         lines.append("")
     if resizes and not tuned:
-        lines += ["New rows are computed, not trained: evaluate the model at the new length before you rely on it.", ""]
+        lines += [NOT_TRAINED, ""]
     return "\n".join([*lines, "Written by posembed; `posembed.json` has the details." if resizes else ""])
 
 
 @contextmanager
-def hub_errors(name: str) -> Iterator[None]:
+def upload_errors(name: str) -> Iterator[None]:
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
