@@ -308,3 +308,14 @@ def test_tables_in_columns_are_the_tables_one_after_the_other() -> None:
     assert torch.equal(layout.stored(rows, like=table), table)
     with pytest.raises(posembed.errors.ArgumentError, match="holds tables of 7 rows and 4 columns"):
         layout.rows_in(torch.randn(5, 83))
+
+
+def test_tables_of_no_layers_are_resized_with_the_others(tmp_path: Path) -> None:
+    """YOLOS has a table for each layer but the last: a model of one layer has one of no values."""
+    config = {**SMALL, "num_hidden_layers": 1, "image_size": [64, 64], "patch_size": 16, "num_detection_tokens": 5}
+    model = built("YolosForObjectDetection", config)
+    posembed.resize_checkpoint(saved(model, tmp_path / "old"), tmp_path / "new", image_size=96)
+    larger = reloaded(model, tmp_path / "new")
+    (table,) = (each for name, each in larger.named_parameters() if name.endswith("mid_position_embeddings"))
+    assert table.shape == (0, 1, 42, 32)
+    assert larger(torch.randn(1, 3, 96, 96)).logits.isfinite().all()

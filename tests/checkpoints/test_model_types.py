@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, BertConfig, BertModel
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertModel,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+)
 
 import posembed
 from evaluated_models import save_encoder, write_texts
@@ -99,12 +107,23 @@ def test_a_type_that_cannot_be(albert: Path, tmp_path: Path) -> None:
         (albert, "bert", "config.json says that the model is albert; leave out --model-type"),
         (untyped, "albrt", r"unknown model type 'albrt' \(did you mean albert"),
         (albert / "pytorch_model.bin", "albert", "is for a folder with config.json"),
+        (untyped, "bert", "its weights begin with 'bert', and those of .* with 'albert'; pass the type that wrote"),
     ):
         with pytest.raises(ArgumentError, match=reason):
             posembed.inspect_checkpoint(source, model_type=model_type)
-    with pytest.raises(CheckpointError, match="give the weights with their own config"):
-        posembed.resize_checkpoint(untyped, tmp_path / "out", length=1024, model_type="bert")
     assert posembed.inspect_checkpoint(albert, model_type="albert").model_type == "albert"  # as the config says
+
+
+def test_the_prefix_of_another_type_may_be_its_own(tmp_path: Path) -> None:
+    """XLM-RoBERTa's keys begin with "roberta."."""
+    sizes = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = XLMRobertaConfig(**sizes, intermediate_size=16, max_position_embeddings=66)
+    XLMRobertaForMaskedLM(config).save_pretrained(tmp_path / "xlm")
+    source = without(tmp_path / "xlm", tmp_path / "old", "model_type", "architectures")
+    posembed.resize_checkpoint(source, tmp_path / "out", length=128, model_type="xlm-roberta")
+    assert config_of(tmp_path / "out")["max_position_embeddings"] == 130
+    with pytest.raises(ArgumentError, match=r"begin with 'bert', and those of .* with 'roberta'"):
+        posembed.resize_checkpoint(source, tmp_path / "bert", length=128, model_type="bert")
 
 
 def test_a_type_of_null_is_none(albert: Path, tmp_path: Path) -> None:

@@ -503,6 +503,16 @@ def test_sizes_of_images_may_name_channels_and_numbers_may_be_of_numpy(tmp_path:
     assert_same(read(tmp_path / "long.pth")["cfg"], {"max_len": np.int32(40)})
 
 
+def test_sizes_of_images_may_be_tensors(tmp_path: Path) -> None:
+    sizes = {"image_size": torch.tensor([64, 64]), "img_size": torch.tensor([3, 64, 64], dtype=torch.int32)}
+    torch.save({"model": vit(4), **sizes, "std": torch.tensor([64.5, 64.5])}, tmp_path / "ckpt.pth")
+    resize_checkpoint(tmp_path / "ckpt.pth", tmp_path / "out.pth", image_size=96)
+    new = read(tmp_path / "out.pth")
+    wanted = {"image_size": torch.tensor([96, 96]), "img_size": torch.tensor([3, 96, 96], dtype=torch.int32)}
+    assert_same({name: new[name] for name in wanted}, wanted)
+    assert new["std"].tolist() == [64.5, 64.5]
+
+
 def test_an_optimizer_of_other_parameters_stays(tmp_path: Path) -> None:
     """Also one that keeps something unknown, if another optimizer of the file has the table."""
     model, optimizer = trained(ROWS, torch.optim.AdamW)

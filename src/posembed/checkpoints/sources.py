@@ -267,10 +267,17 @@ def open_model(source: str | Path, model_type: str | None = None) -> Checkpoint:
             raise ArgumentError(f"{checkpoint.config_name} says that the model is {stated}; leave out --model-type")
         if find_spec("transformers") is None:
             raise ArgumentError("--model-type (model_type=...) names a model of transformers, which is not installed")
-        from transformers import CONFIG_MAPPING
+        from transformers import CONFIG_MAPPING, MODEL_MAPPING
 
         if model_type not in CONFIG_MAPPING:
             raise unknown("model type", model_type, CONFIG_MAPPING)
+        own = getattr(MODEL_MAPPING.get(CONFIG_MAPPING[model_type], None), "base_model_prefix", "")
+        begins = {key.partition(".")[0] for key in checkpoint.tensors}.intersection(CONFIG_MAPPING)
+        if own and begins and own not in begins:  # XLM-RoBERTa's own begin with "roberta."
+            raise ArgumentError(
+                f"--model-type {model_type}: the keys of its weights begin with {own!r}, and those of {source} with "
+                f"{sorted(begins)[0]!r}; pass the type that wrote them, or leave out --model-type"
+            )
     elif config is not None and not is_typed(config) and find_spec("transformers"):
         model_type = type_shown(config, checkpoint.tensors)
     return replace(checkpoint, model_type="" if config is None or is_typed(config) else model_type or "")

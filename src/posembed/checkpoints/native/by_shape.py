@@ -169,10 +169,10 @@ def field_of(name: str, size: tuple[int, ...], sizes: Mapping[Any, Any]) -> Conf
 
 def sides(value: Any) -> Size | None:
     """Returns the two sides that a setting says: a number, or the last two of (height, width) or (3, height, width)."""
+    if isinstance(value, Tensor) and (not value.ndim or value.shape in ((2,), (3,))):
+        value = value.tolist()
     if isinstance(value, list | tuple) and len(value) in (2, 3):
         value = [int(each) if isinstance(each, Integral) else each for each in value][-2:]
-    elif isinstance(value, Tensor) and not value.ndim:
-        value = value.item()
     elif isinstance(value, Integral) and not isinstance(value, bool):  # also numpy's
         value = int(value)
     return pair(value)

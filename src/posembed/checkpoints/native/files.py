@@ -93,6 +93,8 @@ def kind_of(name: str) -> str:
 
 def plain(value: Any) -> Any:
     """Returns a number of PyTorch or numpy as one of Python, also in a size."""
+    if isinstance(value, Tensor) and value.ndim and sides(value):
+        return value.tolist()
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     is_number = (isinstance(value, Tensor) and not value.ndim) or isinstance(value, Integral)
@@ -257,7 +259,7 @@ def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, An
 def like(value: Any, new: Any) -> Any:
     """Returns a new size as its setting holds it: a number of the same type, or (channels, height, width)."""
     if isinstance(value, Tensor):
-        return torch.tensor(new, dtype=value.dtype)
+        return torch.tensor(like(value.tolist(), new), dtype=value.dtype)
     if isinstance(value, list | tuple):
         return type(value)((*value[:-2], *map(like, value[-2:], pair(new) or ())))
     return type(value)(new)
