@@ -45,7 +45,8 @@ def make_checkpoint(folder: Path, gigabytes: float) -> None:
     """Writes a sharded GPT-2 of about this size, one shard at a time."""
     import torch
 
-    from posembed.checkpoints.sources import build_on_meta, config_object, shapes_of
+    from posembed.checkpoints.sources.base import shapes_of
+    from posembed.checkpoints.sources.configs import build_on_meta, config_object
     from posembed.modelfiles.safetensors import write_tensors
 
     sizes = {"n_embd": WIDTH, "n_head": 32, "n_layer": max(1, round(gigabytes * 1e9 / LAYER_BYTES))}

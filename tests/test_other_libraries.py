@@ -75,22 +75,26 @@ READS = (
     Reads("checkpoints/own_modules.py", "owner.before_queries_keys owner.drawn", OURS),
     Reads("checkpoints/responses.py", "part[name]", DATA),
     Reads("checkpoints/responses.py", "part.attribute_map", SOME, ("transformers.GPT2Config: attribute_map",)),
-    Reads("checkpoints/sources.py", "except:ImportError", "a model's file asks for a package that is not installed"),
-    Reads("checkpoints/sources.py", "each[name] part[name] transformers[str(named[0])]", DATA),
     Reads(
-        "checkpoints/sources.py",
+        "checkpoints/sources/hugging_face.py",
+        "except:ImportError",
+        "a model's file asks for a package that is not installed",
+    ),
+    Reads("checkpoints/sources/hugging_face.py", "each[name] part[name] transformers[str(named[0])]", DATA),
+    Reads(
+        "checkpoints/sources/hugging_face.py",
         "config.hidden_size config.mask_ratio config[name]",
         SOME,
         ("transformers.BertConfig: hidden_size num_attention_heads", "transformers.ViTMAEConfig: mask_ratio"),
     ),
     Reads(
-        "checkpoints/timm_models.py",
+        "checkpoints/sources/timm.py",
         "module.pretrained_cfg module._model_args",
         SOME,
         ("timm.models._factory.create_model: _model_args", "timm.models._builder.build_model_with_cfg: pretrained_cfg"),
     ),
     Reads(
-        "checkpoints/timm_models.py",
+        "checkpoints/sources/timm.py",
         "m.window_size model.patch_embed model.stages module[name] "
         "sys.modules[type(model).__module__].checkpoint_filter_fn",
         SOME,

@@ -14,7 +14,7 @@ from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.families import change_of, facts_of
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.plan import plan_edit
-from posembed.checkpoints.sources import build_on_meta, config_object
+from posembed.checkpoints.sources.configs import build_on_meta, config_object
 from posembed.errors import PosEmbedError
 from posembed.modelfiles.checkpoint import open_checkpoint
 

@@ -25,8 +25,8 @@ from census_settings import AFTERWARDS, CLASSES, NEEDED, set_afterwards
 from census_timm import LARGE, SMALLER
 from torch import Tensor, nn
 
-from posembed.checkpoints.sources import source_of
-from posembed.checkpoints.timm_models import windows_of
+from posembed.checkpoints.sources.configs import source_of
+from posembed.checkpoints.sources.timm import windows_of
 
 Path_ = tuple[str, ...]
 Shape = tuple[int, ...]

@@ -13,7 +13,7 @@ from posembed.checkpoints.choose import Target
 from posembed.checkpoints.position_tables import TableSize
 from posembed.checkpoints.proof import IN_PART, SAME, SMOOTH, copies, fill, pair_up, resized, seeded, undisturbed
 from posembed.checkpoints.proof_inputs import inputs_of
-from posembed.checkpoints.sources import models_around
+from posembed.checkpoints.sources.configs import models_around
 from posembed.errors import ArgumentError
 from posembed.tables.resize import changed_axes
 from posembed.tables.resize_methods import kernels_of

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from posembed.checkpoints.position_tables import pair
 from posembed.checkpoints.proof_inputs import image_inputs, inputs_of, text_inputs
-from posembed.checkpoints.sources import models_around
+from posembed.checkpoints.sources.configs import models_around
 
 LONGEST_TEXT = 1024  # in tokens
 TEXT_TOKENS = (16, 64, 512)  # in tokens; some models accept only multiples of some number

@@ -18,7 +18,7 @@ from typing import Any
 
 from transformers import CONFIG_MAPPING, logging
 
-from posembed.checkpoints.sources import build_on_meta
+from posembed.checkpoints.sources.configs import build_on_meta
 from posembed.tables.modules import is_table_name
 
 PAGE = Path(__file__).parents[1] / "docs" / "who-uses-what.md"

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import posembed
-from posembed.checkpoints.sources import class_of
+from posembed.checkpoints.sources.hugging_face import class_of
 from posembed.errors import ArgumentError
 from tiny_models import IMAGE, reloaded, saved
 from together import together

@@ -138,7 +138,7 @@ def test_without_transformers_no_type_can_be_given(
     albert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = without(albert, tmp_path / "untyped", "model_type")
-    monkeypatch.setattr("posembed.checkpoints.sources.find_spec", lambda name: None)
+    monkeypatch.setattr("posembed.checkpoints.sources.model_types.find_spec", lambda name: None)
     with pytest.raises(ArgumentError, match="names a model of transformers, which is not installed"):
         posembed.inspect_checkpoint(source, model_type="albert")
 

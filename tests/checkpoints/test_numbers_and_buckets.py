@@ -16,7 +16,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import posembed
-import posembed.checkpoints.sources
+from posembed.checkpoints.sources.hugging_face import class_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.buckets import bucket_of, rebucket
 from tiny_models import loud_model, saved
@@ -166,7 +166,7 @@ def test_a_larger_extent_of_distances_changes_no_answer() -> None:
         **sizes, rel_extent=24, sliding_window_size=24, layer_types=["hybrid"], num_experts=4,
         mlp_layer_types=["dense"], swa_num_attention_heads=2, swa_num_key_value_heads=2, swa_head_dim=8,
     )  # fmt: skip
-    kind = posembed.checkpoints.sources.class_of(config)
+    kind = class_of(config)
     torch.manual_seed(0)
     model = kind(config).eval()
     (table,) = [name for name, rows in model.named_parameters() if rows.shape == (4, 24)]

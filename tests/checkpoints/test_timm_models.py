@@ -20,7 +20,7 @@ from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.live import timm_settings
 from posembed.checkpoints.plan import plan_edit
 from posembed.checkpoints.position_tables import PositionTable
-from posembed.checkpoints.timm_models import loaded_by_timm
+from posembed.checkpoints.sources.timm import loaded_by_timm
 from posembed.errors import ArgumentError, CheckpointError
 from timm_peer import vision_transformer
 from together import together

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import posembed
-from posembed.checkpoints import sources
 from posembed.checkpoints.position_tables import PositionTable
+from posembed.checkpoints.sources import base, configs
 from posembed.errors import CheckpointError
 from tiny_models import IMAGE, PAIR, TEXT, reloaded, saved, tiny_model
 from together import together
@@ -196,7 +196,7 @@ def test_a_model_of_timm_that_is_not_plain_without_timm(
 
 
 @together("family", ["bert", "gpt2", "clip", "bart", "swin"])
-@together("layers", [sources.MOST_LAYERS + 1, 10**9])
+@together("layers", [base.MOST_LAYERS + 1, 10**9])
 def test_a_config_of_too_many_layers_costs_nothing(family: str, layers: int, tmp_path: Path) -> None:
     fields: dict[str, dict[str, Any]] = {
         "bert": {"num_hidden_layers": layers},
@@ -208,7 +208,7 @@ def test_a_config_of_too_many_layers_costs_nothing(family: str, layers: int, tmp
     config = {"model_type": family, **fields[family]}
     save_file({"embeddings.position_embeddings.weight": torch.zeros(512, 8)}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(config))
-    sources.config_object({"model_type": family})  # imports transformers
+    configs.config_object({"model_type": family})  # imports transformers
     start = time.process_time()
     with pytest.raises(CheckpointError, match=rf"expected at most .* layers; got .*{layers}"):
         posembed.inspect_checkpoint(tmp_path)
@@ -216,7 +216,7 @@ def test_a_config_of_too_many_layers_costs_nothing(family: str, layers: int, tmp
 
 
 def test_a_model_of_too_many_modules_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MOST_MODULES", 200)  # in a hundredth of the time
+    monkeypatch.setattr(base, "MOST_MODULES", 200)  # in a hundredth of the time
     source = saved(tiny_model("ernie", {**TEXT, "num_hidden_layers": 12}), tmp_path / "source")
     (report,) = posembed.inspect_checkpoint(source).tables
     assert "more than 200 modules" in report.table.doubt

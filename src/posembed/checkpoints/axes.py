@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from posembed.checkpoints.position_tables import Cells, Config, ConfigField, Size, pair, section
 from posembed.checkpoints.responses import AREA
-from posembed.checkpoints.sources import Shape
+from posembed.checkpoints.sources.base import Shape
 from posembed.tables.layout import IMAGE_AXES, SIDES, Axis, TableLayout
 
 ORDER = ("frequency", "time", *IMAGE_AXES, "group", "query")  # of axes by their rows: the last one changes fastest

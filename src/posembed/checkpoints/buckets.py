@@ -26,7 +26,8 @@ from posembed.checkpoints.position_tables import Config, ConfigField, Found, Fou
 from posembed.checkpoints.proof import SAME, seeded, small_copy, undisturbed
 from posembed.checkpoints.proof_inputs import NotTried, inputs_of
 from posembed.checkpoints.responses import BUCKETS
-from posembed.checkpoints.sources import models_around, shapes_of
+from posembed.checkpoints.sources.base import shapes_of
+from posembed.checkpoints.sources.configs import models_around
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.buckets import FARTHEST, bucket_of, rebucket
 from posembed.tables.layout import Axis, TableLayout

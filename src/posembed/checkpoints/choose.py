@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Any
 
 from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
-from posembed.checkpoints.sources import source_of
+from posembed.checkpoints.sources.configs import source_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import IMAGE_AXES, SIDES, TableLayout, are_sides
 from posembed.words import listed

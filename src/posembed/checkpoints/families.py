@@ -21,7 +21,7 @@ from torch import nn
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.position_tables import Config, Found, PositionTable, TableSize
-from posembed.checkpoints.sources import models_around, source_of
+from posembed.checkpoints.sources.configs import models_around, source_of
 from posembed.errors import CheckpointError
 from posembed.tables.families import family_of
 from posembed.tables.layout import IMAGE_AXES, TableLayout

@@ -35,16 +35,9 @@ from posembed.checkpoints.position_tables import (
     section,
 )
 from posembed.checkpoints.responses import responses
-from posembed.checkpoints.sources import (
-    Shape,
-    build_on_meta,
-    config_object,
-    models_around,
-    shapes_of,
-    source_of,
-    takes_text,
-)
-from posembed.checkpoints.towers import OpenClipConfig, open_clip_config
+from posembed.checkpoints.sources.base import Shape, shapes_of, takes_text
+from posembed.checkpoints.sources.configs import build_on_meta, config_object, models_around, source_of
+from posembed.checkpoints.sources.open_clip import OpenClipConfig, open_clip_config
 from posembed.errors import CheckpointError
 from posembed.tables.families import family_of
 from posembed.tables.modules import is_table_name, parent

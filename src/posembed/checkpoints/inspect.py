@@ -18,7 +18,7 @@ from posembed.checkpoints.buckets import Bucket, buckets_of
 from posembed.checkpoints.choose import companions, why_none
 from posembed.checkpoints.native.files import tables_of
 from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, Tensors
-from posembed.checkpoints.sources import open_model
+from posembed.checkpoints.sources.model_types import open_model
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.safetensors import first_rows, values_of
 from posembed.tables.along_axes import AlongAxis, along_axes, by_distance

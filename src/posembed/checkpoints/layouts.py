@@ -31,7 +31,8 @@ from posembed.checkpoints.position_tables import (
 )
 from posembed.checkpoints.proof import why_unread
 from posembed.checkpoints.responses import BUCKETS, size_fields
-from posembed.checkpoints.sources import is_typed, source_of
+from posembed.checkpoints.sources.configs import source_of
+from posembed.checkpoints.sources.model_types import is_typed
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import COMPUTED, FieldPath, family_of
 from posembed.tables.layout import TableLayout

@@ -16,8 +16,8 @@ from posembed.checkpoints.own_modules import is_of_transformers, plan_own
 from posembed.checkpoints.plan import RESAMPLED, Edit, plan_edit
 from posembed.checkpoints.position_tables import Size, tiled_sizes
 from posembed.checkpoints.settings import image_tokens_of_config
-from posembed.checkpoints.sources import build_on_meta, config_object
-from posembed.checkpoints.timm_models import is_built_by_timm
+from posembed.checkpoints.sources.configs import build_on_meta, config_object
+from posembed.checkpoints.sources.timm import is_built_by_timm
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.families import FieldPath
 from posembed.tables.layout import TableLayout

@@ -23,7 +23,7 @@ from posembed.checkpoints.layouts import class_tokens, found_tensor
 from posembed.checkpoints.plan import Edit, plan_edit
 from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, TableSize
 from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
-from posembed.checkpoints.sources import class_of
+from posembed.checkpoints.sources.hugging_face import class_of
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import (

@@ -38,7 +38,8 @@ from posembed.checkpoints.patterns import buffers_by_length, buffers_of_windows,
 from posembed.checkpoints.position_tables import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors
 from posembed.checkpoints.proof import as_known, proved
 from posembed.checkpoints.responses import size_fields, with_field
-from posembed.checkpoints.sources import build_on_meta, config_object, shapes_of, source_of
+from posembed.checkpoints.sources.base import shapes_of
+from posembed.checkpoints.sources.configs import build_on_meta, config_object, source_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.layout import are_sides

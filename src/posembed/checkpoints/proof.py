@@ -37,7 +37,9 @@ from posembed.checkpoints.proof_inputs import (
     line_inputs,
     text_inputs,
 )
-from posembed.checkpoints.sources import FEW_CELLS, HALF, Few, models_around, quiet, source_of
+from posembed.checkpoints.sources.base import HALF, Few, quiet
+from posembed.checkpoints.sources.configs import models_around, source_of
+from posembed.checkpoints.sources.hugging_face import FEW_CELLS
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import IMAGE_AXES, TableLayout, are_sides
 from posembed.tables.resize import resize_table, takes

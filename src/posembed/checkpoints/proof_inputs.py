@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.position_tables import Size, pair
-from posembed.checkpoints.sources import FEW_TOKENS, takes_text
+from posembed.checkpoints.sources.base import takes_text
+from posembed.checkpoints.sources.hugging_face import FEW_TOKENS
 
 LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
 SHORT_TEXT = 8

@@ -18,7 +18,7 @@ from posembed.checkpoints.native.files import AS_FOUND, Beside, Rows, changes_be
 from posembed.checkpoints.plan import RESAMPLED, Edit, TableChange, plan_edit
 from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, unlike_the_image, with_settings
-from posembed.checkpoints.sources import open_model
+from posembed.checkpoints.sources.model_types import open_model
 from posembed.errors import ArgumentError
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import is_pickle, whole_copy

@@ -14,7 +14,8 @@ from typing import Any
 from torch import nn
 
 from posembed.checkpoints.position_tables import ConfigField, pair
-from posembed.checkpoints.sources import Shape, build_on_meta, config_object, shapes_of, source_of
+from posembed.checkpoints.sources.base import Shape, shapes_of
+from posembed.checkpoints.sources.configs import build_on_meta, config_object, source_of
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
 from posembed.words import last_line

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posembed.checkpoints.sources import open_model
+from posembed.checkpoints.sources.model_types import open_model
 from posembed.errors import CheckpointError, DataError
 from posembed.evaluation.counts import Counts, Tick
 from posembed.evaluation.ranking import query_counts, values_of

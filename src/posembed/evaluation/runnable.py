@@ -15,7 +15,9 @@ from torch import nn
 
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.settings import fed_length
-from posembed.checkpoints.sources import config_object, open_model, quiet
+from posembed.checkpoints.sources.base import quiet
+from posembed.checkpoints.sources.configs import config_object
+from posembed.checkpoints.sources.model_types import open_model
 from posembed.errors import CheckpointError
 from posembed.evaluation.settings import Kind
 from posembed.evaluation.ways import POOL

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.sources import config_object, quiet
+from posembed.checkpoints.sources.base import quiet
+from posembed.checkpoints.sources.configs import config_object
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.files import json_object
 from posembed.integrations.attention import NAME

@@ -176,7 +176,7 @@ def of_module(module: nn.Module, key: str | None) -> tuple[Tensor, TableLayout]:
 
     A model with a config of transformers, or a module around one, is read as its checkpoint is; so is a model of timm.
     """
-    from posembed.checkpoints.timm_models import is_built_by_timm
+    from posembed.checkpoints.sources.timm import is_built_by_timm
 
     if is_built_by_timm(module) and not learned_tables(module):
         from posembed.checkpoints.live import timm_settings
@@ -213,7 +213,7 @@ def has_table_around(module: nn.Module, models: Iterable[str]) -> bool:
 def of_checkpoint(source: str | PathLike[str], key: str | None) -> tuple[Tensor, TableLayout]:
     """Returns a table of a checkpoint and how its rows are read. Reads headers, the config and the tables alone."""
     from posembed.checkpoints.native.files import tables_of
-    from posembed.checkpoints.sources import open_model
+    from posembed.checkpoints.sources.model_types import open_model
 
     checkpoint = open_model(str(source))
     return chosen(tables_of(checkpoint, rebuild=False), checkpoint.tensors, key)

@@ -25,7 +25,8 @@ from posembed.checkpoints.position_tables import PIXELS, Size, pair, section
 from posembed.checkpoints.proof import floats_in, seeded_outputs, undisturbed
 from posembed.checkpoints.proof_inputs import IMAGES, NotTried, image_inputs, inputs_of, line_inputs, text_inputs
 from posembed.checkpoints.settings import NO_LIMIT, length_settings, processor_sections, sides_of
-from posembed.checkpoints.sources import config_object, quiet, source_of, takes_text
+from posembed.checkpoints.sources.base import quiet, takes_text
+from posembed.checkpoints.sources.configs import config_object, source_of
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded

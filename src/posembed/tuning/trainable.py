@@ -16,7 +16,7 @@ from torch.nn.utils import parametrize
 
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.plan import Edit
-from posembed.checkpoints.sources import source_of
+from posembed.checkpoints.sources.configs import source_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.safetensors import AnyTensor, values_of

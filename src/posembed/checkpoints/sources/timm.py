@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.position_tables import Config, ConfigField, pair
-from posembed.checkpoints.sources import HALF, ConfigObject, Few, Shape, Source, build_on_meta, quiet, shapes_of
+from posembed.checkpoints.sources.base import HALF, ConfigObject, Few, Shape, Source, quiet, shapes_of
 from posembed.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class TimmConfig(ConfigObject):
     def sizes(self) -> dict[str, Any]:
         """The sizes that the model takes as arguments, with their values, and those of its patches."""
         if self._known is None:
-            model = build_on_meta(self)
+            model = self.source.build(self)
             self._known = patches_of(model) | dict(found_sizes(self, model))
             self.windows = windows_of(model)
         return self._known
@@ -259,7 +259,7 @@ def shapes_without_layers(config: TimmConfig) -> list[set[tuple[str, Shape]]]:
     if "img_size" in larger.sizes:
         larger.img_size = doubled(larger.img_size)
     return [
-        {(NUMBER.sub(".N", name), shape) for name, shape in shapes_of(build_on_meta(each)).items()}
+        {(NUMBER.sub(".N", name), shape) for name, shape in shapes_of(each.source.build(each)).items()}
         for each in (config, larger)
     ]
 
@@ -322,7 +322,7 @@ def found_sizes(config: TimmConfig, model: nn.Module) -> Iterator[tuple[str, Any
             given = copy.deepcopy(config)
             given.args[name] = windows_of(model) if name == "window_sizes" else value
             try:
-                if shapes_of(build_on_meta(given)) == shapes:
+                if shapes_of(given.source.build(given)) == shapes:
                     yield name, value
                     break
             except CheckpointError as error:
@@ -366,7 +366,7 @@ def reads_larger_images(config: TimmConfig) -> bool:
         larger.img_size = doubled(larger.img_size)
     try:
         with torch.no_grad(), torch.device("meta"):
-            build_on_meta(larger).eval()(torch.empty(1, config.num_channels, *map(doubled, sides)))
+            larger.source.build(larger).eval()(torch.empty(1, config.num_channels, *map(doubled, sides)))
     except Exception:  # each model raises its own errors
         return False
     return True

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from posembed.checkpoints.position_tables import Config, ConfigField, FoundTable, PositionTable, section
-from posembed.checkpoints.sources import ConfigObject, Source, build_on_meta, config_object, shapes_of
+from posembed.checkpoints.sources.base import ConfigObject, Source, shapes_of
+from posembed.checkpoints.sources.configs import build_on_meta, config_object
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import find_settings
 from posembed.modelfiles.json_files import read_json

@@ -1,0 +1,195 @@
+"""What the places that models come from have in common: how a model is built, without values, from its config.
+
+Models are built on PyTorch's ``meta`` device, which needs no memory.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from inspect import signature
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as modules
+
+from posembed.checkpoints.position_tables import Config, ConfigField, Size
+from posembed.errors import CheckpointError
+from posembed.tables.families import FieldPath
+from posembed.words import last_line
+
+if TYPE_CHECKING:
+    from posembed.checkpoints.choose import Target
+
+LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
+# The limits for a config. The deepest published models have 1,000 layers of about 20 modules.
+MOST_LAYERS, MOST_MODULES = 1_000, 25_000
+
+Shape = tuple[int, ...]
+Few = tuple[int, int] | None  # cells along an axis of two copies; None for the true sizes
+HALF = (0, 0)  # half the true sizes
+
+
+class Source:
+    """Plain files: no installed library builds their model.
+
+    library: its name. kept: the number of values up to which a parameter is on the device of the buffers.
+    in_order: whether the differences of a grid that is not square are known to be read in order.
+    in_blocks: whether a grid may be stored block by block. has_rows: whether families.json has rows of its models.
+    repeats_lengths: whether sections of a config repeat the length of a text, as they repeat the size of an image.
+    """
+
+    library = ""
+    kept = 0
+    in_order = in_blocks = has_rows = repeats_lengths = False
+
+    def name_of(self, known: Any) -> str:
+        return type(known).__name__
+
+    def kind_of(self, known: Any) -> Any:
+        """Returns what builds the model of a config object, or None."""
+
+    def in_json(self, known: Any, name: str, value: Any) -> Any:
+        """Returns what a config.json says for a size."""
+        return value
+
+    def roomy(self, known: Any, config: Config) -> Config:
+        """Returns a config.json whose images are large enough for larger windows."""
+        return config
+
+    def follows(
+        self, config: Config, changed: Config, known: Any, fields: Iterable[ConfigField]
+    ) -> dict[ConfigField, Any]:
+        """Returns the fields that follow from the changed ones, with their new values.
+
+        changed: the config.json with its new sizes. known: the config object for ``config``.
+        """
+        return {}
+
+    def tiles(self, known: Any, old: Size, new: Size) -> dict[FieldPath, Any]:
+        """Returns the sizes of images that are cut into tiles, for tiles of another size."""
+        return {}
+
+    def base_prefix(self, model: nn.Module | None) -> str:
+        """Returns the prefix that models with a head add for the base model."""
+        return ""
+
+    def loaded_names(self, model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
+        """Maps names of the built model's tensors to their keys in files, where the library renames them on loading."""
+        return {}
+
+    def keep_sizes(self, rebuilt: Any, known: Any, fields: Mapping[ConfigField, Any]) -> None:
+        """Gives the config object of a new size what was found out for the old one."""
+
+    def resized_windows(self, old_model: nn.Module, new_model: nn.Module, target: Target) -> Target:
+        """Returns a target without the tables of windows that the library keeps smaller."""
+        return target
+
+    def said_of_loading(self, new: Any, tables: Mapping[str, Any]) -> Iterable[str]:
+        """Says what the library itself does with tables when it loads a file, given each table before and after. new:
+        the new model, or the config object of the old one where none is built."""
+        return ()
+
+    def same_layers(self, models: Sequence[nn.Module]) -> None:
+        """Sees to it that small copies of two models have the same layers."""
+
+    def build(self, known: Any, *, buffers: bool = False) -> nn.Module:
+        """Builds the model of a config object on the meta device. With ``buffers``, its buffers are on the CPU."""
+        kind = self.kind_of(known)
+        if kind is None:
+            raise CheckpointError(f"config.json: {self.library} has no model for {type(known).__name__}")
+        try:
+            with quiet(), torch.device("cpu" if buffers else "meta"), sketched(self.kept if buffers else 0):
+                model: nn.Module = kind(copy.deepcopy(known))
+        except Exception as error:
+            why = f"{self.library} cannot build {self.name_of(known)} from it ({last_line(error)})"
+            raise CheckpointError(f"config.json: {why}") from error
+        return model
+
+
+class ConfigObject:
+    """The base of config objects for a library that has none. source: what builds its models."""
+
+    source: Source
+
+
+def refuse_depth(config: Mapping[str, Any]) -> None:
+    """Refuses too many layers. Called before a config object is built, because some build a list of all layers."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            refuse_depth(value)
+        elif LAYERS.search(str(name)):
+            counts = value if isinstance(value, list) else [value]
+            if any(type(layers) is int and layers > MOST_LAYERS for layers in counts):
+                raise CheckpointError(f"config.json: expected at most {MOST_LAYERS:,} layers; got {name}={value}")
+
+
+@contextmanager
+def sketched(kept: int = 0) -> Iterator[None]:
+    """Moves every new parameter to the meta device, and stops the construction of a model with too many modules.
+
+    kept: the number of values up to which a parameter is not moved.
+    """
+    registered = count(1)
+
+    def stop(*_: object) -> None:
+        if next(registered) > MOST_MODULES:
+            raise CheckpointError(f"the model has more than {MOST_MODULES:,} modules, the limit for rebuilding a model")
+
+    def move(module: nn.Module, name: str, parameter: Any) -> Any:
+        if parameter is None or parameter.is_meta or parameter.numel() <= kept:
+            return None
+        return nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
+
+    stops = modules.register_module_module_registration_hook(stop)
+    moves = modules.register_module_parameter_registration_hook(move)
+    try:
+        yield
+    finally:
+        stops.remove()
+        moves.remove()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silences the warnings of Python and transformers, since models are only built to be examined.
+
+    transformers remembers some tensors by their sizes (BEiT's indices, DETR's sinusoids), for all models of a process.
+    Tensors of the meta device have no values, so none may be remembered: a user's model would compute garbage.
+    """
+    if "transformers" not in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+        return
+    from transformers import pytorch_utils
+    from transformers.utils import logging
+
+    compiling = pytorch_utils.is_torchdynamo_compiling  # while compiling, nothing is remembered
+    verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    pytorch_utils.is_torchdynamo_compiling = lambda: True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        pytorch_utils.is_torchdynamo_compiling = compiling
+        logging.set_verbosity(verbosity)
+        if shows_bars:
+            logging.enable_progress_bar()
+
+
+def takes_text(model: nn.Module) -> bool:
+    return "input_ids" in signature(model.forward).parameters
+
+
+def shapes_of(model: nn.Module) -> dict[str, Shape]:
+    return {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}

@@ -1,0 +1,52 @@
+"""Which library builds the model of a config.json: transformers, timm, or none that is installed (plain files).
+
+``source_of`` chooses. A source knows how its library builds a model, how a config.json holds a size, what follows from
+it, and how a small copy of a model is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from torch import nn
+
+from posembed.checkpoints.sources.base import ConfigObject, Source, refuse_depth
+from posembed.checkpoints.sources.hugging_face import Transformers, config_of
+from posembed.checkpoints.sources.timm import timm_config, with_image_sizes
+from posembed.versions import check_version
+
+
+def source_of(known: Any) -> Any:
+    """Returns the source of a config object: nothing else asks which library builds a model."""
+    return Source() if known is None else known.source if isinstance(known, ConfigObject) else Transformers()
+
+
+def config_object(config: Mapping[str, Any]) -> Any:
+    """Returns the transformers config object for a config.json, or None if transformers cannot be used for it.
+
+    It cannot be used if it is not installed or does not support the model type. Code that comes with a model is never
+    run. Raises CheckpointError for values that transformers rejects.
+    """
+    model_type = config.get("model_type")
+    if isinstance(config.get("architecture"), str) and model_type is None:
+        refuse_depth(config)
+        return timm_config(config)
+    if not isinstance(model_type, str) or find_spec("transformers") is None:
+        return None
+    check_version("transformers")
+    from transformers import CONFIG_MAPPING
+
+    return with_image_sizes(config_of(config)) if model_type in CONFIG_MAPPING else None
+
+
+def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
+    """Builds the model of a config object on the meta device. With ``buffers``, its buffers are on the CPU."""
+    model: nn.Module = source_of(config).build(config, buffers=buffers)
+    return model
+
+
+def models_around(model: nn.Module, name: str) -> Iterator[str]:
+    """Yields the paths of the models inside ``model`` that hold the parameter ``name``, smallest first."""
+    return source_of(model.config).models_around(model, name)
