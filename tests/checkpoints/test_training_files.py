@@ -8,6 +8,7 @@ import zipfile
 from collections import OrderedDict
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -501,6 +502,17 @@ def test_sizes_of_images_may_name_channels_and_numbers_may_be_of_numpy(tmp_path:
     torch.save({"model": weights(), "cfg": {"max_len": np.int32(ROWS)}}, tmp_path / "text.pth")
     resize_checkpoint(tmp_path / "text.pth", tmp_path / "long.pth", length=40)
     assert_same(read(tmp_path / "long.pth")["cfg"], {"max_len": np.int32(40)})
+
+
+def test_the_number_of_patches_follows(tmp_path: Path) -> None:
+    """As in RF-DETR, whose code resamples a table to ``positional_encoding_size`` on each side."""
+    settings = {"resolution": 64, "positional_encoding_size": 4, "num_patches": 16, "grid_size": (4, 4), "depth": 4}
+    torch.save({"model": vit(4), "args": SimpleNamespace(**settings)}, tmp_path / "ckpt.pth")
+    resize_checkpoint(tmp_path / "ckpt.pth", tmp_path / "out.pth", image_size=96)
+    wanted = {"resolution": 96, "positional_encoding_size": 6, "num_patches": 36, "grid_size": (6, 6), "depth": 4}
+    assert read(tmp_path / "out.pth")["args"] == SimpleNamespace(**wanted)
+    with pytest.raises(CheckpointError, match=r"args\.resolution is one number, so the new size must be square"):
+        resize_checkpoint(tmp_path / "ckpt.pth", tmp_path / "tall.pth", image_size=(96, 64))
 
 
 def test_sizes_of_images_may_be_tensors(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import warnings
@@ -16,7 +15,17 @@ import torch
 from posembed.errors import CheckpointError
 from posembed.modelfiles.folders import RECORD
 from posembed.modelfiles.raw_files import create, open_file
-from posembed.modelfiles.training_files import Place, Tree, at, joined, leaves, replaced, still_tied, tree_of
+from posembed.modelfiles.training_files import (
+    NAMESPACES,
+    Place,
+    Tree,
+    at,
+    joined,
+    leaves,
+    replaced,
+    still_tied,
+    tree_of,
+)
 from posembed.words import brief
 
 SCRIPT = "constants.pkl"
@@ -36,7 +45,7 @@ def harmless() -> list[Any]:
     }
     scalar = np.float64(0).__reduce__()[0]
     scalars = [(scalar, f"numpy.{name}.multiarray.scalar") for name in ("core", "_core")]  # numpy before 2, and since
-    return [argparse.Namespace, np.dtype, *kinds, *scalars]
+    return [*NAMESPACES, np.dtype, *kinds, *scalars]
 
 
 def read_pickle(path: Path) -> Tree:

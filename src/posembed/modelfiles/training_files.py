@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import copy
 import re
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,8 @@ MODELS = (
 """The usual names of weights, best first, in files that hold more."""
 WRAPPERS = re.compile(r"^((module|_orig_mod)\.)+")
 """What DistributedDataParallel, AveragedModel and torch.compile put before the names of a model's tensors."""
+NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
+"""Types that hold settings as attributes."""
 DROPPED = object()
 """The new value of an entry that is left out."""
 
@@ -171,7 +174,7 @@ def joined(place: Place) -> str:
 def children(value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, Mapping):
         return list(value.items())
-    if isinstance(value, argparse.Namespace):
+    if isinstance(value, NAMESPACES):
         return list(vars(value).items())
     return list(enumerate(value)) if isinstance(value, list | tuple) else []
 
@@ -189,7 +192,7 @@ def leaves(value: Any) -> Iterator[tuple[Place, Any]]:
 
 def at(value: Any, place: Place) -> Any:
     for name in place:
-        value = vars(value)[name] if isinstance(value, argparse.Namespace) else value[name]
+        value = vars(value)[name] if isinstance(value, NAMESPACES) else value[name]
     return value
 
 
@@ -220,7 +223,7 @@ def replaced(value: Any, changes: Mapping[Place, Any]) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(kept.values())
     new = copy.copy(value)  # an ordered dictionary, a defaultdict or a namespace stays one
-    held = vars(new) if isinstance(new, argparse.Namespace) else new
+    held = vars(new) if isinstance(new, NAMESPACES) else new
     for name in inner:
         if name in kept:
             held[name] = kept[name]

@@ -28,6 +28,8 @@ SIZES = {
     "num_frames": re.compile(r"frames"),
     "patch_size": re.compile(r"^patch_?size$"),
     "num_queries": re.compile(r"^num_(object_)?queries$"),
+    "grid_size": re.compile(r"grid_?size|^pos\w*_size$"),
+    "num_patches": re.compile(r"^n(um)?_patches$"),
     "window_size": WINDOWED,
 }
 """The usual name of a setting, and a pattern of its other names, for each kind of size."""

@@ -244,8 +244,13 @@ def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, An
     for change in edit.target.changes:
         if not change.layout.axes:  # the number of cells of a grid is the length of no text
             lengths |= {change.table.rows: change.layout.rows(change.length), change.table.length: change.length}
+    changed: dict[str, tuple[Any, Any]]
     changed = {kind: (pair(field.value), value) for field, value in edit.target.values.items()
                if (kind := kind_of(field.path[-1])) and pair(value) != pair(field.value)}  # fmt: skip
+    for before, after in ((change.table.layout.grid, change.layout.grid) for change in edit.target.changes):
+        if before and after:
+            changed["grid_size"] = before, after[0] if after[0] == after[1] else after
+            changed["num_patches"] = pair(math.prod(before)), math.prod(after)
     for place, value in sizes_in(file).items():
         old, new = changed.get(kind := kind_of(place[-1]), (None, None))
         if sides(value) == old is not None:
