@@ -252,3 +252,15 @@ def test_the_last_row_of_a_text_may_be_that_of_its_class_token(tmp_path: Path) -
     new = resized(state, tmp_path, {"context_length": 8}, length=16)
     assert new["args"] == {"context_length": 16}
     assert torch.equal(new["model"]["text.positional_embedding"], torch.cat((table[:8], table[:8], table[8:])))
+
+
+def test_distances_whose_cells_are_in_the_code_are_named(tmp_path: Path) -> None:
+    """As in LeViT. The reason of all tables is said once."""
+    state = {f"blocks.{layer}.attn.attention_biases": torch.randn(4, 49) for layer in range(8)}
+    torch.save({**state, "blocks.0.mlp.weight": torch.randn(8, 8)}, tmp_path / "levit.pth")
+    reports = inspect_checkpoint(tmp_path / "levit.pth").tables
+    assert [report.table.key for report in reports] == list(state)
+    with pytest.raises(CheckpointError, match=r"save_for_hf\(model, FOLDER\)") as refused:
+        resize_checkpoint(tmp_path / "levit.pth", tmp_path / "out.pth", image_size=448)
+    assert str(refused.value).count("save_for_hf") == 1
+    assert "blocks.5.attn.attention_biases and 2 more (its columns" in str(refused.value)

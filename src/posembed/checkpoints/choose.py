@@ -451,9 +451,14 @@ def fields_of(table: FoundTable, option: Option | None = None) -> set[ConfigFiel
 def listing(found: Found) -> str:
     if not found.tables:
         return f"no position table was found: {why_none(found)}"
-    listed = [f"{table.key}{f' ({table.doubt})' if table.doubt else ''}" for table in found.tables[:MOST_LISTED]]
-    more = [f"{len(found.tables) - MOST_LISTED} more"] if len(found.tables) > MOST_LISTED else []
-    return "found " + "; ".join(listed + more)
+    alike: dict[str, list[str]] = {}  # one reason often holds for every layer
+    for table in found.tables:
+        alike.setdefault(table.doubt, []).append(table.key)
+    listed = []
+    for doubt, keys in list(alike.items())[:MOST_LISTED]:
+        more = f" and {len(keys) - MOST_LISTED} more" if len(keys) > MOST_LISTED else ""
+        listed.append(f"{', '.join(keys[:MOST_LISTED])}{more}{f' ({doubt})' if doubt else ''}")
+    return "found " + "; ".join(listed)
 
 
 def why_none(found: Found) -> str:

@@ -34,6 +34,11 @@ SIZES = {
 }
 """The usual name of a setting, and a pattern of its other names, for each kind of size."""
 AXES = ("time", *IMAGE_AXES)
+DISTANCES = re.compile(r"(^|\.)attention_biases$")
+IN_CODE = (
+    "its columns are distances of two cells, as in LeViT and TinyViT, and which cells is in the model's code; load it "
+    "with timm, write a folder with timm.models.save_for_hf(model, FOLDER), and resize that"
+)
 NO_IMAGE = "its differences are neither those of the grid of another table of the file nor of a smaller window"
 
 
@@ -67,6 +72,8 @@ def tables_by_shape(tensors: Tensors, old_grid: tuple[int, ...] | None) -> Itera
             axes = tuple(map(Axis, IMAGE_AXES, shape[fits[0] :])) if len(fits) == 1 else ()
             read = table.read_by(TableLayout(axes=axes, dims=(fits[0], fits[0] + 1)), doubt=A_GUESS) if axes else None
             yield read or table.doubted("the sides of its grid are not known; pass --old-grid (old_grid=...)")
+        if DISTANCES.search(key) and len(shape) == 2:
+            yield table.doubted(IN_CODE)
         for kind in KINDS:
             if kind.name.search(key) and shape[:-2] == (1,) * (kind.axes == ("time",)) and table.rows > 1:
                 yield table_of(kind, table, tensors)
