@@ -53,10 +53,10 @@ def test_check_ends_with_1_if_something_is_wrong(posembed, output, bert: Path, t
     output("resize", bert, tmp_path / "out", "--length", 64)
     text = output("check", tmp_path / "out", "--against", bert)
     assert f"to load it: BertModel.from_pretrained('{tmp_path / 'out'}')" in text
-    (tmp_path / "out" / "tokenizer_config.json").write_text('{"model_max_length": 40}')
+    (tmp_path / "out" / "tokenizer_config.json").write_text('{"model_max_length": 128}')
     done = posembed("check", tmp_path / "out", "--json")
     assert done.code == 1
-    assert "is 40 tokens, fewer than the 64" in json.loads(done.out)["problems"][0]
+    assert "lets 128 tokens through, and the table takes 64" in json.loads(done.out)["problems"][0]
 
 
 def test_resize_dry(output, bert: Path, tmp_path: Path) -> None:

@@ -106,15 +106,27 @@ def test_a_model_of_timm(tmp_path: Path) -> None:
     assert found.works == ("runs at 48x48 pixels",)
 
 
-def test_limits_that_do_not_agree(longer: Path) -> None:
-    for limit, said in (
-        (128, "lets 128 tokens through, and the table takes 64"),
-        (40, "is 40 tokens, fewer than the 64 of the table"),
-    ):
-        (longer / "tokenizer_config.json").write_text(json.dumps({"model_max_length": limit}))
-        [problem] = posembed.check_checkpoint(longer).problems
-        assert problem.startswith("tokenizer_config.json: model_max_length")
-        assert said in problem
+def test_a_limit_above_the_table_fails_and_one_below_is_a_choice(longer: Path) -> None:
+    limit = "tokenizer_config.json: model_max_length"
+    (longer / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 128}))
+    found = posembed.check_checkpoint(longer)
+    assert found.problems == (f"{limit} lets 128 tokens through, and the table takes 64",)
+    assert found.works == ("runs at 64 tokens",)
+    (longer / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 40}))
+    found = posembed.check_checkpoint(longer)
+    assert found.problems == ()
+    assert found.works[0] == f"texts are truncated at 40 tokens, by {limit}; the table takes 64"
+
+
+def test_a_published_sentence_encoder_is_sound(tmp_path: Path) -> None:
+    found = posembed.check_checkpoint(get_model_path())
+    assert found.problems == ()
+    assert re.fullmatch("texts are truncated at (128|256) tokens, by .*; the table takes 512", found.works[0])
+    shutil.copytree(get_model_path(), tmp_path / "copy")
+    dense = "encoder.layer.0.output.dense.weight"
+    changed(tmp_path / "copy", dense, None)
+    [problem] = posembed.check_checkpoint(tmp_path / "copy").problems
+    assert problem == f"weights that its files lack, so that they are random: {dense}"
 
 
 def test_an_image_processor_of_another_size(tmp_path: Path) -> None:
@@ -149,6 +161,19 @@ def test_images_for_which_timm_prepares_another_size(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     [problem] = posembed.check_checkpoint(tmp_path).problems
     assert problem.startswith("config.json: pretrained_cfg.input_size makes images of another size")
+
+
+def test_a_whisper_is_run_at_the_size_of_both_tables(tmp_path: Path) -> None:
+    source = saved(tiny_model("whisper", WHISPER), tmp_path / "source")
+    for side, ran, compared in (
+        ("decoder", "runs at 30 positions and 60 tokens", "sounds get the answers of"),
+        ("encoder", "runs at 60 positions and 40 tokens", "not compared with"),
+    ):
+        out = tmp_path / side
+        posembed.resize_checkpoint(source, out, length=60, table=f"{side}.embed_positions.weight")
+        found = posembed.check_checkpoint(out, against=source)
+        assert (found.works[0], found.problems) == (ran, ())
+        assert found.works[1].startswith(compared)
 
 
 LED = {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 40, "attention_window": 8}

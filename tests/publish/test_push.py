@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, constants
 
 import posembed
+from evaluated_models import save_causal, write_texts
+from posembed import cli
 from posembed.errors import ArgumentError, CheckpointError
 from tiny_models import TEXT, saved, tiny_model
 from together import together
@@ -27,16 +31,20 @@ TOKEN = "hf_test"
 
 @dataclass
 class Hub:
-    """The repositories of a stand-in: whether each is private, and its files after its last commit."""
+    """The repositories of a stand-in: whether each is private, and the files of the one that gets a commit. refuses:
+    what of a request's path is answered with 503."""
 
     address: str = ""
     private: dict[str, bool] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     commits: int = 0
+    refuses: str = "none"
 
     def answer(self, path: str, body: bytes, headers: Any) -> tuple[int, Any]:
         if headers.get("authorization") != f"Bearer {TOKEN}":
             return 401, {"error": "Invalid credentials"}
+        if self.refuses in path:
+            return 503, {"error": "Overloaded"}
         name = "/".join(path.removeprefix("/api/models/").split("/")[:2])
         if path == "/api/repos/create":
             asked = json.loads(body)
@@ -54,8 +62,12 @@ class Hub:
             for line in map(json.loads, body.splitlines()):
                 if line["key"] == "file":
                     self.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+                elif line["key"] == "deletedFile":
+                    del self.files[line["value"]["path"]]
             self.commits += 1
             return 200, {"commitUrl": f"{self.address}/{name}/commit/1", "commitOid": "1", "hookOutput": ""}
+        if name not in self.private:
+            return 404, {"error": "Repository not found"}
         return 200, {
             "id": name,
             "private": self.private[name],
@@ -77,6 +89,8 @@ def hub() -> Iterator[Hub]:
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(text)))
+            if status == 404:
+                self.send_header("x-error-code", "RepoNotFound")
             self.end_headers()
             self.wfile.write(text)
 
@@ -102,11 +116,20 @@ def resized(tmp_path: Path) -> Path:
 
 
 def push(hub: Hub | str, *arguments: object, token: str = TOKEN) -> subprocess.CompletedProcess[str]:
-    """Runs the command in a process of its own: huggingface_hub reads the address as it is imported."""
-    address = hub if isinstance(hub, str) else hub.address
-    settings = {"HF_ENDPOINT": address, "HF_TOKEN": token, "HF_HUB_DISABLE_XET": "1", "PATH": "", "HF_HOME": "/nowhere"}
-    command = [sys.executable, "-m", "posembed", "push", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=settings | {"PYTHONPATH": ":".join(sys.path)})
+    return run(hub, "push", *arguments, token=token)
+
+
+def run(hub: Hub | str, *arguments: object, token: str = TOKEN) -> subprocess.CompletedProcess[str]:
+    """Runs a command in this process, with the stand-in in place of the Hub."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
+        patched.setattr(constants, "ENDPOINT", hub if isinstance(hub, str) else hub.address)
+        patched.setattr(constants, "HF_TOKEN_PATH", "/nowhere")
+        patched.setenv("HF_TOKEN", token)
+        patched.setattr(sys, "argv", ["posembed", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    return subprocess.CompletedProcess(sys.argv, int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def test_a_folder_goes_up_whole_in_one_commit(hub: Hub, resized: Path) -> None:
@@ -168,7 +191,57 @@ def test_each_line_of_a_card_stays(card: str, resized: Path) -> None:
     assert planned.endswith(held[-1] + "\n")
 
 
+def test_weights_that_a_loader_would_take_instead_go_in_the_same_commit(hub: Hub, resized: Path) -> None:
+    """A single file wins over shards; a file of another model, or for another program, is not ours to delete."""
+    old = ("pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json", "model-1-of-2.safetensors")
+    others = ("onnx/model.onnx", "other/model.safetensors", "adapter_model.safetensors", "merges.txt", "a/config.json")
+    hub.private["me/longer"] = True
+    hub.files |= dict.fromkeys((*old, *others, "config.json"), b"old")
+    done = push(hub, resized, "me/longer")
+    assert hub.commits == 1, done.stderr
+    assert {*hub.files} == {"README.md", "config.json", "model.safetensors", "posembed.json", *others}
+    for name in old:
+        assert f"deleted  {name}, with other weights\n" in done.stdout
+    assert all((f"stays  {name}," in done.stdout) == (name.endswith(("onnx", "safetensors"))) for name in others)
+    os.rename(resized / "model.safetensors", resized / "model-00001-of-00001.safetensors")
+    (resized / "model.safetensors.index.json").write_text("{}")
+    assert push(hub, resized, "me/longer").returncode == 0
+    assert "model.safetensors" not in hub.files
+    assert push(hub, resized / "model-00001-of-00001.safetensors", "me/longer").returncode == 0
+    assert "model.safetensors.index.json" in hub.files
+
+
+def test_resize_and_tune_upload_what_they_write(hub: Hub, tmp_path: Path) -> None:
+    source, texts = tmp_path / "source", tmp_path / "texts"
+    save_causal(source, positions=64)
+    write_texts(texts, number=24, words=300)
+    size = ("--length", 128)
+    for name, said in (("longer", "such as owner/longer"), ("me/open", "exists and is public")):
+        hub.private["me/open"] = False
+        done = run(hub, "resize", source, tmp_path / "out", *size, "--push", name)
+        assert said in done.stderr
+    assert "give the name" in run(hub, "resize", source, tmp_path / "out", *size, "--public").stderr
+    planned = run(hub, "resize", source, tmp_path / "out", *size, "--push", "me/a", "--dry-run", token="")
+    assert planned.stderr.startswith(f"to upload: posembed push {tmp_path / 'out'} me/a (--dry-run")
+    assert not (tmp_path / "out").exists()
+    hub.refuses = "/commit/"
+    done = run(hub, "resize", source, tmp_path / "out", *size, "--push", "me/a", "--public")
+    assert done.stderr.endswith(f"is written; to upload it: posembed push {tmp_path / 'out'} me/a --public\n")
+    hub.refuses = "none"
+    done = run(hub, "resize", source, tmp_path / "again", *size, "--push", "me/b", "--json")
+    assert json.loads(done.stdout)["push"]["url"].endswith("/me/b/commit/1")
+    assert hub.private == {"me/open": False, "me/a": False, "me/b": True}
+    assert hub.files["model.safetensors"] == (tmp_path / "again" / "model.safetensors").read_bytes()
+    tune = ("tune", source, tmp_path / "tuned", "--text", texts, *size, "--steps", 1, "--push", "me/c")
+    for _ in range(2):  # a finished result is only uploaded again
+        done = run(hub, *tune)
+        assert done.stdout.endswith("/me/c/commit/1\n"), done.stderr
+    assert hub.files["model.safetensors"] == (tmp_path / "tuned" / "model.safetensors").read_bytes()
+    assert hub.commits == 3
+
+
 def test_the_card_of_a_repository_stays(hub: Hub, resized: Path) -> None:
+    hub.private["me/longer"] = True
     hub.files["README.md"] = b"# Written on the Hub\n"
     assert push(hub, resized, "me/longer").returncode == 0
     assert hub.files["README.md"] == b"# Written on the Hub\n"

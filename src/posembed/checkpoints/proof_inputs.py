@@ -37,16 +37,21 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     """Returns arguments for a model's forward with a random text. Raises NotTried if the model takes no text."""
     if not takes_text(model):
         raise NotTried("it takes no text")
-    accepted, config = signature(model.forward).parameters, cast(Any, model.config)
+    ids = random_ids(model, tokens)
+    boxes = torch.zeros(1, tokens, 4, dtype=torch.int64)
+    given = {"input_ids": ids, "decoder_input_ids": ids, "bbox": boxes}
+    return {name: value for name, value in given.items() if name in signature(model.forward).parameters}
+
+
+def random_ids(model: nn.Module, tokens: int) -> Tensor:
+    """Returns (1, tokens) random ids of the ordinary tokens of a model."""
+    config = cast(Any, model.config)
     sections = (config, getattr(config, "text_config", None))
     sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
     reserved = [value for name, value in vars(config).items() if name.endswith("_token_id")]
     special = {each for value in reserved for each in (value if isinstance(value, list) else [value])}
     ordinary = [token for token in range(min(sizes, default=FEW_TOKENS)) if token not in special]
-    ids = torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
-    boxes = torch.zeros(1, tokens, 4, dtype=torch.int64)
-    given = {"input_ids": ids, "decoder_input_ids": ids, "bbox": boxes}
-    return {name: value for name, value in given.items() if name in accepted}
+    return torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
 
 
 def text_beside(model: nn.Module) -> dict[str, Any]:

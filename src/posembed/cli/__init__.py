@@ -10,7 +10,7 @@ import sys
 import rich_click as click
 
 from posembed._version import __version__
-from posembed.cli import advise, checkpoints, compare, encodings, tune
+from posembed.cli import advise, checkpoints, compare, encodings, push, tune
 from posembed.errors import PosEmbedError
 from posembed.files import reason
 from posembed.words import brief
@@ -23,7 +23,7 @@ app = click.RichGroup(
     params=[click.RichOption(["--debug"], is_flag=True, help="Show the traceback of an error.")],
     commands=[
         *(compare.app, encodings.encodings, compare.report, checkpoints.inspect, checkpoints.resize),
-        *(checkpoints.check, checkpoints.push, checkpoints.evaluate, tune.tune, advise.advise),
+        *(checkpoints.check, push.push, checkpoints.evaluate, tune.tune, advise.advise),
     ],
     no_args_is_help=True,
     callback=lambda debug: None,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from posembed.cli.options import Paging, Planning, Printing, Values, command, shape_of
+from posembed.cli.push import Uploading, planned_upload
 from posembed.errors import ArgumentError
 from posembed.evaluation.settings import MODEL_TYPE, PARTS, EvaluationSettings, Measured
 from posembed.settings import Amount, Count, Cube, Names, Settings, Sides, argument, flag, given_to, option, take
@@ -201,6 +202,7 @@ def run_resize(given: dict[str, Any]) -> None:
     from posembed.tables.resize import DEFAULT_TEXT_METHOD, WHY_TEXT_METHOD
 
     dry_run, as_json = given.pop("dry_run", False), given.pop("json", False)
+    upload = planned_upload(given, dry_run=dry_run)
     chosen = take(Resizing, given)
     checkpoint, out, check = chosen.pop("checkpoint"), chosen.pop("out"), chosen.pop("check", None)
     length, method = chosen.get("length"), chosen.get("method")
@@ -229,15 +231,19 @@ def run_resize(given: dict[str, Any]) -> None:
             lengths = resized.edit.target.length
             how: dict[str, Any] = {"lengths": lengths, "model_type": chosen.get("model_type")}
             evaluation = evaluate_checkpoints([checkpoint, out], check, progress=bar.update, **how)
+    pushed = upload(out)
     if as_json:
         files = {"left_out": list(resized.left_out), "leftovers": list(map(str, left)), "written": not dry_run}
-        checked = {} if evaluation is None else {"check": evaluation.to_dict()}
-        print(json.dumps({**resized.record, **files, **checked}, indent=2))
-    elif evaluation is not None:
+        more = {"check": evaluation and evaluation.to_dict(), "push": pushed and vars(pushed)}
+        print(json.dumps({**resized.record, **files, **{name: each for name, each in more.items() if each}}, indent=2))
+        return
+    if evaluation is not None:
         from posembed.report.evaluation import paragraphs, tables
 
         print()
         print_result(evaluation, "", tables(evaluation), paragraphs(evaluation))
+    if pushed is not None:
+        print(pushed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,26 +270,7 @@ def run_check(given: dict[str, Any]) -> int:
     return int(bool(found.problems))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pushing(Settings):
-    """An upload to the Hugging Face Hub."""
-
-    out: Path = argument("The folder or file of weights to upload.", "OUT")
-    name: str = argument("The repository on the Hub, such as owner/model. It is created if it does not exist.", "NAME")
-    public: bool = flag("Let everybody see it. By default, only its owner does.")
-
-
-def run_push(given: dict[str, Any]) -> None:
-    """Upload a checkpoint to the Hugging Face Hub, in one commit, with a model card."""
-    from posembed.publish.push import push_checkpoint
-
-    dry_run, as_json = given.pop("dry_run", False), given.pop("json", False)
-    pushed = push_checkpoint(**take(Pushing, given), dry_run=dry_run)
-    print(json.dumps(vars(pushed), indent=2) if as_json else pushed)
-
-
 inspect = command("inspect", run_inspect, Inspecting, Paging, Printing)
-push = command("push", run_push, Pushing, Planning, Printing)
 check = command("check", run_check, Checking, Printing)
 evaluate = command(
     "evaluate",
@@ -296,4 +283,4 @@ evaluate = command(
     Values,
     defaults={"results": KEPT},
 )
-resize = command("resize", run_resize, Resizing, Planning, Printing)
+resize = command("resize", run_resize, Resizing, Uploading, Planning, Printing)

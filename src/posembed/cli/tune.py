@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posembed.cli.options import Planning, Values, command, shape_of
+from posembed.cli.push import Uploading, planned_upload
 from posembed.errors import ArgumentError
 from posembed.evaluation.settings import MODEL_TYPE
 from posembed.settings import Settings, argument, checked_bounds, given_to, option
@@ -59,6 +60,7 @@ def start(given: dict[str, Any]) -> None:
     from posembed.report.page import refuse_page, write_page
 
     shape, dry_run = shape_of(given), given.pop("dry_run", False)
+    upload = planned_upload(given, dry_run=dry_run)
     of = given_to(Tuning, given)
     checked_bounds(given, TuneSettings, *PARTS)
     kept, page = folder_of(of.out), of.report or Path(f"{of.out}.html")
@@ -73,6 +75,7 @@ def start(given: dict[str, Any]) -> None:
         refuse_written(page, plan.places.values())
         if dry_run:
             print_plan(plan, bool(shape))
+            upload(of.out)
             return
         from posembed.report.tuning import paragraphs, planned, render, tables
         from posembed.report.words import duration
@@ -87,6 +90,8 @@ def start(given: dict[str, Any]) -> None:
     told = [f"written: {path}" for path in plan.places.values()]
     told += [f"report: {page}", f"kept: {kept}, with every seed and measurement; remove it when you need no more"]
     print(*told, sep="\n", file=sys.stderr if shape else sys.stdout)
+    if (pushed := upload(of.out)) is not None:
+        print(pushed, file=sys.stderr if shape else sys.stdout)
 
 
 def refuse_written(page: Path, folders: Iterable[Path]) -> None:
@@ -106,4 +111,4 @@ def print_plan(plan: TunePlan, as_json: bool) -> None:
     print_table(plain_console(), planned(plan), "Estimated times, without loading and saving", first="part")
 
 
-tune = command("tune", start, Tuning, TuneSettings, *PARTS, Planning, Values)
+tune = command("tune", start, Tuning, TuneSettings, *PARTS, Uploading, Planning, Values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ WEIGHTS = (
     "diffusion_pytorch_model.safetensors",
     "diffusion_pytorch_model.safetensors.index.json",
 )
+SHARD = re.compile(r"-\d+-of-\d+(?=\.\w+$)")
 PART_OF_A_MODEL = re.compile(r".*-\d+-of-\d+\.safetensors$|adapter")
 
 # Matches any part of a name between its dots: model.onnx.data, model.onnx_data_1, variables.data-00000-of-00001.
@@ -61,6 +62,16 @@ def is_export(name: str) -> bool:
 def is_weights(name: str) -> bool:
     """Returns whether a file holds weights, for PyTorch or another framework."""
     return Path(name).suffix in (".safetensors", *PICKLES) or is_export(name)
+
+
+def replaced(files: Iterable[str], new: Collection[str]) -> tuple[str, ...]:
+    """Returns the files of a folder that a loader may take for the weights of a model, whose files are ``new``."""
+    folders = {Path(file).parent for file in new if is_weights(file)}
+
+    def loaded(path: Path) -> bool:
+        return path.parent in folders and SHARD.sub("", path.name) in WEIGHTS
+
+    return tuple(file for file in files if file not in new and loaded(Path(file)))
 
 
 def read_modules(root: Path) -> list[tuple[str, Path]]:

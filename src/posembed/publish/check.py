@@ -23,7 +23,15 @@ from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.plan import BOTH
 from posembed.checkpoints.position_tables import PIXELS, Size, pair, section
 from posembed.checkpoints.proof import floats_in, seeded_outputs, undisturbed
-from posembed.checkpoints.proof_inputs import IMAGES, NotTried, image_inputs, inputs_of, line_inputs, text_inputs
+from posembed.checkpoints.proof_inputs import (
+    IMAGES,
+    NotTried,
+    image_inputs,
+    inputs_of,
+    line_inputs,
+    random_ids,
+    text_inputs,
+)
 from posembed.checkpoints.settings import NO_LIMIT, length_settings, processor_sections, sides_of
 from posembed.checkpoints.sources.base import quiet, takes_text
 from posembed.checkpoints.sources.configs import config_object, source_of
@@ -94,8 +102,8 @@ class Check:
 def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -> Check:
     """Loads a checkpoint with the library that its users load it with, and runs it.
 
-    It says whether all weights have their place, whether the limits in all files agree, whether the model runs at its
-    full length, and whether old texts get the old answers.
+    It says whether all weights have their place, whether a limit in a file is above what the table takes, whether the
+    model runs at its full size, and whether old texts get the old answers.
 
     Args:
         source: a folder or a hub name of transformers, sentence-transformers or timm.
@@ -117,8 +125,8 @@ def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -
     model, loaded_by, line, problems = load(checkpoint, str(source))
     sizes = sizes_of(checkpoint)
     limits = tuple(limits_of(checkpoint, sizes))
-    problems += disagreements(limits, sizes)
-    works: list[str] = []
+    problems += beyond_the_table(limits, sizes)
+    works = list(below_the_table(limits, sizes))
     with undisturbed(), torch.no_grad():
         ran = run(model, sizes)
         if isinstance(ran, str):
@@ -158,15 +166,18 @@ def load(checkpoint: Checkpoint, name: str) -> tuple[nn.Module, str, str, list[s
     library = source.library
     try:
         with quiet():
-            model, kind, call, unfit = source.load(checkpoint.folder, known)
-            if (checkpoint.root / "modules.json").exists():
+            of_sentences = (checkpoint.root / "modules.json").exists()
+            how = {"device_map": "meta"} if of_sentences else {}
+            model, kind, call, unfit = source.load(checkpoint.folder, known, **how)
+            if of_sentences:
                 if find_spec("sentence_transformers") is None:
                     raise CheckpointError("its users need sentence-transformers: pip install sentence-transformers")
                 from sentence_transformers import SentenceTransformer
 
                 library = "sentence-transformers"
                 whole = SentenceTransformer(str(checkpoint.root), device="cpu", trust_remote_code=False)
-                model = SentenceEncoder(whole, model.config) if takes_text_alone(model) else model
+                alone = takes_text_alone(model)
+                model = SentenceEncoder(whole, model.config) if alone else source.load(checkpoint.folder, known)[0]
                 kind, call = "sentence_transformers.SentenceTransformer", "SentenceTransformer({folder!r})"
                 unfit = {what: [key for key in keys if "pooler" not in key] for what, keys in unfit.items()}
             model = model.eval().float()
@@ -229,13 +240,19 @@ def limits_of(checkpoint: Checkpoint, sizes: Sizes) -> Iterator[Limit]:
                 yield Limit(f"{name}: {'.'.join((*above, field))}", (sides["height"], sides["width"]))
 
 
-def disagreements(limits: tuple[Limit, ...], sizes: Sizes) -> Iterator[str]:
+def beyond_the_table(limits: tuple[Limit, ...], sizes: Sizes) -> Iterator[str]:
     for limit in limits:
         length = sizes.written if limit.where.startswith(GENERATION) else sizes.read
         if isinstance(limit.value, int) and length is not None and limit.value > length:
             yield f"{limit.where} lets {limit.value} tokens through, and the table takes {length}"
-        elif isinstance(limit.value, int) and length is not None and limit.value < length:
-            yield f"{limit.where} is {limit.value} tokens, fewer than the {length} of the table"
+
+
+def below_the_table(limits: tuple[Limit, ...], sizes: Sizes) -> Iterator[str]:
+    """Says where texts end early. Such a limit is a choice: all-MiniLM-L6-v2 reads 256 tokens with 512 positions."""
+    texts = [(limit.value, limit.where) for limit in limits if isinstance(limit.value, int)]
+    lowest, where = min(texts, default=(math.inf, ""))
+    if sizes.read is not None and lowest < sizes.read:
+        yield f"texts are truncated at {lowest} tokens, by {where}; the table takes {sizes.read}"
 
 
 def run(model: nn.Module, sizes: Sizes) -> tuple[str, list[Tensor]] | str:
@@ -284,22 +301,42 @@ def full_inputs(model: nn.Module, sizes: Sizes) -> Iterator[tuple[str, dict[str,
     elif text:
         yield words, text
     else:
+        for length in sizes.others:
+            written = f" and {sizes.written} tokens" * (sizes.written is not None)
+            yield from ((f"at {length} positions{written}", each) for each in sounds(model, length, sizes.written))
         for length in (*sizes.others, *filter(None, (sizes.read,))):
             yield from ((f"at {length} positions", inputs) for inputs in line_inputs(model, length))
         yield from (("on a short input", inputs) for inputs in inputs_of(model))
 
 
+def sounds(model: nn.Module, positions: int, written: int | None) -> Iterator[dict[str, Any]]:
+    """Yields a spectrogram (1, bands, frames) of which a model's convolutions make this many positions, with a text for
+    its decoder."""
+    layers = [each for each in model.modules() if isinstance(each, nn.Conv1d)]
+    accepted = signature(model.forward).parameters
+    if "input_features" in accepted and layers:
+        frames = positions * math.prod(each.stride[0] for each in layers)
+        text = {"decoder_input_ids": random_ids(model, written)} if written and "decoder_input_ids" in accepted else {}
+        yield {"input_features": torch.randn(1, layers[0].in_channels, frames), **text}
+
+
 def compare(
     model: nn.Module, before: Checkpoint, name: str, sizes: Sizes, works: list[str], problems: list[str]
 ) -> None:
-    """Sends the same texts, and images of the same size, through the model before and after."""
+    """Sends the same texts, and images or sounds of the same size, through the model before and after."""
     old, of_old, reads = load(before, name)[0], sizes_of(before), takes_text(model)
     longest, written = least(of_old.read, sizes.read), least(of_old.written, sizes.written)
     lengths = sorted({*(tokens for tokens in SHORT_TEXTS if tokens < (longest or 0)), longest or FEW_TOKENS})
-    given = [Sizes(tokens, least(tokens, written), (), sizes.image) for tokens in (lengths if reads else lengths[-1:])]
-    ways = [given] * (sizes.image is not None and sizes.image == of_old.image)
+    given = [
+        Sizes(tokens, least(tokens, written), sizes.others, sizes.image)
+        for tokens in (lengths if reads else lengths[-1:])
+    ]
+    hears = sizes.image is None and not reads and bool(sizes.others)
+    same = sizes.others == of_old.others if hears else sizes.image is not None and sizes.image == of_old.image
+    ways = [given] * same
     ways += [[replace(each, image=None) for each in given]] * reads
-    why = "" if ways else "it takes images of another size" if sizes.image is not None else "it takes no text"
+    another = "sounds of another length" if hears else "images of another size"
+    why = "" if ways else f"it takes {another if hears or sizes.image is not None else 'no text'}"
     for way in ways:
         try:
             largest = max(gap(old, model, each) for each in way)
@@ -308,7 +345,7 @@ def compare(
             continue
         image = "" if way[0].image is None else "{}x{} pixels".format(*way[0].image)
         texts = f"texts of {', '.join(map(str, lengths))} tokens{' with an image' * bool(image)}"
-        told = f"{texts if reads else f'images of {image}'} get the answers of {name}"
+        told = f"{texts if reads else 'sounds' if hears else f'images of {image}'} get the answers of {name}"
         if largest > math.sqrt(torch.finfo(torch.float32).eps):
             problems.append(f"{told} only up to {largest:.2g} of the largest number in them")
         else:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.files import reason
 from posembed.modelfiles.copies import recorded
-from posembed.modelfiles.folders import RECORD, refuse_link_outside, walk
+from posembed.modelfiles.folders import RECORD, is_weights, refuse_link_outside, replaced, walk
 from posembed.modelfiles.json_files import encodable
 from posembed.modelfiles.raw_files import reading
 
@@ -30,6 +30,8 @@ TOKEN = "make one that may write at https://huggingface.co/settings/tokens, and 
 class Push:
     """An upload, done or planned. files: the size in bytes of each file, by its path in the repository. card: the text
     of the model card; "" if the repository's own stays. url: the address of the commit; None if nothing was uploaded.
+    deleted: the files of the repository with other weights, which users would have loaded instead. stay: its other
+    files with weights, which may hold the old table.
     """
 
     name: str
@@ -37,9 +39,13 @@ class Push:
     files: Mapping[str, int]
     card: str
     url: str | None = None
+    deleted: tuple[str, ...] = ()
+    stay: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         lines = [f"{size:>15,}  {path}" for path, size in self.files.items()]
+        lines += [f"{'deleted':>15}  {path}, with other weights" for path in self.deleted]
+        lines += [f"{'stays':>15}  {path}, which may hold the old table" for path in self.stay]
         total = f"{sum(self.files.values()):,} bytes to {self.name} ({'private' if self.private else 'public'})"
         return "\n".join([*lines, total, "nothing was uploaded (--dry-run)" if self.url is None else self.url])
 
@@ -50,7 +56,8 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
 
     The repository is created if it does not exist: private, unless ``public``. If neither the folder nor the repository
     has a model card, one is written for the upload; into the folder's card, only the base model and tags are added. The
-    folder itself is not changed. Hidden files are left out.
+    folder itself is not changed. Hidden files are left out. Of the repository, the same commit deletes the weights that
+    a loader might take instead of the new ones: a single file before shards, or the reverse.
 
     Args:
         out: the folder or file.
@@ -70,15 +77,9 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
         >>> list(push_checkpoint("my-model", "me/my-model", dry_run=True).files)
         ['README.md', 'config.json']
     """
-    from huggingface_hub import CommitOperationAdd, HfApi, get_token
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
-    try:
-        validate_repo_id(name)
-    except HFValidationError as error:
-        raise ArgumentError(f"expected the name of a repository, such as owner/model; got {name!r}") from error
-    if name.count("/") != 1:
-        raise ArgumentError(f"expected the name of a repository with its owner, such as owner/{name}; got {name!r}")
+    refuse_name(name)
     root = Path(out)
     paths = {root.name: root} if root.is_file() else to_upload(root)
     if not paths:
@@ -88,23 +89,54 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
     planned = Push(name, not public, dict(sorted(sizes.items())), card)
     if dry_run:
         return planned
+    there = files_there(name, public=public)
+    deleted = replaced(there, paths) if root.is_dir() else ()
+    stay = tuple(sorted(path for path in {*there} - {*paths, *deleted} if is_weights(path)))
+    if MODEL_CARD in there and MODEL_CARD not in paths:
+        card = ""
+        del sizes[MODEL_CARD]
+    changes: list[Any] = [CommitOperationAdd(path, file) for path, file in paths.items() if path != MODEL_CARD]
+    changes += [CommitOperationAdd(MODEL_CARD, card.encode())] if card else []
+    changes += [CommitOperationDelete(path) for path in deleted]
+    with upload_errors(name):
+        HfApi().create_repo(name, private=not public, exist_ok=True)
+        commit = HfApi().create_commit(name, changes, commit_message="Upload by posembed")
+    return replace(planned, files=dict(sorted(sizes.items())), card=card, url=commit.commit_url,
+                   deleted=deleted, stay=stay)  # fmt: skip
+
+
+def refuse_name(name: str) -> None:
+    """Raises ArgumentError for a name that the Hub would not take."""
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise ArgumentError(f"expected the name of a repository, such as owner/model; got {name!r}") from error
+    if name.count("/") != 1:
+        raise ArgumentError(f"expected the name of a repository with its owner, such as owner/{name}; got {name!r}")
+
+
+def files_there(name: str, *, public: bool) -> tuple[str, ...]:
+    """Returns the files of a repository; none if it does not exist. Raises the errors of ``push_checkpoint`` that are
+    known before an upload."""
+    from huggingface_hub import HfApi, get_token
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    refuse_name(name)
     if get_token() is None:
         raise CheckpointError(f"no token for the Hugging Face Hub is here: {TOKEN}")
-    api = HfApi()
     with upload_errors(name):
-        api.create_repo(name, private=not public, exist_ok=True)
-        there = api.model_info(name)
-        if there.private == public:
-            is_now, flag = ("private", "leave out") if public else ("public", "pass")
-            raise CheckpointError(f"{name} exists and is {is_now}; {flag} --public (public=True), or give another name")
-        adds = [CommitOperationAdd(path, file) for path, file in paths.items() if path != MODEL_CARD]
-        if MODEL_CARD not in paths and any(each.rfilename == MODEL_CARD for each in there.siblings or ()):
-            card = ""
-            del sizes[MODEL_CARD]
-        else:
-            adds.append(CommitOperationAdd(MODEL_CARD, card.encode()))
-        commit = api.create_commit(name, adds, commit_message="Upload by posembed")
-    return Push(name, not public, dict(sorted(sizes.items())), card, commit.commit_url)
+        try:
+            there = HfApi().model_info(name)
+        except RepositoryNotFoundError as error:
+            if error.response.status_code != 404:
+                raise
+            return ()
+    if there.private == public:
+        is_now, flag = ("private", "leave out") if public else ("public", "pass")
+        raise CheckpointError(f"{name} exists and is {is_now}; {flag} --public (public=True), or give another name")
+    return tuple(each.rfilename for each in there.siblings or ())
 
 
 def to_upload(root: Path) -> dict[str, Path]:
@@ -189,8 +221,6 @@ def upload_errors(name: str) -> Iterator[None]:
 
     try:
         yield
-    except CheckpointError:
-        raise
     except HfHubHTTPError as error:
         status = error.response.status_code
         if status in (401, 403):

@@ -80,11 +80,12 @@ class Transformers(Source):
     def tiles(self, known: Any, old: Size, new: Size) -> dict[FieldPath, Any]:
         return dict(tiled_sizes(known.to_dict(), old, new))
 
-    def load(self, folder: Path, known: Any) -> tuple[nn.Module, str, str, dict[str, list[str]]]:
+    def load(self, folder: Path, known: Any, **how: Any) -> tuple[nn.Module, str, str, dict[str, list[str]]]:
         """Loads the model of a folder as its users do. Returns it, the name of its class, the call, in which {folder!r}
-        stands for the folder, and the weights that did not fit, by what is wrong with them."""
+        stands for the folder, and the weights that did not fit, by what is wrong with them. With device_map="meta", no
+        weights are read."""
         kind = class_of(known)
-        model, told = kind.from_pretrained(folder, output_loading_info=True, trust_remote_code=False)
+        model, told = kind.from_pretrained(folder, output_loading_info=True, trust_remote_code=False, **how)
         unfit = {
             "weights that its files lack, so that they are random": told["missing_keys"],
             "weights in its files that the model does not have": told["unexpected_keys"],
