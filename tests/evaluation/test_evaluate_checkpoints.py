@@ -17,7 +17,7 @@ from posembed.errors import ArgumentError, CheckpointError, DataError
 from posembed.evaluation.counts import FITS
 from posembed.evaluation.measures import MEASUREMENTS
 from posembed.evaluation.results import Evaluation
-from posembed.evaluation.runnable import Runnable, open_runnable, window_of
+from posembed.evaluation.runnable import Runnable, open_runnable, short_names, window_of
 from posembed.measure.frame import COLUMNS
 from posembed.measure.jobs import Kept
 from tiny_models import TEXT, saved, tiny_model
@@ -88,7 +88,8 @@ def test_masked_models_and_sentence_encoders(tmp_path: Path) -> None:
     _, old, truncated, chunked = (
         {at: by_text(row, "mean reciprocal rank", at) for at in LENGTHS} for row in found.rows
     )
-    assert [row.checkpoint for row in found.rows[2:]] == [str(tmp_path / "encoder")] * 2
+    assert [row.checkpoint for row in found.rows[2:]] == ["encoder"] * 2
+    assert found.notes[0] == f"{new.name} is {new} and encoder is {tmp_path / 'encoder'}."
     assert old[64] == truncated[64] == chunked[64]
     assert None not in (truncated[128], chunked[128])
 
@@ -227,6 +228,16 @@ def test_attention_windows_are_noted(tmp_path: Path) -> None:
     assert "at 32 it" in note
 
 
+def test_a_name_is_the_end_of_a_path_that_no_other_has() -> None:
+    assert short_names(["/a/b/x", "/a/c/x", "y", "a/y", "../z", ".", "/"]) == {
+        **{"/a/b/x": "b/x", "/a/c/x": "c/x", "y": "y", "a/y": "a/y"},
+        **{"../z": "z", ".": ".", "/": "/"},
+    }
+    assert short_names(["me/x", "/a/x", "/a/me/x"], hub=["me/x"]) == {
+        **{"me/x": "me/x", "/a/x": "a/x", "/a/me/x": "a/me/x"},
+    }
+
+
 def test_a_second_call_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_causal(tmp_path / "gpt")
     new, text, results = longer(tmp_path / "gpt"), write_texts(tmp_path / "text"), tmp_path / "a" / "kept"
@@ -240,9 +251,9 @@ def test_a_second_call_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         )
 
     first = call(tmp_path / "gpt")
-    assert loaded == [str(tmp_path / "gpt")]
+    assert loaded == ["gpt"]
     both = call(tmp_path / "gpt", new)
-    assert loaded == [str(tmp_path / "gpt"), str(new)]
+    assert loaded == ["gpt", new.name]
     assert both.rows[0] == first.rows[0]
     call(new, tmp_path / "gpt")
     assert len(loaded) == 2

@@ -143,10 +143,13 @@ def test_the_rows_are_those_of_an_evaluation(folder: Path, tuned: dict[str, Tune
     assert not {each.text for each in setup.texts.held_out} & {each.text for each in setup.texts.training}
     for number, document in enumerate(setup.texts.held_out):
         (tmp_path / str(number)).write_text(document.text)
-    names = [f"{folder}/my-{kind}", f"{folder}/{kind}", f"{folder}/my-{kind}-at-24"]
-    peer = posembed.evaluate_checkpoints(names, tmp_path, lengths=[24, 50], device="cpu")
+    names = [f"my-{kind}", kind, f"my-{kind}-at-24"]
+    paths = [str(folder / name) for name in names]
+    peer = posembed.evaluate_checkpoints(paths, tmp_path, lengths=[24, 50], device="cpu")
     rows = {row.name: row for row in found.rows}
     assert [row.name for row in found.rows][:3] == names
+    assert sum(str(folder) in note for note in found.notes) == 1
+    assert all(f"{name} is {path}" in found.notes[0] for name, path in zip(names, paths, strict=True))
     for row in peer.rows:
         for measure in found.measures:
             for length in (24, 50):
@@ -193,7 +196,7 @@ def test_rows_keep_every_output_within_the_old_length(folder: Path, kind: str) -
     assert not torch.equal(untrained(input_ids=ids).logits, after(input_ids=ids).logits)
     rows = {row.name: row for row in tuned.evaluation.rows}
     for measure in tuned.evaluation.measures:
-        of_new, of_old = (rows[f"{folder / name}, sliding windows at 24"] for name in (out, kind))
+        of_new, of_old = (rows[f"{name}, sliding windows at 24"] for name in (out, kind))
         assert all(by_text(of_new, measure, at) == by_text(of_old, measure, at) for at in (24, 50))
 
 

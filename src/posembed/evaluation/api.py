@@ -15,7 +15,7 @@ from posembed.errors import ArgumentError
 from posembed.evaluation.measures import MEASUREMENTS, Job
 from posembed.evaluation.plan import Plan, PlannedRow, original
 from posembed.evaluation.results import Evaluation
-from posembed.evaluation.runnable import Runnable, open_runnable
+from posembed.evaluation.runnable import Runnable, open_runnable, short_names
 from posembed.evaluation.settings import (
     KINDS,
     PARTS,
@@ -146,7 +146,8 @@ def checked_runnables(sources: Sequence[str | Path], model_type: str | None) -> 
     if len({runnable.kind for runnable in runnables}) > 1:
         kinds = "; ".join(f"{runnable.name} is {KINDS[runnable.kind]}" for runnable in runnables)
         raise ArgumentError(f"expected models of one kind; {kinds}; evaluate each kind in its own call")
-    return runnables
+    names = short_names(list(map(str, sources)), hub=[str(source) for source in sources if not Path(source).exists()])
+    return [runnable.called(names, str(source)) for runnable, source in zip(runnables, sources, strict=True)]
 
 
 def sample_for(runnable: Runnable, documents: Sequence[str], *, length: int, most: int) -> Sample:

@@ -18,7 +18,7 @@ from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.settings import Kind
 from posembed.measure.frame import Run, Value
 from posembed.measure.jobs import Kept, Progress, silent
-from posembed.words import last_line
+from posembed.words import last_line, listed
 
 
 class AnyJob(Protocol):
@@ -104,11 +104,18 @@ class Plan:
     def missing(self) -> dict[str, AnyJob]:
         return {key: job for key, job in self.jobs.items() if key not in self.kept}
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Says where the checkpoints are, of whose paths the rows have only the end."""
+        found = {row.runnable.name: row.runnable.path for row in self.rows if row.runnable.path}
+        return (f"{listed([f'{name} is {path}' for name, path in found.items()])}.",) if found else ()
+
     def run(self, progress: Progress = silent) -> Evaluation:
         """Runs the missing jobs, and returns the values of all rows. progress: a function called after each batch."""
         run_jobs(self.missing, self.kept, device=self.device, progress=progress, remedy=self.remedy)
         rows = tuple(row.finished(self) for row in self.rows)
-        notes, number = (*self.notes, *self.missing_values(rows)), len(set(self.owners or range(self.number)))
+        notes = (*self.paths, *self.notes, *self.missing_values(rows))
+        number = len(set(self.owners or range(self.number)))
         return Evaluation(self.kind, self.measures, self.lengths, number, rows, notes, self.unit)
 
     def missing_values(self, rows: Sequence[Row]) -> Iterator[str]:

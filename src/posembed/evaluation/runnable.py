@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ MODULES = ("Transformer", "Pooling", "Normalize")
 class Runnable:
     """A checkpoint that can be run, described by its settings and headers. Its weights are not loaded.
 
-    name: the source that the user gave. rows: the number of positions in its table; None if no table limits the length.
+    name: the source that the user gave, or the end of its path. path: the whole path; "" if the name is the source.
+    rows: the number of positions in its table; None if no table limits the length.
     fed: the maximum number of tokens that sentence-transformers feeds to a sentence encoder, if its settings limit it.
     old_length: the number of tokens that the model took originally, before its first resize; None if unknown.
     window: the size of its attention windows in tokens, if it has any. The model pads texts to a multiple of this size.
@@ -50,6 +51,7 @@ class Runnable:
     old_length: int | None
     window: int | None
     pooling: str | None = None
+    path: str = ""
 
     @property
     def length(self) -> int | None:
@@ -65,6 +67,10 @@ class Runnable:
         odd = ", ".join(f"{length}" for length in lengths if self.window is not None and length % self.window)
         if odd:
             yield f"{self.name} attends in windows of {self.window:,} tokens, so at {odd} it also processes padding."
+
+    def called(self, names: Mapping[str, str], source: str) -> Runnable:
+        """Returns it with the name of a source in ``names``, as ``short_names`` returns them."""
+        return replace(self, name=names[source], path=source * (names[source] != source))
 
     @property
     def folder(self) -> Path:
@@ -129,6 +135,19 @@ class Runnable:
             lacks = f"its files lack {', '.join(sorted(missing)[:3])}, which would be random"
             raise CheckpointError(f"{self.name}: {lacks}; evaluate a checkpoint with all of the model's weights")
         return model.eval().to(device)
+
+
+def short_names(sources: Sequence[str], hub: Collection[str] = ()) -> dict[str, str]:
+    """Returns a name for each path: its shortest end that is no end of another. hub: sources that stay as they are."""
+    parts = {source: Path(source).parts for source in sources}
+
+    def short(source: str) -> str:
+        for count in range(1, len(parts[source]) + 1):
+            if [other for other in sources if parts[other][-count:] == parts[source][-count:]] == [source]:
+                return str(Path(*parts[source][-count:]))
+        return source
+
+    return {source: source if source in hub else short(source) for source in sources}
 
 
 HEAD_NEEDED = "evaluate the checkpoint that has the model's head"

@@ -62,6 +62,7 @@ def plan_words(plan: Plan) -> list[str]:
         f"To measure: {', '.join(plan.measures)}. Rows and lengths that read the same tokens in the same way are "
         f"measured once: {amount(jobs, 'measurement')} in all, of which {jobs - len(missing)} are kept. "
         f"{tokens:,} tokens remain to be read.",
+        *plan.paths,
         *plan.notes,
     ]
 

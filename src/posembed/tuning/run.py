@@ -17,7 +17,7 @@ from posembed.checkpoints.resize import Resize, resize_checkpoint
 from posembed.errors import CheckpointError
 from posembed.evaluation.api import device_named
 from posembed.evaluation.pictures import open_image_model
-from posembed.evaluation.runnable import Runnable, open_runnable
+from posembed.evaluation.runnable import Runnable, open_runnable, short_names
 from posembed.files import write_whole
 from posembed.measure.jobs import Kept, Progress, Store, silent
 from posembed.modelfiles.checkpoint import open_checkpoint
@@ -247,13 +247,14 @@ class TunePlan:
 
     def measured(self, steps: int, progress: Progress) -> Tuned:
         kept = Kept(self.store.path / MEASURED)
-        original = replace(self.original, name=str(self.source))
-        names = {which: str(place) for which, place in self.places.items()}
+        source, places = str(self.source), {which: str(place) for which, place in self.places.items()}
+        names = short_names([source, *places.values()], hub=() if Path(source).exists() else (source,))
+        original = self.original.called(names, source)
         keys, old_rows = [change.key for change in self.resize.edit.tables], self.resize.edit.target.length[0]
         resized = open_checkpoint(self.store.path / RESIZED)
         found, near, moved = [], [], []
         for seed in self.seeds:
-            made = {which: replace(self.opened(self.place(which, seed)), name=name) for which, name in names.items()}
+            made = {which: self.opened(self.place(which, seed)).called(names, at) for which, at in places.items()}
             plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
             plan = replace(plan, seed=seed, remedy=f"the fine-tuned models are in {self.store.path}")
             found.append(plan.run(progress))
@@ -265,7 +266,7 @@ class TunePlan:
             self.settings,
             steps,
             with_seeds(found),
-            names,
+            {which: names[place] for which, place in places.items()},
             kept=estimate(means([each.values for each in near])) if near else None,
             chunked=self.objective.chunked,
             old_rows=old_rows,
