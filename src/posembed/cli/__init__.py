@@ -11,8 +11,9 @@ import rich_click as click
 
 from posembed._version import __version__
 from posembed.cli import advise, checkpoints, compare, encodings, push, tune
-from posembed.errors import PosEmbedError
+from posembed.errors import ArgumentError, PosEmbedError
 from posembed.files import reason
+from posembed.measure.processes import launched
 from posembed.words import brief
 
 NO_MEMORY = re.compile("(can't|not enough) .*memory|out of memory|Storage size calculation overflowed")
@@ -33,6 +34,8 @@ click.version_option(__version__, message="%(prog)s %(version)s")(app)
 
 def main() -> None:
     """Runs the command. An error raised by posembed becomes one line on stderr and exit code 1."""
+    if rank := launched().rank:
+        print_no_more()
     for stream in (sys.stdout, sys.stderr):  # file names may not be UTF-8
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -46,7 +49,8 @@ def main() -> None:
     except PosEmbedError as error:
         if "--debug" in sys.argv:
             raise
-        print(f"posembed: error: {' '.join(str(error).split())}", file=sys.stderr)
+        if not (rank and isinstance(error, ArgumentError)):  # the first process has the same arguments
+            print(f"posembed: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
     except (click.Abort, KeyboardInterrupt):  # click.Abort is a RuntimeError
         sys.exit(130)
@@ -63,5 +67,9 @@ def main() -> None:
             sys.exit(1)
         # errors of streams have no file name
         print(f"posembed: error: the output cannot be written: {reason(error)}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest again when it exits
+        print_no_more()  # Python writes the rest again when it exits
         sys.exit(1)
+
+
+def print_no_more() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +12,7 @@ from posembed.cli.options import Paging, Planning, Printing, Values, command, sh
 from posembed.cli.push import Uploading, planned_upload
 from posembed.errors import ArgumentError
 from posembed.evaluation.settings import MODEL_TYPE, PARTS, EvaluationSettings, Measured
+from posembed.measure.processes import joined
 from posembed.settings import Amount, Count, Cube, Names, Settings, Sides, argument, flag, given_to, option, take
 
 if TYPE_CHECKING:
@@ -115,8 +116,10 @@ def run_evaluate(given: dict[str, Any]) -> None:
         return
     from posembed.report.evaluation import paragraphs, tables, write_evaluation_page
 
-    with Bar() as bar:
-        evaluation = plan.run(bar.update)
+    with joined() as processes, Bar() as bar:
+        evaluation = replace(plan, processes=processes).run(bar.update)
+    if processes.rank:
+        return
     print_result(evaluation, shape, tables(evaluation), paragraphs(evaluation))
     if report is not None:
         print(f"report: {write_evaluation_page(evaluation, report)}", file=sys.stderr if shape else sys.stdout)
@@ -282,5 +285,6 @@ evaluate = command(
     Planning,
     Values,
     defaults={"results": KEPT},
+    several="",
 )
 resize = command("resize", run_resize, Resizing, Uploading, Planning, Printing)

@@ -63,6 +63,7 @@ def command_of(question: Question) -> click.RichCommand:
         help=question.asks,
         defaults={"out": f"runs/{question.name}", **question.shown_defaults},
         panels="{} (set by the preset)" if presets else "{}",
+        several="start it without accelerate launch, as often as you like in one --out: its runs are shared out",
     )
 
 

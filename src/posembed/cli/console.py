@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from posembed.cli.options import print_measured
 from posembed.measure.jobs import SETTINGS
+from posembed.measure.processes import launched
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,7 +54,8 @@ def told_when_stopped(folder: Path) -> Iterator[None]:
         begun = (folder / SETTINGS).exists()
         starts = "nothing was written, and the same command starts again"
         said = f"the same command continues from {folder}" if begun else starts
-        print(f"posembed: stopped; {said}", file=sys.stderr)
+        if launched().rank == 0:
+            print(f"posembed: stopped; {said}", file=sys.stderr)
         raise Exit(130) from None
 
 
@@ -67,7 +69,7 @@ class Bar:
     def __init__(self, *, about: str = "", quiet: bool = False) -> None:
         self.about, self.begun = about, False
         self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
-        self.console = plain_console(stderr=True, quiet=quiet)
+        self.console = plain_console(stderr=True, quiet=quiet or launched().rank > 0)
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),

@@ -11,6 +11,7 @@ from typing import Any
 import rich_click as click
 
 from posembed.errors import ArgumentError
+from posembed.measure.processes import launched
 from posembed.settings import Part, Settings, Sides, bare, expected, flag, item_of, option, options, types_of
 
 click.rich_click.TEXT_MARKUP = "rich"
@@ -67,12 +68,14 @@ def command(
     help: str | None = None,
     defaults: Mapping[str, Any] | None = None,
     panels: str = "{}",
+    several: str = "start it without accelerate launch",
 ) -> click.RichCommand:
     """Returns a command whose options are the fields of ``kinds``. ``run`` receives the given values by name, and may
     return an exit code.
 
     ``help``: its description; by default the docstring of ``run``. ``defaults``: defaults that only the help shows.
-    ``panels``: the heading of a group of options.
+    ``panels``: the heading of a group of options. ``several``: what to do instead of starting it in several processes
+    at once; "" if it divides its work between them.
     """
     shown = dict(defaults or {})
     known = {
@@ -84,6 +87,8 @@ def command(
     types = {field: made for kind in kinds for field, made in types_of(kind).items()}
 
     def callback(**given: Any) -> int | None:
+        if several and launched().count > 1:
+            raise ArgumentError(f"posembed {name} is not divided between processes; {several}")
         for field, value in given.items():  # as a path, empty text would be the current folder
             if "" in (value if isinstance(value, tuple) else (value,)):
                 words = "a value" if dataclasses.is_dataclass(bare(types[field])) else expected(types[field])

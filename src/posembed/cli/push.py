@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from posembed.cli.options import Planning, Printing, command
 from posembed.errors import ArgumentError, CheckpointError
+from posembed.measure.processes import launched
 from posembed.settings import Settings, argument, flag, option, take
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def planned_upload(given: dict[str, Any], *, dry_run: bool) -> Callable[[Path], 
         return lambda out: None
     from posembed.publish.push import files_there, push_checkpoint, refuse_name
 
+    if launched().rank:
+        return lambda out: None
     again = f"posembed push {{}} {name}{' --public' * public}"
     refuse_name(name)
     if not dry_run:

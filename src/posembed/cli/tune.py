@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from posembed.cli.options import Planning, Values, command, shape_of
 from posembed.cli.push import Uploading, planned_upload
 from posembed.errors import ArgumentError
 from posembed.evaluation.settings import MODEL_TYPE
+from posembed.measure.processes import joined
 from posembed.settings import Settings, argument, checked_bounds, given_to, option
 from posembed.tuning.settings import DATA, PARTS, TuneSettings, folder_of
 
@@ -66,13 +67,14 @@ def start(given: dict[str, Any]) -> None:
     kept, page = folder_of(of.out), of.report or Path(f"{of.out}.html")
     refuse_written(page, [of.out, kept])
     refuse_page(page)
-    with told_when_stopped(kept):
+    with told_when_stopped(kept), joined() as processes:
         from posembed.tuning.plan import plan_tuning
 
         sources: dict[str, Any] = {name: getattr(of, name) for name in ("retrieval", "images", "device", "model_type")}
         with Bar() as bar:
             plan = plan_tuning(of.checkpoint, of.out, of.text or None, given, progress=bar.update, **sources)
         refuse_written(page, plan.places.values())
+        plan = replace(plan, processes=processes)
         if dry_run:
             print_plan(plan, bool(shape))
             upload(of.out)
@@ -80,11 +82,13 @@ def start(given: dict[str, Any]) -> None:
         from posembed.report.tuning import paragraphs, planned, render, tables
         from posembed.report.words import duration
 
-        if not plan.store.begun:
+        if not plan.store.begun and not processes.rank:
             total = duration(sum(each.seconds for each in planned(plan)))
             print(f"About {total} in total on this machine, without loading and saving.", file=sys.stderr)
         with Bar() as bar:
             tuned = plan.run(bar.update)
+        if processes.rank:
+            return
         print_result(tuned, shape, tables(tuned), paragraphs(tuned))
         write_page(page, render(tuned))
     told = [f"written: {path}" for path in plan.places.values()]
@@ -111,4 +115,4 @@ def print_plan(plan: TunePlan, as_json: bool) -> None:
     print_table(plain_console(), planned(plan), "Estimated times, without loading and saving", first="part")
 
 
-tune = command("tune", start, Tuning, TuneSettings, *PARTS, Uploading, Planning, Values)
+tune = command("tune", start, Tuning, TuneSettings, *PARTS, Uploading, Planning, Values, several="")

@@ -18,6 +18,7 @@ from posembed.evaluation.runnable import Runnable
 from posembed.evaluation.settings import Kind
 from posembed.measure.frame import Run, Value
 from posembed.measure.jobs import Kept, Progress, silent
+from posembed.measure.processes import ALONE, Processes
 from posembed.words import last_line, listed
 
 
@@ -79,7 +80,7 @@ class Plan:
 
     number: the number of texts or queries. notes: remarks that do not depend on the results. unit: what has one value
     each, of which ``owners`` names one per text or query. seed: that of the fine-tuning which is measured. remedy: what
-    to do if a model cannot be run.
+    to do if a model cannot be run. processes: those that divide the jobs, each of which keeps its own results.
     """
 
     kind: Kind
@@ -94,6 +95,7 @@ class Plan:
     owners: Sequence[int] | None = None
     seed: int = 0
     remedy: str = "leave out that length"
+    processes: Processes = ALONE
 
     @property
     def jobs(self) -> dict[str, AnyJob]:
@@ -112,7 +114,15 @@ class Plan:
 
     def run(self, progress: Progress = silent) -> Evaluation:
         """Runs the missing jobs, and returns the values of all rows. progress: a function called after each batch."""
-        run_jobs(self.missing, self.kept, device=self.device, progress=progress, remedy=self.remedy)
+        processes = self.processes
+        missing = {key: self.jobs[key] for key in processes.first(lambda: list(self.missing))}
+        if missing:
+            processes.first(self.kept.prepare)
+            own = processes.share({key: job.tokens for key, job in missing.items()})
+            jobs = {key: job for key, job in missing.items() if key in own}
+            processes.each(lambda: run_jobs(jobs, self.kept, device=self.device, progress=progress, remedy=self.remedy))
+        for values in processes.each(lambda: {key: self.kept[key] for key in self.jobs if key in self.kept}):
+            self.kept.values |= values
         rows = tuple(row.finished(self) for row in self.rows)
         notes = (*self.paths, *self.notes, *self.missing_values(rows))
         number = len(set(self.owners or range(self.number)))
@@ -146,8 +156,6 @@ def run_jobs(
     missing: Mapping[str, AnyJob], results: Kept, *, device: torch.device, progress: Progress, remedy: str
 ) -> None:
     total, done = sum(job.tokens for job in missing.values()), 0
-    if missing:
-        results.prepare()
     # Grouped by checkpoint, so that each is loaded only once.
     for runnable in dict.fromkeys(job.runnable for job in missing.values()):
         model = runnable.model(device)

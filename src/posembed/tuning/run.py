@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ from torch import Tensor
 
 from posembed.checkpoints.live import resize_model_
 from posembed.checkpoints.resize import Resize, resize_checkpoint
-from posembed.errors import CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.api import device_named
 from posembed.evaluation.pictures import open_image_model
 from posembed.evaluation.runnable import Runnable, open_runnable, short_names
 from posembed.files import write_whole
 from posembed.measure.jobs import Kept, Progress, Store, silent
+from posembed.measure.processes import ALONE, Processes
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.copies import whole_copy
 from posembed.modelfiles.json_files import read_json
@@ -54,7 +57,8 @@ SMALLER_RATES = "give a smaller --learning-rate or --rows-learning-rate, and ano
 class TunePlan:
     """A fine-tuning before it is run.
 
-    starts: the loss of each method that was tried for the new rows, if the method was chosen here.
+    starts: the loss of each method that was tried for the new rows, if the method was chosen here. processes: those
+    that divide each batch.
     """
 
     source: str | Path
@@ -63,6 +67,7 @@ class TunePlan:
     resize: Resize
     hashes: Mapping[str, str]
     starts: Mapping[str, float] = field(default_factory=dict)
+    processes: Processes = ALONE
 
     @property
     def settings(self) -> TuneSettings:
@@ -114,22 +119,46 @@ class TunePlan:
 
     def run(self, progress: Progress = silent) -> Tuned:
         """Runs what earlier calls have not finished, and writes OUT."""
-        refuse_places(self)  # another process may have begun or finished since this was planned
-        with writing(self.store.path), self.store.locked():
+        first = self.processes.first
+        if self.settings.batch % self.processes.count:
+            raise ArgumentError(
+                f"batch: expected a multiple of the number of processes, {self.processes.count}; got "
+                f"{self.settings.batch}; give another --batch, or start another number of processes"
+            )
+        first(lambda: refuse_places(self))  # another process may have begun or finished since this was planned
+        with ExitStack() as held:
+            held.enter_context(writing(self.store.path))
+            first(lambda: held.enter_context(self.store.locked()))
             size = size_of(self.original, self.settings) | self.known
-            refuse_changed(self, self.store.once(RESIZED, lambda place: resize_checkpoint(self.source, place, **size)))
-            self.objective.prepare(self.store, progress)
-            steps = self.steps()
-            for seed in self.seeds:
-                for which in self.lengths:
-                    place = self.store.once(name_of(which, seed), partial(self.tune, which, seed, steps, progress))
-                    refuse_changed(self, place)
-                    unfinished_steps(place).discard(CHECKPOINT)
+            resized = first(
+                lambda: self.store.once(RESIZED, lambda place: resize_checkpoint(self.source, place, **size))
+            )
+            refuse_changed(self, resized)
+            first(lambda: self.objective.prepare(self.store, progress))
+            if self.processes.rank:
+                self.objective.prepare(self.store, progress)  # reads what the first process has kept
+            steps = first(self.steps)
+            for seed, which in product(self.seeds, self.lengths):
+                self.tuned_once(which, seed, steps, progress)
             tuned = self.measured(steps, progress)
-            for which, place in self.places.items():
-                if not wrote(self, place):
-                    write(self, which, place)
+            first(self.write)
         return tuned
+
+    def write(self) -> None:
+        for which, place in self.places.items():
+            if not wrote(self, place):
+                write(self, which, place)
+
+    def tuned_once(self, which: str, seed: int, steps: int, progress: Progress) -> None:
+        """Fine-tunes with one seed, unless an earlier call has finished it."""
+        place, tune = self.place(which, seed), partial(self.tune, which, seed, steps, progress)
+        if not self.processes.first(place.exists):
+            if self.processes.rank:
+                tune(place)
+            else:
+                self.store.once(place.name, tune)
+        self.processes.first(lambda: refuse_changed(self, place))
+        self.processes.first(lambda: unfinished_steps(place).discard(CHECKPOINT))
 
     def place(self, which: str, seed: int) -> Path:
         """Returns the folder that keeps a fine-tuned checkpoint."""
@@ -185,7 +214,7 @@ class TunePlan:
                 began = time.perf_counter()
                 self.objective.loss(model, [item], length=length, seed=self.settings.seed).backward()
                 times.append(time.perf_counter() - began)
-            found[which] = min(times[1:]) * self.settings.batch
+            found[which] = min(times[1:]) * self.settings.batch / self.processes.count
             del model  # frees its memory before the next model is loaded
         return found
 
@@ -213,10 +242,11 @@ class TunePlan:
 
         start, length = self.start(which), self.lengths[which]
         name = f"fine-tuning at {length:,}{f', seed {seed}' if len(self.seeds) > 1 else ''}"
-        batch = self.settings.batch
+        batch = self.settings.batch // self.processes.count
         unfinished = unfinished_steps(place)
-        unfinished.claim()
+        self.processes.first(unfinished.claim)
         how: dict[str, Any] = {"folder": unfinished.path, "steps": steps, "length": length, "seed": seed}
+        how |= {"processes": self.processes}
         for parts in [parts for parts in range(1, batch + 1) if batch % parts == 0]:
             trained = self.trainable(which, start, seed)
             try:
@@ -228,7 +258,7 @@ class TunePlan:
             except RuntimeError as error:
                 if not should_reduce_batch_size(error):
                     raise
-                if parts == batch:
+                if parts == batch or self.processes.count > 1:  # the others would wait for this one
                     raise CheckpointError(self.too_large(length)) from error
         changed = trained.changed(start.checkpoint)
         if not_finite := [key for key, value in changed.items() if not all_finite(value)]:
@@ -236,6 +266,8 @@ class TunePlan:
                 f"after step {steps}, {not_finite[0]} has values that are not finite in "
                 f"{str(changed[not_finite[0]].dtype).removeprefix('torch.')}, as in its file; {SMALLER_RATES}"
             )
+        if self.processes.rank:
+            return
         with whole_copy(start.checkpoint, place) as copy:
             copy.write(tensors=changed, documents=dict(documents(self, which, start.checkpoint, steps)))
 
@@ -256,7 +288,8 @@ class TunePlan:
         for seed in self.seeds:
             made = {which: self.opened(self.place(which, seed)).called(names, at) for which, at in places.items()}
             plan = self.objective.plan(made["tuned"], original, made.get("old"), kept)
-            plan = replace(plan, seed=seed, remedy=f"the fine-tuned models are in {self.store.path}")
+            remedy = f"the fine-tuned models are in {self.store.path}"
+            plan = replace(plan, seed=seed, remedy=remedy, processes=self.processes)
             found.append(plan.run(progress))
             if (of_seed := self.objective.kept(made["tuned"])) is not None:
                 near.append(of_seed)

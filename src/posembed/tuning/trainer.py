@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
+from posembed.checkpoints.sources import quiet
 from posembed.errors import CheckpointError
 from posembed.measure.jobs import delayed_signals
+from posembed.measure.processes import ALONE, Processes
 from posembed.tuning.draws import number_of
 from posembed.tuning.objectives import Objective
 from posembed.tuning.settings import TuneSettings
@@ -40,7 +43,8 @@ class StepTrainer(Trainer):
     """A Trainer whose batches are the next items of an objective, and whose checkpoints hold only what is trained.
 
     folder: where the checkpoints are. length: the tokens of a piece that is read at once. parts: the number of parts of
-    a batch, which are read one after the other.
+    a batch, which are read one after the other. processes: those that each read an equal share of a batch; the first
+    writes the checkpoints.
     """
 
     def __init__(
@@ -55,17 +59,22 @@ class StepTrainer(Trainer):
         seed: int,
         device: str | None,
         parts: int,
+        processes: Processes = ALONE,
     ) -> None:
         self.trained, self.objective, self.pieces, self.folder = trained, objective, (length, seed), folder
+        self.processes, batch = processes, settings.batch // processes.count
         if str(device).startswith("cuda:"):
             torch.cuda.set_device(device)  # the Trainer takes the current device
         on_gpu = (device is None and torch.cuda.is_available()) or str(device).startswith("cuda")
         half = on_gpu and torch.cuda.is_bf16_supported()
-        with patch_environment(ACCELERATE_MIXED_PRECISION="bf16" if half else "no"):  # or it would change the result
+        # A precision in the environment would change the result. Gradients are averaged below, because an objective may
+        # call any part of the model, of which accelerate would not know.
+        known = {"ACCELERATE_MIXED_PRECISION": "bf16" if half else "no", "LOCAL_RANK": "-1", "WORLD_SIZE": "1"}
+        with patch_environment(**known), quiet():
             arguments = TrainingArguments(
                 output_dir=str(folder),
                 max_steps=steps,
-                per_device_train_batch_size=settings.batch // parts,
+                per_device_train_batch_size=batch // parts,
                 gradient_accumulation_steps=parts,
                 max_grad_norm=settings.clip,
                 lr_scheduler_type="cosine",
@@ -84,7 +93,11 @@ class StepTrainer(Trainer):
             )
             arguments._n_gpu = min(arguments.n_gpu, 1)  # a batch is too small to be split between devices
             optimizer = torch.optim.AdamW(trained.groups, weight_decay=0.0)
-            items: Any = [{"item": item} for item in range(steps * settings.batch)]
+            items: Any = [
+                {"item": step * settings.batch + processes.rank * batch + item}
+                for step in range(steps)
+                for item in range(batch)
+            ]
             super().__init__(trained.model, arguments, train_dataset=items, optimizers=(optimizer, None))
         self.remove_callback(PrinterCallback)
 
@@ -94,8 +107,9 @@ class StepTrainer(Trainer):
         Raises CheckpointError if the loss is not finite, and KeyboardInterrupt, after writing a checkpoint, on Ctrl-C.
         """
         with delayed_signals() as signals:
-            self.add_callback(Keeper(tick, signals))
-            self.train(resume_from_checkpoint=last_checkpoint(self.folder))
+            self.add_callback(Keeper(tick, signals, self.processes))
+            self.train(resume_from_checkpoint=self.processes.first(lambda: last_checkpoint(self.folder)))
+            self.processes.first(lambda: None)  # no process ends before the checkpoint is written
 
     def _get_train_sampler(self, *dataset: Any) -> SequentialSampler:
         return SequentialSampler(self.train_dataset)
@@ -104,7 +118,7 @@ class StepTrainer(Trainer):
         (length, seed), items = self.pieces, inputs["item"].tolist()
         torch.manual_seed(number_of(seed, f"item {items[0]}"))  # for what a model draws itself
         loss = self.objective.loss(model, items, length=length, seed=seed)
-        if not loss.isfinite():  # before the step changes any weight
+        if self.processes.any(not loss.isfinite()):  # before the step changes any weight
             checkpoint = last_checkpoint(self.folder)
             kept = f"its last checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint"
             raise CheckpointError(
@@ -113,7 +127,16 @@ class StepTrainer(Trainer):
             )
         return loss.to(self.args.device)
 
+    def training_step(self, *given: Any, **named: Any) -> Tensor:
+        loss = super().training_step(*given, **named)
+        if self.accelerator.sync_gradients:  # the last part of a batch
+            held = (each.grad for group in self.trained.groups for each in group["params"])
+            self.processes.average_(grad for grad in held if grad is not None)
+        return loss
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.processes.rank:
+            return
         try:
             super()._save_checkpoint(model, trial)
         except RuntimeError as error:  # torch.save, which does not say why it cannot write
@@ -133,16 +156,17 @@ class StepTrainer(Trainer):
 
 
 class Keeper(TrainerCallback):
-    """Writes a checkpoint every minute, and when Ctrl-C is pressed, which also stops after the step. Reports the
-    steps."""
+    """Writes a checkpoint every minute, and when Ctrl-C is pressed, which also stops after the step, in all processes.
+    Reports the steps."""
 
-    def __init__(self, tick: Tick, signals: Sequence[int]) -> None:
-        self.tick, self.signals = tick, signals
+    def __init__(self, tick: Tick, signals: list[int], processes: Processes) -> None:
+        self.tick, self.signals, self.processes = tick, signals, processes
         self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         self.tick(state.global_step)
-        if self.signals:
+        if self.processes.any(bool(self.signals)):
+            self.signals[:] = self.signals or [signal.SIGINT]
             control.should_save = control.should_training_stop = True
         elif time.monotonic() > self.due:
             self.due = time.monotonic() + SECONDS_BETWEEN_CHECKPOINTS
