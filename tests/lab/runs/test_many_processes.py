@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fresh_process import run_python
 from posembed import files
 from posembed.files import remove_leftovers, write_text, written_whole
 from posembed.lab.runs.results import RunFolder
@@ -32,6 +33,24 @@ def test_no_result_is_lost_though_processes_are_killed(tmp_path: Path) -> None:
     added = done.stdout.split()
     assert len(added) == len(set(added))  # a result that was added is not made again
     assert {result.spec.key() for result in results} >= set(added)
+
+
+@pytest.mark.whole
+def test_an_array_job_ends_as_one_process_though_a_task_is_killed(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("\n".join(f"line {number} of {number**3} words" for number in range(300)))
+    done = run_python(Path(__file__).with_name("array_job.py"), tmp_path, text, together=True)
+    assert done.returncode == 0, done.stdout
+    shared, alone = (tmp_path / name for name in ("shared", "alone"))
+    ours, theirs = ({r.spec: r for r in RunFolder(folder, LengthSpec).results()} for folder in (shared, alone))
+    assert len(ours) == 3
+    assert ours.keys() == theirs.keys()
+    for spec, result in ours.items():
+        assert (result.losses, result.measurements) == (theirs[spec].losses, theirs[spec].measurements)
+    for part in ("tables", "attention", "checkpoints"):
+        files = ({file.name: file.read_bytes() for file in (folder / part).iterdir()} for folder in (shared, alone))
+        assert next(files) == next(files), part
+    assert (shared / "settings.json").read_bytes() == (alone / "settings.json").read_bytes()
 
 
 @pytest.mark.parametrize("replace", [True, False])
