@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from posembed.checkpoints.sources import quiet
+from posembed.checkpoints.sources.base import quiet
 from posembed.errors import CheckpointError
 from posembed.measure.jobs import delayed_signals
 from posembed.measure.processes import ALONE, Processes
