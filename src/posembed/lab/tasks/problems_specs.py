@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
@@ -21,6 +21,7 @@ TOKENS = Metric(
     better="high",
     kind="share",
 )
+WRONG = Metric("share of wrong reads", "The share of wrong answers.", kind="share")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,26 @@ class Solved:
 
     def values(self) -> Iterator[Value]:
         yield from by_size({EXACT: self.exact_match, TOKENS: self.token_accuracy})
+
+
+@dataclass(frozen=True)
+class SolvedByTail(Solved):
+    tails: dict[str, dict[int, float | None]] = field(default_factory=dict)
+    """The share of correct tokens on the problem's other distributions, by name."""
+
+    def wrong(self) -> Iterator[Value]:
+        """Returns the shares of wrong answers, where each answer is one token."""
+        for tail, right in {"": self.token_accuracy, **self.tails}.items():
+            wrong = {size: None if share is None else 1 - share for size, share in right.items()}
+            yield from by_size({wrong_reads(tail): wrong})
+
+
+def wrong_reads(tail: str) -> Metric:
+    """Returns the metric WRONG on another distribution; itself on that of training."""
+    if not tail:
+        return WRONG
+    says = f"The share of wrong answers on {tail} texts, which were not trained on."
+    return dataclasses.replace(WRONG, name=f"{WRONG.name}, {tail} tail", says=says, told=True)
 
 
 def by_size(known: Mapping[Metric, Mapping[int, float | None]]) -> Iterator[Value]:
@@ -61,7 +82,7 @@ class SizedSpec(TrainingSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemSpec(SizedSpec):
-    Measured = Solved
+    Measured = SolvedByTail
 
     test_problems: Count = option("Problems per size to measure on.", TRAINING)
     window: Count = option("Causal window of the encodings that use one.", MODEL)
