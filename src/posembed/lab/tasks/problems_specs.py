@@ -66,7 +66,10 @@ class SizedSpec(TrainingSpec):
     """The settings of a run on generated problems of several sizes."""
 
     problem: str
-    train_size: Count = option("Size of the largest training problem; sizes are drawn evenly from 1 to it.", MODEL)
+    train_size: Count = option(
+        "Size of the largest training problem; sizes are drawn evenly from 1 to it (flip-flop, tracking: all are it).",
+        MODEL,
+    )
     test_sizes: Ascending[Count] = option("Sizes to measure at, separated by commas.", MODEL)
 
     @abstractmethod
