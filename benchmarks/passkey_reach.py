@@ -215,9 +215,9 @@ def exact(spec: ProblemSpec, model: Any, sizes: Iterable[int]) -> str:
     cells = []
     for size in sizes:
         problems = FAR_SIZES.get(size, spec.test_problems)
-        right = right_tokens(replace(spec, test_problems=problems), model, size, torch.device("cpu"))
-        assert right is not None
-        cells.append(f"{100 * right.all(dim=1).double().mean().item():5.1f}")
+        tested = right_tokens(replace(spec, test_problems=problems), model, size, torch.device("cpu"))
+        assert tested is not None
+        cells.append(f"{100 * tested[0].all(dim=1).double().mean().item():5.1f}")
     return " | ".join(cells)
 
 
@@ -225,10 +225,10 @@ def by_distance(spec: ProblemSpec, model: Any, size: int) -> str:
     """Returns the exact match in percent by the number of characters between the key and the answer, in quarters."""
     drawn = random.Random(f"passkey {size}")
     behind = [size + 1 - PROBLEMS["passkey"].write(size, drawn)[0].index("#") for _ in range(spec.test_problems)]
-    right = right_tokens(spec, model, size, torch.device("cpu"))
-    assert right is not None
+    tested = right_tokens(spec, model, size, torch.device("cpu"))
+    assert tested is not None
     quarter = (torch.tensor(behind) * 4 // (size + 1)).clamp(max=3)
-    shares = [right.all(dim=1)[quarter == n].double().mean().item() for n in range(4)]
+    shares = [tested[0].all(dim=1)[quarter == n].double().mean().item() for n in range(4)]
     return " | ".join(f"{100 * share:5.1f}" for share in shares)
 
 

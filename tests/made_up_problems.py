@@ -7,7 +7,7 @@ import dataclasses
 from made_up_runs import made_up
 from posembed.lab.questions.problems import Problem
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.problems import Solved
+from posembed.lab.tasks.problems_specs import SolvedByTail
 
 SIZES = (5, 10, 30)
 
@@ -31,7 +31,7 @@ def result(
     measured = None
     if exact_match is not None:
         shares = dict(zip(SIZES, exact_match, strict=True))
-        measured = Solved(shares, {size: share and (1 + share) / 2 for size, share in shares.items()})
+        measured = SolvedByTail(shares, {size: share and (1 + share) / 2 for size, share in shares.items()})
     return made_up(
         spec,
         position_parameters=6_784 if encoding == "coupled" else 0,

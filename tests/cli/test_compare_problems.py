@@ -27,6 +27,21 @@ def test_from_problem_to_table(posembed, tmp_path: Path) -> None:
     assert exact["coupled", 5] is not None
 
 
+def test_state_tracking_counts_wrong_reads(posembed, tmp_path: Path) -> None:
+    command = f"compare tasks tracking {SMALL} --encodings learned,rope --json --out"
+    summary = json.loads(posembed(command, tmp_path).out)
+    metrics = {one["metric"] for one in summary["estimates"]}
+    assert metrics == {f"share of wrong reads{tail}" for tail in ("", ", sparse tail", ", dense tail")}
+    page = posembed("report", tmp_path)
+    assert page.code == 0
+    assert "follow a ball under five cups" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    (result, _) = sorted((tmp_path / "results").iterdir())
+    kept = json.loads(result.read_text(encoding="utf-8"))["measurements"]
+    assert list(kept["tails"]) == ["sparse", "dense"]
+    told = posembed(f"compare tasks flip-flop {SMALL} --encodings learned,rope --out", tmp_path / "other").out
+    assert "Share of wrong reads in percent (lower is better), by instructions" in told
+
+
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_every_problem_has_a_command_that_says_what_it_would_take(problem: str, posembed, tmp_path: Path) -> None:
     done = posembed(f"compare tasks {problem} {SMALL} --encodings alibi --dry-run --out", tmp_path / "runs")

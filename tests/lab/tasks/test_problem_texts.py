@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 
 import pytest
 import torch
@@ -71,15 +72,84 @@ def test_every_place_of_the_text_may_hide_the_key() -> None:
     assert places == {0, 1, 2, 3}
 
 
+def states(name: str, text: str) -> list[str]:
+    """The bit written last before each instruction, by search; or the place of the ball, by moving the cups."""
+    instructions = re.findall(r"[wsir][0-5]", text)
+    assert "".join(instructions) == text
+    found, row = [], [""] * 5
+    for letter, value in instructions:
+        if name == "tracking":
+            place = int(value) - 1
+            if letter == "w":
+                row[place] = "ball"
+            elif letter == "s":
+                row[place], row[(place + 1) % 5] = row[(place + 1) % 5], row[place]
+            found.append(str(row.index("ball") + 1))
+        else:
+            found.append(re.findall(r"w([01])", text[: 2 * len(found) + 2])[-1])
+    return found
+
+
+def written(name: str, tail: str, size: int, draw: random.Random) -> tuple[str, ...]:
+    problem = PROBLEMS[name]
+    return (problem.tails[tail] if tail else problem.write)(size, draw)
+
+
+@given(
+    name=st.sampled_from(["flip-flop", "tracking"]),
+    tail=st.sampled_from(["", "sparse", "dense"]),
+    size=st.integers(1, 60),
+    seed=st.integers(0, 2**32),
+)
+def test_every_read_is_what_the_automaton_holds(name: str, tail: str, size: int, seed: int) -> None:
+    pieces = written(name, tail, size, random.Random(seed))
+    text = "".join(pieces)
+    assert len(text) == 2 * max(size, 2)
+    assert (text[0], text[-2]) == ("w", "r")
+    held = states(name, text)
+    assert pieces[1::2] == tuple(held[place] for place, letter in enumerate(text[::2]) if letter == "r")
+    assert all(piece[-1] == "r" and "r" not in piece[:-1] for piece in pieces[::2])
+    assert pieces == written(name, tail, size, random.Random(seed))
+
+
+@pytest.mark.parametrize(
+    ("name", "tail", "shares"),
+    [
+        # arXiv:2306.00946, as in its published data: FFL(.8), FFL(.98) and FFL(.1), 512 tokens.
+        ("flip-flop", "", {"w": 0.1, "i": 0.8, "r": 0.1}),
+        ("flip-flop", "sparse", {"w": 0.01, "i": 0.98, "r": 0.01}),
+        ("flip-flop", "dense", {"w": 0.45, "i": 0.1, "r": 0.45}),
+        ("tracking", "", {"s": 0.8, "r": 0.2}),
+        ("tracking", "sparse", {"s": 0.98, "r": 0.02}),
+        ("tracking", "dense", {"s": 0.5, "r": 0.5}),
+    ],
+)
+def test_instructions_are_as_frequent_as_published(name: str, tail: str, shares: dict[str, float]) -> None:
+    draw, letters, values = random.Random(0), "", ""
+    for _ in range(200):
+        text = "".join(written(name, tail, 256, draw))
+        assert len(text) == 512
+        letters += text[2:-2:2]
+        values += "".join(value for letter, value in zip(text[::2], text[1::2], strict=True) if letter != "r")
+    assert set(letters) == set(shares)
+    alphabet = "01" if name == "flip-flop" else "12345"
+    for counted, symbol, share in (
+        *((letters, letter, share) for letter, share in shares.items()),
+        *((values, value, 1 / len(alphabet)) for value in alphabet),
+    ):
+        error = (share * (1 - share) / len(counted)) ** 0.5
+        assert abs(counted.count(symbol) / len(counted) - share) < 4 * error, symbol
+
+
 @given(seed=st.integers(0, 2**32), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5))
 def test_what_is_encoded_can_be_decoded(seed: int, sizes: list[int]) -> None:
     draw = random.Random(seed)
-    problems = [PROBLEMS["addition"].write(size, draw) for size in sizes]
+    problems = [PROBLEMS[name].write(size, draw) for size in sizes for name in ("addition", "flip-flop", "tracking")]
     ids, answers = encode(problems, 40)
-    assert ids.shape == (len(sizes), 40)
-    for row, counted, (question, answer) in zip(ids, answers, problems, strict=True):
-        assert "".join(ALPHABET[token] for token in row) == (question + answer).ljust(40, "_")
-        assert "".join(ALPHABET[token] for token in row[1:][counted == 1]) == answer
+    assert ids.shape == (3 * len(sizes), 40)
+    for row, counted, pieces in zip(ids, answers, problems, strict=True):
+        assert "".join(ALPHABET[token] for token in row) == "".join(pieces).ljust(40, "_")
+        assert "".join(ALPHABET[token] for token in row[1:][counted == 1]) == "".join(pieces[1::2])
 
 
 def tokens(text: str) -> torch.Tensor:

@@ -73,12 +73,14 @@ def test_one_pass_tells_what_greedy_decoding_would_write(problem: str, encoding:
     # Trained a little, so that answers begin well and go wrong somewhere.
     spec = tiny(problem, encoding, steps=40, batch=16, learning_rate=1e-2, test_problems=20, test_sizes=(2,))
     model = trained(spec, accelerator)
-    right = right_tokens(spec, model, 2, torch.device("cpu"))
-    assert right is not None
-    assert right.any()
+    tested = right_tokens(spec, model, 2, torch.device("cpu"))
+    assert tested is not None
+    right, answers = tested
+    assert right[answers].any()
+    assert right[~answers].all()
     write, draw = written_for(spec), random.Random(f"{problem} 2")
-    for row, (question, answer) in zip(right.tolist(), [write(2, draw) for _ in right], strict=True):
-        written = ""
+    for told, (question, answer) in zip(right, [write(2, draw) for _ in right], strict=True):
+        row, written = told[-len(answer) :].tolist(), ""
         while len(written) < len(answer):
             ids = torch.tensor([[ALPHABET.index(character) for character in question + written]])
             positions = None if encoding == "none" else ids_of(encoding, ids)
@@ -107,6 +109,37 @@ def test_a_toy_copy_is_learned_in_seconds(accelerator: Accelerator) -> None:
     assert measured is not None
     assert measured.exact_match == {1: 1.0, 2: 1.0}
     assert measured.token_accuracy == {1: 1.0, 2: 1.0}
+
+
+def test_flip_flops_are_trained_at_one_length_and_tested_on_others(accelerator: Accelerator) -> None:
+    toy = {"steps": 200, "batch": 32, "width": 32, "layers": 2, "learning_rate": 1e-2, "test_problems": 100}
+    spec, task = tiny("flip-flop", "alibi", train_size=4, test_sizes=(4, 8), **toy), ProblemSolving("flip-flop")
+    ids, _, weights = task.draw(spec, task.build(spec), 0)
+    texts = ["".join(ALPHABET[token] for token in row) for row in ids]
+    assert all(len(text) == 8 and text[-2] == "r" for text in texts)
+    assert [int(weight) for weight in (weights > 0).sum(1)] == [text.count("r") for text in texts]
+    measured = run(spec, task, accelerator).measurements
+    assert measured is not None
+    assert list(measured.tails) == ["sparse", "dense"]
+    wrong = {(value.metric, value.x): value.value for value in measured.wrong()}
+    assert list(wrong) == [
+        (f"share of wrong reads{tail}", x) for tail in ("", ", sparse tail", ", dense tail") for x in (4, 8)
+    ]
+    assert wrong["share of wrong reads", 4] == 1 - measured.token_accuracy[4] < 0.05
+
+
+def test_no_test_text_is_trained_on() -> None:
+    for problem in ("flip-flop", "tracking"):
+        spec, task = tiny(problem, "none", train_size=32, batch=64), ProblemSolving(problem)
+        model = task.build(spec)
+        trained_on = [tuple(row) for step in range(20) for row in task.draw(spec, model, step)[0].tolist()]
+        tested: set[tuple[int, ...]] = set()
+        for tail in ("", *PROBLEMS[problem].tails):
+            write, draw = written_for(spec, tail), random.Random(f"{problem} 32{tail and f' {tail}'}")
+            texts = ["".join(write(32, draw)) for _ in range(100)]
+            tested |= {tuple(map(ALPHABET.index, text)) for text in texts}
+        assert not tested & set(trained_on)
+        assert len(set(trained_on)) == len(trained_on)
 
 
 def test_a_table_of_the_training_length_has_no_position_beyond(accelerator: Accelerator) -> None:

@@ -15,7 +15,7 @@ from posembed.lab.questions.classification import Images, Text
 from posembed.lab.questions.dropout import Dropout
 from posembed.lab.questions.inits import Inits
 from posembed.lab.questions.lengths import Lengths
-from posembed.lab.questions.problems import PROBLEMS, Problem
+from posembed.lab.questions.problems import PROBLEMS, Problem, StateTracking
 from posembed.lab.questions.rows import Rows
 from posembed.lab.questions.sharing import Sharing
 from posembed.lab.questions.tokens import Spans, Tags
@@ -50,7 +50,7 @@ EVERY: list[Question] = [
     DataEfficiency(),
     Dropout(),
     Sharing(),
-    *map(Problem, PROBLEMS),
+    *(StateTracking(name) if PROBLEMS[name].tails else Problem(name) for name in PROBLEMS),
     Text(),
     Tags(),
     Spans(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from posembed.lab.found import Axis, Found, model_size
@@ -10,7 +10,8 @@ from posembed.lab.question import Loaded, Reading, TrainedQuestion, presets_of
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
-from posembed.lab.tasks.problems_specs import EXACT, TOKENS, ProblemSpec, Solved
+from posembed.lab.tasks.problems_specs import EXACT, TOKENS, ProblemSpec, SolvedByTail, wrong_reads
+from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import reached
 from posembed.words import called, listed, up_to
@@ -19,11 +20,11 @@ SOLVED = 0.95
 """A size is solved if the model answers at least this share of its problems, over all seeds, without a mistake."""
 
 
-class Problem(TrainedQuestion[ProblemSpec, Solved]):
+class Problem(TrainedQuestion[ProblemSpec, SolvedByTail]):
     """The question about one problem of PROBLEMS."""
 
     group = "tasks"
-    metrics = (EXACT, TOKENS)
+    metrics: tuple[Metric, ...] = (EXACT, TOKENS)
     loss_unit = "per token of the answers"
     Spec = ProblemSpec
     ReadingType = Reading
@@ -50,7 +51,7 @@ class Problem(TrainedQuestion[ProblemSpec, Solved]):
         with_default_window(chosen)
         return ProblemSolving(self.name), {"problem": self.name}
 
-    def axis(self, results: Sequence[RunResult[ProblemSpec, Solved]], metric: Metric) -> Axis:
+    def axis(self, results: Sequence[RunResult[ProblemSpec, SolvedByTail]], metric: Metric) -> Axis:
         spec = results[0].spec
         return Axis(PROBLEMS[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
 
@@ -90,3 +91,33 @@ class Problem(TrainedQuestion[ProblemSpec, Solved]):
         differ = {name: ", ".join(each) for name, each in seeds.items()}
         more = {} if all(len(set(each)) < 2 for each in seeds.values()) else {"solved by seed": differ}
         return {"solves": {name: of_mean(name) for name in found.names}, **more}
+
+
+class StateTracking(Problem):
+    """The question about a problem with reads in the middle of the text, tested on other distributions too."""
+
+    presets_help = "default (minutes), one-layer (PaTH's model, 512 tokens) or six-layers (Liu et al.'s; a GPU)."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.metrics = tuple(wrong_reads(tail) for tail in ("", *PROBLEMS[name].tails))
+        self.usual = ("learned", "learned-averaged", "rope", "alibi", "none")
+        self.presets = presets_of("state-tracking", name)
+
+    def values_of(self, result: RunResult[ProblemSpec, SolvedByTail]) -> Iterable[Value]:
+        assert result.measurements is not None
+        return result.measurements.wrong()
+
+    def about(self, found: Found) -> str:
+        spec, problem = found.spec, PROBLEMS[found.spec.problem]
+        return (
+            f"Each run trains the same small Transformer decoder ({model_size(spec)}) for {spec.steps:,} steps on "
+            f"texts of {spec.train_size:,} {problem.unit} ({problem.line}), and tests it on {spec.test_problems:,} "
+            "texts of each size and each distribution. Only the position encoding differs."
+        )
+
+    def remarks(self, found: Found) -> Iterator[str]:
+        yield from ()
+
+    def columns(self, found: Found) -> Mapping[str, Mapping[str, str]]:
+        return {}

@@ -1,4 +1,4 @@
-"""Writes problems as text: a question and its only correct answer. One character is one token.
+"""Writes problems as text: a question and its only correct answer, or several in turn. One character is one token.
 
 ``^`` starts a text, ``$`` ends it, and ``_`` pads it to the training length.
 """
@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -21,8 +21,11 @@ FILLER = "the grass is green the sky is blue the sun is yellow here we go there 
 """The filler of Mohtashami and Jaggi 2023 (arXiv:2305.16300), in which the key is hidden."""
 KEY_DIGITS = 5
 
-Write: TypeAlias = Callable[[int, random.Random], tuple[str, str]]
-"""Maps a size and a random generator to a question and its answer. The size determines the length of each."""
+CUPS = "12345"
+
+Write: TypeAlias = Callable[[int, random.Random], tuple[str, ...]]
+"""Maps a size and a random generator to a text in pieces, given and answered in turn: a question and its answer, or
+several of each. The size determines the length of the text."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Problem:
     """The unit of the size."""
     ids: tuple[str, ...] = ()
     """The names of position ids that match characters of the question to characters of the answer."""
+    tails: Mapping[str, Write] = field(default_factory=dict)
+    """Other distributions to test on, by name. Such a problem trains at ``train_size`` only."""
 
 
 def of_symbols(symbols: str, answer: Callable[[str], str]) -> Write:
@@ -68,6 +73,50 @@ def addition(size: int, draw: random.Random, *, forwards: bool = False) -> tuple
 addition_written_forwards: Write = partial(addition, forwards=True)
 
 
+def instructed(letters: str, rates: tuple[float, ...], values: str, change: Callable[[str, str], str]) -> Write:
+    """Returns a function that writes ``size`` instructions, at least two, to a state: a letter and a value each.
+
+    ``w`` writes its value, ``i`` is ignored, ``r`` is answered with the state, and any other letter changes the state
+    to ``change(state, value)``. The first instruction writes and the last reads. The others are drawn from ``letters``
+    at ``rates``, and the values that are not answers are uniform.
+    """
+
+    def write(size: int, draw: random.Random) -> tuple[str, ...]:
+        pieces, given, state = [], "", ""
+        drawn = draw.choices(letters, rates, k=max(size - 2, 0))
+        for letter, value in zip(["w", *drawn, "r"], draw.choices(values, k=len(drawn) + 2), strict=True):
+            if letter == "r":
+                pieces += [f"{given}r", state]
+                given = ""
+                continue
+            given += letter + value
+            if letter == "w":
+                state = value
+            elif letter != "i":
+                state = change(state, value)
+        return tuple(pieces)
+
+    return write
+
+
+def flip_flops(ignore: float) -> Write:
+    """Returns FFL(ignore) of flip-flop language modelling (Liu et al. 2023, arXiv:2306.00946, section 3): instructions
+    to a register of one bit. Apart from the ignored ones, reads and writes are equally frequent."""
+    return instructed("wir", ((1 - ignore) / 2, ignore, (1 - ignore) / 2), "01", lambda _, value: value)
+
+
+def cups(read: float) -> Write:
+    """Returns a function that puts a ball under one of five cups in a circle (``w2``: at the second place), swaps
+    neighbouring cups (``s3``: third and fourth place; ``s5``: fifth and first) and asks for the place of the ball.
+    These swaps generate all permutations of five: the word problem of S5, on one point."""
+
+    def swapped(place: str, first: str) -> str:
+        second = CUPS[CUPS.index(first) + 1 - len(CUPS)]
+        return {first: second, second: first}.get(place, place)
+
+    return instructed("sr", (1 - read, read), CUPS, swapped)
+
+
 PROBLEMS: dict[str, Problem] = {
     "copy": Problem(of_symbols(DIGITS, str), "repeat the digits", "digits", ids=("abacus",)),
     "reverse": Problem(
@@ -82,6 +131,18 @@ PROBLEMS: dict[str, Problem] = {
         of_symbols("01", lambda ones: str(ones.count("1") % 2)), "decide whether the number of ones is even", "bits"
     ),
     "passkey": Problem(passkey, f"find {KEY_DIGITS} digits in a text", "characters of text"),
+    "flip-flop": Problem(
+        flip_flops(0.8),
+        "read the bit that was written last",
+        "instructions",
+        tails={"sparse": flip_flops(0.98), "dense": flip_flops(0.1)},
+    ),
+    "tracking": Problem(
+        cups(0.2),
+        "follow a ball under five cups that are swapped",
+        "instructions",
+        tails={"sparse": cups(0.02), "dense": cups(0.5)},
+    ),
 }
 
 

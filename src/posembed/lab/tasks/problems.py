@@ -36,7 +36,7 @@ from posembed.lab.tasks.problem_texts import (
     addition_written_forwards,
     tokens_read,
 )
-from posembed.lab.tasks.problems_specs import ProblemSpec, Solved
+from posembed.lab.tasks.problems_specs import ProblemSpec, SolvedByTail
 from posembed.lab.tasks.task import DecoderTask, build_encoding, draw_seed, torch_seed
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -51,7 +51,7 @@ DIGIT_TOKENS = torch.tensor([ALPHABET.index(digit) for digit in DIGITS])
 EQUALS_TOKEN = ALPHABET.index(EQUALS)
 
 
-class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
+class ProblemSolving(DecoderTask[ProblemSpec, SolvedByTail]):
     """Trains on problems of size 1 to ``train_size``, and tests at ``test_sizes``. ``problem``: a key of PROBLEMS."""
 
     vocabulary = len(ALPHABET)
@@ -74,7 +74,8 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
     ) -> tuple[Tensor, ...]:
         """Returns token ids (B, L + 1), position ids (L,) or (B, L), and the loss weights (B, L) of the next tokens."""
         drawn, write = random.Random(draw_seed(spec, step)), written_for(spec)
-        problems = [write(drawn.randint(1, spec.train_size), drawn) for _ in range(spec.batch)]
+        smallest = spec.train_size if PROBLEMS[spec.problem].tails else 1
+        problems = [write(drawn.randint(smallest, spec.train_size), drawn) for _ in range(spec.batch)]
         ids, answers = encode(problems, spec.train_length + 1)
         generator = torch.Generator().manual_seed(torch_seed(spec, step))
         if spec.encoding in IDS:
@@ -92,22 +93,28 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
         losses = F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten(), reduction="none")
         return (losses * weights.flatten()).sum() / len(ids)
 
-    def measure(self, spec: ProblemSpec, model: PositionedModel, accelerator: Accelerator) -> Solved:
-        right = {size: right_tokens(spec, model, size, accelerator.device) for size in spec.test_sizes}
-        return Solved(
-            {size: None if of is None else of.all(dim=1).double().mean().item() for size, of in right.items()},
-            {size: None if of is None else of.double().mean().item() for size, of in right.items()},
-        )
+    def measure(self, spec: ProblemSpec, model: PositionedModel, accelerator: Accelerator) -> SolvedByTail:
+        exact: dict[int, float | None] = {}
+        tokens: dict[str, dict[int, float | None]] = {}
+        for tail in ("", *PROBLEMS[spec.problem].tails):
+            of_size = tokens.setdefault(tail, {})
+            for size in spec.test_sizes:
+                tested = right_tokens(spec, model, size, accelerator.device, tail)
+                of_size[size] = None if tested is None else tested[0][tested[1]].double().mean().item()
+                if not tail:
+                    exact[size] = None if tested is None else tested[0].all(dim=1).double().mean().item()
+        return SolvedByTail(exact, tokens.pop(""), tokens)
 
     def tokens_measured(self, spec: ProblemSpec) -> int:
-        return spec.test_problems * sum(tokens_read(spec.problem, size) for size in spec.test_sizes)
+        problems = spec.test_problems * (1 + len(PROBLEMS[spec.problem].tails))
+        return problems * sum(tokens_read(spec.problem, size) for size in spec.test_sizes)
 
 
-def written_for(spec: ProblemSpec) -> Write:
+def written_for(spec: ProblemSpec, tail: str = "") -> Write:
     """Returns the function that writes the problems. With coupled ids, addition is written as in their paper."""
     if spec.problem == "addition" and spec.encoding == "coupled":
         return addition_written_forwards
-    return PROBLEMS[spec.problem].write
+    return PROBLEMS[spec.problem].tails[tail] if tail else PROBLEMS[spec.problem].write
 
 
 def check_encoding(encoding: str, problem: str) -> None:
@@ -126,28 +133,34 @@ def check_encoding(encoding: str, problem: str) -> None:
             raise unknown("encoding", encoding, [*names_for("decoder"), *applicable], of=f" for {problem}") from error
 
 
-def encode(problems: Sequence[tuple[str, str]], length: int) -> tuple[Tensor, Tensor]:
-    """Returns token ids (N, length), and loss weights (N, length - 1): 1 if the next token is in the answer, else 0."""
-    texts = [(question + answer).ljust(length, PADDING) for question, answer in problems]
+def encode(problems: Sequence[tuple[str, ...]], length: int) -> tuple[Tensor, Tensor]:
+    """Returns token ids (N, length), and loss weights (N, length - 1): 1 if the next token is in an answer, else 0."""
+    texts = ["".join(pieces).ljust(length, PADDING) for pieces in problems]
     ids = torch.tensor([[ALPHABET.index(character) for character in text] for text in texts])
-    answers = torch.zeros(len(problems), length - 1)
-    for row, (question, answer) in zip(answers, problems, strict=True):
-        row[len(question) - 1 : len(question) - 1 + len(answer)] = 1.0
-    return ids, answers
+    answers = torch.zeros(len(problems), length)
+    for row, pieces in zip(answers, problems, strict=True):
+        start = 0
+        for number, piece in enumerate(pieces):
+            row[start : start + len(piece)] = number % 2
+            start += len(piece)
+    return ids, answers[:, 1:]
 
 
 @torch.no_grad()
-def right_tokens(spec: ProblemSpec, model: nn.Module, size: int, device: torch.device) -> Tensor | None:
-    """Returns whether the model predicts each answer token from the correct tokens before it: a boolean tensor (N, A).
-    Returns None if the encoding has no position at this size. Every run gets the same problems.
+def right_tokens(
+    spec: ProblemSpec, model: nn.Module, size: int, device: torch.device, tail: str = ""
+) -> tuple[Tensor, Tensor] | None:
+    """Returns two boolean tensors (N, L): whether the model predicts the next token from the correct tokens before it,
+    which is True if that token is not in an answer; and whether it is in an answer. Returns None if the encoding has no
+    position at this size. Every run gets the same problems. ``tail``: which of the problem's other distributions.
 
-    All values of a row are True if and only if greedy decoding writes the whole answer.
+    All values of a row are True if and only if greedy decoding writes every answer.
     """
-    drawn, write = random.Random(f"{spec.problem} {size}"), written_for(spec)
+    drawn, write = random.Random(f"{spec.problem} {size}{tail and f' {tail}'}"), written_for(spec, tail)
     length = tokens_read(spec.problem, size)
     problems = [write(size, drawn) for _ in range(spec.test_problems)]
-    ids, _ = encode(problems, length + 1)
-    answer = slice(-len(problems[0][1]), None)
+    ids, weights = encode(problems, length + 1)
+    answers = weights > 0
     position_ids = ids_of(spec.encoding, ids[:, :-1]) if spec.encoding in IDS else torch.arange(length)
     position_ids = position_ids.expand(len(ids), length)
     at_once = max(TOKENS_AT_ONCE // length, 1)
@@ -155,10 +168,10 @@ def right_tokens(spec: ProblemSpec, model: nn.Module, size: int, device: torch.d
     try:
         for some, places in zip(ids.split(at_once), position_ids.split(at_once), strict=True):
             logits = model(some[:, :-1].to(device), places.to(device))
-            right.append(logits[:, answer].argmax(dim=-1).cpu() == some[:, answer])
+            right.append(logits.argmax(dim=-1).cpu() == some[:, 1:])
     except PositionError:
         return None
-    return torch.cat(right)
+    return torch.cat(right) | ~answers, answers
 
 
 def ids_of(name: str, tokens: Tensor) -> Tensor:

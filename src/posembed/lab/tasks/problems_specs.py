@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
@@ -21,6 +21,7 @@ TOKENS = Metric(
     better="high",
     kind="share",
 )
+WRONG = Metric("share of wrong reads", "The share of wrong answers.", kind="share")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,26 @@ class Solved:
         yield from by_size({EXACT: self.exact_match, TOKENS: self.token_accuracy})
 
 
+@dataclass(frozen=True)
+class SolvedByTail(Solved):
+    tails: dict[str, dict[int, float | None]] = field(default_factory=dict)
+    """The share of correct tokens on the problem's other distributions, by name."""
+
+    def wrong(self) -> Iterator[Value]:
+        """Returns the shares of wrong answers, where each answer is one token."""
+        for tail, right in {"": self.token_accuracy, **self.tails}.items():
+            wrong = {size: None if share is None else 1 - share for size, share in right.items()}
+            yield from by_size({wrong_reads(tail): wrong})
+
+
+def wrong_reads(tail: str) -> Metric:
+    """Returns the metric WRONG on another distribution; itself on that of training."""
+    if not tail:
+        return WRONG
+    says = f"The share of wrong answers on {tail} texts, which were not trained on."
+    return dataclasses.replace(WRONG, name=f"{WRONG.name}, {tail} tail", says=says, told=True)
+
+
 def by_size(known: Mapping[Metric, Mapping[int, float | None]]) -> Iterator[Value]:
     return (Value(metric.name, value, size) for metric, values in known.items() for size, value in values.items())
 
@@ -45,7 +66,10 @@ class SizedSpec(TrainingSpec):
     """The settings of a run on generated problems of several sizes."""
 
     problem: str
-    train_size: Count = option("Size of the largest training problem; sizes are drawn evenly from 1 to it.", MODEL)
+    train_size: Count = option(
+        "Size of the largest training problem; sizes are drawn evenly from 1 to it (flip-flop, tracking: all are it).",
+        MODEL,
+    )
     test_sizes: Ascending[Count] = option("Sizes to measure at, separated by commas.", MODEL)
 
     @abstractmethod
@@ -61,7 +85,7 @@ class SizedSpec(TrainingSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemSpec(SizedSpec):
-    Measured = Solved
+    Measured = SolvedByTail
 
     test_problems: Count = option("Problems per size to measure on.", TRAINING)
     window: Count = option("Causal window of the encodings that use one.", MODEL)
