@@ -2,3 +2,5 @@
 
 ENDS = ("learned", "learned-concat", "tupe", "tupe-r")
 """Those with rows for the training length alone, and no position past it."""
+MIXED = ("rope+window/none", "t5/rope+logn", "fox/rope", "rolling/alibi", "learned-averaged/cable+window")
+"""Encodings of two layers."""

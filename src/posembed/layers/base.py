@@ -68,6 +68,9 @@ class PositionEncoding(ChecksCalls, nn.Module):
     causal_only: bool = False
     """Whether the formula assumes that no token sees a later one, so that encoders cannot use it."""
 
+    per_layer: bool = False
+    """Whether each layer has parameters of its own. A model that is given a name then builds one encoding per layer."""
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises ArgumentError unless a subclass follows the contract of an input, a rotation or a bias."""
         raise ArgumentError(
@@ -149,6 +152,32 @@ class PositionEncoding(ChecksCalls, nn.Module):
     ) -> Float[Tensor, "... H Lq Lk"] | None:
         """Returns the bias to add to each layer's scores, (H, Lq, Lk) or (B, H, Lq, Lk), or None for no bias."""
         return None
+
+    def of_tokens(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L S"] | None:
+        """Returns what ``at_content`` needs of each token besides queries and keys, such as gates, or None for nothing.
+
+        ``x`` (B, L, D) is the input of a layer's attention. The values are float32 or wider. The model puts 0 at
+        padding, and keeps those of earlier tokens in its cache.
+        """
+        return None
+
+    def at_content(
+        self,
+        q: Float[Tensor, "B H Lq d"],
+        k: Float[Tensor, "B Hk Lk d"],
+        of_tokens: Float[Tensor, "B Lk S"] | None,
+        q_positions: Integer[Tensor, "... Lq"],
+        k_positions: Integer[Tensor, "... Lk"],
+        *,
+        seen: Callable[[], Tensor | None],
+    ) -> tuple[Float[Tensor, "B H Lq e"], Float[Tensor, "B Hk Lk e"], Float[Tensor, "B H Lq Lk"] | None]:
+        """Returns q, k and a bias whose scores, q k / sqrt(e) + bias, depend on the tokens' content.
+
+        Called in each layer, after ``at_queries_keys`` and the log-length factor, and instead of ``at_scores``. The
+        queries are the last Lq of the Lk tokens. ``seen()`` returns the mask of the keys that each query sees, which
+        broadcasts to (B, H, Lq, Lk); None means all.
+        """
+        return q, k, None
 
     def score_mod(self, q_positions: Tensor, k_positions: Tensor) -> ScoreMod | None:
         """Returns the bias of ``at_scores`` as a FlexAttention ``score_mod``, or None for no bias.
@@ -293,6 +322,11 @@ class RotationEncoding(PositionEncoding):
         batch = q.shape[0] if q.dim() == 4 else 1
         ids = given_or_consecutive(position_ids, offset, batch=batch, length=q.shape[-2], device=q.device)
         return self.at_queries_keys(q, k, ids, ids, text_length=text_length)
+
+
+def reads_content(encoding: nn.Module) -> bool:
+    """Returns whether the scores of an encoding depend on the tokens' content: it defines ``at_content``."""
+    return getattr(type(encoding), "at_content", PositionEncoding.at_content) is not PositionEncoding.at_content
 
 
 def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
