@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from posembed.layers.base import PositionEncoding, fill_
 from posembed.layers.score_bias import wide
-from posembed.settings import Count
+from posembed.settings import Count, NotNegative
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -38,6 +38,7 @@ class Cope(PositionEncoding):
         head_dim: the width d of a head.
         max_len: N, the number of rows; all keys that are farther away share the last one. The authors' language models
             have 64 for texts of 1,024 tokens.
+        std: the scale of the initial rows; 0 in the authors' code.
 
     The state dict holds ``weight`` (N, d).
 
@@ -55,9 +56,9 @@ class Cope(PositionEncoding):
     causal_only = True
     per_layer = True
 
-    def __init__(self, head_dim: Count, *, max_len: Count = 64) -> None:
+    def __init__(self, head_dim: Count, *, max_len: Count = 64, std: NotNegative = 0.0) -> None:
         super().__init__()
-        self.head_dim, self.max_len = head_dim, max_len
+        self.head_dim, self.max_len, self.std = head_dim, max_len, std
         self.weight = nn.Parameter(torch.empty(max_len, head_dim))
         self.reset_parameters()
 
@@ -67,7 +68,7 @@ class Cope(PositionEncoding):
         return self.head_dim
 
     def reset_parameters(self) -> None:
-        fill_(self.weight, torch.zeros(self.max_len, self.head_dim))
+        fill_(self.weight, torch.empty(self.max_len, self.head_dim).normal_(std=self.std))
 
     def table(self) -> Tensor:
         return self.weight
