@@ -121,6 +121,9 @@ class Cable(Fox):
 
     It is FoX with the opposite sign of ``gate_weight`` and ``gate_bias``, under the name of its paper.
 
+    Raises:
+        ArgumentError: a size below 1.
+
     Examples:
         >>> import torch
         >>> from posembed.nn import Decoder
