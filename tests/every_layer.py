@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 import posembed
 from posembed import inputs
+from posembed.layers.base import Content
 from posembed.tables.fill import sinusoids
 
 HEADS = 4
@@ -237,7 +238,7 @@ def read_content(encoding: nn.Module, project: nn.Module, x: Tensor) -> Tensor:
     ids = torch.arange(x.size(1))
     seen = ids <= ids[:, None]
     with torch.autocast("cpu", enabled=False):  # as in a model
-        q, k, bias = encoding.at_content(q, k, encoding.of_tokens(x), ids, ids, seen=lambda: seen)
+        q, k, bias = encoding.at_content(q, k, Content(encoding.of_tokens(x), ids, ids, lambda: seen))
         scores = q @ k.mT / math.sqrt(q.size(-1))
         return (scores if bias is None else scores + bias).float().masked_fill(~seen, 0)
 

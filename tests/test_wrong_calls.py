@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 import posembed
 from posembed import PosEmbedError
+from posembed.layers.base import Content
 from posembed.nn import Memory, Positions, Sizes
 from posembed.tables import TableLayout
 from public_names import public_names
@@ -62,6 +63,7 @@ def x() -> Tensor:
     return torch.randn(2, 5, 8)
 
 
+CONTENT = Content(torch.zeros(2, 5, 2), torch.arange(5), torch.arange(5), lambda: None)
 RIGHT: dict[str, Any] = {
     "present": None,
     "counted": True,
@@ -83,8 +85,7 @@ RIGHT: dict[str, Any] = {
     "encoding": posembed.layers.NoPosition(),
     "encodings": [posembed.layers.NoPosition()],
     "logits": torch.randn(2, 5, 2),
-    "of_tokens": torch.zeros(2, 5, 2),
-    "seen": lambda: None,
+    "content": CONTENT,
     "values": torch.zeros(2, 5, 2),
     "equals_id": 4,
     "factor": 2.0,
@@ -152,7 +153,7 @@ OWN: dict[str, dict[str, Any]] = {
     "LearnedGridEmbedding.from_state_dict": {"state_dict": {"weight": torch.randn(5, 8)}},
     "SampledPositionalEmbedding.from_module": {"module": nn.Embedding(16, 8), "sampler": "shifted"},
     "SampledPositionalEmbedding.from_state_dict": {"state_dict": {"weight": torch.randn(16, 8)}, "sampler": "shifted"},
-    "HouseholderPath.at_content": {"of_tokens": torch.zeros(2, 5, 18)},
+    "HouseholderPath.at_content": {"content": CONTENT._replace(of_tokens=torch.zeros(2, 5, 18))},
     "LinearScaling": {"factor": 2.0},
     "NTKScaling": {"factor": 2.0},
     "SampledPositionalEmbedding": {"sampler": "shifted"},

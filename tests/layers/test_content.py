@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from posembed import PositionEncoding
 from posembed.errors import ArgumentError
 from posembed.layers import Alibi, Cable, Cope, Dape, Fox, HouseholderPath, KerpleLog, RotaryEmbedding, Tupe
+from posembed.layers.base import Content
 from posembed.layers.content.path import path_scores
 from posembed.nn import Attention, Decoder, Positions
 from together import together
@@ -108,7 +109,7 @@ def test_cope_counts_every_token_as_one_where_all_gates_are_open() -> None:
     cope = of_values(Cope(WIDTH, max_len=5))
     q, k = (torch.full((1, 1, 9, WIDTH), 9.0, dtype=torch.float64) for _ in range(2))
     seen = torch.ones(9, 9, dtype=torch.bool).tril()
-    _, _, bias = cope.at_content(q, k, None, torch.arange(9), torch.arange(9), seen=lambda: seen)
+    _, _, bias = cope.at_content(q, k, Content(None, torch.arange(9), torch.arange(9), lambda: seen))
     distance = (torch.arange(9)[:, None] - torch.arange(9) + 1).clamp(0, 4)
     assert_close(bias[0, 0][seen], (q[0, 0] @ cope.weight.T).gather(1, distance)[seen], dtype=torch.float32)
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from encoding_names import ENDS, MIXED
 from posembed import LearnedPositionalEmbedding, PositionEncoding
+from posembed.layers.base import Content
 from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, names_for
 from together import together
@@ -141,7 +142,7 @@ def definition(layer: Attention, encoding: PositionEncoding, x: Tensor) -> Tenso
         longer = [math.log(max(last - first, encoding.log_length)) for first, last in ends]
         q = q * torch.tensor(longer, dtype=q.dtype)[:, None] / math.log(encoding.log_length)
     seen = torch.tensor([[first <= j < last for j in range(length)] for first, last in ends])
-    q, k, of_content = encoding.at_content(q, k, encoding.of_tokens(x), ids, ids, seen=lambda: seen)
+    q, k, of_content = encoding.at_content(q, k, Content(encoding.of_tokens(x), ids, ids, lambda: seen))
     bias = bias if of_content is None else of_content
     out = torch.zeros_like(v)
     for i, (first, last) in enumerate(ends):

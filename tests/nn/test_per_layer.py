@@ -205,8 +205,8 @@ def test_an_encoding_of_ones_own() -> None:
         def of_tokens(self, x: Tensor) -> Tensor:
             return x.norm(dim=-1, keepdim=True)
 
-        def at_content(self, q, k, of_tokens, q_positions, k_positions, *, seen):  # type: ignore[no-untyped-def]
-            return q, k, of_tokens.mT[:, None].expand(-1, q.size(1), q.size(2), -1)
+        def at_content(self, q, k, content):  # type: ignore[no-untyped-def]
+            return q, k, content.of_tokens.mT[:, None].expand(-1, q.size(1), q.size(2), -1)
 
     layer = Attention(dim=DIM, heads=HEADS, encoding=Lengths()).eval()
     x = torch.randn(2, 9, DIM)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,20 @@ if TYPE_CHECKING:
 LayerT = TypeVar("LayerT", bound=nn.Module)
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """FlexAttention's type: (score, batch, head, query index, key index), all scalar tensors -> the new score."""
+
+
+class Content(NamedTuple):
+    """What ``at_content`` reads of the tokens in a layer, besides their queries and keys.
+
+    of_tokens: the values (B, Lk, S) of ``of_tokens``, or None. q_positions, k_positions: (Lq,) or (B, Lq), and the same
+    for the keys. seen: returns the mask of the keys that each query sees, which broadcasts to (B, H, Lq, Lk), or None
+    for all.
+    """
+
+    of_tokens: Tensor | None
+    q_positions: Tensor
+    k_positions: Tensor
+    seen: Callable[[], Tensor | None]
 
 
 class PositionEncoding(ChecksCalls, nn.Module):
@@ -162,20 +176,12 @@ class PositionEncoding(ChecksCalls, nn.Module):
         return None
 
     def at_content(
-        self,
-        q: Float[Tensor, "B H Lq d"],
-        k: Float[Tensor, "B Hk Lk d"],
-        of_tokens: Float[Tensor, "B Lk S"] | None,
-        q_positions: Integer[Tensor, "... Lq"],
-        k_positions: Integer[Tensor, "... Lk"],
-        *,
-        seen: Callable[[], Tensor | None],
+        self, q: Float[Tensor, "B H Lq d"], k: Float[Tensor, "B Hk Lk d"], content: Content
     ) -> tuple[Float[Tensor, "B H Lq e"], Float[Tensor, "B Hk Lk e"], Float[Tensor, "B H Lq Lk"] | None]:
         """Returns q, k and a bias whose scores, q k / sqrt(e) + bias, depend on the tokens' content.
 
         Called in each layer, after ``at_queries_keys`` and the log-length factor, and instead of ``at_scores``. The
-        queries are the last Lq of the Lk tokens. ``seen()`` returns the mask of the keys that each query sees, which
-        broadcasts to (B, H, Lq, Lk); None means all.
+        queries are the last Lq of the Lk tokens.
         """
         return q, k, None
 

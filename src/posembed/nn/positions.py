@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding, RotationEncoding, reads_content
+from posembed.layers.base import Content, PositionEncoding, RotationEncoding, reads_content
 from posembed.layers.grid import PatchEncoding
 from posembed.layers.score_bias import in_full_precision
 from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, attend, causal_mask, flex_bias, scale_by_log_length
@@ -289,7 +289,8 @@ class Positions(ChecksCalls, in_a_pass=True):
                 biases[self] = self._bias_in(here, v.size(-1), dense=dense)
             return attend(q, k, v, biases[self], causal=self.is_causal, window=self.encoding.window)
         with in_full_precision(q.device):
-            q, k, scores = here.at_content(q, k, of_tokens, self.q_positions, self.k_positions, seen=self._seen_now)
+            content = Content(of_tokens, self.q_positions, self.k_positions, self._seen_now)
+            q, k, scores = here.at_content(q, k, content)
             if scores is not None:
                 scores = self._masked(scores)
             elif not self.is_causal:

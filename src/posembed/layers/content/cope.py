@@ -12,13 +12,12 @@ a layer share its rows, and these start at 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from posembed.layers.base import PositionEncoding, fill_
+from posembed.layers.base import Content, PositionEncoding, fill_
 from posembed.layers.score_bias import wide
 from posembed.settings import Count, NotNegative
 
@@ -73,17 +72,8 @@ class Cope(PositionEncoding):
     def table(self) -> Tensor:
         return self.weight
 
-    def at_content(
-        self,
-        q: Tensor,
-        k: Tensor,
-        of_tokens: Tensor | None,
-        q_positions: Tensor,
-        k_positions: Tensor,
-        *,
-        seen: Callable[[], Tensor | None],
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        gates, mask = contents(q, k).sigmoid(), seen()
+    def at_content(self, q: Tensor, k: Tensor, content: Content) -> tuple[Tensor, Tensor, Tensor]:
+        gates, mask = contents(q, k).sigmoid(), content.seen()
         if mask is not None:
             gates = gates.masked_fill(~mask, 0)
         positions = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.max_len - 1)

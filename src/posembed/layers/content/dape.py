@@ -9,14 +9,12 @@ authors' code, each layer has its own f and its own B, and f starts as nn.Linear
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding, fill_
+from posembed.layers.base import Content, PositionEncoding, fill_
 from posembed.layers.content.cope import contents
 from posembed.layers.score_bias import ScoreBias, wide
 from posembed.layers.tupe import is_bias_alone
@@ -72,17 +70,8 @@ class Dape(PositionEncoding):
             for parameter in (weight, bias):
                 fill_(parameter, torch.empty(parameter.shape).uniform_(-most, most))
 
-    def at_content(
-        self,
-        q: Tensor,
-        k: Tensor,
-        of_tokens: Tensor | None,
-        q_positions: Tensor,
-        k_positions: Tensor,
-        *,
-        seen: Callable[[], Tensor | None],
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        scores, bias = contents(q, k), self.bias.at_scores(q_positions, k_positions)
+    def at_content(self, q: Tensor, k: Tensor, content: Content) -> tuple[Tensor, Tensor, Tensor]:
+        scores, bias = contents(q, k), self.bias.at_scores(content.q_positions, content.k_positions)
         both = torch.cat((scores, bias.to(scores.dtype).expand_as(scores)), dim=1).movedim(1, -1)
         hidden = F.leaky_relu(F.linear(both, wide(self.hidden_weight), wide(self.hidden_bias)))
         return q, k, bias + F.linear(hidden, wide(self.output_weight), wide(self.output_bias)).movedim(-1, 1)

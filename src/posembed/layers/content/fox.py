@@ -15,14 +15,13 @@ is as fast, and its memory as small, as without it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.layers.base import PositionEncoding, fill_
+from posembed.layers.base import Content, PositionEncoding, fill_
 from posembed.layers.score_bias import in_full_precision, wide
 from posembed.settings import Count
 from posembed.tables.fill import STD
@@ -102,18 +101,9 @@ class Fox(PositionEncoding):
         """Returns the g of w x + b, elementwise."""
         return F.logsigmoid(logits)
 
-    def at_content(
-        self,
-        q: Tensor,
-        k: Tensor,
-        of_tokens: Tensor | None,
-        q_positions: Tensor,
-        k_positions: Tensor,
-        *,
-        seen: Callable[[], Tensor | None],
-    ) -> tuple[Tensor, Tensor, None]:
-        assert of_tokens is not None
-        return *add_differences(q, k, of_tokens.cumsum(1).transpose(1, 2)), None
+    def at_content(self, q: Tensor, k: Tensor, content: Content) -> tuple[Tensor, Tensor, None]:
+        assert content.of_tokens is not None
+        return *add_differences(q, k, content.of_tokens.cumsum(1).transpose(1, 2)), None
 
 
 class Cable(Fox):

@@ -15,7 +15,6 @@ as Q K^T, one step for each chunk, and (B, H, L, L) numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding, fill_
+from posembed.layers.base import Content, PositionEncoding, fill_
 from posembed.layers.score_bias import in_full_precision, require_divisible, wide
 from posembed.settings import Count
 from posembed.tables.fill import STD
@@ -122,19 +121,10 @@ class HouseholderPath(PositionEncoding):
             beta = 2 * torch.sigmoid(F.linear(x, wide(self.strength_weight), wide(self.strength_bias)))
             return torch.cat((w, beta), dim=-1)
 
-    def at_content(
-        self,
-        q: Tensor,
-        k: Tensor,
-        of_tokens: Tensor | None,
-        q_positions: Tensor,
-        k_positions: Tensor,
-        *,
-        seen: Callable[[], Tensor | None],
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def at_content(self, q: Tensor, k: Tensor, content: Content) -> tuple[Tensor, Tensor, Tensor]:
         """Returns queries of 0, keys, and the whole scores as the bias."""
-        assert of_tokens is not None
-        w, beta = of_tokens.split((of_tokens.size(-1) - self.kv_heads, self.kv_heads), dim=-1)
+        assert content.of_tokens is not None
+        w, beta = content.of_tokens[..., : -self.kv_heads], content.of_tokens[..., -self.kv_heads :]
         w, beta = w.unflatten(-1, (self.kv_heads, -1)).transpose(1, 2), beta.transpose(1, 2)
         q, k = wide(q), wide(k)
         of_all = (t.repeat_interleave(q.size(1) // k.size(1), dim=1) for t in (k, w, beta))
