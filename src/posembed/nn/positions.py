@@ -196,6 +196,10 @@ class Positions(ChecksCalls, in_a_pass=True):
             values = values.masked_fill(~self.present[:, self.present.size(1) - x.size(1) :, None], 0)
         return values if self.cache is None else self.cache.write_values(self._this_layer, values)
 
+    def content(self, of_tokens: Tensor | None) -> Content:
+        """Returns what the encoding's ``at_content`` reads, given the result of this object's ``of_tokens``."""
+        return Content(of_tokens, self.q_positions, self.k_positions, self._seen_now)
+
     def rows(self, project: Project) -> Tensor | None:
         """Returns the projected rows for queries and keys, side by side: (L, 2 D), (B, L, 2 D) or None."""
         return self.encoding.before_queries_keys(project, self.q_positions)
@@ -289,8 +293,7 @@ class Positions(ChecksCalls, in_a_pass=True):
                 biases[self] = self._bias_in(here, v.size(-1), dense=dense)
             return attend(q, k, v, biases[self], causal=self.is_causal, window=self.encoding.window)
         with in_full_precision(q.device):
-            content = Content(of_tokens, self.q_positions, self.k_positions, self._seen_now)
-            q, k, scores = here.at_content(q, k, content)
+            q, k, scores = here.at_content(q, k, self.content(of_tokens))
             if scores is not None:
                 scores = self._masked(scores)
             elif not self.is_causal:

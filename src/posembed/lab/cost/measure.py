@@ -24,7 +24,7 @@ from posembed.layers.none import NoPosition
 from posembed.measure.frame import Frame, Run, Value
 from posembed.measure.jobs import Progress, silent
 from posembed.nn import Attention, Sizes, encoding_by_name
-from posembed.nn.encodings import split_mixture
+from posembed.nn.encodings import split_name
 from posembed.statistics import Estimate
 
 SHARES = {False: 1 / 3, True: 2 / 3}
@@ -47,7 +47,7 @@ def checked(settings: CostSettings) -> CostSettings:
     if settings.device != "cpu" and not (settings.device == "cuda" and torch.cuda.is_available()):
         raise ArgumentError(f"this machine has no device {settings.device!r} to measure on; use cpu or cuda")
     for name in settings.encodings:
-        split_mixture(name)
+        split_name(name)
         with torch.device("meta"):
             encoding_of(settings, name)
     return settings
