@@ -20,6 +20,7 @@ from posembed import PositionEncoding
 from posembed.errors import ArgumentError
 from posembed.layers import Alibi, Cable, Cope, Dape, Fox, HouseholderPath, KerpleLog, RotaryEmbedding, Tupe
 from posembed.layers.base import Content
+from posembed.layers.content import fox
 from posembed.layers.content.path import path_scores
 from posembed.nn import Attention, Decoder, Positions
 from together import together
@@ -76,6 +77,24 @@ def test_fox_is_its_authors_code() -> None:
     log_lambda = torch.cumsum(log_fgate, dim=-1)
     decay_bias = log_lambda[:, :, :, None] - log_lambda[:, :, None, :]
     assert_reads(layer, x, q @ k.mT / math.sqrt(WIDTH) + decay_bias, v)
+
+
+def test_fox_is_the_same_with_a_dense_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which it has on a GPU."""
+    layer, x, *_ = layer_of(Fox(dim=D, heads=H))
+    expected = layer(x)
+    monkeypatch.setattr(fox, "add_differences", lambda q, k, sums: (q, k))
+    at_content = Fox.at_content
+
+    def dense(self: Fox, q: Tensor, k: Tensor, content: Content) -> tuple[Tensor, Tensor, Tensor | None]:
+        class Elsewhere(Tensor):
+            is_cpu = False
+
+        return at_content(self, q.as_subclass(Elsewhere), k, content)
+
+    monkeypatch.setattr(Fox, "at_content", dense)
+    y = layer(x, mask=torch.ones(B, L))
+    assert_close(y.as_subclass(Tensor), expected)
 
 
 def test_cable_is_its_authors_code() -> None:

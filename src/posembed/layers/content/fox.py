@@ -8,8 +8,9 @@ In FoX, g_t = log sigmoid(w x_t + b), the logarithm of a forget gate: the sum is
 CABLE, g_t = -softplus(w x_t + b). As log sigmoid(z) = -softplus(-z), these are the same functions: the models differ in
 the sign of w and b alone. Both start w from N(0, .02) and b from 0, where each step halves the weight of a token.
 
-The sum is c_i - c_j, where c is the running sum of g. So it becomes more components of queries and keys, and attention
-is as fast, and its memory as small, as without it.
+The sum is c_i - c_j, where c is the running sum of g. On a CPU it becomes more components of queries and keys, so that
+attention needs no (B, H, L, L) tensor. Elsewhere it is a dense bias: kernels of GPUs may round float32 to TF32, which
+holds a running sum of -3,000 to 2.
 """
 
 from __future__ import annotations
@@ -29,9 +30,6 @@ from posembed.tables.fill import STD
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-MULTIPLE = 8
-"""The width of the new queries and keys is a multiple of this, as the fused kernels of GPUs need."""
-
 
 def add_differences(
     q: Float[Tensor, "B H Lq d"], k: Float[Tensor, "B Hk Lk d"], sums: Float[Tensor, "B H Lk"]
@@ -42,21 +40,19 @@ def add_differences(
     """
     (heads, queries, width), key_heads = q.shape[1:], k.size(1)
     group = heads // key_heads
-    new_width = -(-(width + 1 + group) // MULTIPLE) * MULTIPLE
-    root, empty = math.sqrt(new_width), new_width - width - 1 - group
+    root = math.sqrt(width + 1 + group)
     own = sums[..., sums.size(-1) - queries :, None].to(torch.promote_types(q.dtype, sums.dtype))
     which = torch.eye(group, dtype=own.dtype, device=q.device).repeat(key_heads, 1)[:, None].expand(*q.shape[:3], group)
-    q = torch.cat((q.to(own.dtype) * math.sqrt(new_width / width), root * own, root * which), dim=-1)
+    q = torch.cat((q.to(own.dtype) * (root / math.sqrt(width)), root * own, root * which), dim=-1)
     of_keys = -sums.to(own.dtype).unflatten(1, (key_heads, group)).transpose(-1, -2)
-    k = torch.cat((k.to(own.dtype), torch.ones_like(of_keys[..., :1]), of_keys), dim=-1)
-    return F.pad(q, (0, empty)), F.pad(k, (0, empty))
+    return q, torch.cat((k.to(own.dtype), torch.ones_like(of_keys[..., :1]), of_keys), dim=-1)
 
 
 class Fox(PositionEncoding):
     """FoX: a gate of each token and head multiplies the weights of all earlier tokens.
 
-    Queries, keys and values are read in float32 or wider, because a running sum in bfloat16 would lose its last steps.
-    The cache of a decoder keeps H numbers more per token and layer.
+    Sums are computed in float32 or wider, and on a CPU so are the scores: after n tokens that each halve the weights, a
+    score is exact to about 1e-7 n. A decoder's cache keeps H numbers more per token and layer.
 
     Args:
         dim: the width D, a multiple of ``heads``.
@@ -101,9 +97,12 @@ class Fox(PositionEncoding):
         """Returns the g of w x + b, elementwise."""
         return F.logsigmoid(logits)
 
-    def at_content(self, q: Tensor, k: Tensor, content: Content) -> tuple[Tensor, Tensor, None]:
+    def at_content(self, q: Tensor, k: Tensor, content: Content) -> tuple[Tensor, Tensor, Tensor | None]:
         assert content.of_tokens is not None
-        return *add_differences(q, k, content.of_tokens.cumsum(1).transpose(1, 2)), None
+        sums = content.of_tokens.cumsum(1).transpose(1, 2)
+        if q.is_cpu:
+            return *add_differences(q, k, sums), None
+        return q, k, sums[..., sums.size(-1) - q.size(-2) :, None] - sums[..., None, :]
 
 
 class Cable(Fox):
