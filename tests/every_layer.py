@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 import posembed
 from posembed import inputs
+from posembed.layers.base import Content
 from posembed.tables.fill import sinusoids
 
 HEADS = 4
@@ -226,6 +227,82 @@ def call_tupe(encoding: nn.Module, project: nn.Module, q_length: int, k_length: 
     return q, encoding.at_scores(k[k_length - q_length :], k)
 
 
+def some_activations(size: Size) -> tuple[Tensor]:
+    """Of a few tokens, because they are read pair by pair."""
+    return (torch.randn(min(size.batch, 3), min(size.length, 96), size.dim),)
+
+
+def read_content(encoding: nn.Module, project: nn.Module, x: Tensor) -> Tensor:
+    """The scores (B, H, L, L) of a layer of attention, 0 where a token is not seen."""
+    q, k = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in project(x).chunk(2, dim=-1))
+    ids = torch.arange(x.size(1))
+    seen = ids <= ids[:, None]
+    with torch.autocast("cpu", enabled=False):  # as in a model
+        q, k, bias = encoding.at_content(q, k, Content(encoding.of_tokens(x), ids, ids, lambda: seen))
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        return (scores if bias is None else scores + bias).float().masked_fill(~seen, 0)
+
+
+def content(of_pairs: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """The definition of scores from content, in float64: the encoding, x, and A = q k / sqrt(d) -> (B, H, L, L)."""
+
+    def definition(called: Called, x: Tensor) -> Tensor:
+        x, weight = x.double(), called.projection.weight.double()
+        q, k = ((x @ w.T).unflatten(-1, (HEADS, -1)).transpose(1, 2) for w in weight.chunk(2))
+        return of_pairs(called.encoding, x, q, k).tril().float()
+
+    return definition
+
+
+def scaled(q: Tensor, k: Tensor) -> Tensor:
+    return q @ k.mT / math.sqrt(q.shape[-1])
+
+
+def fox(layer: nn.Module, x: Tensor, q: Tensor, k: Tensor, sign: int = 1) -> Tensor:
+    z = x @ layer.gate_weight.double().T + layer.gate_bias
+    sums = F.logsigmoid(sign * z).transpose(1, 2).cumsum(-1)
+    return scaled(q, k) + sums[..., :, None] - sums[..., None, :]
+
+
+def cope(layer: nn.Module, x: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    gates = torch.sigmoid(scaled(q, k)).tril()
+    positions = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=len(layer.weight) - 1)
+    rows, share = positions.long(), positions - positions.long()
+    e = layer.weight.double()
+    low, high = (torch.einsum("bhid,bhijd->bhij", q, e[at]) for at in (rows, (rows + 1).clamp(max=len(e) - 1)))
+    return scaled(q, k) + low + share * (high - low)
+
+
+def dape(layer: nn.Module, x: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    ids = torch.arange(x.shape[1])
+    scores = scaled(q, k)
+    bias = kerple_log(layer.bias, ids[:, None], ids).double()
+    both = torch.cat((scores, bias.expand(len(x), -1, -1, -1)), dim=1)
+    hidden = torch.einsum("wh,bhij->bwij", layer.hidden_weight.double(), both) + layer.hidden_bias[:, None, None]
+    hidden = torch.where(hidden > 0, hidden, 0.01 * hidden)
+    return (
+        scores
+        + bias
+        + torch.einsum("hw,bwij->bhij", layer.output_weight.double(), hidden)
+        + (layer.output_bias[:, None, None])
+    )
+
+
+def path(layer: nn.Module, x: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """Each step multiplies all earlier keys by the matrix of the new token."""
+    w = (x @ layer.down_weight.double().T @ layer.direction_weight.double().T).unflatten(-1, (HEADS, -1))
+    w = (w / w.norm(dim=-1, keepdim=True)).transpose(1, 2)
+    beta = 2 * torch.sigmoid(x @ layer.strength_weight.double().T + layer.strength_bias).transpose(1, 2)
+    keys, rows = k[:, :, :0], []
+    for t in range(x.shape[1]):
+        own = w[:, :, t, None]
+        keys = keys - beta[:, :, t, None, None] * (keys * own).sum(-1, keepdim=True) * own
+        keys = torch.cat((keys, k[:, :, t : t + 1]), dim=2)
+        row = scaled(q[:, :, t : t + 1], keys).squeeze(2)
+        rows.append(F.pad(row, (0, x.shape[1] - 1 - t)))
+    return torch.stack(rows, dim=2)
+
+
 def text_input(layer: nn.Module, ids: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0) -> Tensor:
     """What an input layer of any text model is, read from its parts."""
     parts = dict(layer.named_modules())
@@ -357,6 +434,16 @@ LAYERS: dict[str, Layer] = {
         ),
         lengths, tupe, "both",
     ),
+    **{
+        name: Layer(lambda s, make=make: Called(make(s), s.dim, read_content), some_activations, content(of), "both")
+        for name, make, of in (
+            ("Fox", lambda s: P.Fox(dim=s.dim, heads=HEADS), fox),
+            ("Cable", lambda s: P.Cable(dim=s.dim, heads=HEADS), lambda *a: fox(*a, sign=-1)),
+            ("Cope", lambda s: P.Cope(s.dim // HEADS, max_len=5, std=1.0), cope),
+            ("Dape", lambda s: P.Dape(P.KerpleLog(HEADS)), dape),
+            ("HouseholderPath", lambda s: P.HouseholderPath(dim=s.dim, heads=HEADS), path),
+        )
+    },
     "BertInput": text(inputs.BertInput),
     "RobertaInput": text(inputs.RobertaInput),
     "GPT1Input": text(inputs.GPT1Input),

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 import posembed
 from posembed import PosEmbedError
+from posembed.layers.base import Content
 from posembed.nn import Memory, Positions, Sizes
 from posembed.tables import TableLayout
 from public_names import public_names
@@ -36,7 +37,8 @@ RESULTS = (
 )
 """What posembed builds, in each pass or as a result, and what transformers calls or loads with errors of its own."""
 
-STEPS = ("formula", "scaled", "turned", "stored", "attend", "read", "project", "queries_keys_and_values", "weights")
+STEPS = ("formula", "scaled", "turned", "stored", "attend", "read", "project", "queries_keys_and_values", "weights",
+         "of_tokens", "of_logits", "at_content", "write_values")  # fmt: skip
 """Methods that only layers call, with shapes that ``forward`` has checked (docs/errors.md)."""
 
 NUMBERS = (2.5, -1, 0, True, 2**63, float("nan"), float("inf"))
@@ -61,6 +63,7 @@ def x() -> Tensor:
     return torch.randn(2, 5, 8)
 
 
+CONTENT = Content(torch.zeros(2, 5, 2), torch.arange(5), torch.arange(5), lambda: None)
 RIGHT: dict[str, Any] = {
     "present": None,
     "counted": True,
@@ -78,7 +81,12 @@ RIGHT: dict[str, Any] = {
     "cu_seqlens": torch.tensor([0, 2, 5]),
     "digit_ids": torch.arange(3),
     "dim": 8,
+    "bias": posembed.layers.KerpleLog(2),
     "encoding": posembed.layers.NoPosition(),
+    "encodings": [posembed.layers.NoPosition()],
+    "logits": torch.randn(2, 5, 2),
+    "content": CONTENT,
+    "values": torch.zeros(2, 5, 2),
     "equals_id": 4,
     "factor": 2.0,
     "families": ("bert",),
@@ -145,6 +153,7 @@ OWN: dict[str, dict[str, Any]] = {
     "LearnedGridEmbedding.from_state_dict": {"state_dict": {"weight": torch.randn(5, 8)}},
     "SampledPositionalEmbedding.from_module": {"module": nn.Embedding(16, 8), "sampler": "shifted"},
     "SampledPositionalEmbedding.from_state_dict": {"state_dict": {"weight": torch.randn(16, 8)}, "sampler": "shifted"},
+    "HouseholderPath.at_content": {"content": CONTENT._replace(of_tokens=torch.zeros(2, 5, 18))},
     "LinearScaling": {"factor": 2.0},
     "NTKScaling": {"factor": 2.0},
     "SampledPositionalEmbedding": {"sampler": "shifted"},
@@ -153,6 +162,9 @@ OWN: dict[str, dict[str, Any]] = {
     "advise": {"runs": "./no/such"},
     "linear_shift": {"k": 1},
     "nn.KeyValueCache": {"keys": torch.zeros(1, 2, 2, 16, 4)},
+    "nn.KeyValueCache.write_values": {"layer": 0},
+    "nn.PerLayer.in_place": {"layer": 0},
+    "nn.Positions.of_layer": {"layer": 0},
     "nn.Sizes.given": {"name": "max_len"},
     "positions.augmented": {"max_shift": 1.0},
     "positions.zigzag_shard": {"length": 8},

@@ -43,3 +43,18 @@ def test_a_model_of_timm() -> None:
 def test_another_model_is_refused_with_the_way_to_go() -> None:
     with pytest.raises(posembed.PosEmbedError, match=r"of transformers or timm, got Linear.*your own"):
         posembed.replace_positions(torch.nn.Linear(2, 2), "rope")
+
+
+@pytest.mark.parametrize("encoding", ["fox", "rope/none", "cope"])
+def test_what_differs_by_layer_or_content_is_refused_and_changes_nothing(encoding: str) -> None:
+    """The attention of both libraries gives an encoding queries and keys, not the layer's number or its input."""
+    kind = vision_transformer().VisionTransformer
+    image_model = kind(img_size=32, patch_size=8, embed_dim=32, depth=2, num_heads=2, num_classes=3)
+    model: Any = tiny_model("gpt2", GPT)
+    before = model(torch.arange(8)[None]).last_hidden_state
+    with pytest.raises(posembed.PosEmbedError, match="which layer asks, or what the layer reads"):
+        posembed.replace_positions(model, encoding)
+    assert torch.equal(model(torch.arange(8)[None]).last_hidden_state, before)
+    with pytest.raises(posembed.PosEmbedError, match=r"which layer asks|form a grid|is for a decoder"):
+        posembed.replace_positions(image_model, encoding)
+    assert image_model.pos_embed is not None

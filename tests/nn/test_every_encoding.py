@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from encoding_names import ENDS
+from encoding_names import ENDS, MIXED
 from posembed import LearnedPositionalEmbedding, PositionEncoding
+from posembed.layers.base import Content
 from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, names_for
 from together import together
@@ -20,7 +21,7 @@ from tolerance import assert_close
 
 DIM, HEADS, LENGTH, GRID = 16, 2, 16, (3, 5)
 SUFFIXED = ["rope+window", "alibi+window", "learned+logn", "rope-yarn+logn", "learned-averaged+window"]
-DECODERS = [*names_for("decoder"), *SUFFIXED]
+DECODERS = [*names_for("decoder"), *SUFFIXED, *MIXED]
 ENCODERS = names_for("encoder")
 STRETCHED = ("rope-linear", "rope-ntk", "rope-yarn", "rope-llama3", "rope-longrope", "learned-interpolated")
 """Those that read a text in another way when it is longer."""
@@ -133,13 +134,19 @@ def definition(layer: Attention, encoding: PositionEncoding, x: Tensor) -> Tenso
     q, k, v = (t.unflatten(-1, (HEADS, width)).transpose(1, 2) for t in (q, k, v))
     q, k = encoding.at_queries_keys(q, k, ids, ids)
     bias = encoding.in_layer(lambda rows: rows @ both.T).at_scores(ids, ids)
+    ends = [
+        (0 if encoding.window is None else max(0, i - encoding.window + 1), i + 1 if layer.causal else length)
+        for i in range(length)
+    ]
+    if encoding.log_length is not None:
+        longer = [math.log(max(last - first, encoding.log_length)) for first, last in ends]
+        q = q * torch.tensor(longer, dtype=q.dtype)[:, None] / math.log(encoding.log_length)
+    seen = torch.tensor([[first <= j < last for j in range(length)] for first, last in ends])
+    q, k, of_content = encoding.at_content(q, k, Content(encoding.of_tokens(x), ids, ids, lambda: seen))
+    bias = bias if of_content is None else of_content
     out = torch.zeros_like(v)
-    for i in range(length):
-        first = 0 if encoding.window is None else max(0, i - encoding.window + 1)
-        last = i + 1 if layer.causal else length
+    for i, (first, last) in enumerate(ends):
         query = q[:, :, i]
-        if encoding.log_length is not None and last - first > encoding.log_length:
-            query = query * math.log(last - first) / math.log(encoding.log_length)
         scores = (k[:, :, first:last] @ query.unsqueeze(-1)).squeeze(-1) / math.sqrt(q.size(-1))
         if bias is not None:
             scores = scores + bias[..., i, first:last].double()
@@ -147,7 +154,7 @@ def definition(layer: Attention, encoding: PositionEncoding, x: Tensor) -> Tenso
     return out.transpose(1, 2).flatten(2) @ layer.output.weight.T
 
 
-@together("name", [*DECODERS, *(f"encoder {name}" for name in ENCODERS)])
+@together("name", [*(name for name in DECODERS if name not in MIXED), *(f"encoder {name}" for name in ENCODERS)])
 def test_attention_is_its_definition(name: str) -> None:
     """Rows, rotation, bias, window and log-length scale, in values and gradients."""
     causal = not name.startswith("encoder")
@@ -191,10 +198,11 @@ def test_the_table_is_trained_saved_and_loaded(name: str, tmp_path: Path) -> Non
     y = model(x)
     y.square().sum().backward()
     table = model.encoding.table()
-    assert (table is not None) == any(key.endswith("encoding.weight") for key in model.state_dict())
+    ends = ("encoding.weight", "distinct.0.weight")
+    assert (table is not None) == any(key.endswith(ends) for key in model.state_dict())
     if table is not None:
         assert table.size(1) == getattr(model.encoding, "position_dim", DIM)
-        rows = next(p.grad for n, p in model.encoding.named_parameters() if n == "weight")
+        rows = next(p.grad for n, p in model.encoding.named_parameters() if n.endswith("weight"))
         assert rows is not None
         assert rows.any()
     save_file({key: value.contiguous() for key, value in model.state_dict().items()}, tmp_path / "a.safetensors")

@@ -164,7 +164,7 @@ def test_an_encoding_never_has_a_part_of_a_head(name: str) -> None:
     """It is refused where a head's width matters, and the encoding does not depend on the heads elsewhere."""
     grid = GRID if "images" in ENCODINGS[name].uses else None
     sizes = Sizes(dim=DIM, heads=3, max_len=16, window=4, grid=grid, causal=grid is None)
-    if name.startswith(("rope", "pope", "learned-averaged", "tupe")):
+    if name.startswith(("rope", "pope", "learned-averaged", "tupe", "cope", "path")):
         with pytest.raises(ArgumentError, match="dim must be a multiple of heads"):
             encoding_by_name(name, sizes)
     else:

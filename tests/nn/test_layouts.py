@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from encoding_names import ENDS
+from encoding_names import ENDS, MIXED
 from posembed import PositionEncoding
 from posembed.errors import ArgumentError
 from posembed.layers import PolarEmbedding
@@ -21,7 +21,7 @@ from together import together
 from tolerance import assert_close, assert_same
 
 DIM, HEADS, LENGTH = 16, 4, 16
-DECODERS = [*names_for("decoder"), "rope+window", "learned-averaged+window", "rope-yarn+logn"]
+DECODERS = [*names_for("decoder"), "rope+window", "learned-averaged+window", "rope-yarn+logn", *MIXED]
 NAMES = [*DECODERS, *(f"encoder {name}" for name in names_for("encoder"))]
 
 
@@ -133,6 +133,10 @@ def ungrouped(grouped: Encoder | Decoder, name: str, kv_heads: int) -> Encoder |
         if key.endswith("queries_keys_values.weight"):
             q, k, v = state[key].split([DIM, kv_heads * 4, kv_heads * 4])
             state[key] = torch.cat((q, repeated(k, kv_heads), repeated(v, kv_heads)))
+        if key.endswith(("direction_weight", "strength_weight", "strength_bias")):
+            state[key] = (
+                state[key].unflatten(0, (kv_heads, -1)).repeat_interleave(HEADS // kv_heads, dim=0).flatten(0, 1)
+            )
     if isinstance(model.encoding, PolarEmbedding):
         state["encoding.delta"] = state["encoding.delta"].repeat_interleave(HEADS // kv_heads, dim=0)
     model.load_state_dict(state)

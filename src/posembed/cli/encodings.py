@@ -18,7 +18,7 @@ class Sized(Settings):
     width: Count = option("Width of the model.", default=768)
     heads: Count = option("Attention heads.", default=12)
     length: Count = option("Training length in tokens.", default=1024)
-    layers: Count = option("Layers; the rolling table's window depends on them.", default=12)
+    layers: Count = option("Layers, some of whose encodings have parameters in each.", default=12)
     grid: Count = option("Patches along each side of an image.", default=14)
 
 
@@ -27,21 +27,22 @@ def run(given: dict[str, Any]) -> None:
     import torch
 
     from posembed.lab.runs.spec import default_window, require_divisible
-    from posembed.nn.encodings import ENCODINGS, Sizes
+    from posembed.nn.encodings import ENCODINGS, Sizes, encoding_by_name
 
     at = given_to(Sized, given)
     width, heads, length, layers, grid = at.width, at.heads, at.length, at.layers, at.grid
     require_divisible(width, heads)
     # LongRoPE needs factors, which are given and not learned.
     factors = (1.0,) * (width // heads // 2)
-    text = Sizes(dim=width, heads=heads, max_len=length, window=default_window(layers, length), rope_factors=factors)
+    window = default_window(layers, length)
+    text = Sizes(dim=width, heads=heads, max_len=length, window=window, rope_factors=factors, layers=layers)
     image = Sizes(dim=width, heads=heads, grid=(grid, grid), causal=False)
     rows: list[dict[str, Any]] = []
     for name, entry in ENCODINGS.items():
         row: dict[str, Any] = {"name": name, "line": entry.line, "models": entry.uses, "parameters": None}
         try:
             with torch.device("meta"):  # no initial values are drawn
-                encoding = entry.build(image if entry.uses == ("images",) else text)
+                encoding = encoding_by_name(name, image if entry.uses == ("images",) else text)
             row["parameters"] = sum(parameter.numel() for parameter in encoding.parameters())
         except ArgumentError as error:
             row["line"] += f" (impossible at these sizes: {error})"
@@ -67,7 +68,7 @@ def run(given: dict[str, Any]) -> None:
     names = {model: ", ".join(row["name"] for row in rows if model in row["models"]) for model in kinds}
     suffixes = (
         "In a decoder, NAME+window applies the rolling table's window to any encoding, and NAME+logn scales the logits "
-        "of any encoding with the logarithm of the text's length."
+        "of any encoding with the logarithm of the text's length. NAME/NAME gives each layer its own, over and over."
     )
     print_tables(plain_console(), [table], [*(f"{kinds[model]} support {names[model]}." for model in kinds), suffixes])
 

@@ -12,10 +12,11 @@ from torch import Tensor
 from posembed import layers, tables
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.integrations.forward_pass import acts_on_queries
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import PositionEncoding, reads_content
 from posembed.layers.concatenated import ConcatenatedPositionalEmbedding
 from posembed.nn.attention import require_fitting
 from posembed.nn.encodings import ENCODINGS, Sizes, encoding_by_name, names_for
+from posembed.nn.per_layer import PerLayer
 
 Description = dict[str, Any]
 FREE = {"init", "std", "dropout", "check_ids"}
@@ -76,6 +77,11 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
         raise ArgumentError(
             f"{type(built).__name__} replaces components of each token, but this model can only add rows to tokens; "
             'choose an encoding that adds rows, such as "learned", or build the model from posembed.nn'
+        )
+    if isinstance(built, PerLayer) or reads_content(built):
+        raise ArgumentError(
+            f"{type(built).__name__} needs to know which layer asks, or what the layer reads, and the attention of "
+            "this model tells neither; choose one encoding of positions alone, or build the model from posembed.nn"
         )
     if not has_heads and acts_in_attention(built):
         raise ArgumentError(

@@ -183,7 +183,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
         from posembed.nn.encodings import needs_window
 
         def is_base(base: str, name: str) -> bool:
-            return name.partition("+")[0] == base
+            return base in [each.partition("+")[0] for each in name.split("/")]
 
         for name, has_it, of in (
             ("window", needs_window, "encodings with a window: rolling, or NAME+window"),
@@ -195,9 +195,9 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
 
     def check_name(self, name: str) -> None:
         """Raises ArgumentError for a name that this question cannot compare."""
-        from posembed.nn.encodings import split_name
+        from posembed.nn.encodings import split_mixture
 
-        split_name(name, self.use)
+        split_mixture(name, self.use)
 
     def canonical(self, text: str) -> str:
         """Returns the one spelling of a compared name or of a value of ``Spec.VARIED``: "0.1" for ".1". Returns texts

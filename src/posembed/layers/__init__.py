@@ -6,6 +6,7 @@
     turned queries and keys     RotaryEmbedding, PolarEmbedding; LinearScaling, NTKScaling, YarnScaling,
                                 LongRopeScaling, Llama3Scaling
     biases of the scores        Alibi, T5Bias, KerpleLog, KerplePower, Fire, Tupe
+    scores from content         Fox, Cable, Cope, Dape, HouseholderPath
     nothing                     NoPosition
 
 ``__init__.pyi`` lists the classes and their files. Each is imported on first use.

@@ -2,6 +2,11 @@ from .alibi import Alibi as Alibi
 from .averaged import AveragedPositionalEmbedding as AveragedPositionalEmbedding
 from .base import PositionEncoding as PositionEncoding
 from .concatenated import ConcatenatedPositionalEmbedding as ConcatenatedPositionalEmbedding
+from .content.cope import Cope as Cope
+from .content.dape import Dape as Dape
+from .content.fox import Cable as Cable
+from .content.fox import Fox as Fox
+from .content.path import HouseholderPath as HouseholderPath
 from .extended import ExtendedPositionalEmbedding as ExtendedPositionalEmbedding
 from .fire import Fire as Fire
 from .grid import LearnedGridEmbedding as LearnedGridEmbedding

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,20 @@ if TYPE_CHECKING:
 LayerT = TypeVar("LayerT", bound=nn.Module)
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """FlexAttention's type: (score, batch, head, query index, key index), all scalar tensors -> the new score."""
+
+
+class Content(NamedTuple):
+    """What ``at_content`` reads of the tokens in a layer, besides their queries and keys.
+
+    of_tokens: the values (B, Lk, S) of ``of_tokens``, or None. q_positions, k_positions: (Lq,) or (B, Lq), and the same
+    for the keys. seen: returns the mask of the keys that each query sees, which broadcasts to (B, H, Lq, Lk), or None
+    for all.
+    """
+
+    of_tokens: Tensor | None
+    q_positions: Tensor
+    k_positions: Tensor
+    seen: Callable[[], Tensor | None]
 
 
 class PositionEncoding(ChecksCalls, nn.Module):
@@ -67,6 +81,9 @@ class PositionEncoding(ChecksCalls, nn.Module):
 
     causal_only: bool = False
     """Whether the formula assumes that no token sees a later one, so that encoders cannot use it."""
+
+    per_layer: bool = False
+    """Whether each layer has parameters of its own. A model that is given a name then builds one encoding per layer."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises ArgumentError unless a subclass follows the contract of an input, a rotation or a bias."""
@@ -149,6 +166,24 @@ class PositionEncoding(ChecksCalls, nn.Module):
     ) -> Float[Tensor, "... H Lq Lk"] | None:
         """Returns the bias to add to each layer's scores, (H, Lq, Lk) or (B, H, Lq, Lk), or None for no bias."""
         return None
+
+    def of_tokens(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L S"] | None:
+        """Returns what ``at_content`` needs of each token besides queries and keys, such as gates, or None for nothing.
+
+        ``x`` (B, L, D) is the input of a layer's attention. The values are float32 or wider. The model puts 0 at
+        padding, and keeps those of earlier tokens in its cache.
+        """
+        return None
+
+    def at_content(
+        self, q: Float[Tensor, "B H Lq d"], k: Float[Tensor, "B Hk Lk d"], content: Content
+    ) -> tuple[Float[Tensor, "B H Lq e"], Float[Tensor, "B Hk Lk e"], Float[Tensor, "B H Lq Lk"] | None]:
+        """Returns q, k and a bias whose scores, q k / sqrt(e) + bias, depend on the tokens' content.
+
+        Called in each layer, after ``at_queries_keys`` and the log-length factor, and instead of ``at_scores``. The
+        queries are the last Lq of the Lk tokens.
+        """
+        return q, k, None
 
     def score_mod(self, q_positions: Tensor, k_positions: Tensor) -> ScoreMod | None:
         """Returns the bias of ``at_scores`` as a FlexAttention ``score_mod``, or None for no bias.
@@ -293,6 +328,11 @@ class RotationEncoding(PositionEncoding):
         batch = q.shape[0] if q.dim() == 4 else 1
         ids = given_or_consecutive(position_ids, offset, batch=batch, length=q.shape[-2], device=q.device)
         return self.at_queries_keys(q, k, ids, ids, text_length=text_length)
+
+
+def reads_content(encoding: nn.Module) -> bool:
+    """Returns whether the scores of an encoding depend on the tokens' content: it defines ``at_content``."""
+    return getattr(type(encoding), "at_content", PositionEncoding.at_content) is not PositionEncoding.at_content
 
 
 def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:

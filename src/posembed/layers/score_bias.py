@@ -16,7 +16,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, ScoreMod
 from posembed.positions.checks import as_int64, require_whole
 from posembed.settings import Count
-from posembed.torch_internals import is_being_recorded
+from posembed.torch_internals import is_being_recorded, transforms_are_active
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer
@@ -124,12 +124,13 @@ class ScoreBias(PositionEncoding):
 
 
 def _are_consecutive(position_ids: Tensor) -> bool:
-    """Returns True if the ids are p, p + 1, p + 2, ... and this can be checked without waiting for a device."""
-    if is_being_recorded() or type(position_ids) is not Tensor:  # before len(): it would fix the length in a graph
+    """Returns True if the ids are p, p + 1, p + 2, ... and this can be checked without waiting for a device.
+
+    False under torch.func's transforms, which have no values to look at or no batching rule for views of diagonals.
+    """
+    # Before len(), which would fix the length in a graph.
+    if is_being_recorded() or transforms_are_active() or type(position_ids) is not Tensor:
         return False
     if position_ids.dim() != 1 or len(position_ids) < 2 or not position_ids.is_cpu:
         return False
-    try:
-        return bool((position_ids.diff() == 1).all())
-    except RuntimeError:  # vmap has no values to look at
-        return False
+    return bool((position_ids.diff() == 1).all())

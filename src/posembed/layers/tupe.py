@@ -80,7 +80,7 @@ class Tupe(ScoreBias):
     ) -> None:
         super().__init__(heads)
         require_divisible(dim, heads)
-        if relative is not None and not (_is_bias_alone(relative) and relative.heads == heads):
+        if relative is not None and not (is_bias_alone(relative) and relative.heads == heads):
             raise ArgumentError(
                 f"relative must be a bias for heads={heads} that acts on the scores alone and has no window or "
                 f"log_length, such as T5Bias({heads}), or None; got {relative!r}. Set a window on the Tupe"
@@ -175,7 +175,7 @@ class Tupe(ScoreBias):
     forward = PositionEncoding.forward  # the bias alone is only half of the encoding
 
 
-def _is_bias_alone(encoding: object) -> bool:
+def is_bias_alone(encoding: object) -> bool:
     """Returns whether an encoding does nothing but add its bias to the scores."""
     elsewhere = ("at_input", "before_queries_keys", "at_queries_keys", "in_layer")
     return (

@@ -3,6 +3,7 @@
     layers                      Attention, CrossAttention, EncoderLayer, DecoderLayer
     stacks                      Encoder, Decoder, gpt2_init_
     encodings by name           ENCODINGS, Sizes, encoding_by_name
+    an encoding per layer       PerLayer
     shared by the layers        Positions, Memory, KeyValueCache
 
 Call a layer or stack as ``layer(x, position_ids=None, *, offset=0, mask=None, ...)``: x (B, L, D) -> (B, L, D). A text
@@ -16,6 +17,7 @@ from posembed.nn.encodings import Sizes as Sizes
 from posembed.nn.encodings import encoding_by_name as encoding_by_name
 from posembed.nn.memory import CrossAttention as CrossAttention
 from posembed.nn.memory import Memory as Memory
+from posembed.nn.per_layer import PerLayer as PerLayer
 from posembed.nn.positions import Positions as Positions
 from posembed.nn.transformer import Decoder as Decoder
 from posembed.nn.transformer import DecoderLayer as DecoderLayer

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +12,9 @@ from torch.nn import functional as F
 from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, RotationEncoding
-from posembed.nn.attend import attend
 from posembed.nn.cache import KeyValueCache
-from posembed.nn.encodings import Sizes, encoding_by_name
+from posembed.nn.encodings import Sizes, encoding_of_layers
+from posembed.nn.per_layer import PerLayer, each_of
 from posembed.nn.positions import Positions, add_rows, require_encoding
 from posembed.settings import Count, Probability
 from posembed.torch_internals import linear_of_one_row, runs_forward_alone
@@ -33,10 +34,11 @@ class Positioned(ChecksCalls, nn.Module):
         dim: Count,
         heads: Count,
         kv_heads: Count | None,
-        encoding: PositionEncoding | str | None,
+        encoding: PositionEncoding | str | Sequence[PositionEncoding | str] | None,
         max_len: Count | None,
         causal: bool,
         dropout: Probability,
+        layers: Count = 1,
     ) -> None:
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
@@ -49,14 +51,22 @@ class Positioned(ChecksCalls, nn.Module):
                 f"kv_heads must divide heads={heads}, so that each serves equally many query heads; got {kv_heads}"
             )
         self.dim, self.heads, self.kv_heads, self.causal = dim, heads, kv_heads, causal
-        if isinstance(encoding, str):
-            sizes = Sizes(dim=dim, heads=heads, kv_heads=kv_heads, max_len=max_len, causal=causal, dropout=dropout)
-            encoding = encoding_by_name(encoding, sizes)
-        elif max_len is not None:
+        entries = [encoding] if isinstance(encoding, str) else encoding if isinstance(encoding, list | tuple) else ()
+        if max_len is not None and not any(isinstance(each, str) for each in entries):
             raise ArgumentError(f"max_len={max_len} is for encodings by name; this encoding is already built, or None")
-        if encoding is not None:
-            require_fitting(encoding, dim, heads, kv_heads=kv_heads, causal=causal)
-        self.encoding = encoding
+        built: Any = encoding
+        if entries:
+            sizes = Sizes(
+                dim=dim, heads=heads, kv_heads=kv_heads, max_len=max_len, causal=causal, dropout=dropout, layers=layers
+            )
+            built = encoding_of_layers(entries, sizes)
+        if built is not None:
+            require_fitting(built, dim, heads, kv_heads=kv_heads, causal=causal)
+        if isinstance(built, PerLayer) and len(built.order) > layers:
+            raise ArgumentError(
+                f"expected at most one encoding for each of the {layers=} of this {type(self).__name__}; got {built}"
+            )
+        self.encoding: PositionEncoding | None = built
 
     def forward(
         self,
@@ -236,8 +246,9 @@ class Attention(Positioned):
         self.dropout = nn.Dropout(dropout)
 
     def read(self, x: Float[Tensor, "B L D"], positions: Positions) -> Tensor:
+        of_tokens = positions.of_tokens(x)
         q, k, v = self.queries_keys_and_values(x, positions)
-        y = positions.attend(q, k, v, self.project)
+        y = positions.attend(q, k, v, self.project, of_tokens)
         return self.dropout(self.output(y.transpose(1, 2).flatten(2)))
 
     def project(self, rows: Float[Tensor, "N D"]) -> Tensor:
@@ -270,11 +281,11 @@ class Attention(Positioned):
 
     def weights(self, x: Float[Tensor, "B L D"], *, positions: Positions) -> Tensor:
         """Returns the attention weights of ``read``, (B, H, Lq, Lk): row i holds token i's weights for all tokens."""
+        of_tokens = positions.of_tokens(x)
         q, k, v = self.queries_keys_and_values(x, positions)
-        bias = positions.bias(self.project, self.dim // self.heads, dense=True)  # FlexAttention takes no wide values
         # Attention to the rows of the identity gives the weights, by the same code and under the same masks.
         identity = torch.eye(v.size(-2), dtype=q.dtype, device=q.device).expand(*k.shape[:2], -1, -1)
-        return attend(q, k, identity, bias, causal=positions.is_causal, window=positions.encoding.window)
+        return positions.attend(q, k, identity, self.project, of_tokens, dense=True)
 
 
 def require_fitting(
@@ -282,10 +293,15 @@ def require_fitting(
 ) -> None:
     """Raises ArgumentError if the encoding has other sizes, or is for causal models although this is an encoder."""
     require_encoding(encoding)
+    if isinstance(encoding, PerLayer):
+        for each in each_of(encoding):
+            require_fitting(each, dim, heads, causal=causal, kv_heads=kv_heads)
+        return
     kind = type(encoding).__name__
     kv_heads = heads if kv_heads is None else kv_heads
     turned = isinstance(encoding, RotationEncoding)  # its ``heads`` counts key heads
-    for name, size in (("dim", dim), ("heads", kv_heads if turned else heads), ("head_dim", dim // heads)):
+    for name, size in (("dim", dim), ("heads", kv_heads if turned else heads), ("head_dim", dim // heads),
+                       ("kv_heads", kv_heads)):  # fmt: skip
         if getattr(encoding, name, size) != size:
             raise ArgumentError(
                 f"{kind} is built for {name}={getattr(encoding, name)}, and this attention has "

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from posembed.nn.memory import Memory
 
 
+NO_GRADIENTS = "a cache holds no gradients: call the model under torch.no_grad(), or without a cache"
+
+
 class KeyValueCache(ChecksCalls):
     """The keys and values of the tokens that a decoder has read: two tensors (layers, B, Hk, max_len, D/H).
 
@@ -48,6 +51,8 @@ class KeyValueCache(ChecksCalls):
         """The number of tokens read. Set a smaller number to forget the last tokens."""
         self.position_ids: Tensor | None = None
         """The positions of these tokens, (length,) or (B, length)."""
+        self.of_tokens: dict[int, Tensor] = {}
+        """What an encoding keeps of each token in a layer, (B, max_len, S), by the number of the layer."""
         self.present: Tensor | None = None
         """True for a token, False for padding, (B, length). None means no padding."""
 
@@ -72,7 +77,7 @@ class KeyValueCache(ChecksCalls):
     def write(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Stores the new tokens' k and v (B, Hk, L, D/H). Returns k and v of all tokens, (B, Hk, length + L, D/H)."""
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
-            raise ArgumentError("a cache holds no gradients: call the model under torch.no_grad(), or without a cache")
+            raise ArgumentError(NO_GRADIENTS)
         layers, _, heads, _, head_dim = self.keys.shape
         if layer >= layers or (k.size(1), k.size(-1)) != (heads, head_dim):
             raise ArgumentError(
@@ -89,6 +94,22 @@ class KeyValueCache(ChecksCalls):
         self.keys[layer, :, :, self.length : end] = k
         self.values[layer, :, :, self.length : end] = v
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+    def write_values(self, layer: int, values: Tensor) -> Tensor:
+        """Stores what an encoding keeps of the new tokens (B, L, S). Returns that of all tokens, (B, length + L, S)."""
+        if torch.is_grad_enabled() and values.requires_grad:
+            raise ArgumentError(NO_GRADIENTS)
+        if not self.length:
+            self.of_tokens[layer] = values.new_empty(values.size(0), self.max_len, values.size(-1))
+        kept = self.of_tokens.get(layer)
+        if kept is None or kept.size(-1) != values.size(-1):
+            raise ArgumentError(
+                "the tokens in this cache were read with another encoding; make a new cache with new_cache(batch, "
+                "max_len), and read them again"
+            )
+        end = self.length + values.size(1)
+        kept[:, self.length : end] = values
+        return kept[:, :end]
 
     def add(self, length: int, position_ids: Tensor, present: Tensor | None, *, counted: bool) -> None:
         """Adds ``length`` tokens, which every layer has written, given the positions and padding of all tokens."""

@@ -6,8 +6,9 @@ A name means the same everywhere: in ``posembed.nn``, in ``posembed compare`` an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any, Literal
 
 from posembed.arguments import checks_arguments, explains_errors
@@ -17,6 +18,10 @@ from posembed.layers.alibi import Alibi
 from posembed.layers.averaged import AveragedPositionalEmbedding
 from posembed.layers.base import PositionEncoding
 from posembed.layers.concatenated import ConcatenatedPositionalEmbedding
+from posembed.layers.content.cope import Cope
+from posembed.layers.content.dape import Dape
+from posembed.layers.content.fox import Cable, Fox
+from posembed.layers.content.path import HouseholderPath
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.fire import Fire
 from posembed.layers.grid import LearnedGridEmbedding
@@ -32,6 +37,7 @@ from posembed.layers.sampled import SampledPositionalEmbedding
 from posembed.layers.score_bias import require_divisible
 from posembed.layers.sinusoidal import SinusoidalGridEmbedding, SinusoidalPositionalEmbedding
 from posembed.layers.tupe import Tupe
+from posembed.nn.per_layer import PerLayer
 from posembed.settings import Count, Pair, Positive, Probability
 
 TOKEN_STD = 0.02
@@ -58,6 +64,7 @@ class Sizes:
         grid: (height, width) of an image in patches; one token stands before them.
         causal: True for a decoder, False for an encoder.
         dropout: applied where rows are added to the input.
+        layers: the number of layers. None builds one encoding, also if its parameters are per layer.
 
     Raises:
         ArgumentError: a size below 1, or sizes that do not fit each other.
@@ -79,6 +86,7 @@ class Sizes:
     grid: Pair | None = None
     causal: bool = True
     dropout: Probability = 0.0
+    layers: Count | None = None
 
     def __post_init__(self) -> None:
         if self.heads is not None and self.kv_heads is not None and self.heads % self.kv_heads:
@@ -223,6 +231,17 @@ ENCODINGS: dict[str, Entry] = {
     "rope-longrope": Entry(rope(longrope),
         "RoPE; at test time each frequency is divided by its own given factor",
         "Ding et al. 2024, arXiv:2402.13753"),
+    "fox": Entry(lambda s: Fox(dim=s.dim, heads=s.given("heads")),
+        "a gate of each token multiplies the weights of all earlier tokens", "Lin et al. 2025, arXiv:2503.02130"),
+    "cable": Entry(lambda s: Cable(dim=s.dim, heads=s.given("heads")),
+        "a bias of each token is added to the scores of all earlier tokens", "Veisi et al. 2025, arXiv:2503.08067"),
+    "cope": Entry(lambda s: Cope(s.head_dim),
+        "learned rows read at positions that count, for each query, the tokens that it picks out",
+        "Golovneva et al. 2024, arXiv:2405.18719"),
+    "dape": Entry(lambda s: Dape(KerpleLog(s.given("heads"))),
+        "a small network reads the scores and kerple-log's bias of all heads", "Zheng et al. 2024, arXiv:2405.14722"),
+    "path": Entry(lambda s: HouseholderPath(dim=s.dim, heads=s.given("heads"), kv_heads=s.kv_heads),
+        "each token applies a Householder-like matrix to all earlier keys", "Yang et al. 2025, arXiv:2505.16381"),
     "none": Entry(lambda s: NoPosition(),
         "no position; in a decoder, the causal mask still shows each token how many came before it",
         "Haviv et al. 2022, arXiv:2203.16634", ANYWHERE, "there is nothing to change"),
@@ -312,16 +331,21 @@ def split_name(name: str, use: Use = "decoder") -> tuple[str, frozenset[str]]:
     raise ArgumentError(f"{name!r} {reason}; choose from {names}")
 
 
+def split_mixture(name: str, use: Use = "decoder") -> list[tuple[str, frozenset[str]]]:
+    """Splits the name of an encoding per layer, "rope+window/none", into what ``split_name`` returns for each."""
+    return [split_name(each, use) for each in name.split("/")]
+
+
 def needs_window(name: str) -> bool:
     """Whether a decoder's encoding can be built only with a window."""
-    base, suffixes = split_name(name)
-    return base == "rolling" or "+window" in suffixes
+    return any(base == "rolling" or "+window" in suffixes for base, suffixes in split_mixture(name))
 
 
 @checks_arguments
 def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     """Builds the encoding with this name in ``ENCODINGS``, which may end in ``SUFFIXES``: "rope+window".
 
+    Several names, "rope+window/none", are those of the layers, from the first again after the last: see ``PerLayer``.
     The encoding is for images if ``sizes`` has a grid; otherwise ``causal`` decides between a decoder and an encoder.
 
     Raises:
@@ -334,7 +358,36 @@ def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
         Alibi(4)
         >>> encoding_by_name("rope+window", Sizes(dim=64, heads=4, window=16)).window
         16
+        >>> encoding_by_name("alibi/none", Sizes(dim=64, heads=4, layers=3))
+        PerLayer([Alibi(4), NoPosition(), Alibi(4)])
     """
+    return encoding_of_layers([name], sizes)
+
+
+def encoding_of_layers(entries: Sequence[PositionEncoding | str], sizes: Sizes) -> PositionEncoding:
+    """Builds the encoding of a model from those of its layers, or their names; it starts again after the last.
+
+    Layers share the encoding of a name, unless its parameters are per layer. Raises ArgumentError as
+    ``encoding_by_name`` does, or for more entries than layers.
+    """
+    entries = [part for each in entries for part in (each.split("/") if isinstance(each, str) else [each])]
+    if sizes.layers is not None and len(entries) > sizes.layers:
+        raise ArgumentError(
+            f"expected at most one encoding for each of the layers={sizes.layers}; got {len(entries)}: leave out the "
+            "last ones, or build a model with more layers"
+        )
+    by_name: dict[str, PositionEncoding] = {}
+    layers = []
+    for each in islice(cycle(entries), sizes.layers or len(entries)):
+        if isinstance(each, str):
+            if each not in by_name or by_name[each].per_layer:
+                by_name[each] = _encoding_of_one(each, sizes)
+            each = by_name[each]
+        layers.append(each)
+    return layers[0] if len(set(layers)) == 1 else PerLayer(layers)
+
+
+def _encoding_of_one(name: str, sizes: Sizes) -> PositionEncoding:
     use: Use = "images" if sizes.grid is not None else "decoder" if sizes.causal else "encoder"
     base, suffixes = split_name(name, use)
     encoding = ENCODINGS[base].build(sizes)
@@ -349,9 +402,10 @@ def encoding(name: str, **sizes: Any) -> PositionEncoding:
     """Builds an encoding by its name: ``encoding_by_name`` with the fields of ``Sizes`` as arguments.
 
     Args:
-        name: a name in ``posembed.nn.ENCODINGS``, perhaps with "+window" or "+logn".
+        name: a name in ``posembed.nn.ENCODINGS``, perhaps with "+window" or "+logn", or several, "rope/none".
         sizes: ``dim`` and what the encoding needs of ``heads``, ``kv_heads``, ``max_len``, ``longest``, ``window``,
-            ``ring``, ``rope_factors``, ``grid``, ``causal`` and ``dropout``; ``posembed.nn.Sizes`` says what each is.
+            ``ring``, ``rope_factors``, ``grid``, ``causal``, ``dropout`` and ``layers``; ``posembed.nn.Sizes`` explains
+            them.
 
     Raises:
         ArgumentError: as for ``encoding_by_name`` and ``Sizes``.

@@ -17,6 +17,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.nn.attention import Linear, require_fitting
+from posembed.nn.per_layer import PerLayer
 from posembed.nn.positions import Positions, add_rows
 from posembed.positions.from_layout import text_lengths
 from posembed.settings import Count, Probability
@@ -198,6 +199,8 @@ class CrossAttention(ChecksCalls, nn.Module):
 def require_acting(encoding: PositionEncoding) -> None:
     """Raises ArgumentError for an encoding that does nothing in attention, although it was asked for there."""
     kind = type(encoding)
+    if isinstance(encoding, PerLayer):
+        raise ArgumentError(f"cross_encoding must be one encoding, which all layers share; got {encoding}")
     if kind is not NoPosition and all(getattr(kind, name) is getattr(PositionEncoding, name) for name in ACTS):
         raise ArgumentError(
             f"{kind.__name__} adds its rows to the input and does nothing in cross-attention; give it to the encoder "

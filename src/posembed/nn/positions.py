@@ -5,6 +5,7 @@ Texts may be padded, packed or continued from a cache.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,12 @@ from torch import Tensor, nn
 
 from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding, RotationEncoding
+from posembed.layers.base import Content, PositionEncoding, RotationEncoding, reads_content
 from posembed.layers.grid import PatchEncoding
+from posembed.layers.score_bias import in_full_precision
 from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, attend, causal_mask, flex_bias, scale_by_log_length
 from posembed.nn.cache import KeyValueCache
+from posembed.nn.per_layer import PerLayer, each_of
 from posembed.nn.toeplitz import diagonals_if_faster, toeplitz_bias
 from posembed.positions.checks import (
     check_cu_seqlens,
@@ -42,7 +45,8 @@ class Positions(ChecksCalls, in_a_pass=True):
     """One encoding and the tokens of one forward pass: all that the layers of a model share.
 
     A model creates a Positions object in each call. Its methods call the encoding, in the order of a forward pass:
-    ``at_input`` once, then in each layer ``rows``, ``turn_and_extend``, ``scale`` and ``attend``.
+    ``at_input`` once, then in each layer ``of_tokens``, ``rows``, ``turn_and_extend``, ``scale`` and ``attend``. If the
+    layers' encodings differ (``PerLayer``), layer i calls those of ``of_layer(i)``.
 
     Args:
         x: the tokens (B, L, D). Only their shape, type and device are used.
@@ -127,8 +131,9 @@ class Positions(ChecksCalls, in_a_pass=True):
             position_ids, earlier if cache is not None and position_ids is None else offset,
             batch=batch, length=length, device=x.device,
         )  # fmt: skip
-        if counted and not shifted and not causal and isinstance(encoding, PatchEncoding):
-            self._require_images(encoding.image_tokens)
+        for each in each_of(encoding):
+            if counted and not shifted and not causal and isinstance(each, PatchEncoding):
+                self._require_images(each.image_tokens)
         self.k_positions = self.q_positions
         if cache is not None and cache.position_ids is not None:
             self.k_positions = _joined(cache.position_ids[..., :earlier], self.q_positions)
@@ -147,14 +152,53 @@ class Positions(ChecksCalls, in_a_pass=True):
         if texts is not None and texts.numel() and x.is_cpu and not recorded:
             self._alone = self._each_alone(x, texts, None if counted else self.q_positions)
         self._visible = None if self.is_causal or self._alone is not None else self._seen(length)
-        self._layer = 0
+        self._layer: int | None = None
+        """The number of the layer that these Positions are for; None if the layers share them and go in their order."""
+        self._layers_read = [0]
+        """How many layers have read the tokens, shared by the Positions of all layers."""
+        self._views: dict[PositionEncoding, Positions] = {}
         self._shared: tuple[Bias | None] | None = None
         self.across = None if self.memory is None else self.memory.seen_from(self)
         """The Positions of cross-attention: these tokens as queries, and the memory's as keys."""
 
+    def of_layer(self, layer: int) -> Positions:
+        """Returns the Positions for layer number ``layer``, counted from 0: these, unless they have a PerLayer."""
+        if not isinstance(self.encoding, PerLayer):
+            return self
+        view = copy.copy(self._with(self.encoding.in_place(layer)))
+        view._layer = layer
+        return view
+
+    def _with(self, encoding: PositionEncoding) -> Positions:
+        """Returns these Positions with one of the encodings of a PerLayer."""
+        if encoding not in self._views:
+            view = self._views[encoding] = copy.copy(self)
+            view.encoding, view._views = encoding, {}
+            if self._alone is not None:
+                view._alone = [text._with(encoding) for text in self._alone]
+            elif encoding.window is not None and not view.is_causal:
+                view._visible = view._seen(self.q_positions.size(-1))
+        return self._views[encoding]
+
     def at_input(self, x: Tensor) -> Tensor:
         """Adds position information to the input: x (B, L, D) -> (B, L, D)."""
         return self.encoding.at_input(x, self.q_positions, text_length=self.text_length)
+
+    def of_tokens(self, x: Tensor) -> Tensor | None:
+        """Returns what the encoding needs of each token, those of the cache first, (B, Lk, S), for ``attend``; or None.
+
+        ``x`` (B, L, D) is the input of a layer's attention. The result is 0 at padding.
+        """
+        values = self.encoding.of_tokens(x)
+        if values is None:
+            return None
+        if self.present is not None:
+            values = values.masked_fill(~self.present[:, self.present.size(1) - x.size(1) :, None], 0)
+        return values if self.cache is None else self.cache.write_values(self._this_layer, values)
+
+    def content(self, of_tokens: Tensor | None) -> Content:
+        """Returns what the encoding's ``at_content`` reads, given the result of this object's ``of_tokens``."""
+        return Content(of_tokens, self.q_positions, self.k_positions, self._seen_now)
 
     def rows(self, project: Project) -> Tensor | None:
         """Returns the projected rows for queries and keys, side by side: (L, 2 D), (B, L, 2 D) or None."""
@@ -164,6 +208,10 @@ class Positions(ChecksCalls, in_a_pass=True):
         """Applies positions to q (B, H, Lq, D/H) and k (B, Hk, Lk, D/H)."""
         return self.encoding.at_queries_keys(q, k, self.q_positions, self.k_positions, text_length=self.text_length)
 
+    @property
+    def _this_layer(self) -> int:
+        return self._layers_read[0] if self._layer is None else self._layer
+
     def turn_and_extend(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Applies positions to q and k (B, H, L, D/H) and puts the tokens of the cache before k and v.
 
@@ -171,12 +219,13 @@ class Positions(ChecksCalls, in_a_pass=True):
         """
         if self.cache is None:
             return *self.turn(q, k), v
-        self._layer += 1
+        layer = self._this_layer
+        self._layers_read[0] = layer + 1
         if not (isinstance(self.encoding, RotationEncoding) and self.encoding.turns_are_final):
-            k, v = self.cache.write(self._layer - 1, k, v)
+            k, v = self.cache.write(layer, k, v)
             return *self.turn(q, k), v
         q, k = self.encoding.at_queries_keys(q, k, self.q_positions, self.q_positions, text_length=self.text_length)
-        return q, *self.cache.write(self._layer - 1, k, v)
+        return q, *self.cache.write(layer, k, v)
 
     def scale(self, q: Tensor, window: int | None = None) -> Tensor:
         """Scales the queries that see more than ``log_length`` tokens, if the encoding sets it.
@@ -200,26 +249,57 @@ class Positions(ChecksCalls, in_a_pass=True):
         """Returns one layer's bias on the scores, without a mask: (H, Lq, Lk) or (B, H, Lq, Lk), or None."""
         return self.encoding.in_layer(project).at_scores(self.q_positions, self.k_positions)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, project: Project) -> Tensor:
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, project: Project, of_tokens: Tensor | None = None, *, dense: bool = False
+    ) -> Tensor:
         """Attends with one layer's bias from q (B, H, Lq, d') to k (B, Hk, Lk, d') and v (B, Hk, Lk, d): (B, H, Lq, d).
 
         On a CPU, attention is applied to each packed text in turn, so that time and memory depend only on the texts'
         own lengths. Elsewhere a mask hides the texts from each other.
+
+        Args:
+            of_tokens: the result of this object's ``of_tokens``.
+            dense: True uses neither FlexAttention, which takes no wide values, nor the packed texts one by one.
         """
-        head_dim = v.size(-1)
-        if self._alone is None:
-            bias = self.bias(project, head_dim)
-            return attend(q, k, v, bias, causal=self.is_causal, window=self.encoding.window)
         here = self.encoding.in_layer(project)
-        biases = {text: text._bias_in(here, head_dim) for text in dict.fromkeys(self._alone)}
+        if self._alone is None or dense:
+            return self._attend(here, q, k, v, of_tokens, dense=dense)
         lengths = [text._length for text in self._alone]
-        parts = (t.transpose(1, 2).flatten(0, 1).split(lengths) for t in (q, k, v))  # (L, H, d) of each text
+        parts = [t.transpose(1, 2).flatten(0, 1).split(lengths) for t in (q, k, v)]  # (L, H, d) of each text
+        values = [None] * len(lengths) if of_tokens is None else of_tokens.flatten(0, 1).split(lengths)
+        biases: dict[Positions, Bias | None] = {}
         outputs = []
-        for text, *of_text in zip(self._alone, *parts, strict=True):
+        for text, own, *of_text in zip(self._alone, values, *parts, strict=True):
             q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in of_text)
-            y = attend(q, k, v, biases[text], causal=text.is_causal, window=self.encoding.window)
+            y = text._attend(here, q, k, v, None if own is None else own.unsqueeze(0), biases=biases)
             outputs.append(y.squeeze(0).transpose(0, 1))
         return torch.cat(outputs).unflatten(0, self.shape).transpose(1, 2)
+
+    def _attend(
+        self,
+        here: PositionEncoding,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        of_tokens: Tensor | None,
+        *,
+        dense: bool = False,
+        biases: dict[Positions, Bias | None] | None = None,
+    ) -> Tensor:
+        """Attends with the bias of ``here``, the encoding in one layer. ``biases`` keeps those that texts share."""
+        biases = {} if biases is None else biases
+        if not reads_content(here):
+            if self not in biases:
+                biases[self] = self._bias_in(here, v.size(-1), dense=dense)
+            return attend(q, k, v, biases[self], causal=self.is_causal, window=self.encoding.window)
+        with in_full_precision(q.device):
+            q, k, scores = here.at_content(q, k, self.content(of_tokens))
+            if scores is not None:
+                scores = self._masked(scores)
+            elif not self.is_causal:
+                scores = self._seen_now()
+            y = attend(q, k, v.to(q.dtype), scores, causal=self.is_causal, window=self.encoding.window)
+        return y.to(v.dtype)
 
     def bias(self, project: Project, head_dim: int, *, dense: bool = False) -> Bias | None:
         """Returns one layer's bias for ``attend``, in which the tokens that a token does not see are masked out.
@@ -232,11 +312,20 @@ class Positions(ChecksCalls, in_a_pass=True):
         """Computes the bias that all layers share, so that it is computed only once."""
         if self.across is not None:
             self.across.share_bias(head_dim)
+        if isinstance(self.encoding, PerLayer):
+            for each in self.encoding.distinct:
+                self._with(each)._share_bias(head_dim)  # type: ignore[arg-type]
+        else:
+            self._share_bias(head_dim)
+
+    def _share_bias(self, head_dim: int) -> None:
+        if reads_content(self.encoding):
+            return
         if self._alone is None:
             self._shared = (self._bias_of(self.encoding, head_dim, dense=False),)
             return
         for text in dict.fromkeys(self._alone):
-            text.share_bias(head_dim)
+            text._share_bias(head_dim)
 
     def _bias_in(self, here: PositionEncoding, head_dim: int, *, dense: bool = False) -> Bias | None:
         """Returns the bias of ``here``, the encoding in one layer: the shared bias, if all layers have it."""
@@ -254,9 +343,8 @@ class Positions(ChecksCalls, in_a_pass=True):
                 return flex
         diagonals = diagonals_if_faster(encoding, self.q_positions) if unpadded and self._whole and not dense else None
         scores = encoding.at_scores(self.q_positions, self.k_positions) if diagonals is None else diagonals
-        visible = self._visible if self._alone is None else self._seen(self.q_positions.size(-1))
         if scores is None:
-            return visible
+            return None if self.is_causal else self._seen_now()
         if scores.device != self.q_positions.device:  # attention would take a bias without values from "meta"
             raise ArgumentError(
                 f"the bias of {type(self.encoding).__name__} is on {scores.device} and the tokens are on "
@@ -265,9 +353,18 @@ class Positions(ChecksCalls, in_a_pass=True):
             )
         if diagonals is not None:
             return toeplitz_bias(diagonals, causal=self.causal, window=self.encoding.window)
-        if self.is_causal:
-            visible = causal_mask(scores.size(-1), self.encoding.window, scores.device)
+        return self._masked(scores)
+
+    def _masked(self, scores: Tensor) -> Tensor:
+        """Hides the tokens that a token does not see in scores (H, Lq, Lk) or (B, H, Lq, Lk)."""
+        visible = self._seen_now()
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
+
+    def _seen_now(self) -> Tensor | None:
+        """Returns a boolean mask of the keys that each query sees, as ``_seen`` does; None means all."""
+        if self.is_causal:
+            return causal_mask(self.q_positions.size(-1), self.encoding.window, self.q_positions.device)
+        return self._visible if self._alone is None else self._seen(self.q_positions.size(-1))
 
     def _each_alone(self, x: Tensor, texts: Tensor, position_ids: Tensor | None) -> list[Positions]:
         """Returns the Positions of each packed text. Texts of equal length share an object unless ids are given."""
@@ -362,10 +459,10 @@ class Positions(ChecksCalls, in_a_pass=True):
         if self.cache is None:
             return
         length, layers = self.q_positions.size(-1), self.cache.keys.size(0)
-        if self._layer != layers or self.cache.length + length != self._length:
+        if self._layers_read[0] != layers or self.cache.length + length != self._length:
             raise ArgumentError(
                 f"commit adds the tokens of one pass to the cache once, after all its layers={layers} have read them; "
-                f"{self._layer} have, and the cache holds {self.cache.length} tokens instead of "
+                f"{self._layers_read[0]} have, and the cache holds {self.cache.length} tokens instead of "
                 f"{self._length - length}. Make new Positions in each forward pass"
             )
         self.cache.add(length, self.k_positions, self.present, counted=self._counted)

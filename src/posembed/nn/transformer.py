@@ -7,6 +7,7 @@ The feed-forward network has a GELU, or is a SwiGLU (Shazeer 2020, arXiv:2002.05
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
@@ -190,7 +191,7 @@ class _Stack(_AttendingToMemory):
         heads: Count,
         layers: Count,
         kv_heads: Count | None = None,
-        encoding: PositionEncoding | str | None = None,
+        encoding: PositionEncoding | str | Sequence[PositionEncoding | str] | None = None,
         max_len: Count | None = None,
         norm: Norm = "pre",
         feed_forward: FeedForward = "gelu",
@@ -202,8 +203,9 @@ class _Stack(_AttendingToMemory):
     ) -> None:
         causal = not self.LAYER.SEES_THE_FUTURE
         super().__init__(
-            dim=dim, heads=heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
-        )
+            dim=dim, heads=heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout,
+            layers=layers,
+        )  # fmt: skip
         self._add_cross_attention(cross_attention, cross_encoding)
         self.checkpoint_activations = checkpoint_activations
         self.layers = nn.ModuleList(
@@ -226,24 +228,26 @@ class _Stack(_AttendingToMemory):
         # A cache is written once, and torch.func does not support the hooks that recompute activations.
         recompute = self.checkpoint_activations and torch.is_grad_enabled()
         recompute = recompute and positions.cache is None and not transforms_are_active()
-        for layer in self.layers:
-            if recompute:
-                x = checkpoint(layer, x, positions=positions, use_reentrant=False)
-            else:
-                x = layer(x, positions=positions)
+        for i, layer in enumerate(self.layers):
+            here = positions.of_layer(i)
+            x = checkpoint(layer, x, positions=here, use_reentrant=False) if recompute else layer(x, positions=here)
         return self.norm(x)
 
 
 class Encoder(_Stack):
-    """A stack of EncoderLayers that share one encoding. With pre-norm, a LayerNorm follows the last layer.
+    """A stack of EncoderLayers. With pre-norm, a LayerNorm follows the last layer.
 
     Call it like ``Attention``, on embedded tokens or patches. The model adds its own embeddings and heads.
 
     Args:
         layers: the number of layers.
+        encoding: an encoding that all layers share, or its name, or a list with one per layer, which starts again after
+            its end: ``["rope", "rope", "none"]``, the same as the name ``"rope/rope/none"``. Layers share what they can
+            share, such as a learned table; the encodings of names with parameters per layer, such as ``"fox"``, are
+            built once for each layer.
         checkpoint_activations: True recomputes each layer's activations in the backward pass instead of keeping them.
             This takes about a third more time and gives the same results.
-        dim, heads, kv_heads, encoding, max_len, norm, feed_forward, hidden, dropout, cross_attention, cross_encoding:
+        dim, heads, kv_heads, max_len, norm, feed_forward, hidden, dropout, cross_attention, cross_encoding:
             as in ``EncoderLayer``.
 
     Raises:
@@ -262,7 +266,7 @@ class Encoder(_Stack):
 
 
 class Decoder(_Stack):
-    """A stack of DecoderLayers that share one encoding. Its arguments are the same as in ``Encoder``.
+    """A stack of DecoderLayers. Its arguments are the same as in ``Encoder``.
 
     With a cache (``new_cache``), reading token by token gives the same results as reading the whole text. If positions
     depend on the length of the text (RoPE with a scaling, stretched tables), pass the final ``text_length`` each time.

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from posembed.errors import ArgumentError, PositionError
-from posembed.lab.advice.needs import Candidate, Needs
+from posembed.lab.advice.needs import LAYERS, Candidate, Needs
 from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, Use, names_for, split_name
 from posembed.torch_internals import without_memory
@@ -36,6 +36,7 @@ def built_candidates(needs: Needs) -> list[Candidate]:
         rope_factors=(1.0,) * max(needs.width // heads // 2, 1),
         grid=needs.grid,
         causal=needs.use == "decoder",
+        layers=LAYERS,
     )
     return [candidate(name, needs.use, sizes) for name in names_of(needs.use)]
 

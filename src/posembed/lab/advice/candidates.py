@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from posembed.lab.advice.needs import Candidate, Needs
+from posembed.lab.advice.needs import LAYERS, Candidate, Needs
 
 TABLE = Path(__file__).with_name("candidates.json")
 """A title, where positions end, and whether there is a window, by use and name."""
@@ -32,8 +32,12 @@ PARAMETERS: dict[str, Parameters] = {
     "tupe": _tupe,
     "tupe-r": lambda n: _tupe(n) + 32 * n.attention_heads,
     "fire": lambda n: 66 + 33 * n.attention_heads,
+    **dict.fromkeys(("fox", "cable"), lambda n: LAYERS * (n.width + 1) * n.attention_heads),
+    "cope": lambda n: LAYERS * 64 * (n.width // n.attention_heads),
+    "dape": lambda n: LAYERS * (32 + 99 * n.attention_heads),
+    "path": lambda n: LAYERS * (64 * n.width + (n.width + 1) * n.attention_heads),
 }
-"""The number of parameters at usual sizes; 0 for all others."""
+"""The number of parameters at usual sizes, in LAYERS layers; 0 for all others."""
 
 
 def candidates(needs: Needs) -> list[Candidate]:

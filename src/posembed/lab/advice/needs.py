@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from posembed.nn.encodings import Use
 
 LAYERS = 12
-"""The number of layers that a suggested window is for."""
+"""The number of layers that a suggested window, and parameters per layer, are for."""
 
 Grid = tuple[int, int]
 """(height, width) in patches."""

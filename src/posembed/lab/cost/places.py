@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posembed.lab.cost.results import Shape
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import PositionEncoding, reads_content
 from posembed.nn import Attention, Positions
 from posembed.nn.positions import add_rows
 
@@ -86,8 +86,10 @@ class Places:
         q, k, _ = plain = self.qkv.split(self.shape.width, dim=-1)
         q, k = summed = add_rows(q, k, positions.rows(project))
         q, k = heads = tuple(t.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2) for t in (q, k))
-        turned = positions.turn(q, k)
-        bias = positions.scores(project)
+        turned, bias = positions.turn(q, k), positions.scores(project)
+        if reads_content(self.encoding):
+            q, k, bias = self.encoding.at_content(*turned, positions.content(positions.of_tokens(x)))
+            turned = q, k
         pairs = (*zip(summed, plain, strict=False), *zip(turned, heads, strict=True))
         queries_keys = tuple(new for new, old in pairs if new is not old)
         return Made(() if x is self.x else (x,), queries_keys, () if bias is None else (bias,))
@@ -113,4 +115,5 @@ def writes(encoding: PositionEncoding, shape: Shape) -> Writes:
         made = Places(encoding, Shape(1, 2, shape.width, shape.heads)).made()
     per_token, per_layer, per_pair = (FLOAT * sum(tensor.numel() for tensor in tensors) for tensors in made)
     tokens = shape.batch * shape.length
-    return Writes(tokens * per_token // 2, tokens * per_layer // 2, shape.length**2 * per_pair // 4)
+    pairs = shape.length**2 * (shape.batch if reads_content(encoding) else 1)
+    return Writes(tokens * per_token // 2, tokens * per_layer // 2, pairs * per_pair // 4)

@@ -40,7 +40,7 @@ from posembed.lab.tasks.problems_specs import ProblemSpec, SolvedByTail
 from posembed.lab.tasks.task import DecoderTask, build_encoding, draw_seed, torch_seed
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.nn.encodings import names_for, split_name
+from posembed.nn.encodings import names_for, split_mixture
 from posembed.positions.samplers import abacus, coupled
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def check_encoding(encoding: str, problem: str) -> None:
         )
     if encoding not in applicable:
         try:
-            split_name(encoding)
+            split_mixture(encoding)
         except ArgumentError as error:
             raise unknown("encoding", encoding, [*names_for("decoder"), *applicable], of=f" for {problem}") from error
 

@@ -54,7 +54,8 @@ class Rewriting(Task[SharingSpec, Rewritten]):
             ]
             return TwoSides(*sides)
         each = (
-            Sizes(dim=spec.width, heads=spec.heads, causal=causal, dropout=spec.dropout) for causal in (False, True)
+            Sizes(dim=spec.width, heads=spec.heads, causal=causal, dropout=spec.dropout, layers=spec.layers)
+            for causal in (False, True)
         )
         return TwoSides(*(encoding_by_name(spec.encoding, sizes) for sizes in each))
 

@@ -95,6 +95,7 @@ def build_encoding(spec: TrainingSpec, *, grid: tuple[int, int] | None = None, c
         grid=grid,
         causal=causal,
         dropout=spec.dropout,
+        layers=spec.layers,
     )
     return encoding_by_name(spec.encoding, sizes)
 

@@ -1,0 +1,1 @@
+"""Encodings whose scores depend on the tokens' content. ``posembed.layers`` offers them."""

@@ -1,0 +1,131 @@
+"""PaTH (Yang et al. 2025, arXiv:2505.16381): a product of Householder-like matrices takes the place of RoPE's rotation.
+
+    score(i, j) = q_i H_i H_(i-1) ... H_(j+1) k_j / sqrt(d), where H_t = I - beta_t w_t w_t^T
+
+w_t, of norm 1, and beta_t in (0, 2) are functions of token t, one for each key head: w_t is its low-rank projection and
+beta_t = 2 sigmoid(u x_t + b). In the authors' layer a convolution also mixes the projections of three neighbouring
+tokens before the norm, unless use_w_shortconv=False; this encoding has none.
+
+The products are computed in chunks, in the paper's UT form. With W the rows w_t of a chunk, D = diag(beta) and
+T = (I + tril(D W W^T, -1))^-1, the scores of its keys are Q K^T - tril(Q W^T) T tril(D W K^T, -1), and the queries of
+later tokens go on to the chunk before as Q - Q W^T T D W. All scores together take 3 to 4 times as many multiplications
+as Q K^T, one step for each chunk, and (B, H, L, L) numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError
+from posembed.layers.base import Content, PositionEncoding, fill_
+from posembed.layers.score_bias import in_full_precision, require_divisible, wide
+from posembed.settings import Count
+from posembed.tables.fill import STD
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+CHUNK = 64
+"""The number of keys in a chunk."""
+
+
+def path_scores(
+    q: Float[Tensor, "B H Lq d"],
+    k: Float[Tensor, "B H Lk d"],
+    w: Float[Tensor, "B H Lk d"],
+    beta: Float[Tensor, "B H Lk"],
+    *,
+    chunk: int = CHUNK,
+) -> Float[Tensor, "B H Lq Lk"]:
+    """Returns q_i H_i ... H_(j+1) k_j, not divided by sqrt(d). The queries are the last Lq of the Lk tokens.
+
+    A score of a key after its query means nothing.
+    """
+    queries, keys = q.size(-2), k.size(-2)
+    own = torch.arange(keys - queries, keys, device=q.device)[:, None]
+    columns = []
+    for first in reversed(range(0, keys, chunk)):
+        here = slice(first, min(first + chunk, keys))
+        before = max(0, min(first - (keys - queries), queries))  # queries that see no key of this chunk
+        w_here, scaled = w[..., here, :], w[..., here, :] * beta[..., here, None]
+        matrix = torch.eye(w_here.size(-2), dtype=q.dtype, device=q.device) + (scaled @ w_here.mT).tril(-1)
+        of_both = torch.cat(((scaled @ k[..., here, :].mT).tril(-1), scaled), dim=-1)
+        of_keys, of_queries = torch.linalg.solve_triangular(matrix, of_both, upper=False).split(
+            (w_here.size(-2), q.size(-1)), dim=-1
+        )
+        later = q[..., before:, :]
+        after = torch.arange(here.start, here.stop, device=q.device) > own[before:]
+        along = (later @ w_here.mT).masked_fill(after, 0)
+        scores = later @ k[..., here, :].mT - along @ of_keys
+        columns.append(F.pad(scores, (0, 0, before, 0)))
+        q = torch.cat((q[..., :before, :], later - along @ of_queries), dim=-2)
+    return torch.cat(columns[::-1], dim=-1)
+
+
+class HouseholderPath(PositionEncoding):
+    """PaTH for decoders, in its reference form: quadratic in time and memory, with scores in float32 or wider.
+
+    The cache of a decoder keeps d + 1 numbers more per token, layer and key head, and each step reads all of them.
+
+    Args:
+        dim: the width D, a multiple of ``heads``.
+        heads: the model's number of heads H.
+        kv_heads: the number of key heads Hk, each with its own w_t and beta_t. None means ``heads``.
+        rank: the rank of the projection to w_t; 32 in the authors' code.
+
+    The state dict holds ``down_weight`` (rank, D), ``direction_weight`` (Hk d, rank), ``strength_weight`` (Hk, D) and
+    ``strength_bias`` (Hk,).
+
+    Raises:
+        ArgumentError: sizes that do not divide each other.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.nn import Decoder
+        >>> decoder = Decoder(dim=64, heads=4, layers=2, encoding="path")  # each layer has its own matrices
+        >>> decoder(torch.randn(2, 10, 64)).shape
+        torch.Size([2, 10, 64])
+    """
+
+    causal_only = True
+    per_layer = True
+
+    def __init__(self, *, dim: Count, heads: Count, kv_heads: Count | None = None, rank: Count = 32) -> None:
+        super().__init__()
+        require_divisible(dim, heads)
+        self.dim, self.heads, self.kv_heads, self.rank = dim, heads, kv_heads or heads, rank
+        if heads % self.kv_heads:
+            raise ArgumentError(f"kv_heads must divide heads={heads}; got {kv_heads}")
+        self.down_weight = nn.Parameter(torch.empty(rank, dim))
+        self.direction_weight = nn.Parameter(torch.empty(self.kv_heads * (dim // heads), rank))
+        self.strength_weight = nn.Parameter(torch.empty(self.kv_heads, dim))
+        self.strength_bias = nn.Parameter(torch.empty(self.kv_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for weight in (self.down_weight, self.direction_weight, self.strength_weight):
+            fill_(weight, torch.empty(weight.shape).normal_(std=STD))
+        fill_(self.strength_bias, torch.zeros(self.kv_heads))
+
+    def of_tokens(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L S"]:
+        """Returns each token's w for each key head, then its beta for each: (B, L, Hk (d + 1))."""
+        with in_full_precision(x.device):
+            x = wide(x)
+            w = F.linear(F.linear(x, wide(self.down_weight)), wide(self.direction_weight))
+            w = F.normalize(w.unflatten(-1, (self.kv_heads, -1)), dim=-1).flatten(-2)
+            beta = 2 * torch.sigmoid(F.linear(x, wide(self.strength_weight), wide(self.strength_bias)))
+            return torch.cat((w, beta), dim=-1)
+
+    def at_content(self, q: Tensor, k: Tensor, content: Content) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns queries of 0, keys, and the whole scores as the bias."""
+        assert content.of_tokens is not None
+        w, beta = content.of_tokens[..., : -self.kv_heads], content.of_tokens[..., -self.kv_heads :]
+        w, beta = w.unflatten(-1, (self.kv_heads, -1)).transpose(1, 2), beta.transpose(1, 2)
+        q, k = wide(q), wide(k)
+        of_all = (t.repeat_interleave(q.size(1) // k.size(1), dim=1) for t in (k, w, beta))
+        return torch.zeros_like(q), k, path_scores(q, *of_all) / math.sqrt(q.size(-1))
