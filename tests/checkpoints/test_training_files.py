@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from posembed import inspect_checkpoint, resize_checkpoint
@@ -35,6 +36,10 @@ def weights(rows: int = ROWS, *, prefix: str = "", seed: int = 0) -> OrderedDict
     )
     names = {"wte": "wte.weight", "wpe": "wpe.weight", "mask": "h.0.attn.bias", "head": "h.0.mlp.weight"}
     return OrderedDict((f"{prefix}{names[name]}", value) for name, value in found.items())
+
+
+def unmasked() -> dict[str, Tensor]:
+    return {key: value for key, value in weights().items() if not key.endswith(".bias")}
 
 
 def nested(flat: dict[str, Tensor]) -> dict[str, Any]:
@@ -553,5 +558,71 @@ def test_settings_that_hold_the_length_by_accident_may_stay(tmp_path: Path) -> N
         ArgumentError, match=r"max_len is no setting .* these do: args\.block_size, args\.data\.max_len"
     ):
         resize_checkpoint(tmp_path / "old.pt", tmp_path / "no.pt", length=40, keep=["max_len"])
-    with pytest.raises(ArgumentError, match=r"--keep .* is for a file of torch\.save"):
+    with pytest.raises(ArgumentError, match=r"args\.block_size is no setting .* these do: none"):
         resize_checkpoint(tmp_path / "old.pt", tmp_path / "no.safetensors", length=40, keep=["args.block_size"])
+
+
+def test_a_setting_may_be_spelled_as_its_project_spells_names(tmp_path: Path) -> None:
+    """Also where it says that two rows are reserved. A name of two words, such as eval_end, is no length."""
+    same: dict[str, Any] = {"evalEnd": ROWS - 2, "N_SILENT": ROWS - 2}
+    for name in ("MAX_LEN", "maxLen", "MaxLen", "position_embedding_size", "POS_SIZE", "maxSeqLength", "blockSize"):
+        torch.save({"model": unmasked(), "cfg": {"MODEL": {name: ROWS - 2, **same}}}, tmp_path / "old.pt")
+        resize_checkpoint(tmp_path / "old.pt", tmp_path / f"{name}.pt", length=40)
+        new = read(tmp_path / f"{name}.pt")
+        assert (new["cfg"], len(new["model"]["wpe.weight"])) == ({"MODEL": {name: 40, **same}}, 42), name
+    old, wanted = ({"IMG_SIZE": size, "gridSize": size // 16, "numPatches": (size // 16) ** 2} for size in (64, 96))
+    torch.save({"model": vit(4), "cfg": old}, tmp_path / "vit.pt")
+    resize_checkpoint(tmp_path / "vit.pt", tmp_path / "large.pt", image_size=96)
+    assert read(tmp_path / "large.pt")["cfg"] == wanted
+
+
+def test_a_number_that_cannot_hold_its_new_size_is_refused_unless_it_is_kept(tmp_path: Path) -> None:
+    for number in (torch.tensor(ROWS, dtype=torch.uint8), np.uint8(ROWS)):
+        torch.save({"model": unmasked(), "args": {"max_len": number}}, tmp_path / "old.pt")
+        with pytest.raises(CheckpointError, match=r"args\.max_len cannot hold 300 in its (torch\.)?uint8.*--keep"):
+            resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=300)
+        assert not (tmp_path / "new.pt").exists()
+        resize_checkpoint(
+            tmp_path / "old.pt", tmp_path / f"{type(number).__name__}.pt", length=300, keep=["args.max_len"]
+        )
+        assert_same(read(tmp_path / f"{type(number).__name__}.pt")["args"], {"max_len": number})
+    torch.save({"model": vit(4), "args": {"img_size": 64, "grid_size": [4, 4]}}, tmp_path / "vit.pt")
+    resize_checkpoint(tmp_path / "vit.pt", tmp_path / "tall.pt", grid=(6, 4), keep=["args.img_size"])
+    assert read(tmp_path / "tall.pt")["args"] == {"img_size": 64, "grid_size": [6, 4]}
+
+
+def test_numbers_among_the_tensors_follow_in_every_format(tmp_path: Path) -> None:
+    """As in OpenAI's CLIP, whose context_length also says how many rows are reserved."""
+    numbers = {"context_length": torch.tensor(ROWS - 2), "visual.input_resolution": torch.tensor([64, 64])}
+    visual = {f"visual.{key}": tensor for key, tensor in vit(4).items()}
+    held = {**unmasked(), **visual, **numbers}
+    save_file(held, tmp_path / "old.safetensors")
+    torch.save({"model": held, "args": {"max_len": ROWS - 2}}, tmp_path / "old.pt")
+    for old, new in (("safetensors", "safetensors"), ("pt", "safetensors"), ("pt", "pt")):
+        out = tmp_path / f"{old}.{new}"
+        for size, wanted in (({"length": 40}, [40, [64, 64]]), ({"image_size": 96}, [ROWS - 2, [96, 96]])):
+            said = resize_checkpoint(tmp_path / f"old.{old}", out, **size, overwrite=True)
+            tensors = load_file(out) if new == "safetensors" else read(out)["model"]
+            assert [tensors[key].tolist() for key in numbers] == wanted, (old, new)
+            assert any(setting.after in (40, [96, 96]) for setting in said.settings)
+            assert set(tensors) == set(held)
+    resize_checkpoint(tmp_path / "old.safetensors", tmp_path / "kept.safetensors", length=40, keep=["context_length"])
+    assert load_file(tmp_path / "kept.safetensors")["context_length"] == ROWS - 2
+
+
+def test_the_patches_of_several_tables_and_of_videos_follow(tmp_path: Path) -> None:
+    encoders = {f"{name}.{key}": tensor for name, side in (("a", 4), ("b", 8)) for key, tensor in vit(side).items()}
+    encoders["b.patch_embed.proj.weight"] = torch.randn(DIM, 3, 8, 8)
+    of_side = {side: {"img_size": 64, "grid_size": (side, side), "num_patches": side**2} for side in (4, 8)}
+    torch.save({"model": encoders, "cfg": {"a": of_side[4], "b": of_side[8]}}, tmp_path / "old.pt")
+    resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", image_size=128)
+    wanted = {name: {"img_size": 128, "grid_size": (n, n), "num_patches": n * n} for name, n in (("a", 8), ("b", 16))}
+    assert read(tmp_path / "new.pt")["cfg"] == wanted
+    video = {"pos_embed": torch.randn(1, 32, DIM), "patch_embed.proj.weight": torch.randn(DIM, 3, 2, 8, 8)}
+    sizes = {"img_size": 32, "num_frames": 4, "num_patches": 32, "grid_size": [2, 4, 4], "spatial_grid_size": [4, 4]}
+    torch.save({"model": video, "cfg": sizes}, tmp_path / "video.pt")
+    longer = {**sizes, "num_frames": 8, "num_patches": 64, "grid_size": [4, 4, 4]}
+    larger = {**sizes, "img_size": 64, "num_patches": 128, "grid_size": [2, 8, 8], "spatial_grid_size": [8, 8]}
+    for size, wanted in (({"frames": 8}, longer), ({"image_size": 64}, larger)):
+        resize_checkpoint(tmp_path / "video.pt", tmp_path / "v.pt", old_grid=(2, 4, 4), **size, overwrite=True)
+        assert read(tmp_path / "v.pt")["cfg"] == wanted

@@ -144,9 +144,10 @@ def resize_checkpoint(
     rows, as_pickle = Rows(reserved, tail, old_grid), is_pickle(checkpoint, Path(out))
     if checkpoint.folder is not None and rows != AS_FOUND:
         raise ArgumentError(f"--reserved, --tail and --old-grid are for one file; the config of {source} says it")
-    if (optimizer is not None or keep) and not as_pickle:
-        given = "--keep (keep=...)" if keep else "--optimizer (optimizer=...)"
-        raise ArgumentError(f"{given} is for a file of torch.save that is written as one, to OUT.pt")
+    if optimizer is not None and not as_pickle:
+        raise ArgumentError("--optimizer (optimizer=...) is for a file of torch.save that is written as one, to OUT.pt")
+    if keep and checkpoint.folder is not None:
+        raise ArgumentError(f"--keep (keep=...) is for one file; {source} is a folder")
     how: dict[str, Any] = {"method": method, "table": table, "prove": prove}
     how |= {"rows": rows, "as_pickle": as_pickle, "optimizer": optimizer or "keep", "keep": keep or ()}
     if dry_run:
@@ -154,7 +155,7 @@ def resize_checkpoint(
     with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:
         resize = plan_resize(checkpoint, name, size, **how)
         copy.write(
-            tensors=resize.edit.tensors,
+            tensors={**resize.edit.tensors, **resize.beside.numbers},
             documents=new_documents(checkpoint, resize),
             metadata={"posembed": json_text(with_record(checkpoint, resize), one_line=True)},
             beside=resize.beside.values,
@@ -182,9 +183,8 @@ def plan_resize(
             return plan_edit(None, tensors, size, **how, found=tables_in(file, tensors, rows))
 
         edit = plan(checkpoint.tensors)
-        if as_pickle:
-            beside = changes_beside(file, edit, plan, optimizer, keep)
-            left_out |= beside.dropped
+        beside = changes_beside(file, edit, plan, optimizer if as_pickle else None, keep)
+        left_out |= beside.dropped
     else:
         edit = plan_edit(checkpoint.config, checkpoint.tensors, size, **how)
     settings = changed_settings(checkpoint, edit)

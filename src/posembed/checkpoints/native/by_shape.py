@@ -28,7 +28,8 @@ SIZES = {
     "num_frames": re.compile(r"frames"),
     "patch_size": re.compile(r"^patch_?size$"),
     "num_queries": re.compile(r"^num_(object_)?queries$"),
-    "grid_size": re.compile(r"grid_?size|^pos\w*_size$"),
+    "grid_size": re.compile(r"grid_?size"),
+    "position_size": re.compile(r"^pos\w*_size$"),  # the side of a grid, or the length of a text
     "num_patches": re.compile(r"^n(um)?_patches$"),
     "window_size": WINDOWED,
 }
@@ -39,6 +40,7 @@ IN_CODE = (
     "its columns are distances of two cells, as in LeViT and TinyViT, and which cells is in the model's code; load it "
     "with timm, write a folder with timm.models.save_for_hf(model, FOLDER), and resize that"
 )
+HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 NO_IMAGE = "its differences are neither those of the grid of another table of the file nor of a smaller window"
 
 
@@ -60,6 +62,16 @@ KINDS = (
     Kind(re.compile(r"(^|\.)((time|temporal)_(pos_)?embed(ding)?|pos_embed_temporal)$"), ("time",), relative=False),
     Kind(re.compile(r"(^|\.)(query|queries|refpoint)_(embed|feat)(der|ures)?\.weight$"), ("query",), relative=False),
 )
+
+
+def name_of(place: Sequence[Any]) -> str:
+    """Returns the name of a setting as Python spells it: img_size for IMG_SIZE, imgSize and the key visual.img_size."""
+    return HUMP.sub("_", str(place[-1]).rpartition(".")[2]).lower() if place else ""
+
+
+def kind_of(place: Sequence[Any]) -> str:
+    """Returns which of ``SIZES`` a setting is; "" for any other, such as a length."""
+    return next((kind for kind, pattern in SIZES.items() if pattern.search(name_of(place))), "")
 
 
 def tables_by_shape(tensors: Tensors, old_grid: tuple[int, ...] | None) -> Iterator[FoundTable]:
@@ -114,7 +126,7 @@ def stated_grids(table: FoundTable, sizes: Mapping[Any, Any], tensors: Tensors) 
     """Returns the grids of patches of the images that the settings state, each with the size of the image. A side that
     is no multiple of the patch has pixels that no patch sees."""
     projection = projection_beside(table.key, tensors)
-    stated = [sides(value) for place, value in sizes.items() if SIZES["image_size"].search(place[-1])]
+    stated = [sides(value) for place, value in sizes.items() if kind_of(place) == "image_size"]
     patch = tuple(tensors[projection].shape[-2:]) if projection else (1, 1)
     return {(image[0] // patch[0], image[1] // patch[1]): image for image in stated if image and projection}
 
@@ -131,7 +143,7 @@ def with_cells(
     patch = (1, 1, *tensors[projection].shape[2:])[-3:] if projection else None
     grid = {axis.name: int(axis.size) for axis in axes}
     if axes[0].name == "query":  # in LW-DETR and RF-DETR, training has several groups of them
-        counts = [int(value) for place, value in sizes.items() if SIZES["num_queries"].search(place[-1])]
+        counts = [int(value) for place, value in sizes.items() if kind_of(place) == "num_queries"]
         count = next((each for each in counts if table.rows % each == 0), table.rows)
         query, group = field_of("num_queries", (count,), sizes), ConfigField(("group_detr",), table.rows // count)
         layout = TableLayout(axes=(Axis("group", table.rows // count), Axis("query", count)))
@@ -172,7 +184,7 @@ def with_cells(
 def field_of(name: str, size: tuple[int, ...], sizes: Mapping[Any, Any]) -> ConfigField:
     """Returns the setting that holds a size, or else its usual name."""
     both = size[0], size[-1]
-    fits = (place for place, value in sizes.items() if SIZES[name].search(place[-1]) and sides(value) == both)
+    fits = (place for place, value in sizes.items() if kind_of(place) == name and sides(value) == both)
     return ConfigField(tuple(map(str, next(fits, (name,)))), both[0] if both[0] == both[1] else both)
 
 

@@ -11,6 +11,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
@@ -20,15 +21,24 @@ from torch import Tensor
 
 from posembed.checkpoints.find import checked, find_tables
 from posembed.checkpoints.layouts import A_GUESS
-from posembed.checkpoints.native.by_shape import AXES, SIZES, on_stated_image, sides, tables_by_shape, with_cells
+from posembed.checkpoints.native.by_shape import (
+    AXES,
+    kind_of,
+    name_of,
+    on_stated_image,
+    sides,
+    tables_by_shape,
+    with_cells,
+)
 from posembed.checkpoints.plan import Edit, TableChange
 from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Tensors, pair
 from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
 from posembed.checkpoints.settings import Setting
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
+from posembed.modelfiles.safetensors import values_of
 from posembed.modelfiles.training_files import DROPPED, Place, Tree, joined, nodes, unwrapped
-from posembed.tables.layout import Axis, TableLayout
+from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout
 from posembed.tables.modules import is_table_name
 
 NO_LENGTH = re.compile(r"pred|queue|dataset|silen|challen|compos|purpos|depos|dispos|expos|label|valid")
@@ -36,6 +46,10 @@ NO_LENGTH = re.compile(r"pred|queue|dataset|silen|challen|compos|purpos|depos|di
 PADDING = re.compile(r"^pad(ding)?_(token_id|idx|id|index)$")
 MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
 """The names of means of gradients in PyTorch's optimizers. Zero is where they begin."""
+LINES = ("", "num_frames", "position_size")
+"""The kinds of settings that may be the length of a table whose rows lie in a line."""
+MOST_NUMBERS = 3
+STAYS = "--keep (keep=...) leaves it as it is"
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
 OF_PATCHES = "the weights of its patches have other shapes than its moments"
 AFTER_PADDING = 2
@@ -61,34 +75,31 @@ AS_FOUND = Rows()
 
 @dataclass(frozen=True)
 class Beside:
-    """What changes beside the weights. values: new values by place. dropped: why each entry is left out. unchanged:
+    """What changes beside the weights. values: new values by place. numbers: those among the tensors of the model, by
+    key, for a file of tensors only. dropped: why each entry is left out. unchanged:
     tensors that look like the table, such as a second copy of it without its name, but stay as they are."""
 
     settings: tuple[Setting, ...] = ()
     copies: Mapping[str, Edit] = field(default_factory=dict)
     values: Mapping[Place, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Tensor] = field(default_factory=dict)
     dropped: Mapping[str, str] = field(default_factory=dict)
     unchanged: tuple[str, ...] = ()
 
 
 def sizes_in(file: WeightFile) -> dict[Place, Any]:
-    """Returns the settings and the tensors of one number that may be a length or the side of an image, by place."""
-    return (
-        {} if file.tree is None else {place: value for place, value in nodes(file.tree.root) if is_size(place, value)}
-    )
+    """Returns the settings and the tensors of a few numbers that may be a length or the side of an image, by place."""
+    few = (((key,), tensor) for key, tensor in file.tensors.items() if math.prod(tensor.shape) <= MOST_NUMBERS)
+    held = ((place, values_of(tensor)) for place, tensor in few) if file.tree is None else nodes(file.tree.root)
+    return {place: value for place, value in held if is_size(place, value)}
 
 
 def is_size(place: Place, value: Any) -> bool:
     """Whether a value may be a length, or a size (height, width), by its name and its type."""
-    name = place[-1] if place else None
-    if not isinstance(name, str) or OTHER_SIZES.search(name) or NO_LENGTH.search(name):
+    name = name_of(place)
+    if OTHER_SIZES.search(name) or NO_LENGTH.search(name):
         return False
-    return bool(LENGTH_LIKE.search(name) or kind_of(name)) and sides(value) is not None
-
-
-def kind_of(name: str) -> str:
-    """Returns which of ``SIZES`` a setting is; "" for any other, such as a length."""
-    return next((kind for kind, pattern in SIZES.items() if pattern.search(name)), "")
+    return bool(LENGTH_LIKE.search(name) or kind_of(place)) and sides(value) is not None
 
 
 def plain(value: Any) -> Any:
@@ -104,7 +115,7 @@ def plain(value: Any) -> Any:
 def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
     """Returns the tables of a file, with the layouts that the user gives or the settings confirm."""
     found, sizes, everything = find_tables(None, tensors), sizes_in(file), nodes(file.tree.root if file.tree else {})
-    pads = any(type(value) is int and value == 1 and PADDING.search(str(place[-1])) for place, value in everything)
+    pads = any(type(value) is int and value == 1 and PADDING.search(name_of(place)) for place, value in everything)
     by_key = {table.key: table for table in found.tables}
     by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
     by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
@@ -135,7 +146,7 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], *, pads: bool, given: 
     that token 1 is padding, as in RoBERTa, whose configs count the rows. given: whether the user gives its layout."""
     if not isinstance(table, PositionTable):
         return table
-    whole = {place: plain(value) for place, value in sizes.items() if kind_of(place[-1]) in ("", "num_frames")}
+    whole = {place: plain(value) for place, value in sizes.items() if kind_of(place) in LINES}
     lengths = {value: place for place, value in reversed(whole.items()) if type(value) is int}
     rows, starts = table.rows - table.layout.tail, (table.layout.front,) if given else (0, AFTER_PADDING)
     says = {reserved: rows - reserved for reserved in starts if rows - reserved in lengths}
@@ -183,35 +194,40 @@ def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows) -> dict[str, Fou
 
 
 def changes_beside(
-    file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str, keep: Sequence[str] = ()
+    file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str | None, keep: Sequence[str] = ()
 ) -> Beside:
     """Returns what changes beside the weights. plan: the same resize of a copy of the weights, given its tensors.
-    optimizer: "keep" or "drop". keep: settings that stay."""
-    tree = file.tree
-    if tree is None:
-        return Beside()
-    values: dict[Place, Any] = {}
-    settings = []
-    sizes = {joined(place): (place, value, new) for place, value, new in changed_sizes(file, edit)}
+    optimizer: "keep" or "drop"; None for a new file of tensors only. keep: settings that stay."""
+    tree, values, settings = file.tree, dict[Place, Any](), []
+    keys: Mapping[Place, str] = {(key,): key for key in file.tensors}
+    if tree is not None:
+        keys = {place: key for key, place in tree.places(tree.model).items()}
+    sizes = {
+        joined(place): (place, value, new)
+        for place, value, new in changed_sizes(file, edit)
+        if optimizer is not None or place in keys
+    }
     if unknown := [name for name in keep if name not in sizes]:
         would = ", ".join(sizes) or "none"
         raise ArgumentError(f"--keep (keep=...): {unknown[0]} is no setting that changes; these do: {would}")
     for place, value, new in (size for name, size in sizes.items() if name not in keep):
-        settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), plain(new)))
-        values[place] = new
+        values[place] = renewed(value, new, f"{file.path}: {joined(place)}")
+        settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), plain(values[place])))
+    if tree is None or optimizer is None:
+        return Beside(tuple(settings), numbers={keys[place]: new for place, new in values.items()})
     copies = {}
     of_model = {unwrapped(key): key for key in tree.tensors(tree.model)}
     for copy in tree.copies:
         held = tree.tensors(copy)
-        keys = {of_model.get(unwrapped(key), key): key for key in held}  # such as wpe.weight: module.wpe.weight
-        tensors = {name: held[key] for name, key in keys.items()}
+        names = {of_model.get(unwrapped(key), key): key for key in held}  # such as wpe.weight: module.wpe.weight
+        tensors = {name: held[key] for name, key in names.items()}
         if not any(change.key in tensors for change in edit.tables):
             continue
         try:
             copies[joined(copy)] = of_copy = plan(tensors)
         except CheckpointError as error:
             raise CheckpointError(f"{joined(copy)}: a second copy of the weights, not resized: {error}") from error
-        values |= tree.changes(copy, {keys[key]: new for key, new in of_copy.tensors.items()})
+        values |= tree.changes(copy, {names[key]: new for key, new in of_copy.tensors.items()})
     dropped = {}
     for place, state in tree.optimizers.items():
         kept, why = optimizer == "keep", UNKNOWN if edit.target.patch_size is None else OF_PATCHES
@@ -225,7 +241,7 @@ def changes_beside(
     unchanged = tuple(
         joined(place) for place in like_tables(tree, edit) if all(place[: len(each)] != each for each in values)
     )
-    return Beside(tuple(settings), copies, values, dropped, unchanged)
+    return Beside(tuple(settings), copies, values, dropped=dropped, unchanged=unchanged)
 
 
 def like_tables(tree: Tree, edit: Edit) -> Iterator[Place]:
@@ -238,27 +254,45 @@ def like_tables(tree: Tree, edit: Edit) -> Iterator[Place]:
                 yield place
 
 
-def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, Any]]:
-    """Yields the settings with an old size: their places, and their old and new values."""
+def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, tuple[int, ...]]]:
+    """Yields the settings with an old size: their places, their values and their new sizes."""
     lengths: dict[int, int] = {}
     for change in edit.target.changes:
         if not change.layout.axes:  # the number of cells of a grid is the length of no text
             lengths |= {change.table.rows: change.layout.rows(change.length), change.table.length: change.length}
-    changed: dict[str, tuple[Any, Any]]
-    changed = {kind: (pair(field.value), value) for field, value in edit.target.values.items()
-               if (kind := kind_of(field.path[-1])) and pair(value) != pair(field.value)}  # fmt: skip
-    for before, after in ((change.table.layout.grid, change.layout.grid) for change in edit.target.changes):
-        if before and after:
-            changed["grid_size"] = before, after[0] if after[0] == after[1] else after
-            changed["num_patches"] = pair(math.prod(before)), math.prod(after)
+    changed: dict[tuple[str, Any], tuple[int, ...] | None] = {}  # new sizes by the kind and the old size
+    for of, value in edit.target.values.items():
+        if (kind := kind_of(of.path)) and pair(value) != pair(of.value):
+            changed[kind, pair(of.value)] = pair(value)
+    for change in edit.target.changes:
+        old, new = change.table.layout.axes, change.layout.axes
+        if tuple(axis.name for axis in old) in (AXES, IMAGE_AXES) and not any(axis.relative for axis in old):
+            before, after = (tuple(int(axis.size) for axis in axes) for axes in (old, new))
+            follow: dict[tuple[str, Any], tuple[int, ...] | None]
+            follow = {(kind, before[at:]): after[at:] for kind in ("grid_size", "position_size") for at in (0, -2)}
+            follow["num_patches", pair(math.prod(before))] = pair(math.prod(after))
+            changed |= {old: new for old, new in follow.items() if old[1] != new}
     for place, value in sizes_in(file).items():
-        old, new = changed.get(kind := kind_of(place[-1]), (None, None))
-        if sides(value) == old is not None:
-            if isinstance(plain(value), int) and not isinstance(new, int):
-                raise CheckpointError(f"{file.path}: {joined(place)} is one number, so the new size must be square")
-            yield place, value, like(value, new)
-        elif kind in ("", "num_frames") and type(plain(value)) is int and plain(value) in lengths:
-            yield place, value, like(value, lengths[plain(value)])
+        kind, number = kind_of(place), plain(value)
+        whole = tuple(number) if isinstance(number, list) else None
+        size = changed.get((kind, whole)) or changed.get((kind, sides(value)))
+        if size is None and kind in LINES and type(number) is int:
+            size = pair(lengths.get(number))
+        if size:
+            yield place, value, size
+
+
+def renewed(value: Any, new: tuple[int, ...], name: str) -> Any:
+    """Returns a new size as its setting holds it. Raises CheckpointError if the setting cannot."""
+    one = isinstance(plain(value), int)
+    if one and len(set(new)) > 1:
+        raise CheckpointError(f"{name} is one number, so the new size must be square; {STAYS}")
+    made = None
+    with suppress(OverflowError, RuntimeError):
+        made = like(value, new[0] if one else new)
+    if sides(made) != new[-2:]:  # numpy before 2 keeps the last bits
+        raise CheckpointError(f"{name} cannot hold {max(new)} in its {value.dtype}; save it in a wider one, or {STAYS}")
+    return made
 
 
 def like(value: Any, new: Any) -> Any:
@@ -266,7 +300,7 @@ def like(value: Any, new: Any) -> Any:
     if isinstance(value, Tensor):
         return torch.tensor(like(value.tolist(), new), dtype=value.dtype)
     if isinstance(value, list | tuple):
-        return type(value)((*value[:-2], *map(like, value[-2:], pair(new) or ())))
+        return type(value)((*value[: -len(new)], *map(like, value[-len(new) :], new)))
     return type(value)(new)
 
 
