@@ -93,3 +93,23 @@ def test_a_pipeline_names_its_model(tmp_path: Path) -> None:
     ):
         posembed.inspect_checkpoint(tmp_path / "pipeline")
     posembed.resize_checkpoint(tmp_path / "pipeline" / "transformer", tmp_path / "new", grid=(8, 8))
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_older_folders_with_pickled_weights(shards: bool, tmp_path: Path) -> None:
+    """diffusers finds the new files by the names that it gives safetensors."""
+    source = auraflow(tmp_path / "old")
+    held = load_file(source / WEIGHTS)
+    (source / WEIGHTS).unlink()
+    name = "diffusion_pytorch_model-00001-of-00001.bin" if shards else "diffusion_pytorch_model.bin"
+    torch.save(held, source / name)
+    if shards:
+        index = {"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(held, name)}
+        (source / "diffusion_pytorch_model.bin.index.json").write_text(json.dumps(index))
+    posembed.resize_checkpoint(source, tmp_path / "new", grid=(6, 6))
+    new = WEIGHTS.replace(".s", "-00001-of-00001.s") if shards else WEIGHTS
+    assert load_file(tmp_path / "new" / new)["pos_embed.pos_embed"].shape == (1, 36, 16)
+    assert not [*(tmp_path / "new").glob("*.bin*")]
+    if shards:
+        index = json.loads((tmp_path / "new" / f"{WEIGHTS}.index.json").read_text())
+        assert set(index["weight_map"].values()) == {new}

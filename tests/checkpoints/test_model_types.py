@@ -18,6 +18,7 @@ from transformers import (
     BertModel,
     XLMRobertaConfig,
     XLMRobertaForMaskedLM,
+    XLMRobertaModel,
 )
 
 import posembed
@@ -181,3 +182,19 @@ def test_three_trained_berts(tmp_path: Path) -> None:
         assert not loading["mismatched_keys"]
         assert isinstance(new, nn.Module)
         same_outputs(old, new, rows=512)
+
+
+def test_a_type_that_the_class_contradicts_is_refused(tmp_path: Path) -> None:
+    """RoBERTa's table would be read by BERT, from its reserved rows on. A class of no type says nothing."""
+    few = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8, "vocab_size": 20}
+    model = XLMRobertaModel(XLMRobertaConfig(max_position_embeddings=18, **few))
+    model.save_pretrained(tmp_path / "typed")
+    source = without(tmp_path / "typed", tmp_path / "old", "model_type")
+    with pytest.raises(ArgumentError, match=r"--model-type bert: .* names XLMRobertaModel, .* of the type xlm-roberta"):
+        posembed.resize_checkpoint(source, tmp_path / "new", length=32, model_type="bert")
+    posembed.resize_checkpoint(source, tmp_path / "new", length=32, model_type="xlm-roberta")
+    (source / "config.json").write_text(json.dumps({**config_of(source), "architectures": ["PreTrainedModel"]}))
+    with pytest.raises(CheckpointError, match="pass --model-type"):
+        posembed.resize_checkpoint(source, tmp_path / "no", length=32)
+    posembed.resize_checkpoint(source, tmp_path / "given", length=32, model_type="xlm-roberta")
+    assert config_of(tmp_path / "given")["max_position_embeddings"] == 34

@@ -220,3 +220,26 @@ def test_a_model_of_too_many_modules_is_not_built(tmp_path: Path, monkeypatch: p
     source = saved(tiny_model("ernie", {**TEXT, "num_hidden_layers": 12}), tmp_path / "source")
     (report,) = posembed.inspect_checkpoint(source).tables
     assert "more than 200 modules" in report.table.doubt
+
+
+def test_an_unknown_table_beside_known_ones_is_listed(tmp_path: Path) -> None:
+    """CLIP's ResNets in open_clip: the table of their attention pool has no row of its own."""
+    text = {"context_length": 16, "vocab_size": 20, "width": 8}
+    config = {"embed_dim": 8, "vision_cfg": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 8}, "text_cfg": text}
+    tensors = {
+        "positional_embedding": torch.randn(16, 8),
+        "token_embedding.weight": torch.randn(20, 8),
+        "visual.attnpool.positional_embedding": torch.randn(5, 16),
+    }
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "open_clip_config.json").write_text(json.dumps({"model_cfg": config}))
+    save_file(tensors, tmp_path / "old" / "open_clip_model.safetensors")
+    known, other = posembed.inspect_checkpoint(tmp_path / "old").tables
+    assert (known.table.key, known.table.doubt) == ("positional_embedding", "")
+    assert (other.table.key, "not among the known tables" in other.table.doubt) == (
+        "visual.attnpool.positional_embedding",
+        True,
+    )
+    with pytest.raises(CheckpointError, match=r"found positional_embedding; visual\.attnpool"):
+        posembed.resize_checkpoint(tmp_path / "old", tmp_path / "new", image_size=96)
+    posembed.resize_checkpoint(tmp_path / "old", tmp_path / "new", length=32)

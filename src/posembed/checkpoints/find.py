@@ -52,6 +52,10 @@ OF_TIMM = (
 ROTATION = re.compile(r"Rotary|R[oO]PE|Rope")  # classes of layers
 OF_WINDOW = re.compile(r"(^|\.)relative_position_bias_table$")
 BUFFER = f"{UNCHANGED}: it is a buffer, which the model does not train"
+NOT_LISTED = (
+    "it is not among the known tables of such a model; pass the weights file without its config, and change the config "
+    "yourself"
+)
 UNKNOWN_FORMULA = "its rows are a fixed sinusoid with an unknown formula"
 
 
@@ -69,7 +73,10 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
         found = Found(listed, stale=old_buffers(listed, tensors))
     elif known is None or isinstance(known, OpenClipConfig):
         towers = () if known is None else tables_of_towers(known, tensors)
-        tables = (*known_tables(config, tensors), *towers) or tuple(guessed_tables(config, tensors))
+        tables, guessed = (*known_tables(config, tensors), *towers), tuple(guessed_tables(config, tensors))
+        others = {table.key for table in guessed} - {table.key for table in tables}
+        more = (replace(each, field=None).doubted(NOT_LISTED) for each in guessed if each.key in others)
+        tables = (*tables, *more) if tables else guessed
         no_need = "" if tables else family_of(config).no_need
         found = Found(tables, without_timm(config), config=known, no_need=no_need)
     else:

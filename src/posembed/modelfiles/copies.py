@@ -176,9 +176,10 @@ def edited(file: WeightFile, tensors: Changes) -> dict[str, AnyTensor]:
 
 def safetensors_name(name: str) -> str:
     """Returns ``model-1-of-2.safetensors`` for ``pytorch_model-1-of-2.bin``. Other names keep their stem."""
-    if name == "pytorch_model.bin.index.json":
-        return "model.safetensors.index.json"
-    return Path(name.replace("pytorch_model", "model")).stem + ".safetensors" if name.endswith(PICKLES) else name
+    name = name if name.startswith("diffusion_") else name.replace("pytorch_model", "model")  # diffusers keeps its own
+    if name.endswith(".bin.index.json"):
+        return name.replace(".bin.index", ".safetensors.index")
+    return f"{Path(name).stem}.safetensors" if name.endswith(PICKLES) else name
 
 
 def new_index(checkpoint: Checkpoint, index: Path, tensors: Changes) -> str:

@@ -33,6 +33,8 @@ WEIGHTS = (
     "open_clip_pytorch_model.bin",
     "diffusion_pytorch_model.safetensors",
     "diffusion_pytorch_model.safetensors.index.json",
+    "diffusion_pytorch_model.bin",
+    "diffusion_pytorch_model.bin.index.json",
 )
 SHARD = re.compile(r"-\d+-of-\d+(?=\.\w+$)")
 PART_OF_A_MODEL = re.compile(r".*-\d+-of-\d+\.safetensors$|adapter")

@@ -215,7 +215,7 @@ def class_named(named: Any) -> Any:
     import transformers
 
     kind = getattr(transformers, str(named[0]), None) if isinstance(named, list) and named else None
-    return kind if is_model(kind) else None
+    return kind if is_model(kind) and kind.config_class is not None else None  # PreTrainedModel is of no type
 
 
 def is_model(kind: Any) -> bool:
