@@ -214,8 +214,9 @@ def class_named(named: Any) -> Any:
     """Returns the model class of transformers that ``architectures`` of a config.json names, or None."""
     import transformers
 
-    kind = getattr(transformers, str(named[0]), None) if isinstance(named, list) and named else None
-    return kind if is_model(kind) and kind.config_class is not None else None  # PreTrainedModel is of no type
+    kind: Any = getattr(transformers, str(named[0]), None) if isinstance(named, list) and named else None
+    typed = is_model(kind) and kind.config_class is not None  # PreTrainedModel itself is of no type
+    return kind if typed else None
 
 
 def is_model(kind: Any) -> bool:

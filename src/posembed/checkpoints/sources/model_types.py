@@ -37,8 +37,8 @@ def open_model(source: str | Path, model_type: str | None = None) -> Checkpoint:
         named = class_named(config.get("architectures"))
         if named is not None and model_type != (shown := named.config_class.model_type):
             raise ArgumentError(
-                f"--model-type {model_type}: architectures in {checkpoint.config_name} names {named.__name__}, which is "
-                f"of the type {shown}; leave out --model-type, or correct architectures"
+                f"--model-type {model_type}: architectures in {checkpoint.config_name} names {named.__name__}, of the "
+                f"type {shown}; leave out --model-type, or correct architectures"
             )
         kind = MODEL_MAPPING.get(CONFIG_MAPPING[model_type], None)
         own = kind.base_model_prefix if is_model(kind) else ""
