@@ -52,10 +52,7 @@ OF_TIMM = (
 ROTATION = re.compile(r"Rotary|R[oO]PE|Rope")  # classes of layers
 OF_WINDOW = re.compile(r"(^|\.)relative_position_bias_table$")
 BUFFER = f"{UNCHANGED}: it is a buffer, which the model does not train"
-NOT_LISTED = (
-    "it is not among the known tables of such a model; pass the weights file without its config, and change the config "
-    "yourself"
-)
+NOT_LISTED = "it is not among the known tables of such a model; pass the weights file without its config"
 UNKNOWN_FORMULA = "its rows are a fixed sinusoid with an unknown formula"
 
 
