@@ -330,9 +330,9 @@ class RotationEncoding(PositionEncoding):
         return self.at_queries_keys(q, k, ids, ids, text_length=text_length)
 
 
-def reads_content(encoding: nn.Module) -> bool:
+def reads_content(encoding: PositionEncoding) -> bool:
     """Returns whether the scores of an encoding depend on the tokens' content: it defines ``at_content``."""
-    return getattr(type(encoding), "at_content", PositionEncoding.at_content) is not PositionEncoding.at_content
+    return type(encoding).at_content is not PositionEncoding.at_content
 
 
 def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:

@@ -43,7 +43,9 @@ class PerLayer(PositionEncoding):
 
     def __init__(self, encodings: Sequence[PositionEncoding]) -> None:
         super().__init__()
-        if not encodings or any(isinstance(each, PerLayer) for each in encodings):
+        if not encodings or any(
+            not isinstance(each, PositionEncoding) or isinstance(each, PerLayer) for each in encodings
+        ):
             raise ArgumentError(f"encodings must be one encoding per layer, and none a PerLayer; got {encodings!r}")
         distinct = list(dict.fromkeys(encodings))
         self.distinct = nn.ModuleList(distinct)
@@ -59,7 +61,7 @@ class PerLayer(PositionEncoding):
 
     def training_positions(self, batch: Amount, length: Amount, generator: torch.Generator) -> Tensor:
         """Returns the positions of the encoding that draws them, or else those that count from 0."""
-        drawing: Any = next(filter(_draws, self.distinct), super())
+        drawing: Any = next(filter(_draws, each_of(self)), super())
         return drawing.training_positions(batch, length, generator)
 
     def table(self) -> Tensor | None:
@@ -88,8 +90,8 @@ class PerLayer(PositionEncoding):
         return f"{type(self).__name__}([{', '.join(repr(self.in_place(layer)) for layer in range(len(self.order)))}])"
 
 
-def _draws(encoding: nn.Module) -> bool:
-    return getattr(type(encoding), "training_positions", None) is not PositionEncoding.training_positions
+def _draws(encoding: PositionEncoding) -> bool:
+    return type(encoding).training_positions is not PositionEncoding.training_positions
 
 
 def each_of(encoding: PositionEncoding | None) -> tuple[PositionEncoding, ...]:
