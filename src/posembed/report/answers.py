@@ -44,7 +44,7 @@ def paragraphs(found: Summary, remarks: Iterable[str] = ()) -> list[str]:
     """Returns the answer: the values of the main metric, how they compare with the reference, and the remarks."""
     metric = found.headline
     axis = found.axis_of(metric)
-    xs: list[X] = [None] if axis is None else list(axis.told or dict.fromkeys([axis.trained or axis.x, axis.x]))
+    xs: list[X] = [None] if axis is None else list(axis.told or dict.fromkeys([axis.x, axis.trained or axis.x]))
     answer = []
     for x in xs:
         answer.append(" ".join([values(found, metric, x), *against_base(found, metric, x)]))

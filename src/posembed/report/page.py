@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +119,10 @@ def picture(figure: Figure, *, name: str, described: str, title: str = "", capti
     return Picture(Markup(svg_for_page(figure, name=name, described=escape(described))), title, caption)
 
 
+LEAD = 480
+"""The number of letters of the answer that a screen holds above a figure."""
+
+
 def render_page(
     *,
     title: str,
@@ -129,11 +133,15 @@ def render_page(
 ) -> str:
     """Returns the page as text. Equal arguments give equal text.
 
-    title: the question that the page answers. about: a sentence or two on the measurement. answer: the paragraphs shown
-    first. sections: the sections; empty sections are omitted. styles: how the figures draw each name. Tables show
-    the colour of a name next to it.
+    title: the question that the page answers. about: a sentence or two on the measurement. answer: paragraphs, of which
+    the first few and the first picture of the sections fill a screen; the others follow. sections: the sections; empty
+    sections are omitted. styles: how the figures draw each name. Tables show the colour of a name next to it.
     """
-    parts = {"answer": answer, "sections": [section for section in sections if section.parts], "styles": styles or {}}
+    first = next((part for section in sections for part in section.parts if isinstance(part, Picture)), None)
+    rest = [replace(each, parts=tuple(part for part in each.parts if part is not first)) for each in sections]
+    lead = next((end for end in range(len(answer), 1, -1) if sum(map(len, answer[:end])) <= LEAD), 1)
+    parts: dict[str, Any] = {"lead": answer[:lead], "picture": first, "answer": answer[lead:], "styles": styles or {}}
+    parts["sections"] = [section for section in rest if section.parts]
     page = _environment().get_template("page.html").render(version=__version__, title=title, about=about, **parts)
     # The hash distinguishes an unchanged page from an edited one.
     return f"{page}\n<!-- posembed {hashlib.sha256(as_bytes(page)).hexdigest()} -->\n"

@@ -13,7 +13,7 @@ from posembed.report import answers
 from posembed.report.evidence import evidence_section
 from posembed.report.page import Picture, Section, Table, picture, table_of
 from posembed.report.questions import QuestionPage, no_reference
-from posembed.report.words import by_outcome, called, measured
+from posembed.report.words import by_outcome, called, interval
 from posembed.words import part
 
 QUOTED_ATTENTION_MS = 12.3
@@ -31,10 +31,11 @@ class Page(QuestionPage):
 
     def answer(self, summary: CostSummary) -> list[str]:
         size = yours(summary)
+        known = {name: found for name in summary.writing if (found := summary.mean(OVERHEAD, name)) is not None}
         overheads = [
-            (OUTCOME[found.side_of(0)], f"{called(name)} ({measured(found, part)})")
-            for name in summary.writing
-            if (found := summary.mean(OVERHEAD, name)) is not None
+            (OUTCOME[found.side_of(0)], f"{called(name)} ({', '.join(filter(None, words))})")
+            for name, found in known.items()
+            for words in [(part(found.value), interval(found, part))]
         ]
         stopped = "; ".join(f"{called(name)} ({reason})" for name, reason in summary.result.stopped.items())
         return [
