@@ -64,9 +64,10 @@ class StepTrainer(Trainer):
         self.trained, self.objective, self.pieces, self.folder = trained, objective, (length, seed), folder
         self.processes, batch = processes, settings.batch // processes.count
         if str(device).startswith("cuda:"):
-            torch.cuda.set_device(device)  # the Trainer takes the current device
+            torch.cuda.set_device(device)
         on_gpu = (device is None and torch.cuda.is_available()) or str(device).startswith("cuda")
         half = on_gpu and torch.cuda.is_bf16_supported()
+        current = torch.device("cuda", torch.cuda.current_device()) if on_gpu else None
         # A precision in the environment would change the result. Gradients are averaged below, because an objective may
         # call any part of the model, of which accelerate would not know.
         known = {"ACCELERATE_MIXED_PRECISION": "bf16" if half else "no", "LOCAL_RANK": "-1", "WORLD_SIZE": "1"}
@@ -92,6 +93,9 @@ class StepTrainer(Trainer):
                 dataloader_pin_memory=False,
             )
             arguments._n_gpu = min(arguments.n_gpu, 1)  # a batch is too small to be split between devices
+            if current not in (None, vars(arguments)["_setup_devices"]):  # the Trainer takes the first GPU
+                vars(arguments)["_setup_devices"] = current
+                torch.cuda.set_device(current)
             optimizer = torch.optim.AdamW(trained.groups, weight_decay=0.0)
             items: Any = [
                 {"item": step * settings.batch + processes.rank * batch + item}
