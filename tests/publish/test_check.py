@@ -115,13 +115,15 @@ def test_a_limit_above_the_table_fails_and_one_below_is_a_choice(longer: Path) -
     (longer / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 40}))
     found = posembed.check_checkpoint(longer)
     assert found.problems == ()
-    assert found.works[0] == f"texts are truncated at 40 tokens, by {limit}; the table takes 64"
+    assert found.works[0] == f"what reads {limit} truncates texts at 40 tokens; the table takes 64"
 
 
 def test_a_published_sentence_encoder_is_sound(tmp_path: Path) -> None:
     found = posembed.check_checkpoint(get_model_path())
     assert found.problems == ()
-    assert re.fullmatch("texts are truncated at (128|256) tokens, by .*; the table takes 512", found.works[0])
+    for limit, said in zip(found.limits[2:], found.works, strict=False):
+        assert said == f"what reads {limit.where} truncates texts at {limit.value} tokens; the table takes 512"
+        assert limit.value in (128, 256)
     shutil.copytree(get_model_path(), tmp_path / "copy")
     dense = "encoder.layer.0.output.dense.weight"
     changed(tmp_path / "copy", dense, None)
@@ -195,7 +197,9 @@ def test_each_limit_is_of_its_own_side(family: str, config: dict, read: int, wri
     assert posembed.check_checkpoint(source).problems == ()
     (source / "generation_config.json").write_text(json.dumps({"max_length": written + 1}))
     (source / "tokenizer.json").write_text(json.dumps({"padding": {"strategy": {"Fixed": read + 1}}}))
-    assert posembed.check_checkpoint(source).problems == (
+    found = posembed.check_checkpoint(source)
+    assert not any("truncates" in each for each in found.works)
+    assert found.problems == (
         f"tokenizer.json: padding.strategy.Fixed lets {read + 1} tokens through, and the table takes {read}",
         f"generation_config.json: max_length lets {written + 1} tokens through, and the table takes {written}",
     )

@@ -249,10 +249,9 @@ def beyond_the_table(limits: tuple[Limit, ...], sizes: Sizes) -> Iterator[str]:
 
 def below_the_table(limits: tuple[Limit, ...], sizes: Sizes) -> Iterator[str]:
     """Says where texts end early. Such a limit is a choice: all-MiniLM-L6-v2 reads 256 tokens with 512 positions."""
-    texts = [(limit.value, limit.where) for limit in limits if isinstance(limit.value, int)]
-    lowest, where = min(texts, default=(math.inf, ""))
-    if sizes.read is not None and lowest < sizes.read:
-        yield f"texts are truncated at {lowest} tokens, by {where}; the table takes {sizes.read}"
+    for limit in (limit for limit in limits if not limit.where.startswith(GENERATION)):
+        if isinstance(limit.value, int) and sizes.read is not None and limit.value < sizes.read:
+            yield f"what reads {limit.where} truncates texts at {limit.value} tokens; the table takes {sizes.read}"
 
 
 def run(model: nn.Module, sizes: Sizes) -> tuple[str, list[Tensor]] | str:
