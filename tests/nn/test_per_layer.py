@@ -87,6 +87,15 @@ def test_compiled_without_a_break() -> None:
     assert_close(compiled(x, mask=mask), model(x, mask=mask))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("encoding", [RotaryEmbedding(DIM // HEADS), Fox(dim=DIM, heads=HEADS)], ids=repr)
+def test_an_encoding_that_is_compiled_alone(encoding: PositionEncoding) -> None:
+    model = Decoder(dim=DIM, heads=HEADS, layers=2, encoding=encoding).eval()
+    y = model(X)
+    model.encoding = torch.compile(encoding, backend="eager")
+    assert_same(model(X), y)
+
+
 def test_one_with_more_entries_than_layers_is_refused_whenever_it_comes() -> None:
     model = Decoder(dim=DIM, heads=HEADS, layers=2)
     model.encoding = PerLayer([NoPosition(), NoPosition(), Alibi(HEADS)])
