@@ -86,6 +86,7 @@ RIGHT: dict[str, Any] = {
     "encodings": [posembed.layers.NoPosition()],
     "logits": torch.randn(2, 5, 2),
     "content": CONTENT,
+    "of_tokens": torch.zeros(2, 5, 2),
     "values": torch.zeros(2, 5, 2),
     "equals_id": 4,
     "factor": 2.0,

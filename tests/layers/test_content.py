@@ -22,7 +22,7 @@ from posembed.layers import Alibi, Cable, Cope, Dape, Fox, HouseholderPath, Kerp
 from posembed.layers.base import Content
 from posembed.layers.content import fox
 from posembed.layers.content.path import path_scores
-from posembed.nn import Attention, Decoder, Positions
+from posembed.nn import Attention, Decoder, Positions, Sizes, encoding_by_name
 from together import together
 from tolerance import assert_close
 
@@ -272,3 +272,25 @@ def test_the_memory_of_fox_is_linear() -> None:
     with Largest():
         layer(x).square().sum().backward()
     assert largest < length * 256
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["fox", "cable", "cope", "dape", "path"])
+def test_weights_memories_copies_and_nothing(name: str) -> None:
+    """The weights of packed texts, a decoder with cross-attention and a copy of its cache, and inputs of no token."""
+    encoding = encoding_by_name(name, Sizes(dim=D, heads=H, kv_heads=2))
+    layer = Attention(dim=D, heads=H, kv_heads=2, encoding=of_values(encoding)).double()
+    x, texts = torch.randn(1, 9, D, dtype=torch.float64), torch.tensor([[1] * 4 + [2] * 5])
+    weights = layer.weights(x, positions=Positions(encoding, x, segment_ids=texts))
+    assert torch.equal((weights > 0)[0, 0], (texts == texts.T) & torch.ones(9, 9).tril().bool())
+    v = layer.queries_keys_values(x)[..., -2 * WIDTH :].unflatten(-1, (2, -1)).transpose(1, 2)
+    y = layer.output((weights @ v.repeat_interleave(2, dim=1)).transpose(1, 2).flatten(2))
+    assert_close(layer(x, segment_ids=texts), y)
+    decoder = Decoder(dim=D, heads=H, layers=2, encoding=name, cross_attention=True).double().eval()
+    x, memory = torch.randn(2, 9, D, dtype=torch.float64), torch.randn(2, 7, D, dtype=torch.float64)
+    cache = decoder.new_cache(2, 9)
+    whole, first = decoder(x, memory=memory), decoder(x[:, :4], memory=memory, cache=cache)
+    for each in (copy.deepcopy(cache), cache):
+        assert_close(torch.cat((first, decoder(x[:, 4:], cache=each)), dim=1), whole)
+    for shape in ((0, 5, D), (2, 0, D)):
+        assert Decoder(dim=D, heads=H, layers=1, encoding=name)(torch.zeros(shape)).shape == shape

@@ -81,12 +81,27 @@ def test_layers_of_your_own(name: str) -> None:
 @torch.no_grad()
 def test_compiled_without_a_break() -> None:
     torch.compiler.reset()
-    model = model_of("fox/rope+window/path")
+    model = model_of("fox/rope+window", layers=2)
+    x, mask = torch.randn(2, 12, DIM, dtype=torch.float64), torch.arange(12) >= torch.tensor([[0], [4]])
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    for length in (12, 9):
-        x, mask = torch.randn(2, length, DIM, dtype=torch.float64), torch.arange(length) >= torch.tensor([[0], [4]])
-        assert_close(compiled(x), model(x))
-        assert_close(compiled(x, mask=mask), model(x, mask=mask))
+    assert_close(compiled(x, mask=mask), model(x, mask=mask))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoding", [RotaryEmbedding(DIM // HEADS), Fox(dim=DIM, heads=HEADS)], ids=repr)
+def test_an_encoding_that_is_compiled_alone(encoding: PositionEncoding) -> None:
+    model = Decoder(dim=DIM, heads=HEADS, layers=2, encoding=encoding).eval()
+    y = model(X)
+    model.encoding = torch.compile(encoding, backend="eager")
+    assert_same(model(X), y)
+
+
+def test_one_with_more_entries_than_layers_is_refused_whenever_it_comes() -> None:
+    model = Decoder(dim=DIM, heads=HEADS, layers=2)
+    model.encoding = PerLayer([NoPosition(), NoPosition(), Alibi(HEADS)])
+    for call in (lambda: model(X), lambda: model(X, positions=Positions(model.encoding, X))):
+        with pytest.raises(ArgumentError, match="layers=2"):
+            call()
 
 
 def test_layers_share_what_can_be_shared() -> None:

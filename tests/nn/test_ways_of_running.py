@@ -27,7 +27,7 @@ from two_processes import WORLD_SIZE, be_both, is_whole, start_both
 DIM, HEADS, LENGTH = 16, 4, 16
 DECODERS = names_for("decoder")
 ENCODERS = [f"encoder {name}" for name in names_for("encoder")]
-ALIKE = ("kerple-log", "kerple-power", "tupe-r", "rope-linear", "rope-ntk", "rope-llama3", "rope-longrope",
+ALIKE = ("cable", "kerple-log", "kerple-power", "tupe-r", "rope-linear", "rope-ntk", "rope-llama3", "rope-longrope",
          "learned-hierarchical", "learned-random", "learned-tiled", "learned-long", "learned-shifted",
          "learned-randomized", "learned-skipped", "none", "sinusoidal")  # fmt: skip
 """Encodings with another of their kind, which a graph records in the same way."""

@@ -332,7 +332,8 @@ class RotationEncoding(PositionEncoding):
 
 def reads_content(encoding: PositionEncoding) -> bool:
     """Returns whether the scores of an encoding depend on the tokens' content: it defines ``at_content``."""
-    return type(encoding).at_content is not PositionEncoding.at_content
+    # A module that wraps an encoding, as torch.compile's does, has its methods, but not its type's.
+    return encoding.at_content.__func__ is not PositionEncoding.at_content  # type: ignore[attr-defined]
 
 
 def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:

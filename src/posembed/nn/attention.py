@@ -60,12 +60,9 @@ class Positioned(ChecksCalls, nn.Module):
                 dim=dim, heads=heads, kv_heads=kv_heads, max_len=max_len, causal=causal, dropout=dropout, layers=layers
             )
             built = encoding_of_layers(entries, sizes)
+        self._count = layers
         if built is not None:
-            require_fitting(built, dim, heads, kv_heads=kv_heads, causal=causal)
-        if isinstance(built, PerLayer) and len(built.order) > layers:
-            raise ArgumentError(
-                f"expected at most one encoding for each of the {layers=} of this {type(self).__name__}; got {built}"
-            )
+            require_fitting(built, dim, heads, kv_heads=kv_heads, causal=causal, layers=layers)
         self.encoding: PositionEncoding | None = built
 
     def forward(
@@ -156,7 +153,7 @@ class Positioned(ChecksCalls, nn.Module):
             )
         sizes = (self.dim, self.heads, self.kv_heads)
         if positions.fit != sizes:  # the encoding may have been exchanged since the module was built
-            require_fitting(positions.encoding, self.dim, self.heads, kv_heads=self.kv_heads, causal=self.causal)
+            require_fitting(positions.encoding, *sizes[:2], kv_heads=sizes[2], causal=self.causal, layers=self._count)
             positions.fit = sizes
 
     def memory_of(self, memory: Tensor | None, mask: Tensor | None) -> Memory | None:
@@ -289,11 +286,22 @@ class Attention(Positioned):
 
 
 def require_fitting(
-    encoding: PositionEncoding, dim: int, heads: int, *, causal: bool, kv_heads: int | None = None
+    encoding: PositionEncoding,
+    dim: int,
+    heads: int,
+    *,
+    causal: bool,
+    kv_heads: int | None = None,
+    layers: int | None = None,
 ) -> None:
     """Raises ArgumentError if the encoding has other sizes, or is for causal models although this is an encoder."""
     require_encoding(encoding)
     if isinstance(encoding, PerLayer):
+        if layers is not None and len(encoding.order) > layers:
+            raise ArgumentError(
+                f"expected at most one encoding for each of the {layers=}; got {encoding}. Layers of your own take "
+                "positions.of_layer(i)"
+            )
         for each in each_of(encoding):
             require_fitting(each, dim, heads, causal=causal, kv_heads=kv_heads)
         return

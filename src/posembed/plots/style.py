@@ -43,10 +43,10 @@ class Style:
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
     """Assigns styles to names. If there are more names than colours, the colours repeat with dashes."""
-    bases = list(dict.fromkeys(name.partition("+")[0] for name in names))
+    parts = {name: (name, "", "") if "/" in name else name.partition("+") for name in names}
+    bases = list(dict.fromkeys(base for base, _, _ in parts.values()))
     drawn = {}
-    for name in names:
-        base, _, suffixes = name.partition("+")
+    for name, (base, _, suffixes) in parts.items():
         again, index = divmod(bases.index(base), len(SERIES))
         drawn[name] = Style(index, dashed=bool(suffixes) or again > 0)
     return drawn

@@ -33,7 +33,10 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements]):
     Spec = LengthSpec
     usual = ("learned", "rolling", "sinusoidal", "rope", "alibi")
     usual_reference = "alibi"
-    names_help = "Encodings to compare, separated by commas. NAME+window applies a causal window."
+    names_help = (
+        "Encodings to compare, separated by commas. NAME+window applies a causal window, and NAME/NAME gives each "
+        "layer its own, over and over."
+    )
     presets = presets_of("lengths")
     preset = "quick"
     presets_help = (
