@@ -87,6 +87,12 @@ def heads(size: Size) -> tuple[Tensor, Tensor]:
     return q, k
 
 
+def two_heads(size: Size) -> tuple[Tensor, Tensor]:
+    """With twice the width of ``heads``, for encodings that need a multiple of four."""
+    q, k = torch.randn(2, size.batch, size.length, 2, size.dim // 2).transpose(2, 3)
+    return q, k
+
+
 def token_ids(size: Size) -> tuple[Tensor]:
     return (torch.randint(2, VOCABULARY, size[:2]),)  # 0 and 1 are pad tokens
 
@@ -155,6 +161,26 @@ def polar(
     return parts(q, angles) * math.sqrt(2), parts(k, (angles.float() + delta).double())
 
 
+def on_image(
+    layer: nn.Module, q: Tensor, k: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0
+) -> tuple[Tensor, Tensor]:
+    """Each patch as complex numbers, turned by its column and row, in float64."""
+    cells = (ids_of(q, position_ids, offset) - 1).clamp(min=0)
+    if hasattr(layer, "frequency_weight"):
+        by_column, by_row = layer.frequency_weight[:, :, None]
+    else:
+        axis = 100.0 ** (-torch.arange(0, layer.head_dim, 4, dtype=torch.float32) / layer.head_dim)
+        by_column, by_row = torch.cat((axis, 0 * axis)), torch.cat((0 * axis, axis))
+    column, row = ((axis.float())[:, None, :, None] for axis in (cells % layer.grid[1], cells // layer.grid[1]))
+    turns = torch.polar(torch.tensor(1.0), column * by_column + row * by_row)
+
+    def turn(x: Tensor) -> Tensor:
+        pairs = torch.view_as_complex(x.double().unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+
+    return turn(q), turn(k)
+
+
 def bias(of_pairs: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
     """The definition of a bias: the layer, query positions (Lq, 1) and key positions (Lk,) -> (H, Lq, Lk)."""
 
@@ -193,6 +219,42 @@ def fire(layer: nn.Module, q: Tensor, k: Tensor) -> Tensor:
     nearness = torch.log(c * (q - k).abs() + 1) / (torch.log(c * torch.maximum(q, threshold) + 1) + 1e-6)
     hidden = (nearness[..., None] * layer.hidden_weight + layer.hidden_bias).relu()
     return (hidden @ layer.output_weight.T + layer.output_bias).permute(2, 0, 1)
+
+
+def lookhere(layer: nn.Module, q: Tensor, k: Tensor) -> Tensor:
+    """Four heads, each with one corner of the image, written out."""
+    (_, width), half = layer.grid, 0.5
+    down, right = ((k - 1) // width - (q - 1) // width), (k - 1) % width - (q - 1) % width
+    corners = ((down <= 0) & (right <= 0), (down <= 0) & (right >= 0), (down >= 0) & (right <= 0))
+    seen = torch.stack((*corners, (down >= 0) & (right >= 0)))
+    penalty = torch.where(seen, -half * (down**2 + right**2).float().sqrt(), float("-inf"))
+    return torch.where((q == 0) | (k == 0), 0.0, penalty)
+
+
+def digit_rows(layer: nn.Module, ids: Tensor) -> Tensor:
+    """SeqPE written out: the digits of each position as text, and attention as a sum over the tokens before."""
+    different, which = ids.unique(return_inverse=True)
+    digits = torch.tensor([[int(digit) for digit in str(int(p)).zfill(layer.digits)] for p in different])
+    x = torch.cat(
+        (layer.value_weight[digits] + layer.place_weight, layer.last_weight.expand(len(digits), 1, -1)), dim=1
+    )
+
+    def norm(part: nn.Module, x: Tensor) -> Tensor:
+        x = x - x.mean(-1, keepdim=True)
+        return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * part.weight + part.bias
+
+    def linear(part: nn.Module, x: Tensor) -> Tensor:
+        return x @ part.weight.T + part.bias
+
+    for part in layer.encoder:
+        three = linear(part.attention_input, norm(part.attention_norm, x))
+        q, k, v = three.unflatten(-1, (3, layer.encoder_heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = torch.einsum("nhid,nhjd->nhij", q, k) / math.sqrt(q.shape[-1])
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), float("-inf"))
+        x = x + linear(part.attention_output, (scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        hidden = linear(part.hidden, norm(part.mlp_norm, x))
+        x = x + linear(part.output, F.gelu(hidden, approximate="tanh"))
+    return (layer.scale * linear(layer.output, norm(layer.norm, x[:, -1])))[which]
 
 
 def averaged(called: Called, q_length: int, k_length: int) -> Tensor:
@@ -399,6 +461,16 @@ LAYERS: dict[str, Layer] = {
         lambda s, **k: P.SinusoidalPositionalEmbedding(s.dim, **k),
         activations, adds(lambda m, ids: sinusoids(ids, m.dim)), "input", positioned=True, dropout=True,
     ),
+    "BilevelEncoding": Layer(
+        lambda s, **k: P.BilevelEncoding(max_len=6, dim=s.dim, between=P.Alibi(HEADS), **{"dropout": 0.0} | k),
+        activations, adds(lambda m, ids: F.embedding(ids % 6, m.weight)), "input", positioned=True, dropout=True,
+    ),
+    "SequentialPositionalEmbedding": Layer(
+        lambda s, **k: P.SequentialPositionalEmbedding(
+            longest=s.length + 3, dim=s.dim, width=8, encoder_heads=2, **{"dropout": 0.0} | k
+        ),
+        activations, adds(digit_rows), "input", positioned=True, dropout=True,
+    ),
     "NoPosition": Layer(lambda s: P.NoPosition(), activations, lambda m, x, **_: x, "input", positioned=True),
     "LearnedGridEmbedding": Layer(
         lambda s, **k: P.LearnedGridEmbedding(grid=grid_of(s), dim=s.dim, **{"dropout": 0.0} | k),
@@ -415,6 +487,15 @@ LAYERS: dict[str, Layer] = {
         lambda s: P.PolarEmbedding(head_dim=s.dim // HEADS, heads=HEADS, delta_init="uniform"),
         heads, polar, "rotation", positioned=True,
     ),
+    "AxialRotaryEmbedding": Layer(
+        lambda s: P.AxialRotaryEmbedding(head_dim=s.dim // 2, grid=(s.length, 2)),
+        two_heads, on_image, "rotation", positioned=True,
+    ),
+    "MixedRotaryEmbedding": Layer(
+        lambda s: P.MixedRotaryEmbedding(head_dim=s.dim // 2, heads=2, grid=(s.length, 2)),
+        two_heads, on_image, "rotation", positioned=True,
+    ),
+    "LookHere": Layer(lambda s: P.LookHere(heads=HEADS, grid=(8, 12)), lengths, bias(lookhere), "bias"),
     "Alibi": Layer(lambda s: P.Alibi(HEADS), lengths, bias(alibi), "bias"),
     "T5Bias": Layer(lambda s: P.T5Bias(HEADS), lengths, bias(t5), "bias"),
     "KerpleLog": Layer(lambda s: P.KerpleLog(HEADS), lengths, bias(kerple_log), "bias"),

@@ -16,7 +16,7 @@ from .integrations.replace import replace_positions as replace_positions
 from .lab.advice.advise import advise as advise
 from .layers.alibi import Alibi as Alibi
 from .layers.base import PositionEncoding as PositionEncoding
-from .layers.grid import LearnedGridEmbedding as LearnedGridEmbedding
+from .layers.images.grid import LearnedGridEmbedding as LearnedGridEmbedding
 from .layers.learned import LearnedPositionalEmbedding as LearnedPositionalEmbedding
 from .layers.rolling import RollingPositionalEmbedding as RollingPositionalEmbedding
 from .layers.rotary import RotaryEmbedding as RotaryEmbedding

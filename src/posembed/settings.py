@@ -271,7 +271,7 @@ def expected(kind: Any, *, hidden: float = LARGE) -> str:
         return listed([expected(each, hidden=hidden) for each in kinds], "or")
     kind = kinds[0]
     if get_origin(kind) is Literal:
-        return f"one of {', '.join(get_args(kind))}"
+        return f"one of {', '.join(map(str, get_args(kind)))}"
     if get_origin(kind) is Annotated and (words := [each.words for each in get_args(kind) if isinstance(each, Words)]):
         return words[0]
     if get_origin(kind) is tuple:

@@ -34,6 +34,9 @@ ENCODINGS = (
     "learned-2d",
     "factorized",
     "sinusoidal-2d",
+    "rope-axial",
+    "rope-mixed",
+    "lookhere",
 )
 
 
@@ -98,7 +101,7 @@ def test_alibi_is_a_mask_of_distances_along_the_line_of_patches(timm: Any, repla
 
 def test_other_sizes_copies_files_and_gradient_checkpointing(timm: Any, replace: Any) -> None:
     model, pixels = tiny(timm, dynamic_img_size=True), torch.randn(2, 3, 8, 24)
-    for name in ("rope", "learned-2d", "sinusoidal-2d", "t5"):
+    for name in ("rope", "learned-2d", "sinusoidal-2d", "rope-mixed", "lookhere", "t5"):
         replace(model, name)
         want = run(model, pixels)
         assert want.isfinite().all()

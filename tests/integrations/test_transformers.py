@@ -436,7 +436,7 @@ def test_a_copy_is_independent_and_the_config_is_the_models_own() -> None:
 def test_images_of_another_size(name: str) -> None:
     model = made.tiny(name)
     pixels = torch.randn(1, 3, 8, 24)
-    for encoding in ("learned-2d", "sinusoidal-2d", "learned-1d", "rope", "alibi"):
+    for encoding in ("learned-2d", "sinusoidal-2d", "learned-1d", "rope", "alibi", "rope-mixed", "lookhere"):
         replace_positions(model, encoding)
         options = {} if name.startswith("dinov2") else {"interpolate_pos_encoding": True}
         assert outputs(model, pixel_values=pixels, **options).isfinite().all()

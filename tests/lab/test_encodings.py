@@ -25,7 +25,7 @@ AT_THE_END = ["learned-concat", "tupe-r"]
 SCALED = ["rope-linear", "rope-ntk", "rope-yarn", "rope-llama3"]
 
 
-@together("name", [*BIASES, "pope", *SCALED])
+@together("name", [*BIASES, "pope", *SCALED, "p-rope", "hope", "bipe-rope", "bipe-alibi", "seqpe"])
 def test_it_learns_and_has_a_loss_at_four_times_its_length(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, name: str
 ) -> None:

@@ -149,3 +149,40 @@ def test_other_bad_arguments() -> None:
         RotaryEmbedding(8)(q, q, torch.arange(3), offset=1)
     with pytest.raises(ArgumentError, match=r"\(B, H, L, d=6\)"):
         RotaryEmbedding(6)(q, q)
+
+
+@together("share", [0.25, 0.5, 0.75, 1.0])
+@together("head_dim", [10, 16, 64])
+def test_p_rope_is_the_proportional_rope_of_transformers(head_dim: int, share: float) -> None:
+    """That of Gemma, from the authors' laboratory."""
+    utils = pytest.importorskip("transformers.modeling_rope_utils")
+    if "proportional" not in utils.ROPE_INIT_FUNCTIONS:
+        pytest.skip("this version of transformers has no proportional RoPE")
+    from transformers import LlamaConfig
+
+    rope = {"rope_type": "proportional", "rope_theta": 10000.0, "partial_rotary_factor": share}
+    config = LlamaConfig(hidden_size=4 * head_dim, num_attention_heads=4, rope_parameters=rope)
+    theirs, factor = utils.ROPE_INIT_FUNCTIONS["proportional"](config)
+    assert factor == 1
+    layer, ids = RotaryEmbedding(head_dim, pairs=int(share * head_dim / 2)), torch.arange(50)
+    cos, _ = layer.cos_sin(ids)
+    assert_close(cos, torch.cos(ids[:, None].float() * theirs), scale=50, terms=1)
+
+
+@together("length", [1, 6, 7, 64, 512, 100_000])
+def test_hope_rotates_what_turns_once_within_the_training_length(length: int) -> None:
+    """Chen et al. 2024: components with theta_j < 2 pi / L have no position."""
+    theta = 10000.0 ** (-np.arange(0, 32, 2) / 32)
+    kept = theta >= 2 * np.pi / length
+    layer = RotaryEmbedding(32, pairing="interleaved", pairs=rotary.pairs_within(length, 32))
+    assert layer.pairs == kept.sum()
+    x = torch.randn(1, 1, 1, 32)
+    turned, _ = layer(x, x, torch.tensor([9]))
+    pairs = x.double().view(16, 2).numpy() @ [1, 1j] * np.exp(9j * theta * kept)
+    expected = np.stack((pairs.real, pairs.imag), axis=-1).flatten()
+    assert_close(turned.flatten().numpy(), expected, dtype=torch.float32, scale=9 * x.abs().max().item(), terms=1)
+
+
+def test_more_pairs_than_a_head_has() -> None:
+    with pytest.raises(ArgumentError, match="a head of width 8 has 4 pairs; got pairs=5"):
+        RotaryEmbedding(8, pairs=5)

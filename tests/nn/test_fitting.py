@@ -11,7 +11,7 @@ from torch import nn
 from posembed import Alibi
 from posembed.errors import ArgumentError
 from posembed.layers import NoPosition, T5Bias
-from posembed.layers.grid import PatchEncoding
+from posembed.layers.images.grid import ImageEncoding
 from posembed.nn import Attention, Decoder, Encoder, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, names_for
 from together import together
@@ -92,7 +92,9 @@ def test_positions_of_other_tokens() -> None:
 
 
 GRIDS = [
-    name for name in names_for("images") if isinstance(encoding_by_name(name, Sizes(dim=DIM, grid=GRID)), PatchEncoding)
+    name
+    for name in names_for("images")
+    if isinstance(encoding_by_name(name, Sizes(dim=DIM, heads=HEADS, grid=GRID)), ImageEncoding)
 ]
 
 
@@ -105,7 +107,7 @@ def image_encoder(name: str, grid: tuple[int, int] = GRID) -> Encoder:
 @pytest.mark.parametrize("name", GRIDS)
 def test_images_of_another_grid_are_never_read_as_part_of_this_one(name: str) -> None:
     """Alone, padded and packed; part of an image is read with position_ids, and in a decoder."""
-    assert len(GRIDS) == 3
+    assert len(GRIDS) == 6
     model, x, n = image_encoder(name), torch.randn(2, 20, DIM), 16
     whole = model(x[:, :n])
     for length in (1, n - 1, n + 1):
@@ -164,7 +166,7 @@ def test_an_encoding_never_has_a_part_of_a_head(name: str) -> None:
     """It is refused where a head's width matters, and the encoding does not depend on the heads elsewhere."""
     grid = GRID if "images" in ENCODINGS[name].uses else None
     sizes = Sizes(dim=DIM, heads=3, max_len=16, window=4, grid=grid, causal=grid is None)
-    if name.startswith(("rope", "pope", "learned-averaged", "tupe", "cope", "path")):
+    if name.startswith(("rope", "p-rope", "hope", "bipe-rope", "pope", "learned-averaged", "tupe", "cope", "path")):
         with pytest.raises(ArgumentError, match="dim must be a multiple of heads"):
             encoding_by_name(name, sizes)
     else:

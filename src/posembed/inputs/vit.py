@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.inputs.base import Declaration, InputLayer
-from posembed.layers.grid import LearnedGridEmbedding
+from posembed.layers.images.grid import LearnedGridEmbedding
 from posembed.settings import Count, Pair, Probability
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
-from posembed.layers.grid import LearnedGridEmbedding
+from posembed.layers.images.grid import ImageEncoding, LearnedGridEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.layers.sinusoidal import SinusoidalGridEmbedding
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.positions import Positions, Project
 from posembed.positions.checks import check_of
@@ -304,7 +303,7 @@ def image_positions(encoding: PositionEncoding, prefix: int, cells: int, device:
     before = 1
     if isinstance(encoding, LearnedGridEmbedding):
         before = encoding.layout.prefix + encoding.registers
-    elif isinstance(encoding, SinusoidalGridEmbedding):
+    elif isinstance(encoding, ImageEncoding):
         before = encoding.special
     elif isinstance(encoding, LearnedPositionalEmbedding) and 0 <= encoding.max_len - cells <= prefix:
         before = encoding.max_len - cells

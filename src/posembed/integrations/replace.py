@@ -30,7 +30,7 @@ def replace_positions(model: Model, encoding: PositionEncoding | str, **sizes: A
         >>> from posembed import replace_positions
         >>> config = GPT2Config(n_layer=1, n_head=2, n_embd=32, n_positions=64, vocab_size=100)
         >>> replace_positions(GPT2LMHeadModel(config), "rope").transformer.wpe.encoding
-        RotaryEmbedding(16, base=10000.0, pairing='half_split', scaling=None)
+        RotaryEmbedding(16, base=10000.0, pairing='half_split', scaling=None, pairs=None)
     """
     libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
     if "transformers" in libraries:

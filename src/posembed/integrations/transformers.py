@@ -64,7 +64,7 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
         >>> config = GPT2Config(n_layer=1, n_head=2, n_embd=32, n_positions=64, vocab_size=100)
         >>> model = replace_positions(GPT2LMHeadModel(config), "rope")
         >>> model.transformer.wpe.encoding
-        RotaryEmbedding(16, base=10000.0, pairing='half_split', scaling=None)
+        RotaryEmbedding(16, base=10000.0, pairing='half_split', scaling=None, pairs=None)
     """
     check_version("transformers")
     if isinstance(model, PreTrainedModel) and device_of(model).type == "meta":

@@ -2,10 +2,11 @@
 
     rows added to the input     LearnedPositionalEmbedding, LearnedGridEmbedding, RollingPositionalEmbedding,
                                 AveragedPositionalEmbedding, ExtendedPositionalEmbedding, SampledPositionalEmbedding,
-                                ConcatenatedPositionalEmbedding, SinusoidalPositionalEmbedding, SinusoidalGridEmbedding
-    turned queries and keys     RotaryEmbedding, PolarEmbedding; LinearScaling, NTKScaling, YarnScaling,
-                                LongRopeScaling, Llama3Scaling
-    biases of the scores        Alibi, T5Bias, KerpleLog, KerplePower, Fire, Tupe
+                                ConcatenatedPositionalEmbedding, SinusoidalPositionalEmbedding, SinusoidalGridEmbedding,
+                                SequentialPositionalEmbedding; BilevelEncoding, which also acts in attention
+    turned queries and keys     RotaryEmbedding, AxialRotaryEmbedding, MixedRotaryEmbedding, PolarEmbedding;
+                                LinearScaling, NTKScaling, YarnScaling, LongRopeScaling, Llama3Scaling
+    biases of the scores        Alibi, T5Bias, KerpleLog, KerplePower, Fire, Tupe, LookHere
     scores from content         Fox, Cable, Cope, Dape, HouseholderPath
     nothing                     NoPosition
 

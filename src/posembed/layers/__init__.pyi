@@ -7,9 +7,14 @@ from .content.dape import Dape as Dape
 from .content.fox import Cable as Cable
 from .content.fox import Fox as Fox
 from .content.path import HouseholderPath as HouseholderPath
+from .digits.bipe import BilevelEncoding as BilevelEncoding
+from .digits.seqpe import SequentialPositionalEmbedding as SequentialPositionalEmbedding
 from .extended import ExtendedPositionalEmbedding as ExtendedPositionalEmbedding
 from .fire import Fire as Fire
-from .grid import LearnedGridEmbedding as LearnedGridEmbedding
+from .images.grid import LearnedGridEmbedding as LearnedGridEmbedding
+from .images.lookhere import LookHere as LookHere
+from .images.rotary import AxialRotaryEmbedding as AxialRotaryEmbedding
+from .images.rotary import MixedRotaryEmbedding as MixedRotaryEmbedding
 from .kerple import KerpleLog as KerpleLog
 from .kerple import KerplePower as KerplePower
 from .learned import LearnedPositionalEmbedding as LearnedPositionalEmbedding

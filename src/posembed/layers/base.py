@@ -111,10 +111,11 @@ class PositionEncoding(ChecksCalls, nn.Module):
         """Returns the learned rows (N, D), with their gradient, or None for an encoding that has no rows."""
         return None
 
-    def on_grid(self, grid: Pair) -> PositionEncoding:
+    def on_grid(self, grid: Pair, *, shared: bool = False) -> PositionEncoding:
         """Returns this encoding for images of ``grid``, (height, width) in patches, with one token before the patches.
 
-        The result is a copy, or this encoding if nothing depends on the grid; this encoding stays unchanged.
+        The result is a copy, or this encoding if nothing depends on the grid; this encoding stays unchanged. With
+        ``shared``, the copy reads this encoding's parameters, which its gradients reach: for training on several grids.
         """
         return self
 
@@ -363,8 +364,17 @@ def fill_(parameter: Tensor, values: Tensor) -> None:
     parameter.copy_(values)
 
 
-def copy_with(layer: LayerT, **parameters: Tensor) -> LayerT:
-    """Returns a copy of a layer in which these parameters have new values, of any shape."""
+def copy_with(layer: LayerT, *, shared: bool = False, **parameters: Tensor) -> LayerT:
+    """Returns a copy of a layer in which these parameters have new values, of any shape.
+
+    With ``shared``, the new values stay in the graph that computed them, and the copy shares all other parameters.
+    """
+    if shared:
+        changed = copy.copy(layer)
+        changed._parameters = {name: old for name, old in layer._parameters.items() if name not in parameters}
+        for name, values in parameters.items():
+            setattr(changed, name, values)
+        return changed
     changed = copy.deepcopy(layer)
     for name, values in parameters.items():
         old = getattr(layer, name)

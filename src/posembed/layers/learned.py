@@ -150,7 +150,7 @@ class LearnedPositionalEmbedding(InputEncoding):
     def table(self) -> Tensor:
         return self.weight
 
-    def on_grid(self, grid: Pair) -> LearnedPositionalEmbedding:
+    def on_grid(self, grid: Pair, *, shared: bool = False) -> LearnedPositionalEmbedding:
         """Returns this table for images of ``grid``: one token, then the patches in a line.
 
         The patches' rows are interpolated linearly to the new number of patches; the token keeps its row.
@@ -159,7 +159,8 @@ class LearnedPositionalEmbedding(InputEncoding):
         if cells == self.max_len - 1:
             return self
         layout = replace(self.layout, prefix=1)
-        changed = copy_with(self, weight=resize_table(self.weight, length=cells, method="linear", layout=layout))
+        weight = resize_table(self.weight, length=cells, method="linear", layout=layout)
+        changed = copy_with(self, shared=shared, weight=weight)
         changed.max_len = 1 + cells
         return changed
 

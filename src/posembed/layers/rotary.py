@@ -7,6 +7,7 @@ the product of q and k only through the distance between two tokens. Two pairing
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -17,7 +18,7 @@ from posembed.layers.base import RotationEncoding
 from posembed.layers.lookup import PIECE, on_large_pages
 from posembed.layers.rotary_scaling import Factor, RotaryScaling
 from posembed.positions.from_layout import text_lengths
-from posembed.settings import Positive, Whole
+from posembed.settings import Amount, Positive, Whole
 from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ def rotary_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.de
             "choose a width and a number of heads that give an even width per head"
         )
     return base ** (-torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim)
+
+
+def pairs_within(length: int, head_dim: int, *, base: float = 10000.0) -> int:
+    """Returns the number of pairs that turn at least once within this length: theta_j >= 2 pi / length (HoPE)."""
+    return sum(base ** (-2 * j / head_dim) >= 2 * math.pi / length for j in range(head_dim // 2))
 
 
 def rotate(
@@ -124,12 +130,16 @@ class RotaryEmbedding(RotationEncoding):
             2j + 1: the paper, GPT-J).
         scaling: the scaling of the frequencies for longer texts, such as ``YarnScaling(original_length=2048)``.
             None means no change.
+        pairs: the number of pairs that rotate, those with the highest frequencies; the others do not depend on the
+            position. None means all d/2. p-RoPE (Barbero et al. 2024, arXiv:2410.06205) rotates ``int(p * d / 2)``, and
+            HoPE (Chen et al. 2024, arXiv:2410.21216) ``pairs_within(L, d)`` at a training length of L.
 
     Angles are computed in float32 whatever the model's dtype: in bfloat16, adjacent positions above 256 coincide.
     Frequencies are computed when needed, since a buffer would be cast with the model.
 
     Raises:
-        ArgumentError: an odd head_dim, an unknown pairing, or a scaling for another number of pairs.
+        ArgumentError: an odd head_dim, an unknown pairing, more pairs than the head has, or a scaling for another
+            number of pairs.
 
     Examples:
         >>> import torch
@@ -148,10 +158,13 @@ class RotaryEmbedding(RotationEncoding):
         base: Positive = 10000.0,
         pairing: Pairing = "half_split",
         scaling: RotaryScaling | None = None,
+        pairs: Amount | None = None,
     ) -> None:
         super().__init__()
-        self.head_dim, self.base, self.pairing, self.scaling = head_dim, base, pairing, scaling
+        self.head_dim, self.base, self.pairing, self.scaling, self.pairs = head_dim, base, pairing, scaling, pairs
         frequencies = rotary_frequencies(head_dim, base=base)  # raises here, not in forward, for an odd width
+        if pairs is not None and pairs > len(frequencies):
+            raise ArgumentError(f"a head of width {head_dim} has {len(frequencies)} pairs; got pairs={pairs}")
         if scaling is not None:
             scaling.scaled(frequencies, base=base, length=torch.ones((), dtype=torch.int64))  # raises here too
 
@@ -173,6 +186,10 @@ class RotaryEmbedding(RotationEncoding):
             if self.scaling.initial_tokens:
                 first = position_ids.long().unsqueeze(-1) < self.scaling.initial_tokens  # a uint8 compares modulo 256
                 frequencies = torch.where(first, trained, frequencies)
+        if self.pairs is not None:
+            frequencies = frequencies.where(
+                torch.arange(self.head_dim // 2, device=frequencies.device) < self.pairs, 0.0
+            )
         angles = position_ids.unsqueeze(-1).float() * frequencies
         cos, sin = angles.cos(), angles.sin()
         if isinstance(attention_factor, Tensor) or attention_factor != 1:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, copy_with
-from posembed.layers.grid import PatchEncoding
+from posembed.layers.images.grid import PatchEncoding
 from posembed.settings import Amount, Count, Pair, Positive, Probability
 from posembed.tables.fill import check_even, sinusoids
 
@@ -120,15 +120,11 @@ class SinusoidalGridEmbedding(PatchEncoding):
         self.grid, self.special, self.extent, self.scale = grid, special, extent, scale
         grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
 
-    @property
-    def image_tokens(self) -> int:
-        return self.special + self.grid[0] * self.grid[1]
-
-    def on_grid(self, grid: Pair) -> SinusoidalGridEmbedding:
+    def on_grid(self, grid: Pair, *, shared: bool = False) -> SinusoidalGridEmbedding:
         """Returns this encoding on another grid, whose cells are spread evenly over the same extent."""
         if grid == self.grid:
             return self
-        changed = copy_with(self)
+        changed = copy_with(self, shared=shared)
         changed.grid, changed.extent = grid, self.extent or self.grid
         return changed
 

@@ -22,16 +22,20 @@ from posembed.layers.content.cope import Cope
 from posembed.layers.content.dape import Dape
 from posembed.layers.content.fox import Cable, Fox
 from posembed.layers.content.path import HouseholderPath
+from posembed.layers.digits.bipe import BilevelEncoding
+from posembed.layers.digits.seqpe import SequentialPositionalEmbedding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.fire import Fire
-from posembed.layers.grid import LearnedGridEmbedding
+from posembed.layers.images.grid import LearnedGridEmbedding
+from posembed.layers.images.lookhere import LookHere
+from posembed.layers.images.rotary import AxialRotaryEmbedding, MixedRotaryEmbedding
 from posembed.layers.kerple import KerpleLog, KerplePower
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.none import NoPosition
 from posembed.layers.pope import PolarEmbedding
 from posembed.layers.relative import T5Bias
 from posembed.layers.rolling import RollingPositionalEmbedding
-from posembed.layers.rotary import RotaryEmbedding, rotary_frequencies
+from posembed.layers.rotary import RotaryEmbedding, pairs_within, rotary_frequencies
 from posembed.layers.rotary_scaling import LinearScaling, Llama3Scaling, LongRopeScaling, NTKScaling, YarnScaling
 from posembed.layers.sampled import SampledPositionalEmbedding
 from posembed.layers.score_bias import require_divisible
@@ -167,6 +171,17 @@ def tupe(s: Sizes, **arguments: Any) -> PositionEncoding:
     return Tupe(max_len=s.length, dim=s.dim, heads=s.given("heads"), **arguments)
 
 
+def bipe(between: Callable[[Sizes], Any]) -> Callable[[Sizes], PositionEncoding]:
+    """Eight segments fit into a training text that is counted without separators."""
+    return lambda s: BilevelEncoding(max_len=-(-s.length // 8), dim=s.dim, between=between(s), dropout=s.dropout)
+
+
+def seqpe(s: Sizes) -> PositionEncoding:
+    longest, width = max(s.tested, s.length), 32
+    # The output of the last norm has a size of 1, so that rows get the scale of tokens.
+    return SequentialPositionalEmbedding(longest=longest, dim=s.dim, width=width, scale=width**-0.5, dropout=s.dropout)
+
+
 def sinusoidal(s: Sizes) -> PositionEncoding:
     # Patches get sinusoids of amplitude 1, as in MAE: fixed sinusoids cannot grow, but patches, projected by a trained
     # matrix, can. At the scale of tokens, images drowned them: the training loss was 1.2 instead of .2.
@@ -214,6 +229,21 @@ ENCODINGS: dict[str, Entry] = {
     "pope": Entry(lambda s: PolarEmbedding(head_dim=s.head_dim, heads=s.kv_heads or s.given("heads")),
         "queries and keys give magnitudes, and positions alone give their angles",
         "Gopalakrishnan et al. 2025, arXiv:2509.10534", EITHER),
+    "p-rope": Entry(lambda s: RotaryEmbedding(s.head_dim, pairs=int(0.75 * s.head_dim / 2)),
+        "RoPE without the slowest quarter of its rotations, whose components keep their content at every position",
+        "Barbero et al. 2024, arXiv:2410.06205", EITHER),
+    "hope": Entry(lambda s: RotaryEmbedding(s.head_dim, pairs=pairs_within(s.length, s.head_dim)),
+        "RoPE without the rotations that take longer than the training length for a turn",
+        "Chen et al. 2024, arXiv:2410.21216", EITHER),
+    "bipe-rope": Entry(bipe(lambda s: RotaryEmbedding(s.head_dim)),
+        "learned rows within a segment, and RoPE between segments; they end where position ids say",
+        "He et al. 2024, arXiv:2401.16421", EITHER),
+    "bipe-alibi": Entry(bipe(lambda s: Alibi(s.given("heads"))),
+        "learned rows within a segment, and ALiBi between segments; they end where position ids say",
+        "He et al. 2024, arXiv:2401.16421", EITHER),
+    "seqpe": Entry(seqpe,
+        "a small Transformer reads the decimal digits of a position, and its output is added to the token",
+        "Li et al. 2025, arXiv:2506.13277", EITHER),
     # These train as plain RoPE. Beyond the training length, frequencies are scaled by the ratio of the text's length
     # to the training length, or by given factors.
     "rope-linear": Entry(rope(lambda s: LinearScaling(original_length=s.length)),
@@ -291,6 +321,16 @@ ENCODINGS: dict[str, Entry] = {
     "sinusoidal-2d": Entry(lambda s: SinusoidalGridEmbedding(grid=s.given("grid"), dim=s.dim, dropout=s.dropout),
         "fixed sines and cosines, half of the width for the column, half for the row",
         "He et al. 2022, arXiv:2111.06377", IMAGES, "it is evaluated between the old positions"),
+    "rope-axial": Entry(lambda s: AxialRotaryEmbedding(head_dim=s.head_dim, grid=s.given("grid")),
+        "RoPE, half of whose rotations grow with the column, half with the row",
+        "Heo et al. 2024, arXiv:2403.13298", IMAGES, "it continues to count rows and columns"),
+    "rope-mixed": Entry(
+        lambda s: MixedRotaryEmbedding(head_dim=s.head_dim, heads=s.kv_heads or s.given("heads"), grid=s.given("grid")),
+        "RoPE with a learned direction in the image and frequency for each head and rotation",
+        "Heo et al. 2024, arXiv:2403.13298", IMAGES, "it continues to count rows and columns"),
+    "lookhere": Entry(lambda s: LookHere(heads=s.given("heads"), grid=s.given("grid")),
+        "heads that see a quarter of the image each, with a penalty that grows with distance; a third see all of it",
+        "Fuller et al. 2024, arXiv:2405.13985", IMAGES, "it continues to count rows and columns"),
 }
 # fmt: on
 
@@ -413,6 +453,6 @@ def encoding(name: str, **sizes: Any) -> PositionEncoding:
     Examples:
         >>> import posembed
         >>> posembed.encoding("rope", dim=64, heads=4)
-        RotaryEmbedding(16, base=10000.0, pairing='half_split', scaling=None)
+        RotaryEmbedding(16, base=10000.0, pairing='half_split', scaling=None, pairs=None)
     """
     return encoding_by_name(name, Sizes(**sizes))

@@ -68,8 +68,8 @@ class PerLayer(PositionEncoding):
         """Returns the learned rows (N, D) of the first encoding that has any."""
         return next((table for each in self.distinct if (table := each.table()) is not None), None)  # type: ignore[operator]
 
-    def on_grid(self, grid: Pair) -> PerLayer:
-        changed = [each.on_grid(grid) for each in self.distinct]  # type: ignore[operator]
+    def on_grid(self, grid: Pair, *, shared: bool = False) -> PerLayer:
+        changed = [each.on_grid(grid, shared=shared) for each in self.distinct]  # type: ignore[operator]
         same = all(new is old for new, old in zip(changed, self.distinct, strict=True))
         return self if same else PerLayer([changed[place] for place in self.order])
 

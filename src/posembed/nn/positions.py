@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from posembed.arguments import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import Content, PositionEncoding, RotationEncoding, reads_content
-from posembed.layers.grid import PatchEncoding
+from posembed.layers.images.grid import ImageEncoding
 from posembed.layers.score_bias import in_full_precision
 from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, attend, causal_mask, flex_bias, scale_by_log_length
 from posembed.nn.cache import KeyValueCache
@@ -132,7 +132,7 @@ class Positions(ChecksCalls, in_a_pass=True):
             batch=batch, length=length, device=x.device,
         )  # fmt: skip
         for each in each_of(encoding):
-            if counted and not shifted and not causal and isinstance(each, PatchEncoding):
+            if counted and not shifted and not causal and isinstance(each, ImageEncoding):
                 self._require_images(each.image_tokens)
         self.k_positions = self.q_positions
         if cache is not None and cache.position_ids is not None:

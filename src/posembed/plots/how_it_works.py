@@ -13,7 +13,7 @@ from torch import Tensor
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
-from posembed.layers.grid import LearnedGridEmbedding
+from posembed.layers.images.grid import LearnedGridEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.plots.canvas import draws, panels_for, title_of
 from posembed.plots.heat import strongest

@@ -1,6 +1,7 @@
 """Position ids, counted from 0, on the device of their input.
 
-    from the layout        consecutive, from_mask, from_token_ids, from_cu_seqlens, from_segment_ids
+    from the layout        consecutive, from_mask, from_token_ids, from_cu_seqlens, from_segment_ids,
+                           from_separators
     for one shard          contiguous_shard, zigzag_shard
     for overlong inputs    keep_first, keep_last, keep_head_and_tail, sliding
     drawn for training     shifted, randomized, skipped, augmented, abacus, coupled
@@ -15,6 +16,7 @@ from posembed.positions.from_layout import contiguous_shard as contiguous_shard
 from posembed.positions.from_layout import from_cu_seqlens as from_cu_seqlens
 from posembed.positions.from_layout import from_mask as from_mask
 from posembed.positions.from_layout import from_segment_ids as from_segment_ids
+from posembed.positions.from_layout import from_separators as from_separators
 from posembed.positions.from_layout import from_token_ids as from_token_ids
 from posembed.positions.from_layout import zigzag_shard as zigzag_shard
 from posembed.positions.overlong import keep_first as keep_first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -195,6 +196,44 @@ def from_segment_ids(segment_ids: Integer[Tensor, "... L"]) -> Integer[Tensor, "
     """
     places = torch.arange(segment_ids.shape[-1], device=segment_ids.device)
     return places - torch.where(changes_of_segment(segment_ids), places, 0).cummax(-1).values
+
+
+@checks_arguments
+def from_separators(
+    token_ids: Integer[Tensor, "... L"],
+    separators: Sequence[int],
+    *,
+    max_len: Count,
+    mask: Shaped[Tensor, "... L"] | None = None,
+) -> Integer[Tensor, "... L"]:
+    """Counts segments, and the tokens of each: token_ids (L,) or (B, L) -> max_len * segment + place, for BiPE.
+
+    A separator, such as the token of a full stop, is the last token of its segment. Places from max_len - 1 on are
+    equal (He et al. 2024, arXiv:2401.16421). An id depends only on earlier tokens: when decoding with a cache, the ids
+    of the new tokens are the last columns of those of the whole text.
+
+    Args:
+        mask: as in ``from_mask``, with 1 for a token. Padding is not counted, and gets the id 0.
+
+    Raises:
+        ArgumentError: ids that are not integers, or a mask of another shape, or one that ``from_mask`` refuses.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import from_separators
+        >>> from_separators(torch.tensor([5, 6, 2, 7, 8, 2, 9]), [2], max_len=100).tolist()
+        [0, 1, 2, 100, 101, 102, 200]
+    """
+    token_ids = as_int64(token_ids, "token_ids")
+    present = torch.ones_like(token_ids, dtype=torch.bool) if mask is None else check_mask(mask)
+    if present.shape != token_ids.shape:
+        raise ArgumentError(
+            f"mask must have the shape of token_ids, {tuple(token_ids.shape)}; got {tuple(present.shape)}"
+        )
+    ends = torch.isin(token_ids, torch.tensor(separators, dtype=torch.int64, device=token_ids.device)) & present
+    segments, before = ends.cumsum(-1) - ends.long(), present.cumsum(-1) - present.long()
+    first = torch.where(changes_of_segment(segments), before, 0).cummax(-1).values
+    return torch.where(present, max_len * segments + (before - first).clamp(max=max_len - 1), 0)
 
 
 def changes_of_segment(segment_ids: Tensor) -> Tensor:

@@ -26,7 +26,9 @@ PARAMETERS: dict[str, Parameters] = {
     "factorized": lambda n: (1 + sum(n.grid or ())) * n.width,
     "learned-concat": lambda n: n.length * (n.width // 4),
     "rolling": lambda n: n.window * n.width,
-    "pope": lambda n: n.width,
+    **dict.fromkeys(("pope", "rope-mixed"), lambda n: n.width),
+    **dict.fromkeys(("bipe-rope", "bipe-alibi"), lambda n: -(-n.length // 8) * n.width),
+    "seqpe": lambda n: 25_824 + 32 * len(str((n.longest or n.length) - 1)) + 33 * n.width,
     "t5": lambda n: 32 * n.attention_heads,
     **dict.fromkeys(("kerple-log", "kerple-power"), lambda n: 2 * n.attention_heads),
     "tupe": _tupe,
@@ -42,7 +44,7 @@ PARAMETERS: dict[str, Parameters] = {
 
 def candidates(needs: Needs) -> list[Candidate]:
     """Returns every encoding for the kind of model that the user needs."""
-    if needs.width % 4 or needs.width // needs.attention_heads % 2 or needs.length < 8:
+    if needs.width % 4 or needs.width // needs.attention_heads % 4 or needs.length < 8:
         from posembed.lab.advice.built import built_candidates
 
         return built_candidates(needs)  # an encoding may not fit these sizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from posembed.arguments import checked
 from posembed.errors import ArgumentError, PositionError
-from posembed.layers.base import InputEncoding, adopted, copy_with, fill_, refuse_given
+from posembed.layers.base import InputEncoding, PositionEncoding, adopted, copy_with, fill_, refuse_given
 from posembed.positions.checks import check_positions
 from posembed.settings import Amount, Count, NotNegative, Pair, Probability
 from posembed.tables.fill import initial_rows
@@ -24,13 +25,44 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Integer
 
 
-class PatchEncoding(InputEncoding):
-    """The base class of image encodings with a row for each token of an image."""
+def cells_of(position_ids: Tensor, grid: tuple[int, int], special: int) -> tuple[Tensor, Tensor]:
+    """Returns the row and the column of the tokens at these positions of an image; 0 for ``special`` tokens before it.
+
+    Raises PositionError for a position past the grid.
+    """
+    height, width = grid
+    cells = (check_positions(position_ids, special + height * width) - special).clamp(min=0)
+    return cells // width, cells % width
+
+
+ImageT = TypeVar("ImageT", bound="ImageEncoding")
+
+
+class ImageEncoding(PositionEncoding):
+    """The base class of image encodings. A position is the index of a token in an image of ``grid`` patches.
+
+    The tokens are ``special`` tokens, such as [CLS], then the patches row by row.
+    """
+
+    grid: tuple[int, int]
+    special: int
 
     @property
     def image_tokens(self) -> int:
         """The number of tokens of an image of this grid."""
-        raise NotImplementedError
+        return self.special + math.prod(self.grid)
+
+    def on_grid(self: ImageT, grid: Pair, *, shared: bool = False) -> ImageT:
+        """Returns this encoding for another grid, on which rows and columns are counted on at the same distances."""
+        if grid == self.grid:
+            return self
+        changed = copy_with(self, shared=shared)
+        changed.grid = grid
+        return changed
+
+
+class PatchEncoding(InputEncoding, ImageEncoding):
+    """The base class of image encodings with a row for each token of an image."""
 
     def _add(
         self, x: Tensor, rows: Tensor, position_ids: Tensor | None, offset: int | Tensor, grid: tuple[int, int],
@@ -203,7 +235,7 @@ class LearnedGridEmbedding(PatchEncoding):
         rows = self.rows()
         return torch.cat((rows[: self.layout.prefix], rows[self.layout.prefix + self.registers :]))
 
-    def on_grid(self, grid: Pair) -> LearnedGridEmbedding:
+    def on_grid(self, grid: Pair, *, shared: bool = False) -> LearnedGridEmbedding:
         """Returns this table resized to another grid, bicubically with antialiasing, as timm does.
 
         Each table of a factorized grid is resized along its own axis. Special tokens keep their rows.
@@ -212,9 +244,10 @@ class LearnedGridEmbedding(PatchEncoding):
             return self
         if self.factorized:
             height, width = _resized_side(self.height_weight, grid[0]), _resized_side(self.width_weight, grid[1])
-            changed = copy_with(self, height_weight=height, width_weight=width)
+            changed = copy_with(self, shared=shared, height_weight=height, width_weight=width)
         else:
-            changed = copy_with(self, weight=resize_table(self.weight, grid=grid, layout=self.layout))
+            weight = resize_table(self.weight, grid=grid, layout=self.layout)
+            changed = copy_with(self, shared=shared, weight=weight)
         changed.grid, changed.layout = grid, self.layout.on_grid(*grid)
         return changed
 

@@ -1,0 +1,1 @@
+"""Encodings that read a position digit by digit. ``posembed.layers`` offers them."""
