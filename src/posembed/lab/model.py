@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
@@ -121,6 +122,10 @@ class Classifier(PositionedModel):
             x = x + self.segments(segments)
         return self.classify(x, present)
 
+    def encoding_of(self, x: Tensor) -> PositionEncoding:
+        """Returns the encoding for tokens x (B, L, D)."""
+        return self.encoding
+
     def classify(self, x: Tensor, present: Tensor | None = None) -> Tensor:
         """Returns logits (B, C), or (B, L, C) without pooling, for embeddings x (B, L, D). ``present`` (B, L) is False
         for padding; None means that there is no padding.
@@ -131,7 +136,7 @@ class Classifier(PositionedModel):
             x = torch.cat((self.first.to(x.dtype).expand(len(x), -1, -1), x), dim=1)
             present = None if present is None else F.pad(present, (1, 0), value=True)
         position_ids = torch.arange(x.size(1), device=x.device)
-        positions = positioned.Positions(self.encoding, x, position_ids, causal=False, mask=present)
+        positions = positioned.Positions(self.encoding_of(x), x, position_ids, causal=False, mask=present)
         x = self.body(positions.at_input(x), positions=positions)
         if self.first is not None:
             return self.head(x[:, 0])
@@ -141,6 +146,14 @@ class Classifier(PositionedModel):
             return self.head(x.mean(dim=1))
         weights = present.to(x.dtype).unsqueeze(-1)
         return self.head((x * weights).sum(dim=1) / weights.sum(dim=1))
+
+
+class ImageClassifier(Classifier):
+    """A Classifier of square images. It trains its encoding on the grid of each batch, whose size it reads from x."""
+
+    def encoding_of(self, x: Tensor) -> PositionEncoding:
+        side = math.isqrt(x.size(1) - (self.first is not None))
+        return self.encoding.on_grid((side, side), shared=True)
 
 
 class TwoSides(PositionEncoding):

@@ -126,6 +126,23 @@ def test_a_small_vit_learns_and_measures(
     assert accuracy[12].value == result.measurements.right[12].count("1") / 449
 
 
+def test_training_on_several_grids(
+    image_task: ImageClassification, image_spec: ImageSpec, accelerator: Accelerator
+) -> None:
+    """Each batch has images of one size, drawn for the step, and the encoding is trained on all of its grids."""
+    spec = dataclasses.replace(image_spec, train_sizes=(4, 8, 12), steps=6)
+    model = image_task.build(spec)
+    sizes = [image_task.draw(spec, model, step)[0].shape[1] for step in range(60)]
+    assert set(sizes) == {4, 16, 36}
+    assert sizes == [image_task.draw(spec, model, step, slice(0, 2))[0].shape[1] for step in range(60)]
+    for name in names_for("images"):
+        result = train.run(dataclasses.replace(spec, encoding=name), image_task, accelerator)
+        assert result.failure is None, name
+        once = train.run(dataclasses.replace(spec, encoding=name, train_sizes=(8,)), image_task, accelerator)
+        plain = train.run(dataclasses.replace(spec, encoding=name, train_sizes=None), image_task, accelerator)
+        assert once.measurements == plain.measurements != result.measurements, name
+
+
 def test_what_images_refuse(image_task: ImageClassification, image_spec: ImageSpec) -> None:
     with pytest.raises(ArgumentError, match="encodes positions in a sequence, but the patches of an image form"):
         runs_of(image_spec, ["learned-1d", "alibi"], 1)
@@ -133,6 +150,8 @@ def test_what_images_refuse(image_task: ImageClassification, image_spec: ImageSp
         split_name("rings", "images")
     with pytest.raises(ArgumentError, match="images of 9 x 9 pixels cannot be cut into patches of 2 x 2"):
         train.check(shared_images(test_sizes=(9,)), image_task)
+    with pytest.raises(ArgumentError, match="images of 7 x 7 pixels cannot be cut into patches of 2 x 2"):
+        train.check(shared_images(train_sizes=(6, 7)), image_task)
     with pytest.raises(ArgumentError, match="images of 8 x 8 pixels cannot be cut into patches of 3 x 3"):
         train.check(shared_images(patch=3, test_sizes=(9,)), image_task)
     narrow = dataclasses.replace(shared_images(width=18, heads=2), encoding="sinusoidal-2d")

@@ -112,12 +112,17 @@ class Images(TrainedQuestion[ImageSpec, Recognised]):
 
     def about(self, found: Found) -> str:
         spec, measured = found.spec, found.measured
+        resized = ""
+        if spec.train_sizes:
+            resized = (
+                f" For each step, they are resized to one of {', '.join(map(str, spec.train_sizes))} pixels a side."
+            )
         number = 0 if measured is None else len(next(iter(measured.right.values())))
         return (
             f"Each run trains a small ViT ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, with "
             f"{spec.batch} images per batch. Each image has {spec.train_size} x {spec.train_size} pixels and is "
-            f"divided into a grid of {' x '.join(map(str, spec.grid(spec.train_size)))} patches. Only the position "
-            f"encoding differs. Each model is tested on {number:,} held-out images, at that size and resized "
+            f"divided into a grid of {' x '.join(map(str, spec.grid(spec.train_size)))} patches.{resized} Only the "
+            f"position encoding differs. Each model is tested on {number:,} held-out images, at that size and resized "
             "bilinearly to other sizes, with its table resized to the new grid and no further training. Patches keep "
             "their size in pixels, so their number changes."
         )

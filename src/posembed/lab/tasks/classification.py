@@ -16,7 +16,7 @@ from posembed.lab.data.answered import AnsweredQuestions
 from posembed.lab.data.labelled import Example, Labelled
 from posembed.lab.data.tagged import TaggedSentences
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, encode, read_tokenizer
-from posembed.lab.model import Classifier, PositionedModel
+from posembed.lab.model import Classifier, ImageClassifier, PositionedModel
 from posembed.lab.runs.spec import MeasuredT
 from posembed.lab.tasks.classification_specs import Classified, ImageSpec, Recognised, TextSpec
 from posembed.lab.tasks.task import Task, build_encoding, torch_seed
@@ -38,6 +38,7 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
     classes: Sequence[str]
     train_labels: Tensor
     held_out_labels: Tensor
+    Model = Classifier
     segments = False
     """Whether the model reads pairs of texts in segments."""
 
@@ -46,7 +47,7 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
         """Returns the model's embedding, with random weights."""
 
     def model(self, spec: ClassifierSpecT, encoding: PositionEncoding) -> PositionedModel:
-        return Classifier(
+        return self.Model(
             self.embedding(spec),
             spec.width,
             len(self.classes),
@@ -172,6 +173,8 @@ class ImageClassification(Classification[ImageSpec, Recognised]):
         DataError: ``data`` is not "digits".
     """
 
+    Model = ImageClassifier
+
     def __init__(self, data: str = "digits") -> None:
         if data != "digits":
             raise DataError(f'unknown images {data!r}; expected "digits" (from scikit-learn)')
@@ -192,7 +195,7 @@ class ImageClassification(Classification[ImageSpec, Recognised]):
         )
 
     def check(self, spec: ImageSpec) -> None:
-        for size in (spec.train_size, *spec.test_sizes):
+        for size in (spec.train_size, *spec.test_sizes, *(spec.train_sizes or ())):
             if size < spec.patch or size % spec.patch:
                 raise ArgumentError(
                     f"images of {size} x {size} pixels cannot be cut into patches of {spec.patch} x {spec.patch}; "
@@ -207,20 +210,19 @@ class ImageClassification(Classification[ImageSpec, Recognised]):
 
     def draw(self, spec: ImageSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Returns patches (B, N, p * p) and labels (B,)."""
-        chosen = self.chosen(spec, step)[rows]
-        return patches(self.train[chosen], spec.train_size, spec.patch), self.train_labels[chosen]
+        chosen, sizes = self.chosen(spec, step)[rows], spec.train_sizes or (spec.train_size,)
+        generator = torch.Generator().manual_seed(torch_seed(spec, step, process=1))
+        size = sizes[int(torch.randint(len(sizes), (), generator=generator))]
+        return patches(self.train[chosen], size, spec.patch), self.train_labels[chosen]
 
     def measure(self, spec: ImageSpec, model: PositionedModel, accelerator: Accelerator) -> Recognised:
-        trained = model.encoding
         right, loss = {}, {}
         for size in spec.test_sizes:
-            model.encoding = trained.on_grid(spec.grid(size))
             held_out = patches(self.held_out, size, spec.patch).split(IMAGES_AT_ONCE)
             logits = self.logits(model, ((some,) for some in held_out), accelerator.device)
             correct = logits.argmax(dim=1) == self.held_out_labels
             right[size] = "".join(str(int(one)) for one in correct)
             loss[size] = F.cross_entropy(logits, self.held_out_labels).item()
-        model.encoding = trained
         return Recognised(right, loss)
 
     def tokens_measured(self, spec: ImageSpec) -> int:

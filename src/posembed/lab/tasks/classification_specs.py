@@ -126,6 +126,11 @@ class ImageSpec(TrainingSpec):
     test_sizes: Ascending[Count] = option(
         "Side lengths in pixels that the held-out images are resized to, separated by commas.", MODEL
     )
+    train_sizes: Ascending[Count] | None = option(
+        "Side lengths in pixels, separated by commas, of which one is drawn for the images of each training step. "
+        "Default: the images' own.",
+        default=None,
+    )
     pooling: str = option("cls (a token in front) or mean.", MODEL)
 
     def grid(self, size: int) -> tuple[int, int]:
