@@ -18,7 +18,8 @@ from posembed.tables.rows import table_rows
 DEFAULT_TEXT_METHOD = TEXT.default
 WHY_TEXT_METHOD = "it keeps every existing row, and in a sentence encoder linear interpolation was worse at all lengths"
 """Measured by benchmarks/resize_quality.py, where random rows did equally well. In Longformer, which was lengthened
-and then fine-tuned, random rows were far worse than tiling (arXiv:2004.05150)."""
+and then fine-tuned, random rows were far worse than tiling (arXiv:2004.05150). In small causal models,
+which depend more on positions, interpolation is far better than tiling (benchmarks/resampling.py)."""
 
 Method = Callable[[Tensor, Any], Tensor]
 
