@@ -87,8 +87,8 @@ def resize_checkpoint(
 
     The table, the tensors that depend on it, the config and the settings files change together, or nothing changes.
     All other tensors and files are copied byte for byte. ``source`` is never changed, and ``out`` is complete or
-    absent. One file of ``torch.save`` is written as such a file, with all that is beside the weights; pickles in
-    folders become safetensors.
+    absent. One file of ``torch.save`` stays such a file,
+    with all that is beside the weights; pickles in folders become safetensors.
 
     Args:
         source: a folder, a hub name, or one file of weights: safetensors, or what ``torch.save`` wrote.
@@ -99,9 +99,9 @@ def resize_checkpoint(
         patch_size: for image tables, the new side or (height, width) of a patch in pixels. The table follows the new
             grid, and the weights that embed a patch are resampled. It can be given together with ``image_size``.
         grid: for image tables, the new (height, width) in patches.
-        window: for tables of differences in a window, the new side or (height, width) of the window in cells.
-        frames: for tables with a time axis, the new value of the config's number of frames; for one file, also together
-            with ``image_size`` or ``grid``.
+        window: for tables of relative positions in a window (Swin), the new side or (height, width) of the window in cells.
+        frames: for tables with a time axis, the new value of the config's number of frames. If ``source`` is one file,
+            it can be given together with ``image_size`` or ``grid``.
         queries: for object queries, as in DETR, their new number. The first ones are kept.
         buckets: for tables of buckets of distances, as in T5, the new number of buckets.
         method: a method of ``posembed.resize_table``. Default: the default of that function or, for differences on a
@@ -112,13 +112,14 @@ def resize_checkpoint(
         old_grid: for one file, the present (height, width) of a table whose grid is not square, or (time, height,
             width).
         optimizer: for one file, what becomes of its optimizer's state. "keep", the default, resizes the moments of the
-            table: rows that stay keep theirs, and all others get zeros. It leaves the state out if it does not show
-            which values are the table's. "drop" always leaves it out.
-        keep: for one file, settings that stay, as the output names them: some hold the old length by accident.
+            table: rows that stay keep theirs, and all others get zeros. If the state does not show which values
+            are the table's, it is left out. "drop" always leaves it out.
+        keep: for one file, settings that must not change, because they equal the old length by chance. The output
+            has their names.
         model_type: for a folder, the type of the model, such as "bert", if neither config.json nor the keys show it.
             The new config.json says it, because transformers needs it to choose the model's class.
-        prove: whether to run small copies of the model before and after the resize even if families.json says that such
-            a resize is right. Without it, only models that the file does not know are run.
+        prove: whether to run small copies of the model before and after the resize even if such a resize is
+            known to be right. Without it, only models of an unknown type are run.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
         dry_run: whether to only report the changes, without writing.
 

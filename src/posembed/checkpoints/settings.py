@@ -174,7 +174,8 @@ def unlike_the_image(checkpoint: Checkpoint, edit: Edit, settings: tuple[Setting
         return
     for name, above, part in processor_sections(checkpoint, "image_processor"):
         sizes = [part[field] for field in ("crop_size", "size") if "height" in sides_of(part.get(field))]
-        if sizes and name not in changed:
+        old_sides = sides_of(sizes[0], of=edit.target.image_size[0]) if sizes else {}
+        if sizes and name not in changed and sides_of(sizes[0]) != old_sides:
             size, old = (
                 "x".join(map(str, sides)) for sides in (sides_of(sizes[0]).values(), edit.target.image_size[0])
             )

@@ -43,8 +43,8 @@ class Tupe(ScoreBias):
         max_len: N, the number of positions.
         dim: the width D, a multiple of ``heads``.
         heads: the model's number of heads H.
-        reset_first: True gives position 0, such as [CLS], two numbers per head instead of its logits: one if it is the
-            query, and one if it is the key of another position (section 3.2). Its row is then not used.
+        reset_first: True gives position 0, such as [CLS], two learned numbers per head instead of its logits: one for
+            it as the query, one for it as the key of another position (section 3.2). Its row is then not used.
         relative: a bias by distance to add, such as ``T5Bias(heads)``: TUPE-R. None is TUPE-A. With ``reset_first`` it
             does not apply to position 0.
         std: the scale of the initial U. None means .02 sqrt(768 / D), which gives projected rows the scale that the

@@ -53,8 +53,8 @@ class Positions(ChecksCalls, in_a_pass=True):
         causal: True lets token i see the tokens up to i, within the encoding's window; False lets it see all tokens.
         position_ids, offset, mask, segment_ids, cu_seqlens, text_length, cache: as in ``Attention``'s forward.
             ``commit`` adds the tokens to the cache, after the last layer.
-        memory: the outputs of an encoder, for layers with cross-attention. None after the first call with a cache
-            means the memory of that call.
+        memory: the outputs of an encoder, for layers with cross-attention. After the first call with a cache
+            it may be None: that call's memory is read again.
 
     Raises:
         ArgumentError: ids, offsets, masks or segments that do not fit the tokens, or a cache without room for them.

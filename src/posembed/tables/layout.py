@@ -63,7 +63,7 @@ class Axis:
         signed: False if relative rows are the n distances 0 .. n - 1 of two cells instead, as in LeViT.
 
     Raises:
-        ArgumentError: a name that is no text, a size below 1, or cells that are not signed.
+        ArgumentError: a name that is no text, a size below 1, or ``signed=False`` without ``relative=True``.
 
     Examples:
         >>> from posembed.tables import Axis
@@ -115,20 +115,19 @@ class TableLayout:
             grid of unknown size.
         tail: the number of rows of special tokens after the positions.
         axes: the axes of the positions, the last one changing fastest; () for a sequence of any length. A grid is
-            the axes height and width, so give one of both.
+            the axes height and width: give ``grid`` or ``axes``, not both.
         dims: the dimensions of the stored tensor that enumerate the positions: one for all axes, or one for each. ()
             for tables (N, D), (1, N, D) and (N, 1, D).
         columns: the width D of a row, if the last dimension stores whole tables (N, D) one after the other; None
             otherwise. ``dims`` then names this dimension.
         blocks: the numbers of blocks along (height, width), if a grid is stored block by block; None otherwise.
-            ``dims`` then names the dimensions of the blocks and of the cells in each block, both row by row.
+            ``dims`` then names the dimension of the blocks and that of the cells in a block; each counts row by row.
 
     "Length" always means the number of positions that the table holds. On relative axes, these are differences.
 
     Raises:
-        ArgumentError: numbers that no table can have, a pad_row that is not reserved, axes or dims that are none or
-            occur twice, a grid that disagrees with the axes, one dimension for each axis in a table with special
-            tokens, columns or blocks without their dims, or a grid that is not whole blocks.
+        ArgumentError: numbers that no table can have, a pad_row that is not reserved, an unknown or repeated axis or
+            dimension, a grid that disagrees with the axes, special tokens in a table with a dimension for each axis, columns or blocks without their dims, or a grid that is not whole blocks.
 
     Examples:
         >>> import torch

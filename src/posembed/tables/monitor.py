@@ -31,7 +31,7 @@ class TableMonitor(ChecksCalls):
     """Compares a table with the values it had when the monitor was created, and counts how often each row is trained.
 
     It counts the backward passes of this process in which a row has a gradient. A batch of many sequences gives a row a
-    gradient if only one of them reaches it; call ``count`` to count sequences instead.
+    gradient even if just one of them reaches it; call ``count`` to count sequences instead.
 
     Args:
         layer: a PositionEncoding with a table, another module with a ``weight`` (nn.Embedding), or the parameter

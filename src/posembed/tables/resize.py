@@ -40,7 +40,8 @@ def resize_table(
     (float64 for a float64 table) and rounded once. The result is differentiable in ``table``.
 
     Args:
-        table: (N, D), (1, N, D) or (N, 1, D), floating; or of any shape whose positions ``layout.dims`` names.
+        table: (N, D), (1, N, D) or (N, 1, D), floating; or of any shape, if ``layout.dims`` says which of its
+            dimensions are positions.
         length: the new number of positions, for positions in a line.
         grid: the new (height, width), for a layout with a grid.
         sizes: the new sizes of some or all axes by name, for a layout with axes. A relative axis of size n has the

@@ -74,7 +74,8 @@ def tune_checkpoint(
             documents at WikiText titles, or else at blank lines; each file of a folder, and each row of a dataset, is
             one document. Only documents of the new length are used. Default: the documents of ``retrieval``.
         retrieval: a folder in BEIR's layout, with your own queries and judgements, which measure the result instead of
-            held-out documents. Only for sentence encoders. split: the file in qrels. Default: "test", or the only file.
+            held-out documents. Only for sentence encoders.
+        split: the file in the folder's qrels. Default: "test", or the only file.
         images: a folder of images, for an image model of transformers (ViT, DeiT, CLIP, SigLIP, DINOv2). Only images
             whose short side has the new size are used; they need no labels. Instead of ``length``, give ``image_size``,
             the new side in pixels.
@@ -154,7 +155,7 @@ def plan_tuning(
     if settings.length <= (most := max(original.length, original.rows or 0)):
         raise ArgumentError(
             f"{name}: expected more than {most:,} {unit}, for which {source} has positions already; got "
-            f"{settings.length:,}; give a larger one"
+            f"{settings.length:,}. Give a larger one; if {source} is resized already, give its original instead"
         )
     resize = planned_resize(original, source, settings)
     if settings.train == "rows" and (images or any(each.kept < len(each.before) for each in resize.edit.tables)):

@@ -31,7 +31,7 @@ def contents(q: Tensor, k: Tensor) -> Float[Tensor, "B H Lq Lk"]:
 
 
 class Cope(PositionEncoding):
-    """CoPE for decoders. Time and memory for its positions, (B, H, L, L) numbers a few times over, are quadratic.
+    """CoPE for decoders. It needs several tensors (B, H, L, L), so time and memory are quadratic.
 
     Args:
         head_dim: the width d of a head.

@@ -51,8 +51,8 @@ def add_differences(
 class Fox(PositionEncoding):
     """FoX: a gate of each token and head multiplies the weights of all earlier tokens.
 
-    Sums are computed in float32 or wider, and on a CPU so are the scores: after n tokens that each halve the weights, a
-    score is exact to about 1e-7 n. A decoder's cache keeps H numbers more per token and layer.
+    Sums are computed in float32 or wider, and on a CPU so are the scores: rounding grows with the sum, and after n tokens that
+    each halve the weights it is about 1e-7 n. A decoder's cache keeps H numbers more per token and layer.
 
     Args:
         dim: the width D, a multiple of ``heads``.
@@ -108,7 +108,7 @@ class Fox(PositionEncoding):
 class Cable(Fox):
     """CABLE: a bias of each token and head is added to the scores of all earlier tokens.
 
-    It is FoX with the opposite sign of ``gate_weight`` and ``gate_bias``, under the name of its paper.
+    It is FoX with the opposite sign of ``gate_weight`` and ``gate_bias``, which its paper calls CABLE.
 
     Raises:
         ArgumentError: a size below 1.
