@@ -49,7 +49,7 @@ def path_scores(
     queries, keys = q.size(-2), k.size(-2)
     own = torch.arange(keys - queries, keys, device=q.device)[:, None]
     columns = []
-    for first in reversed(range(0, keys, chunk)):
+    for first in reversed(range(0, max(keys, 1), chunk)):
         here = slice(first, min(first + chunk, keys))
         before = max(0, min(first - (keys - queries), queries))  # queries that see no key of this chunk
         w_here, scaled = w[..., here, :], w[..., here, :] * beta[..., here, None]
