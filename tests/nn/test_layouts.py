@@ -113,11 +113,31 @@ def test_the_weights_of_packed_sequences_stay_in_their_sequence() -> None:
     assert_close(y, layer(x, segment_ids=ids))
 
 
-def test_packed_sequences_without_tokens() -> None:
-    y = Decoder(dim=DIM, heads=HEADS, layers=1, encoding="t5")(
-        torch.zeros(2, 0, DIM), segment_ids=torch.zeros(2, 0, dtype=torch.int64)
-    )
-    assert y.shape == (2, 0, DIM)
+@torch.no_grad()
+@together("name", NAMES)
+def test_texts_without_tokens(name: str) -> None:
+    """Whole, packed, and at the start of a cache."""
+    model, empty = model_of(name), tokens(2, 0)
+    assert model(empty).shape == (2, 0, DIM)
+    assert model(empty, segment_ids=torch.zeros(2, 0, dtype=torch.int64)).shape == (2, 0, DIM)
+    assert model(empty[0], cu_seqlens=torch.tensor([0])).shape == (0, DIM)
+    assert model(tokens(0, 3)).shape == (0, 3, DIM)
+    if isinstance(model, Decoder):
+        x, cache = tokens(2, 5), model.new_cache(2, 5)
+        steps = torch.cat([model(part, cache=cache) for part in (empty, x[:, :3], empty, x[:, 3:])], dim=1)
+        assert_close(steps, model(x))
+
+
+@torch.no_grad()
+@together("name", NAMES)
+def test_what_is_not_a_number_stays_in_its_text(name: str) -> None:
+    """Its text becomes NaN, as a scaler of gradients expects, and no row of a table is looked up by it."""
+    model, x = model_of(name), tokens(2, 9)
+    expected = model(x)
+    x[0, 4] = torch.nan
+    y = model(x)
+    assert y[0, 4:].isnan().all()
+    assert_close(y[1], expected[1])
 
 
 def repeated(weight: Tensor, kv_heads: int) -> Tensor:
@@ -321,3 +341,18 @@ def test_a_cache_of_another_model_or_dtype_is_refused() -> None:
     assert full.length == 3
     with torch.autocast("cpu", torch.bfloat16):
         decoder(x, cache=decoder.new_cache(2, 5))
+
+
+@torch.no_grad()
+@together("name", DECODERS)
+def test_a_cache_in_every_mode(name: str) -> None:
+    """Read partly under inference_mode; and one of float32 under autocast."""
+    model, x = model_of(name).float(), tokens(2, 9).float()
+    y, cache = model(x), model.new_cache(2, 9)
+    with torch.inference_mode():
+        first = model(x[:, :4], cache=cache)
+    assert_close(torch.cat((first, model(x[:, 4:], cache=cache)), dim=1), y, depth=4)
+    with torch.autocast("cpu", torch.bfloat16):
+        whole, cache = model(x), model.new_cache(2, 9)
+        steps = torch.cat([model(part, cache=cache) for part in x.split(4, dim=1)], dim=1)
+    assert_close(steps.float(), whole.float(), depth=4, dtype=torch.bfloat16)

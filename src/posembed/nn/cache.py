@@ -100,7 +100,8 @@ class KeyValueCache(ChecksCalls):
         if torch.is_grad_enabled() and values.requires_grad:
             raise ArgumentError(NO_GRADIENTS)
         if not self.length:
-            self.of_tokens[layer] = values.new_empty(values.size(0), self.max_len, values.size(-1))
+            with torch.inference_mode(False):  # as other tokens may be read outside of it
+                self.of_tokens[layer] = values.new_empty(values.size(0), self.max_len, values.size(-1))
         kept = self.of_tokens.get(layer)
         if kept is None or kept.size(-1) != values.size(-1):
             raise ArgumentError(

@@ -298,7 +298,7 @@ class Positions(ChecksCalls, in_a_pass=True):
                 scores = self._masked(scores)
             elif not self.is_causal:
                 scores = self._seen_now()
-            y = attend(q, k, v.to(q.dtype), scores, causal=self.is_causal, window=self.encoding.window)
+            y = attend(q, k.to(q.dtype), v.to(q.dtype), scores, causal=self.is_causal, window=self.encoding.window)
         return y.to(v.dtype)
 
     def bias(self, project: Project, head_dim: int, *, dense: bool = False) -> Bias | None:

@@ -426,6 +426,17 @@ def test_a_length_that_was_not_measured() -> None:
     )
 
 
+def test_runs_of_what_is_no_option_are_named() -> None:
+    """An encoding per layer, or a suffix that was not published, also if nothing else was measured."""
+    for names in (["rope/none", "alibi", "rope+logn"], ["rope/none", "rope+logn"]):
+        rows = tuple(Measured(name, 1, {16: Estimate(4.0, values=(4.0,))}) for name in names)
+        advice = recommend(Needs(length=16, longest=16), [Study("own", "x", 16, rows, own=True), *PUBLISHED])
+        said = "your runs also measured rope/none and rope+logn, which advise cannot choose: see posembed report"
+        assert said in advice.caveats
+        assert advice.recommendation == "alibi" or "alibi" not in names
+    assert not any("also measured" in each for each in recommend(Needs(length=512, longest=4096), PUBLISHED).caveats)
+
+
 def test_of_several_tables_the_one_for_the_input_counts(tmp_path: Path) -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     texts = {**sizes, "vocab_size": 60, "max_position_embeddings": 20, "bos_token_id": 1, "eos_token_id": 2}

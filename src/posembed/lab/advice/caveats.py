@@ -6,6 +6,7 @@ import math
 
 from posembed.lab.advice.choose import Evidence, Option
 from posembed.lab.advice.longer import OWN, findings
+from posembed.words import called, listed
 
 RESIZED_TO = 8
 """Longformer (arXiv:2004.05150) tiles a table to 8 times its length."""
@@ -106,6 +107,10 @@ def of_study(chosen: Option, evidence: Evidence) -> list[str]:
     notes += [
         f"no encoding of {own.source} meets these needs: published measurements decide" for own in evidence.unused
     ]
+    known = {each.name for each in evidence.known}
+    own_rows = [row.encoding for each in (study, *evidence.unused) if each.own for row in each.rows]
+    if unknown := [called(name) for name in own_rows if name not in known]:
+        notes.append(f"your runs also measured {listed(unknown)}, which advise cannot choose: see posembed report")
     if needs.factor > study.farthest:
         wanted = "for any length" if needs.factor == math.inf else f"for {needs.factor:.0f} times"
         notes.append(f"it was measured up to {study.farthest:g} times the training length, and you ask {wanted}")

@@ -77,7 +77,8 @@ class Cope(PositionEncoding):
         if mask is not None:
             gates = gates.masked_fill(~mask, 0)
         positions = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.max_len - 1)
-        below = positions.detach().floor()
+        counted = positions.detach().nan_to_num()  # NaN has no row, but its bias is NaN
+        below = counted.floor()
         at_rows = wide(q) @ wide(self.weight).T
-        low, high = (at_rows.gather(-1, rows.long()) for rows in (below, positions.detach().ceil()))
+        low, high = (at_rows.gather(-1, rows.long()) for rows in (below, counted.ceil()))
         return q, k, low + (positions - below) * (high - low)
