@@ -188,7 +188,7 @@ def test_bfloat16_models_and_gradients() -> None:
 
 def test_the_constructor_is_shown() -> None:
     assert repr(RotaryEmbedding(8, scaling=LinearScaling(factor=2.0))).endswith(
-        "scaling=LinearScaling(factor=2.0, original_length=None))"
+        "scaling=LinearScaling(factor=2.0, original_length=None), pairs=None)"
     )
 
 

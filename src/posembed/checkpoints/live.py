@@ -49,7 +49,7 @@ def resize_model_(
     The table, the buffers of its length (position ids and masks, saved in checkpoints or not) and the attributes that
     hold the length change together, or nothing changes. Dtype, device and ``requires_grad`` stay the same.
 
-    timm's models must come from ``timm.create_model``, which keeps the arguments that are needed to build a model again.
+    timm's models must come from ``timm.create_model``, which keeps the arguments needed to build a model again.
 
     In a module of another kind, the table is found by its name, such as
     ``position_embeddings.weight``, ``pos_embedding`` or ``wpe.weight``, or by its type, if it is a posembed layer. A

@@ -99,7 +99,7 @@ def resize_checkpoint(
         patch_size: for image tables, the new side or (height, width) of a patch in pixels. The table follows the new
             grid, and the weights that embed a patch are resampled. It can be given together with ``image_size``.
         grid: for image tables, the new (height, width) in patches.
-        window: for tables of relative positions in a window (Swin), the new side or (height, width) of the window in cells.
+        window: for tables of relative positions in a window (Swin), its new side or (height, width) in cells.
         frames: for tables with a time axis, the new value of the config's number of frames. If ``source`` is one file,
             it can be given together with ``image_size`` or ``grid``.
         queries: for object queries, as in DETR, their new number. The first ones are kept.

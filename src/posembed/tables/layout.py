@@ -127,7 +127,8 @@ class TableLayout:
 
     Raises:
         ArgumentError: numbers that no table can have, a pad_row that is not reserved, an unknown or repeated axis or
-            dimension, a grid that disagrees with the axes, special tokens in a table with a dimension for each axis, columns or blocks without their dims, or a grid that is not whole blocks.
+            dimension, a grid that disagrees with the axes, special tokens in a table with a dimension for each axis,
+            columns or blocks without their dims, or a grid that is not whole blocks.
 
     Examples:
         >>> import torch

@@ -130,8 +130,10 @@ def of_study(chosen: Option, evidence: Evidence) -> list[str]:
     if needs.far and chosen.found is None:
         notes.append("whether it retrieves far tokens was not measured in these studies")
     elif needs.far and evidence.passkey is not None:
-        measured, known = len(evidence.passkey.rows), len(evidence.known)
-        notes.append(f"passkeys were measured for {measured} of {known} encodings: others may find far tokens too")
+        measured = len(evidence.passkey.rows)
+        notes.append(
+            f"passkeys were measured for {measured} of {len(evidence.known)} encodings: others may find far tokens too"
+        )
     if study.kind == "perplexity" and not needs.far and not needs.fixed:
         notes.append("low perplexity does not show that far tokens are found; if you need them, ask with --far")
     if chosen.needed is not None and len(chosen.needed.values) == 1:

@@ -51,8 +51,9 @@ def add_differences(
 class Fox(PositionEncoding):
     """FoX: a gate of each token and head multiplies the weights of all earlier tokens.
 
-    Sums are computed in float32 or wider, and on a CPU so are the scores: rounding grows with the sum, and after n tokens that
-    each halve the weights it is about 1e-7 n. A decoder's cache keeps H numbers more per token and layer.
+    Sums are computed in float32 or wider, and on a CPU so are the scores: rounding grows with the sum,
+    and after n tokens that each halve the weights it is about 1e-7 n. A decoder's cache keeps H numbers more
+    per token and layer.
 
     Args:
         dim: the width D, a multiple of ``heads``.

@@ -78,7 +78,7 @@ class AxialRotaryEmbedding(ImageEncoding, RotationEncoding):
         )
         by_column, by_row = self.frequencies(position_ids.device).unsqueeze(-2)
         angles = column * by_column + row * by_row
-        return angles.where((position_ids >= self.special)[..., None, :, None], 0.0)
+        return angles.where((position_ids.long() >= self.special)[..., None, :, None], 0.0)
 
     def turned(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, text_length: int | Tensor | None
