@@ -87,8 +87,8 @@ def resize_checkpoint(
 
     The table, the tensors that depend on it, the config and the settings files change together, or nothing changes.
     All other tensors and files are copied byte for byte. ``source`` is never changed, and ``out`` is complete or
-    absent. One file of ``torch.save`` stays such a file,
-    with all that is beside the weights; pickles in folders become safetensors.
+    absent. One file of ``torch.save`` stays such a file, with all that is beside the weights; pickles in folders become
+    safetensors.
 
     Args:
         source: a folder, a hub name, or one file of weights: safetensors, or what ``torch.save`` wrote.

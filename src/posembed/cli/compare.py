@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from click.exceptions import Exit
 
-from posembed.cli.options import ALONE, Planning, Values, command, print_measured, shape_of
+from posembed.cli.options import NOT_DIVIDED, Planning, Values, command, print_measured, shape_of
 from posembed.lab.question import Question, TrainedQuestion
 from posembed.lab.questions import QUESTIONS
 from posembed.settings import Settings, argument, given_to, option
@@ -63,7 +63,7 @@ def command_of(question: Question) -> click.RichCommand:
         help=question.asks,
         defaults={"out": f"runs/{question.name}", **question.shown_defaults},
         panels="{} (set by the preset)" if presets else "{}",
-        several="" if isinstance(question, TrainedQuestion) else ALONE,
+        several="" if isinstance(question, TrainedQuestion) else NOT_DIVIDED,
     )
 
 

@@ -15,7 +15,7 @@ from posembed.measure.processes import launched
 from posembed.settings import Part, Settings, Sides, bare, expected, flag, item_of, option, options, types_of
 
 click.rich_click.TEXT_MARKUP = "rich"
-ALONE = "start it without accelerate launch"
+NOT_DIVIDED = "start it without accelerate launch"
 METAVARS = {int: "N", float: "X", Path: "PATH", str: "TEXT"}
 
 
@@ -69,7 +69,7 @@ def command(
     help: str | None = None,
     defaults: Mapping[str, Any] | None = None,
     panels: str = "{}",
-    several: str = ALONE,
+    several: str = NOT_DIVIDED,
 ) -> click.RichCommand:
     """Returns a command whose options are the fields of ``kinds``. ``run`` receives the given values by name, and may
     return an exit code.

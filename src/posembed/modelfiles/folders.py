@@ -66,7 +66,7 @@ def is_weights(name: str) -> bool:
     return Path(name).suffix in (".safetensors", *PICKLES) or is_export(name)
 
 
-def replaced(files: Iterable[str], new: Collection[str]) -> tuple[str, ...]:
+def loaded_instead(files: Iterable[str], new: Collection[str]) -> tuple[str, ...]:
     """Returns the files of a folder that a loader may take for the weights of a model, whose files are ``new``."""
     folders = {Path(file).parent for file in new if is_weights(file)}
 

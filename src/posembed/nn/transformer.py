@@ -243,8 +243,8 @@ class Encoder(_Stack):
         layers: the number of layers.
         encoding: an encoding that all layers share, or its name, or a list with one per layer, which starts again after
             its end: ``["rope", "rope", "none"]``, the same as the name ``"rope/rope/none"``. Layers share what they can
-            share, such as a learned table; an encoding given by name that has its own parameters
-            in each layer, such as ``"fox"``, is built once for each.
+            share, such as a learned table; a name whose encoding has parameters in each layer, such as ``"fox"``, is
+            built once for each.
         checkpoint_activations: True recomputes each layer's activations in the backward pass instead of keeping them.
             This takes about a third more time and gives the same results.
         dim, heads, kv_heads, max_len, norm, feed_forward, hidden, dropout, cross_attention, cross_encoding:

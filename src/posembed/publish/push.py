@@ -15,7 +15,7 @@ from posembed.checkpoints.resize import MODEL_CARD, NOT_TRAINED
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.files import reason
 from posembed.modelfiles.copies import recorded
-from posembed.modelfiles.folders import RECORD, is_weights, refuse_link_outside, replaced, walk
+from posembed.modelfiles.folders import RECORD, is_weights, loaded_instead, refuse_link_outside, walk
 from posembed.modelfiles.json_files import encodable
 from posembed.modelfiles.raw_files import reading
 
@@ -90,7 +90,7 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
     if dry_run:
         return planned
     there = files_there(name, public=public)
-    deleted = replaced(there, paths) if root.is_dir() else ()
+    deleted = loaded_instead(there, paths) if root.is_dir() else ()
     stay = tuple(sorted(path for path in {*there} - {*paths, *deleted} if is_weights(path)))
     if MODEL_CARD in there and MODEL_CARD not in paths:
         card = ""

@@ -48,7 +48,7 @@ MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffe
 """The names of means of gradients in PyTorch's optimizers. Zero is where they begin."""
 LINES = ("", "num_frames", "position_size")
 """The kinds of settings that may be the length of a table whose rows lie in a line."""
-MOST_NUMBERS = 3
+FEW_NUMBERS = 3
 STAYS = "--keep (keep=...) leaves it as it is"
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
 OF_PATCHES = "the weights of its patches have other shapes than its moments"
@@ -89,7 +89,7 @@ class Beside:
 
 def sizes_in(file: WeightFile) -> dict[Place, Any]:
     """Returns the settings and the tensors of a few numbers that may be a length or the side of an image, by place."""
-    few = (((key,), tensor) for key, tensor in file.tensors.items() if math.prod(tensor.shape) <= MOST_NUMBERS)
+    few = (((key,), tensor) for key, tensor in file.tensors.items() if math.prod(tensor.shape) <= FEW_NUMBERS)
     held = ((place, values_of(tensor)) for place, tensor in few) if file.tree is None else nodes(file.tree.root)
     return {place: value for place, value in held if is_size(place, value)}
 

@@ -51,9 +51,8 @@ def add_differences(
 class Fox(PositionEncoding):
     """FoX: a gate of each token and head multiplies the weights of all earlier tokens.
 
-    Sums are computed in float32 or wider, and on a CPU so are the scores: rounding grows with the sum,
-    and after n tokens that each halve the weights it is about 1e-7 n. A decoder's cache keeps H numbers more
-    per token and layer.
+    Sums are computed in float32 or wider, and on a CPU so are the scores. Rounding grows with the sum: after n tokens
+    that each halve the weights, it is about 1e-7 n. A decoder's cache keeps H numbers more per token and layer.
 
     Args:
         dim: the width D, a multiple of ``heads``.
@@ -109,7 +108,7 @@ class Fox(PositionEncoding):
 class Cable(Fox):
     """CABLE: a bias of each token and head is added to the scores of all earlier tokens.
 
-    It is FoX with the opposite sign of ``gate_weight`` and ``gate_bias``, which its paper calls CABLE.
+    It is FoX with the signs of ``gate_weight`` and ``gate_bias`` reversed.
 
     Raises:
         ArgumentError: a size below 1.
