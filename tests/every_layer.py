@@ -467,7 +467,7 @@ LAYERS: dict[str, Layer] = {
     ),
     "SequentialPositionalEmbedding": Layer(
         lambda s, **k: P.SequentialPositionalEmbedding(
-            longest=s.length + 3, dim=s.dim, width=8, encoder_heads=2, **{"dropout": 0.0} | k
+            longest=s.length + 3, dim=s.dim, width=8, encoder_heads=2, layers=1, **{"dropout": 0.0} | k
         ),
         activations, adds(digit_rows), "input", positioned=True, dropout=True,
     ),

@@ -118,7 +118,7 @@ def test_another_default_dtype_changes_nothing(name: str) -> None:
 
 COMPILED_ELSEWHERE = ("ExtendedPositionalEmbedding", "SampledPositionalEmbedding", "Alibi", "KerpleLog", "KerplePower",
                       "SinusoidalGridEmbedding", "NoPosition", "BertInput", "LearnedPositionalEmbedding",
-                      "LearnedGridEmbedding", "RollingPositionalEmbedding")  # fmt: skip
+                      "LearnedGridEmbedding", "RollingPositionalEmbedding", "AxialRotaryEmbedding")  # fmt: skip
 """Layers with a test of their own, or one of another of their kind."""
 
 
