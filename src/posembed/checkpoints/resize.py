@@ -87,13 +87,13 @@ def resize_checkpoint(
 
     The table, the tensors that depend on it, the config and the settings files change together, or nothing changes.
     All other tensors and files are copied byte for byte. ``source`` is never changed, and ``out`` is complete or
-    absent. One file of ``torch.save`` stays such a file, with all that is beside the weights; pickles in folders become
-    safetensors.
+    absent. If ``source`` and ``out`` are files of ``torch.save``, everything beside the weights is kept too; pickles in
+    folders become safetensors.
 
     Args:
         source: a folder, a hub name, or one file of weights: safetensors, or what ``torch.save`` wrote.
-        out: a new folder, or a new file if ``source`` is one. Its ending says the format (``.pt``, ``.pth``, ``.ckpt``,
-            ``.tar``, ``.bin`` or ``.safetensors``, which holds tensors only).
+        out: a new folder, or a new file if ``source`` is one. Its extension sets the format (``.pt``, ``.pth``,
+            ``.ckpt``, ``.tar``, ``.bin`` or ``.safetensors``, which holds tensors only).
         length: for tables of sequences, the new number of positions, not counting reserved rows.
         image_size: for image tables, the new side or (height, width) in pixels.
         patch_size: for image tables, the new side or (height, width) of a patch in pixels. The table follows the new
@@ -114,10 +114,10 @@ def resize_checkpoint(
         optimizer: for one file, what becomes of its optimizer's state. "keep", the default, resizes the moments of the
             table: rows that stay keep theirs, and all others get zeros. If the state does not show which values
             are the table's, it is left out. "drop" always leaves it out.
-        keep: for one file, settings that must not change, because they equal the old length by chance. The output
-            has their names.
+        keep: for one file, settings that must not change, because they equal the old length by chance. Name them as
+            the output does.
         model_type: for a folder, the type of the model, such as "bert", if neither config.json nor the keys show it.
-            The new config.json says it, because transformers needs it to choose the model's class.
+            It is written to the new config.json, because transformers needs it to choose the model's class.
         prove: whether to run small copies of the model before and after the resize even if such a resize is
             known to be right. Without it, only models of an unknown type are run.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.

@@ -208,9 +208,9 @@ def from_separators(
 ) -> Integer[Tensor, "... L"]:
     """Counts segments, and the tokens of each: token_ids (L,) or (B, L) -> max_len * segment + place, for BiPE.
 
-    A separator, such as the token of a full stop, is the last token of its segment. Places from max_len - 1 on are
-    equal (He et al. 2024, arXiv:2401.16421). An id depends only on earlier tokens: when decoding with a cache, the ids
-    of the new tokens are the last columns of those of the whole text.
+    A separator, such as the token of a full stop, is the last token of its segment. Places beyond max_len - 1
+    are set to it (He et al. 2024, arXiv:2401.16421). An id depends only on earlier tokens: when decoding with a cache,
+    compute the ids of the whole text and pass the last columns.
 
     Args:
         mask: as in ``from_mask``, with 1 for a token. Padding is not counted, and gets the id 0.

@@ -102,8 +102,8 @@ class Check:
 def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -> Check:
     """Loads a checkpoint with the library that its users load it with, and runs it.
 
-    It says whether all weights have their place, whether a limit in a file is above what the table takes, whether the
-    model runs at its full size, and whether old texts get the old answers.
+    Reports missing and unused weights, limits in files above the table's length, whether the model runs at its full
+    size, and whether old texts get the old answers.
 
     Args:
         source: a folder or a hub name of transformers, sentence-transformers or timm.

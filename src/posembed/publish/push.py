@@ -56,13 +56,13 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
 
     The repository is created if it does not exist: private, unless ``public``. If neither the folder nor the repository
     has a model card, one is written for the upload; into the folder's card, only the base model and tags are added. The
-    folder itself is not changed. Hidden files are left out. Of the repository, the same commit deletes the weights that
-    a loader might take instead of the new ones: a single file before shards, or the reverse.
+    folder itself is not changed. Hidden files are left out. The same commit deletes weights in the repository that a
+    loader might take instead of the new ones: a single file before shards, or the reverse.
 
     Args:
         out: the folder or file.
         name: the repository, owner/model.
-        public: whether everybody may see it. A repository that exists already must be so, or private without it.
+        public: whether everybody may see it. An existing repository must have the same visibility.
         dry_run: whether to only list the files and their sizes. It needs neither a token nor a network.
 
     Raises:

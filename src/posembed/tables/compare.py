@@ -59,7 +59,7 @@ def compare_tables(a: Table, b: Table) -> TableComparison:
         shared_subspace       |U_a^T U_b|_F^2 / min(K_a, K_b), the mean squared cosine of the principal angles
                               (Björck and Golub 1973)
 
-    The floor is the mean over random orders of b's rows: exact for the last two measures, over 8 orders for the first.
+    ``floor`` is the mean over random orders of b's rows: exact for the last two measures, over 8 orders for the first.
     The cka of random tables is not small if they are wide: with D > N it is above 1/2.
 
     Args:

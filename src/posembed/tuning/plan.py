@@ -63,7 +63,7 @@ def tune_checkpoint(
 
     Measures on held-out documents: the fine-tuned model on whole documents and in chunks; the original, truncated and
     in chunks; and the same fine-tuning at the old length, on the same tokens, in chunks. Writes the fine-tuned model to
-    ``out``, and that of the old length beside it, to ``out``-at-LENGTH. ``out``.tune keeps the fine-tunings of all
+    ``out``, and the one fine-tuned at the old length to ``out``-at-LENGTH. ``out``.tune keeps the fine-tunings of all
     seeds and their measurements: the same call continues after a kill, and returns a finished result again.
 
     Args:
@@ -72,13 +72,14 @@ def tune_checkpoint(
         out: the new folder. It is complete or absent.
         text: a file, several files, a folder, or "hf:NAME[:CONFIG]", a dataset of Hugging Face. A file is split into
             documents at WikiText titles, or else at blank lines; each file of a folder, and each row of a dataset, is
-            one document. Only documents of the new length are used. Default: the documents of ``retrieval``.
+            one document. Documents below the new length serve only as wrong answers to a sentence encoder's queries.
+            Default: the documents of ``retrieval``.
         retrieval: a folder in BEIR's layout, with your own queries and judgements, which measure the result instead of
             held-out documents. Only for sentence encoders.
         split: the file in the folder's qrels. Default: "test", or the only file.
         images: a folder of images, for an image model of transformers (ViT, DeiT, CLIP, SigLIP, DINOv2). Only images
-            whose short side has the new size are used; they need no labels. Instead of ``length``, give ``image_size``,
-            the new side in pixels.
+            whose short side has at least the new size are used; they need no labels. Instead of ``length``, give
+            ``image_size``, the new side in pixels.
         device: the device that runs the models. Default: an accelerator if available.
         model_type: the type of the model, such as "bert", if neither config.json nor the keys show it.
         progress: a function of what is running, the amount done and the total amount.

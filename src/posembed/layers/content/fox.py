@@ -51,8 +51,8 @@ def add_differences(
 class Fox(PositionEncoding):
     """FoX: a gate of each token and head multiplies the weights of all earlier tokens.
 
-    Sums are computed in float32 or wider, and on a CPU so are the scores. Rounding grows with the sum: after n tokens
-    that each halve the weights, it is about 1e-7 n. A decoder's cache keeps H numbers more per token and layer.
+    Sums, and on a CPU also the scores, are computed in float32 or wider. Rounding grows with the sum: after n tokens
+    that each halve the weights, it is about 1e-7 n. A decoder's cache keeps H more numbers per token and layer.
 
     Args:
         dim: the width D, a multiple of ``heads``.

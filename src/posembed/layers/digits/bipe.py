@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class BilevelEncoding(InputEncoding):
-    """BiPE. Called on its own, it adds the rows; a model also rotates or biases by the segments in each layer.
+    """BiPE. ``forward`` adds the rows; in each layer, a model also applies ``between`` to the segments.
 
     Args:
         max_len: N, the number of rows. The tokens of a longer segment share the last row, as in the authors' code.
         dim: the width D.
         between: the encoding of the segments: ``RotaryEmbedding(head_dim)`` (BiPE-RoPE), ``Alibi(heads)`` (BiPE-ALiBi)
             or another bias of the scores.
-        dropout, std: of the rows, as in ``LearnedPositionalEmbedding``.
+        dropout, std: as in ``LearnedPositionalEmbedding``.
 
     Raises:
         ArgumentError: an argument that cannot be used.

@@ -58,10 +58,10 @@ class LookHere(ImageEncoding, ScoreBias):
 
     Args:
         heads: the number of heads H. A third, rounded down to an even number, are undirected.
-        grid: (height, width) of the images in patches. Larger grids continue to count patches: ``on_grid``.
-        angle: of the cones in degrees: 180, 90 or 45 (LookHere-180, -90 and -45).
-        slope: the factor on all slopes. The authors' fall from 1.5 in the first layer to .5 in the last: give each
-            layer an object of its own, in ``posembed.nn.PerLayer``. 1 is their mean.
+        grid: (height, width) of the images in patches. ``on_grid`` gives a copy for another grid.
+        angle: the angle of the cones in degrees: 180, 90 or 45 (LookHere-180, -90 and -45).
+        slope: the factor on all slopes. The authors' factor falls from 1.5 in the first layer to .5 in the last: give
+            each layer its own LookHere, in ``posembed.nn.PerLayer``. The default, 1, is their mean.
         special: the number of tokens before the patches.
 
     Raises:
