@@ -8,3 +8,12 @@ MIXED = ("rope+window/none", "t5/rope+logn", "fox/rope", "rolling/alibi", "learn
 """Encodings of two layers."""
 UNMEASURED = (*CONTENT, "p-rope", "hope", "bipe-rope", "bipe-alibi", "seqpe")
 """Those that the published study of every encoding has not measured yet."""
+ALIKE = ("cable", "kerple-log", "kerple-power", "tupe-r", "rope-linear", "rope-ntk", "rope-llama3", "rope-longrope",
+         "learned-hierarchical", "learned-random", "learned-tiled", "learned-long", "learned-shifted",
+         "learned-randomized", "learned-skipped", "none", "sinusoidal")  # fmt: skip
+"""Encodings with another of their kind: a model calls both in the same way, and only their formulas differ."""
+
+
+def is_usual(name: str) -> bool:
+    """Whether an encoding, or an encoder's, also runs without --whole where every encoding takes long."""
+    return name.split()[-1] not in ALIKE

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 import pytest
@@ -22,6 +22,14 @@ seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generat
 numbers = count()
 asked = {"whole": False}
 """Whether every case was asked for, with --whole."""
+
+
+def pairwise(one: Iterable[Any], other: Iterable[Any]) -> list[Any]:
+    """Every pair of two values, for ``pytest.mark.parametrize``. Without --whole, each value is in at least one."""
+    one, other = list(one), list(other)
+    few = {(i % len(one), i % len(other)) for i in range(max(len(one), len(other)))}
+    marks = {pair: () if pair in few else (pytest.mark.whole,) for pair in product(range(len(one)), range(len(other)))}
+    return [pytest.param(one[i], other[j], marks=marked) for (i, j), marked in marks.items()]
 
 
 def together(

@@ -10,6 +10,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from encoding_names import is_usual
 from posembed.errors import ArgumentError
 from posembed.lab.data.text import Corpus
 from posembed.lab.runs import train
@@ -25,7 +26,7 @@ AT_THE_END = ["learned-concat", "tupe-r"]
 SCALED = ["rope-linear", "rope-ntk", "rope-yarn", "rope-llama3"]
 
 
-@together("name", [*BIASES, "pope", *SCALED, "p-rope", "hope", "bipe-rope", "bipe-alibi", "seqpe"])
+@together("name", [*BIASES, "pope", *SCALED, "p-rope", "hope", "bipe-rope", "bipe-alibi", "seqpe"], usual=is_usual)
 def test_it_learns_and_has_a_loss_at_four_times_its_length(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, name: str
 ) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from encoding_names import is_usual
 from posembed import PositionEncoding
 from posembed.errors import ArgumentError
 from posembed.lab.advice.built import end_of
@@ -46,7 +47,7 @@ def tokens(*shape: int) -> Tensor:
 
 @torch.no_grad()
 @together("first", [0, 9])
-@together("name", NAMES)
+@together("name", NAMES, usual=is_usual)
 def test_given_ids_mean_the_same_in_every_shape_and_beside_a_mask(name: str, first: int) -> None:
     """The length of a text, which scaled encodings read, comes from the positions of its tokens alone."""
     model, x, ids = model_of(name), tokens(2, 7), torch.arange(first, first + 7)
@@ -60,7 +61,7 @@ def test_given_ids_mean_the_same_in_every_shape_and_beside_a_mask(name: str, fir
 
 
 @torch.no_grad()
-@together("name", NAMES)
+@together("name", NAMES, usual=is_usual)
 def test_offsets_beside_a_mask(name: str) -> None:
     model, x = model_of(name), tokens(3, 7)
     mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1] * 7, [1, 1, 0, 1, 1, 1, 0]])
@@ -179,7 +180,7 @@ def test_tokens_are_committed_once_after_all_layers() -> None:
 
 
 @torch.no_grad()
-@together("name", DECODERS)
+@together("name", DECODERS, usual=is_usual)
 def test_layers_that_share_weights_have_caches_of_their_own(name: str) -> None:
     model, x = model_of(name), tokens(2, 8)
     model.layers[1] = model.layers[0]
@@ -211,7 +212,7 @@ class Adapted(nn.Module):
 
 
 @torch.no_grad()
-@together("name", DECODERS)
+@together("name", DECODERS, usual=is_usual)
 def test_an_adapted_projection_is_the_merged_one(name: str) -> None:
     model, x = model_of(name), tokens(2, 8)
     merged = copy.deepcopy(model)
@@ -234,7 +235,7 @@ def test_an_offloaded_projection(name: str) -> None:
 
 
 @torch.no_grad()
-@together("name", NAMES)
+@together("name", NAMES, usual=is_usual)
 def test_an_offloaded_model(name: str) -> None:
     """It is loaded as a whole, since no call of the encoding's module precedes the use of its weights."""
     model, x = model_of(name), tokens(2, 8)
@@ -269,7 +270,7 @@ def test_segments_of_every_integer_dtype(dtype: torch.dtype) -> None:
 
 
 @torch.no_grad()
-@together("name", NAMES)
+@together("name", NAMES, usual=is_usual)
 def test_another_default_device(name: str) -> None:
     model, x, ids = model_of(name), tokens(2, 7), torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0] * 7])
     calls: list[dict[str, Tensor]] = [{}, {"mask": 1 - ids}, {"segment_ids": ids}]

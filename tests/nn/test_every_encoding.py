@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from encoding_names import ENDS, MIXED
+from encoding_names import ENDS, MIXED, is_usual
 from posembed import LearnedPositionalEmbedding, PositionEncoding
 from posembed.layers.base import Content
 from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, Positions, Sizes, encoding_by_name
@@ -81,7 +81,7 @@ def test_padded_is_unpadded(name: str, side: str) -> None:
 
 
 @torch.no_grad()
-@together("name", DECODERS)
+@together("name", DECODERS, usual=is_usual)
 def test_token_by_token_with_a_cache_is_the_whole_text(name: str) -> None:
     """And so are a long prompt, then single tokens, then several; past the training length as well."""
     model = decoder(name)
@@ -107,7 +107,7 @@ def test_a_text_of_known_length_is_decoded_as_it_is_read(name: str) -> None:
 
 @torch.no_grad()
 @together("side", ["left", "right", "between"])
-@together("name", DECODERS)
+@together("name", DECODERS, usual=is_usual)
 def test_padded_prompts_continue_as_unpadded_ones(name: str, side: str) -> None:
     model = decoder(name)
     x = tokens(3, 16)

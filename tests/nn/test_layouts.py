@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from encoding_names import ENDS, MIXED
+from encoding_names import ENDS, MIXED, is_usual
 from posembed import PositionEncoding
 from posembed.errors import ArgumentError
 from posembed.layers import PolarEmbedding
@@ -54,7 +54,7 @@ def longest(name: str) -> int:
 
 
 @together("way", ["in turn", "masked"])
-@together("name", NAMES)
+@together("name", NAMES, usual=is_usual)
 def test_packed_is_alone(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In values and gradients: on a CPU text after text, and under a mask, as where a graph is recorded."""
     if way == "masked":
@@ -344,7 +344,7 @@ def test_a_cache_of_another_model_or_dtype_is_refused() -> None:
 
 
 @torch.no_grad()
-@together("name", DECODERS)
+@together("name", DECODERS, usual=is_usual)
 def test_a_cache_in_every_mode(name: str) -> None:
     """Read partly under inference_mode; and one of float32 under autocast."""
     model, x = model_of(name).float(), tokens(2, 9).float()

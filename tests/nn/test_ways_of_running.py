@@ -18,6 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from encoding_names import is_usual
 from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
 from posembed.nn.encodings import names_for
 from together import together
@@ -27,10 +28,6 @@ from two_processes import WORLD_SIZE, be_both, is_whole, start_both
 DIM, HEADS, LENGTH = 16, 4, 16
 DECODERS = names_for("decoder")
 ENCODERS = [f"encoder {name}" for name in names_for("encoder")]
-ALIKE = ("cable", "kerple-log", "kerple-power", "tupe-r", "rope-linear", "rope-ntk", "rope-llama3", "rope-longrope",
-         "learned-hierarchical", "learned-random", "learned-tiled", "learned-long", "learned-shifted",
-         "learned-randomized", "learned-skipped", "none", "sinusoidal")  # fmt: skip
-"""Encodings with another of their kind, which a graph records in the same way."""
 MODERN = {"kv_heads": 2, "feed_forward": "swiglu"}
 
 
@@ -44,11 +41,6 @@ def model_of(name: str, layers: int = 1, **options: object) -> Encoder | Decoder
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return model
-
-
-def is_usual(name: str) -> bool:
-    """Whether an encoding is also compiled without --whole."""
-    return name.split()[-1] not in ALIKE
 
 
 def graphs() -> int:
@@ -120,7 +112,7 @@ def test_an_exported_encoder_reads_packed_sequences_of_other_lengths(name: str) 
         assert_close(program(x, segment_ids=ids), model(x, segment_ids=ids))
 
 
-@together("name", [*DECODERS, *ENCODERS])
+@together("name", [*DECODERS, *ENCODERS], usual=is_usual)
 def test_gradients_per_sequence(name: str) -> None:
     """With torch.func, with recomputed activations and without."""
     model, x = model_of(name).double(), torch.randn(3, 7, DIM, dtype=torch.float64)

@@ -123,7 +123,7 @@ def test_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not any(key.startswith("text_model") for key in changed)
 
 
-@pytest.mark.parametrize("positions", [20, 40, 77])
+@pytest.mark.parametrize("positions", [20, pytest.param(40, marks=pytest.mark.whole), 77])
 def test_the_table_of_texts_of_a_model_with_two_is_not_that_which_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: int
 ) -> None:

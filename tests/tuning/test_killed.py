@@ -17,6 +17,7 @@ from posembed.errors import CheckpointError
 from posembed.tuning.plan import plan_tuning
 from posembed.tuning.run import TunePlan
 from posembed.tuning.trainer import PICKLES, STATE, WEIGHTS, last_checkpoint
+from together import pairwise
 
 TESTS = Path(__file__).parents[1]
 CODE = f"""
@@ -115,8 +116,7 @@ def test_a_finished_run_is_returned_again(folder: Path) -> None:
         planned()
 
 
-@pytest.mark.parametrize("place", ["out", "out-at-24"])
-@pytest.mark.parametrize("kind", ["folder", "file", "link"])
+@pytest.mark.parametrize(("place", "kind"), pairwise(["out", "out-at-24"], ["folder", "file", "link"]))
 def test_what_appears_at_out_stays_and_so_does_the_trained_model(folder: Path, place: str, kind: str) -> None:
     def appear(name: str, done: int, total: int) -> None:
         if name == "fine-tuning at 48":

@@ -19,6 +19,7 @@ from posembed.tuning.draws import pieces, window_of
 from posembed.tuning.language import NOT_PREDICTED, Language, Masked
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned
+from together import pairwise
 from tolerance import assert_close
 
 SETTINGS: dict[str, Any] = {"length": 50, "steps": 2, "batch": 2}
@@ -51,8 +52,7 @@ def model_of(folder: Path, kind: str) -> Any:
     return made.eval().double()
 
 
-@pytest.mark.parametrize("length", [50, 24])
-@pytest.mark.parametrize("kind", ["causal", "masked"])
+@pytest.mark.parametrize(("kind", "length"), pairwise(["causal", "masked"], [50, 24]))
 def test_the_loss_of_items_one_token_at_a_time(folder: Path, kind: str, length: int) -> None:
     objective, model = objective_of(folder, kind), model_of(folder, kind)
     front, back = ([], []) if kind == "causal" else ([2], [3])

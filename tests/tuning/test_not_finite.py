@@ -15,6 +15,7 @@ from posembed.errors import ArgumentError, CheckpointError
 from posembed.measure.summary import plain
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.settings import LARGEST, TuneSettings
+from together import pairwise
 
 SAVE: dict[str, Any] = {"causal": save_causal, "masked": save_masked, "sentences": save_encoder}
 SETTINGS: dict[str, dict[str, Any]] = {kind: {"length": 48, "batch": 2} for kind in SAVE}
@@ -71,8 +72,10 @@ def test_numbers_have_a_largest_value(name: str) -> None:
             TuneSettings.of({"length": 64, name: value}, kind="sentences")
 
 
-@pytest.mark.parametrize("name", ["learning_rate", "rows_learning_rate", "clip", "temperature", "anchor"])
-@pytest.mark.parametrize("value", [1e-300, LARGEST])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    pairwise(["learning_rate", "rows_learning_rate", "clip", "temperature", "anchor"], [LARGEST, 1e-300]),
+)
 def test_no_number_that_is_taken_breaks_a_step(folder: Path, name: str, value: float) -> None:
     """It ends well, or with an error that names the step."""
     save_encoder(Path("model"), positions=24)

@@ -17,6 +17,7 @@ from evaluated_models import save_causal, save_encoder, save_masked, write_texts
 from posembed.errors import ArgumentError, CheckpointError, RunFolderError
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.run import TunePlan, unfinished_steps
+from together import pairwise
 
 OF_ANY: dict[str, Any] = {"length": 48, "batch": 2, "steps": 1}
 SETTINGS: dict[str, Any] = {**OF_ANY, "passage": 6, "query": 6}
@@ -71,8 +72,10 @@ def test_what_is_somebody_elses_stays(folder: Path) -> None:
     assert set(OUTS) <= {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("name", ["seed-0-old-steps", "seed-0-tuned-steps", "whole-old", "whole-tuned"])
-@pytest.mark.parametrize("finished", [False, True])
+KEPT = ("seed-0-old-steps", "seed-0-tuned-steps", "whole-tuned", "whole-old")
+
+
+@pytest.mark.parametrize(("name", "finished"), pairwise(KEPT, [False, True]))
 def test_what_somebody_puts_where_a_fine_tuning_is_kept_stays(folder: Path, name: str, finished: bool) -> None:
     """Under the name of an unfinished folder: during the fine-tuning, or when only OUT is missing."""
     plan = planned()
@@ -181,6 +184,7 @@ def test_a_store_on_another_disk_is_refused_before_anything_is_trained(folder: P
         assert not any(Path(elsewhere).iterdir())
 
 
+@pytest.mark.usefixtures("one_thread")  # a fork has no other threads
 def test_kills_while_out_is_written_leave_nothing_beside_it(folder: Path) -> None:
     """At every file that is flushed, which is where a file or a folder is about to get its name."""
     plan, number, killed = planned(), 0, True
@@ -217,7 +221,7 @@ def test_kills_while_out_is_written_leave_nothing_beside_it(folder: Path) -> Non
     assert sorted(path.name for path in folder.iterdir()) == OUTS
 
 
-@pytest.mark.parametrize("save", [save_causal, save_masked, save_encoder])
+@pytest.mark.parametrize("save", [save_causal, pytest.param(save_masked, marks=pytest.mark.whole), save_encoder])
 def test_weights_in_a_pickle(folder: Path, save: Any) -> None:
     save(Path("pickled"), positions=24)
     path = Path("pickled/model.safetensors")
