@@ -159,7 +159,7 @@ class Comparison:
     def learned_tables(self) -> dict[str, dict[int, Tensor]]:
         """Returns the rows of each learned table, (N, D) float32 by training step, from the first successful run.
 
-        >>> posembed.plots.during_training(answer.learned_tables()["learned"])  # doctest: +SKIP
+        >>> posembed.plots.during_training(comparison.learned_tables()["learned"])  # doctest: +SKIP
         """
         from posembed.report.learned import tables_of
 
@@ -168,7 +168,7 @@ class Comparison:
     def attention(self) -> dict[str, Tensor]:
         """Returns the mean attention weights by distance, (layers, H, L), of the first successful run of each name.
 
-        >>> posembed.plots.attention_by_distance(answer.attention()["rope"])  # doctest: +SKIP
+        >>> posembed.plots.attention_by_distance(comparison.attention()["rope"])  # doctest: +SKIP
         """
         from posembed.report.learned import attention_of
 

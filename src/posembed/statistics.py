@@ -74,8 +74,8 @@ def jackknife(groups: Sequence[int], statistic: Callable[[Sequence[int]], float 
     times. The interval is Student's t. On average, the variance behind it is too large rather than too small (Efron and
     Stein 1981). A group that no value belongs to makes it too narrow, because leaving that group out changes nothing.
 
-    groups: such as the seeds of the runs. statistic: its value for some of the groups; None if there are too few of
-    them. Without enough groups to leave one out, there is no interval.
+    groups: such as the seeds of the runs. statistic: a function that returns the value for some of the groups, or None
+    if they are too few. Without enough groups to leave one out, there is no interval.
     """
     value, n = statistic(groups), len(groups)
     without = [statistic([each for each in groups if each != left_out]) for left_out in groups]

@@ -75,7 +75,7 @@ class Evaluation:
     unit: Unit = "text"
 
     def frame(self) -> pandas.DataFrame:
-        """Returns every value as a tidy frame: one row per row, seed, text, measure and length. Perplexities are
+        """Returns every value as a tidy frame: one line per row, seed, text, measure and length. Perplexities are
         losses, called "log perplexity": exp(sum of values / sum of weights) is the perplexity.
 
         Columns: run, seed, item (the text, query, document or image), metric, x (the length), value, weight.

@@ -28,7 +28,8 @@ class Comparison:
 
     over_seeds: its interval reflects the variation between seeds. None if too few seeds, or none, were drawn.
     over_items: the same mean; its interval reflects the variation between held-out items. None if nothing was measured
-    by item. equal: whether no item differs. It is significant if every known kind of interval excludes ``metric.same``.
+    by item. equal: whether no item differs. The comparison is significant if every known kind of interval excludes
+    ``metric.same``.
     """
 
     metric: Metric

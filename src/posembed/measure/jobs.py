@@ -181,7 +181,7 @@ class Kept:
     """The results of jobs by key, each in a JSON file of a folder, which is read when it is asked for: several
     processes may add to one folder, and a kill leaves no half of a result. Without a folder, they are only in memory.
 
-    Raises DataError if the folder cannot be read, and ``in`` if the file of a key is not a result.
+    Raises DataError if the folder cannot be read, and ``in`` raises it if a key's file is not a result.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -234,8 +234,7 @@ def digest(values: Any) -> str:
 
 
 def written(files: Collection[Path]) -> set[Path]:
-    """Returns the files that are no texts of the user's: pages, results of evaluate, and all in a folder of tune, at
-    any depth."""
+    """Returns the files that posembed wrote: pages, results of evaluate, and all in a folder of tune, at any depth."""
     found = {file for file in files if is_page(file)}
     for folder in (file.parent for file in files if file.name == SETTINGS):
         with suppress(RunFolderError):
@@ -248,7 +247,7 @@ def written(files: Collection[Path]) -> set[Path]:
 
 
 def shown(value: Any) -> Any:
-    """Returns a setting, or of a hash its first eight letters."""
+    """Returns a setting; a hash is shortened to its first eight characters."""
     return f"{value[:8]}…" if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else value
 
 

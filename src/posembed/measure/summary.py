@@ -28,7 +28,7 @@ class Axis:
         trained: the x of training; None without one.
         told: the x that the answer compares at; by default that of training and ``x``.
         base: the x that a name's other values are compared with; None without one.
-        notes: what tables say below an x in their heads.
+        notes: what the heads of columns say below an x.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Summary(Estimates):
 
 def reached(values: Mapping[Any, float | None], least: float) -> Any:
     """Returns the largest x such that the values at it and at all smaller x are at least ``least``; None without one.
-    NaN is not."""
+    NaN counts as smaller."""
     largest = None
     for x, value in sorted(values.items()):
         if value is None or not value >= least:

@@ -80,7 +80,7 @@ class Checkpoint:
 
     root: the given folder or file. folder: the folder of config.json and the weights (in some sentence encoders, a
     subfolder of root); None for a file. weights: the weights files, several if sharded. index: the file that lists
-    which shard holds which tensor. model_type: the type of the model, if its config does not say it but is known.
+    which shard holds which tensor. model_type: the model's type, if it is known although the config does not say it.
     """
 
     root: Path

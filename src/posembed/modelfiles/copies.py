@@ -72,7 +72,7 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
 
 
 def is_pickle(checkpoint: Checkpoint, out: Path) -> bool:
-    """Whether one file of torch.save is written as one."""
+    """Whether the copy is one file of torch.save, as the checkpoint is."""
     return checkpoint.folder is None and checkpoint.weights[0].tree is not None and out.suffix in PICKLES
 
 

@@ -69,7 +69,7 @@ class Tree:
 
     @cached_property
     def beside(self) -> dict[Place, Any]:
-        """What is neither a tensor of the model or of a copy of it, nor in the state of an optimizer, by place."""
+        """All values by place, without the tensors of the model and its copies, and without the optimizers."""
         models = self.model, *self.copies
         return {
             place: value
@@ -79,7 +79,7 @@ class Tree:
 
     @cached_property
     def entries(self) -> list[str]:
-        """The names of all that is not the model's tensors, as far up as they hold nothing of it."""
+        """The names of everything but the model's tensors: of the largest parts that hold nothing of the model."""
         found = []
         for place, value in leaves(self.root):
             inside = place[: len(self.model)] == self.model

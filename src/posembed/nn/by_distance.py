@@ -1,4 +1,4 @@
-"""Attention weights by distance: how much a head gives to the tokens so far away."""
+"""Attention weights by distance: how much weight a head gives to tokens at each distance."""
 
 from __future__ import annotations
 

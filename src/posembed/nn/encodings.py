@@ -172,7 +172,7 @@ def tupe(s: Sizes, **arguments: Any) -> PositionEncoding:
 
 
 def bipe(between: Callable[[Sizes], Any]) -> Callable[[Sizes], PositionEncoding]:
-    """Eight segments fit into a training text that is counted without separators."""
+    """Builds BiPE with N such that a training text without separators has eight segments."""
     return lambda s: BilevelEncoding(max_len=-(-s.length // 8), dim=s.dim, between=between(s), dropout=s.dropout)
 
 

@@ -67,7 +67,7 @@ class Memory(ChecksCalls, in_a_pass=True):
         self.keys = Positions(encoding or NoPosition(), x, position_ids, causal=False, mask=mask)
         """The Positions of its tokens."""
         self.kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
-        """The keys and values of each layer, in the memory of a cache alone."""
+        """The keys and values of each layer. Only the memory of a cache keeps them."""
 
     def for_cache(self) -> Memory:
         """Returns this memory with keys and values of its own, so that no other cache or training step reads them."""

@@ -259,7 +259,7 @@ class Positions(ChecksCalls, in_a_pass=True):
 
         Args:
             of_tokens: the result of this object's ``of_tokens``.
-            dense: True uses neither FlexAttention, which takes no wide values, nor the packed texts one by one.
+            dense: True avoids FlexAttention, which takes no wide values, and reads packed texts together.
         """
         here = self.encoding.in_layer(project)
         if self._alone is None or dense:

@@ -6,11 +6,11 @@ Each token x_t gives each head a number g_t <= 0. A score gains the sum of those
 
 In FoX, g_t = log sigmoid(w x_t + b), the logarithm of a forget gate: the sum is log F_ij of the paper's section 3. In
 CABLE, g_t = -softplus(w x_t + b). As log sigmoid(z) = -softplus(-z), these are the same functions: the models differ in
-the sign of w and b alone. Both start w from N(0, .02) and b from 0, where each step halves the weight of a token.
+the sign of w and b alone. Both start w from N(0, .02) and b from 0, so at first each step halves the weight of a token.
 
 The sum is c_i - c_j, where c is the running sum of g. On a CPU it becomes more components of queries and keys, so that
-attention needs no (B, H, L, L) tensor. Elsewhere it is a dense bias: kernels of GPUs may round float32 to TF32, which
-holds a running sum of -3,000 to 2.
+attention needs no (B, H, L, L) tensor. Elsewhere it is a dense bias: GPU kernels may round float32 to TF32, in which
+numbers near -3,000 are 2 apart.
 """
 
 from __future__ import annotations

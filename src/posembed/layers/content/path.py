@@ -8,8 +8,8 @@ tokens before the norm, unless use_w_shortconv=False; this encoding has none.
 
 The products are computed in chunks, in the paper's UT form. With W the rows w_t of a chunk, D = diag(beta) and
 T = (I + tril(D W W^T, -1))^-1, the scores of its keys are Q K^T - tril(Q W^T) T tril(D W K^T, -1), and the queries of
-later tokens go on to the chunk before as Q - Q W^T T D W. All scores together take 3 to 4 times as many multiplications
-as Q K^T, one step for each chunk, and (B, H, L, L) numbers.
+later tokens are passed to the chunk before as Q - Q W^T T D W. All scores together take 3 to 4 times as many
+multiplications as Q K^T, one step for each chunk, and (B, H, L, L) numbers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def path_scores(
 ) -> Float[Tensor, "B H Lq Lk"]:
     """Returns q_i H_i ... H_(j+1) k_j, not divided by sqrt(d). The queries are the last Lq of the Lk tokens.
 
-    A score of a key after its query means nothing.
+    Scores of keys after their query are meaningless.
     """
     queries, keys = q.size(-2), k.size(-2)
     own = torch.arange(keys - queries, keys, device=q.device)[:, None]

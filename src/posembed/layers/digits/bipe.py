@@ -104,7 +104,7 @@ class BilevelEncoding(InputEncoding):
     def at_queries_keys(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, *, text_length: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Rotates by the segments, of which a scaling reads the number as ``text_length``."""
+        """Rotates by the segments. A scaling takes the number of segments as the text's length."""
         q_segments, k_segments = self._segments(q_positions, k_positions)
         return self.between.at_queries_keys(q, k, q_segments, k_segments)
 

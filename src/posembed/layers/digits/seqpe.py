@@ -30,9 +30,9 @@ class SequentialPositionalEmbedding(InputEncoding):
     Args:
         longest: the number of positions; it decides the number of digits.
         dim: the width D.
-        width: of the small Transformer. The authors use the model's width, with heads of 64.
-        encoder_heads: of the small Transformer, a divisor of the width.
-        layers: of the small Transformer; 2 in the authors' code.
+        width: the width of the small Transformer. The authors use the model's width, with heads of 64.
+        encoder_heads: its number of heads, a divisor of the width.
+        layers: its number of layers; 2 in the authors' code.
         scale: the factor on the rows, the authors' 1 / temperature.
         shift_rate: ``training_positions`` starts this share of the sequences at a random position; .1 in the authors'
             code.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class AxialRotaryEmbedding(ImageEncoding, RotationEncoding):
-    """RoPE whose first half of pairs rotates with the column, and the second with the row, of a patch.
+    """RoPE whose first half of pairs rotates with a patch's column, and whose second half rotates with its row.
 
     A position is the index of a token in its image: ``special`` tokens, then the patches row by row.
 
