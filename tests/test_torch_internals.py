@@ -131,3 +131,8 @@ def test_one_row_has_a_product_of_its_own_where_nothing_watches(bias: bool) -> N
         with torch.autocast("cpu", torch.bfloat16):
             assert torch_internals.linear_of_one_row(x, layer.weight, layer.bias) is None
     assert torch_internals.linear_of_one_row(x, layer.weight, layer.bias) is None  # gradients are being recorded
+
+
+def test_storage_info() -> None:
+    info = torch_internals.storage_info("__0_0.distcp", 3, 5)
+    assert (info.relative_path, info.offset, info.length, info.transform_descriptors) == ("__0_0.distcp", 3, 5, None)

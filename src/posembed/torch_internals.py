@@ -63,6 +63,13 @@ def without_memory() -> AbstractContextManager[Any]:
     return FakeTensorMode()
 
 
+def storage_info(file: str, start: int, length: int) -> Any:
+    """Returns what the metadata of torch.distributed.checkpoint holds of a value: its file, and its bytes in it."""
+    from torch.distributed.checkpoint.filesystem import _StorageInfo  # it takes a second to import
+
+    return _StorageInfo(file, start, length)
+
+
 def linear_of_one_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
     """Computes F.linear of a single row x (..., D) with oneDNN. Returns None if only F.linear itself is right.
 

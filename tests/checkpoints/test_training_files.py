@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import enum
+import random
 import shlex
+import sys
 import zipfile
 from collections import OrderedDict
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -72,8 +75,18 @@ WRAPPINGS: dict[str, Any] = {
         "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"total": {"ready": ROWS}}}},
         "callbacks": {"ModelCheckpoint": {"best_model_score": torch.tensor(0.5), "best_k_models": {}}},
     },
+    "arrays": {
+        "model": unmasked(),
+        "names": np.array(["a", "bc"]),
+        "max_len": np.array([ROWS, 2]),
+        "seed": np.array(3),
+    },
     "deeper": {"trainer": {"agent": {"net": weights(), "steps": np.float64(2.5), "dtype": torch.bfloat16}}},
-    "nested": {"model": {"language_model": nested(weights())}, "iteration": 5},
+    "megatron": {
+        "args": argparse.Namespace(max_position_embeddings=ROWS, seq_length=ROWS, params_dtype=torch.float16),
+        "model": {"language_model": {"embedding": nested(unmasked())}, "lm_head": {"bias": torch.zeros(30)}},
+        "rng_state": [{"random_rng_state": random.getstate(), "np_rng_state": np.random.RandomState(0).get_state()}],
+    },
     "ema": {"model": weights(), "ema": weights(seed=1), "updates": 9},
     "students": {"teacher": {"backbone": weights()}, "student": {"backbone": weights(seed=2)}},
     "copies in a list": {"model": weights(), "snapshots": [weights(seed=3), weights(seed=4)]},
@@ -92,6 +105,8 @@ def assert_same(one: Any, two: Any) -> None:
             assert_same(one[name], two[name])
     elif isinstance(one, argparse.Namespace):
         assert_same(vars(one), vars(two))
+    elif isinstance(one, np.ndarray):
+        np.testing.assert_array_equal(one, two, strict=True)
     elif isinstance(one, list | tuple):
         assert len(one) == len(two)
         for each, other in zip(one, two, strict=True):
@@ -122,12 +137,31 @@ def test_what_is_beside_the_weights_stays(name: str, suffix: str, tmp_path: Path
         elif isinstance(before, Tensor) and before.ndim == 4:
             assert torch.equal(value, torch.ones(value.shape).tril())
             assert value.shape[-1] == 2 * ROWS
-        elif place[-1] in ("block_size", "max_positions", "max_length"):
+        elif place[-1] in ("block_size", "max_positions", "max_length", "max_position_embeddings", "seq_length"):
             assert (before, value) == (ROWS, 2 * ROWS)
         else:
             assert_same(before, value)
     resize_checkpoint(paths[1], paths[2], length=ROWS)
     assert_same(old, read(paths[2]))
+
+
+def test_a_project_finds_its_enumerations_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Megatron's args. Their code is not needed to resize the file, and not run."""
+    for name in ("megatron", "megatron.core"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    module = ModuleType("megatron.core.enums")
+    module.ModelType = enum.Enum("ModelType", "encoder decoder", module=module.__name__)  # type: ignore[attr-defined]
+    args = {"max_position_embeddings": ROWS, "seq_length": ROWS, "position_embedding_type": module.ModelType.decoder}
+    with monkeypatch.context() as there:
+        there.setitem(sys.modules, module.__name__, module)
+        torch.save({"args": argparse.Namespace(**args), "model": unmasked()}, tmp_path / "old.pt")
+    resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
+    assert module.__name__ not in sys.modules
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    new = torch.load(tmp_path / "new.pt", weights_only=False)
+    assert vars(new["args"]) == {**args, "max_position_embeddings": 40, "seq_length": 40}
+    resize_checkpoint(tmp_path / "new.pt", tmp_path / "newer.pt", length=50)
+    assert sys.modules[module.__name__] is module
 
 
 def test_a_module_loads_its_resized_file_strictly(tmp_path: Path) -> None:
@@ -301,13 +335,10 @@ def test_files_that_hold_no_weights_of_pytorch_say_what_to_do(tmp_path: Path, mo
 
     with pytest.warns(DeprecationWarning, match="torch.jit"):
         torch.jit.save(torch.jit.script(Program()), tmp_path / "it's a clip.pt")
-    (tmp_path / "shards").mkdir()
-    (tmp_path / "shards" / ".metadata").touch()
     for name in ("a.npz", "a.msgpack", "a.h5", "a.gguf", "a.onnx"):
         (tmp_path / name).touch()
     expected = {
         "it's a clip.pt": "a TorchScript program, .* extract its weights",
-        "shards": "a folder of torch.distributed.checkpoint; .*dcp_to_torch",
         "a.npz": "an archive of numpy, as big_vision writes it",
         "a.msgpack": "weights of Flax",
         "a.h5": "weights of Keras",

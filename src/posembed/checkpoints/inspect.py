@@ -158,7 +158,8 @@ def inspect_checkpoint(source: str | Path, *, model_type: str | None = None) -> 
     Only headers, the tables themselves and a sample of token rows are read.
 
     Args:
-        source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``).
+        source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``). The folder may
+            also be one of ``torch.distributed.checkpoint``.
         model_type: the type of the model, such as "bert", if neither config.json nor the keys show it.
 
     Raises:

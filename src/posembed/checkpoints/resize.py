@@ -21,7 +21,7 @@ from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, 
 from posembed.checkpoints.sources.model_types import open_model
 from posembed.errors import ArgumentError
 from posembed.modelfiles.checkpoint import Checkpoint
-from posembed.modelfiles.copies import is_pickle, whole_copy
+from posembed.modelfiles.copies import keeps_form, whole_copy
 from posembed.modelfiles.folders import RECORD, other_files
 from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read_json
 from posembed.modelfiles.raw_files import open_file
@@ -87,11 +87,12 @@ def resize_checkpoint(
 
     The table, the tensors that depend on it, the config and the settings files change together, or nothing changes.
     All other tensors and files are copied byte for byte. ``source`` is never changed, and ``out`` is complete or
-    absent. If ``source`` and ``out`` are files of ``torch.save``, everything beside the weights is kept too; pickles in
-    folders become safetensors.
+    absent. If ``source`` and ``out`` are files of ``torch.save``, or folders of ``torch.distributed.checkpoint``,
+    everything beside the weights is kept too; other pickles in folders become safetensors.
 
     Args:
-        source: a folder, a hub name, or one file of weights: safetensors, or what ``torch.save`` wrote.
+        source: a folder, a hub name, or one file of weights: safetensors, or what ``torch.save`` wrote. What is said
+            below of one file also holds for a folder of ``torch.distributed.checkpoint``.
         out: a new folder, or a new file if ``source`` is one. Its extension sets the format (``.pt``, ``.pth``,
             ``.ckpt``, ``.tar``, ``.bin`` or ``.safetensors``, which holds tensors only).
         length: for tables of sequences, the new number of positions, not counting reserved rows.
@@ -142,15 +143,16 @@ def resize_checkpoint(
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
     size = NewSize(length=length, image_size=image_size, patch_size=patch_size, grid=grid, window=window,
                    frames=frames, queries=queries, buckets=buckets)  # fmt: skip
-    rows, as_pickle = Rows(reserved, tail, old_grid), is_pickle(checkpoint, Path(out))
+    rows, whole = Rows(reserved, tail, old_grid), keeps_form(checkpoint, Path(out))
     if checkpoint.folder is not None and rows != AS_FOUND:
         raise ArgumentError(f"--reserved, --tail and --old-grid are for one file; the config of {source} says it")
-    if optimizer is not None and not as_pickle:
-        raise ArgumentError("--optimizer (optimizer=...) is for a file of torch.save that is written as one, to OUT.pt")
+    if optimizer is not None and not whole:
+        forms = "a file of torch.save that is written as one, to OUT.pt, or a folder of torch.distributed.checkpoint"
+        raise ArgumentError(f"--optimizer (optimizer=...) is for {forms}, to a folder")
     if keep and checkpoint.folder is not None:
         raise ArgumentError(f"--keep (keep=...) is for one file; {source} is a folder")
     how: dict[str, Any] = {"method": method, "table": table, "prove": prove}
-    how |= {"rows": rows, "as_pickle": as_pickle, "optimizer": optimizer or "keep", "keep": keep or ()}
+    how |= {"rows": rows, "whole": whole, "optimizer": optimizer or "keep", "keep": keep or ()}
     if dry_run:
         return plan_resize(checkpoint, name, size, **how)
     with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:
@@ -172,7 +174,7 @@ def plan_resize(
     rows: Rows = AS_FOUND,
     optimizer: str = "keep",
     keep: Sequence[str] = (),
-    as_pickle: bool = False,
+    whole: bool = False,
     **how: Any,
 ) -> Resize:
     _, others = other_files(checkpoint)  # first, because it refuses links before their targets are read
@@ -184,14 +186,14 @@ def plan_resize(
             return plan_edit(None, tensors, size, **how, found=tables_in(file, tensors, rows))
 
         edit = plan(checkpoint.tensors)
-        beside = changes_beside(file, edit, plan, optimizer if as_pickle else None, keep)
+        beside = changes_beside(file, edit, plan, optimizer if whole else None, keep)
         left_out |= beside.dropped
     else:
         edit = plan_edit(checkpoint.config, checkpoint.tensors, size, **how)
     settings = changed_settings(checkpoint, edit)
     edit = replace(edit, checks=(*edit.checks, *unlike_the_image(checkpoint, edit, settings)))
     settings += beside.settings
-    for file in () if as_pickle else checkpoint.weights:
+    for file in () if whole else checkpoint.weights:
         entries = [] if file.tree is None else file.tree.entries
         left_out |= dict.fromkeys(
             (f"{file.path.name}: {entry}" for entry in entries), "it is not a tensor of the model"

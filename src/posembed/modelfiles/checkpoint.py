@@ -1,7 +1,7 @@
 """Opens a model on disk: finds the files that hold its weights, and the settings that belong to them.
 
 The model is a folder in the format of transformers, sentence-transformers, timm or open_clip, a hub name (fetched into
-huggingface_hub's cache), or one file of weights. Only headers are read here.
+huggingface_hub's cache), a folder of torch.distributed.checkpoint, or one file of weights. Only headers are read here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from posembed.modelfiles.folders import (
     read_weight_map,
     weights_path,
 )
-from posembed.modelfiles.json_files import read_json
+from posembed.modelfiles.json_files import json_text, read_json
 from posembed.modelfiles.raw_files import FileState, file_state, read_record, reading
 from posembed.modelfiles.safetensors import AnyTensor, read_header
 
@@ -51,10 +51,6 @@ PIPELINE = (
     "a pipeline of diffusers; resize its model, {folder}/transformer, to a new folder, and put that in its place. "
     "text_encoder and tokenizer stay as they are: only their own table has their length, which is resized the same way"
 )
-SHARDS = (
-    "a folder of torch.distributed.checkpoint; make one file of it, and resize that: "
-    "python -m torch.distributed.checkpoint.format_utils dcp_to_torch {folder} weights.pt"
-)
 
 Wanted = Callable[[Collection[str]], Iterable[str]]  # chooses the tensors to read
 
@@ -64,7 +60,7 @@ class WeightFile:
     """One file of weights: its tensors by key, which stay on the disk, and its other contents.
 
     metadata: the metadata of a safetensors header. tree: all contents of a pickle. state: the ``file_state`` from
-    before the file was opened.
+    before the file was opened. parts: the files of a folder of torch.distributed.checkpoint, which is read as one file.
     """
 
     path: Path
@@ -72,6 +68,7 @@ class WeightFile:
     metadata: Mapping[str, str] = field(default_factory=dict)
     tree: Tree | None = None
     state: FileState = (0, 0, 0)
+    parts: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,8 +76,9 @@ class Checkpoint:
     """A model's files.
 
     root: the given folder or file. folder: the folder of config.json and the weights (in some sentence encoders, a
-    subfolder of root); None for a file. weights: the weights files, several if sharded. index: the file that lists
-    which shard holds which tensor. model_type: the model's type, if it is known although the config does not say it.
+    subfolder of root); None for a file, and for a folder that is read as one. weights: the weights files, several if
+    sharded. index: the file that lists which shard holds which tensor. model_type: the model's type, if it is known
+    although the config does not say it.
     """
 
     root: Path
@@ -95,7 +93,8 @@ class Checkpoint:
 
     @cached_property
     def weights_paths(self) -> list[Path]:
-        return [file.path for file in self.weights] + ([self.index] if self.index else [])
+        paths = [path for file in self.weights for path in file.parts or (file.path,)]
+        return paths + ([self.index] if self.index else [])
 
     @cached_property
     def config(self) -> dict[str, Any] | None:
@@ -132,7 +131,7 @@ def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Chec
         if path.is_dir():
             folder = model_folder(path)
             if (folder / ".metadata").is_file():
-                raise CheckpointError(f"{path}: {SHARDS.format(folder=shlex.quote(str(path)))}")
+                return Checkpoint(folder, None, (open_distributed(folder),))
             weights = weights_path(folder)
             if weights.suffix == ".json":
                 return Checkpoint(path, folder, open_shards(weights, wanted), index=weights)
@@ -181,6 +180,15 @@ def open_weights(path: Path) -> WeightFile:
         tensors = {key: tensor.detach() for key, tensor in tree.tensors(tree.model).items()}
         return WeightFile(path, tensors, {"format": "pt", "posembed": read_record(path, RECORD)}, tree, state)
     return WeightFile(path, *read_header(path), state=state)
+
+
+def open_distributed(folder: Path) -> WeightFile:
+    from posembed.modelfiles.distributed import read_distributed  # imports torch
+
+    state = file_state(folder)
+    tree, parts = read_distributed(folder)
+    record = json_text(read_json(folder / RECORD)) if (folder / RECORD).exists() else "{}"
+    return WeightFile(folder, tree.tensors(tree.model), {"format": "pt", "posembed": record}, tree, state, parts)
 
 
 def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:

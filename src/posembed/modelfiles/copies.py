@@ -52,7 +52,7 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
     refuse_full_disk(checkpoint, kept, out)
     try:
         with whole_or_absent(out, refusal=why_not_replaced if overwrite else None) as place:
-            copy = Copy(checkpoint, kept, place, is_pickle=is_pickle(checkpoint, out))
+            copy = Copy(checkpoint, kept, place, keeps_form=keeps_form(checkpoint, out))
             yield copy
             for path, state in states.items():
                 if not path.exists() or file_state(path) != state:
@@ -71,20 +71,23 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
         raise CheckpointError(f"{out}: cannot be written: {reason(error)}; nothing was left there") from error
 
 
-def is_pickle(checkpoint: Checkpoint, out: Path) -> bool:
-    """Whether the copy is one file of torch.save, as the checkpoint is."""
-    return checkpoint.folder is None and checkpoint.weights[0].tree is not None and out.suffix in PICKLES
+def keeps_form(checkpoint: Checkpoint, out: Path) -> bool:
+    """Whether the copy is one file of torch.save, or a folder of torch.distributed.checkpoint, as the checkpoint is."""
+    file = checkpoint.weights[0]
+    if checkpoint.folder is not None or file.tree is None:
+        return False
+    return out.suffix not in (".safetensors", *PICKLES) if file.parts else out.suffix in PICKLES
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of ``checkpoint`` at ``place``. kept: the files to copy, other than weights. is_pickle: as the function
+    """A copy of ``checkpoint`` at ``place``. kept: the files to copy, other than weights. keeps_form: as the function
     of this name says."""
 
     checkpoint: Checkpoint
     kept: tuple[Path, ...]
     place: Path
-    is_pickle: bool = False
+    keeps_form: bool = False
 
     def write(
         self,
@@ -98,18 +101,26 @@ class Copy:
         safetensors.
 
         documents: complete new texts of files, by path in the checkpoint. metadata: added to a single file's header.
-        beside: new values of what is beside the weights of a single pickle, by place.
+        beside: new values of what is beside the weights of a pickle, by place.
         """
         if self.checkpoint.folder is None:
             (file,) = self.checkpoint.weights
-            if self.is_pickle:
+            if not self.keeps_form:
+                write_tensors(self.place, edited(file, tensors), {**file.metadata, **(metadata or {})})
+                return
+            assert file.tree is not None
+            changes = {**file.tree.changes(file.tree.model, tensors), **(beside or {})}
+            record = (metadata or {}).get("posembed", "{}")
+            if not file.parts:
                 from posembed.modelfiles.pickles import write_pickle
 
-                assert file.tree is not None
-                changes = {**file.tree.changes(file.tree.model, tensors), **(beside or {})}
-                write_pickle(self.place, file.tree, changes, (metadata or {}).get("posembed", "{}"))
+                write_pickle(self.place, file.tree, changes, record)
                 return
-            write_tensors(self.place, edited(file, tensors), {**file.metadata, **(metadata or {})})
+            from posembed.modelfiles.distributed import write_distributed
+
+            self.place.mkdir(mode=0o700, exist_ok=True)
+            write_distributed(self.place, file.path, file.tree, changes)
+            self.write_others({Path(RECORD): record})
             return
         self.place.mkdir(mode=0o700, exist_ok=True)  # private until the files get their permissions
         for file in self.checkpoint.weights:
@@ -119,9 +130,13 @@ class Copy:
                 write_tensors(target, edited(file, tensors), file.metadata)
             else:
                 copy_file(file.path, target)
+        index = self.checkpoint.index
+        listed = {} if index is None else {self.place_of(index): new_index(self.checkpoint, index, tensors)}
+        self.write_others(documents, listed)
+
+    def write_others(self, documents: Mapping[Path, str], listed: Mapping[Path, str] | None = None) -> None:
         texts = {self.place / path: text for path, text in documents.items()}
-        if (index := self.checkpoint.index) is not None:
-            texts[self.place_of(index)] = new_index(self.checkpoint, index, tensors)
+        texts.update(listed or {})
         for path in self.kept:
             if self.place_of(path) not in texts:
                 copy_file(path, self.place_of(path))
@@ -134,7 +149,7 @@ class Copy:
 
     def copy_modes(self) -> None:
         root, place = self.checkpoint.root, self.place
-        if self.checkpoint.folder is not None:
+        if place.is_dir():
             originals = {self.place_of(path): path for path in self.checkpoint.weights_paths}
             for path in place.rglob("*"):
                 original = originals.get(path, root / path.relative_to(place))
@@ -150,9 +165,12 @@ def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
         raise CheckpointError(f"{out}: not a path to write to ({reason(error)}); choose another name") from error
     if target == root or root in target.parents or target in root.parents:
         raise CheckpointError(f"{out}: must be outside {checkpoint.root} and must not contain it; choose another path")
-    if checkpoint.folder is None and out.suffix != ".safetensors" and not is_pickle(checkpoint, out):
-        formats = (".safetensors", *(PICKLES if checkpoint.weights[0].tree else ()))
-        raise CheckpointError(f"{out}: this file is written as {', '.join(formats)}; give it a name that ends so")
+    if checkpoint.folder is None and out.suffix != ".safetensors" and not keeps_form(checkpoint, out):
+        formats = ", ".join((".safetensors", *(PICKLES if checkpoint.weights[0].tree else ())))
+        written = (
+            "folder is written as a folder, or as .safetensors" if root.is_dir() else f"file is written as {formats}"
+        )
+        raise CheckpointError(f"{out}: this {written}; give it a name that ends so")
     if not out.parent.is_dir():
         raise CheckpointError(f"{out}: the folder {out.parent} does not exist; create it first")
 

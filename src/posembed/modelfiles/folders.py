@@ -140,15 +140,15 @@ def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ..
 
     Raises CheckpointError for links that lead out of the checkpoint. Weights may be anywhere: they are read as tensors.
     """
-    if checkpoint.folder is None:
+    if not checkpoint.root.is_dir():
         return (), ()
-    root = checkpoint.root
+    root, folder = checkpoint.root, checkpoint.folder or checkpoint.root
     with reading(root):
-        modules = {root / folder for _, folder in read_modules(root)} - {root, checkpoint.folder}
+        modules = {root / module for _, module in read_modules(root)} - {root, folder}
         entries = [path for path in walk(root, root, ()) if path not in checkpoint.weights_paths]
         weights = {path for path in entries if is_weights(path.name) and modules.isdisjoint(path.parents)}
         # Settings in the folder of another model's weights (onnx/config.json) belong to that model.
-        other_models = {path.parent for path in weights} - {root, checkpoint.folder}
+        other_models = {path.parent for path in weights} - {root, folder}
         kept, left_out = [], []
         for path in entries:
             if path in weights or path.parent in other_models or is_left_out(path, modules):

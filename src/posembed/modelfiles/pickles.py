@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
+import sys
 import warnings
 import zipfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import IO, Any
 
 import torch
 
@@ -32,20 +38,58 @@ SCRIPT = "constants.pkl"
 """A file that TorchScript's archives have, and those of torch.save have not."""
 PROTOCOL = re.compile(rb"\x80([\x04\x05])\x95")
 """The beginning of a pickle of protocol 4 or 5, also in an archive of torch.save."""
+ENUMERATION = re.compile(r"(\w+\.)+enums\.\w+")
+"""The names of a project's enumerations, such as megatron.core.enums.ModelType, whose code is not at hand."""
 MOST_EXPANDED = 2**30
 """Bytes of a tensor that repeats values of a file: more than the file has."""
 
 
+class Member:
+    """A member of an enumeration: its value. Each enumeration is a subclass with its name."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[type[Member], tuple[Any]]:
+        return type(self), (self.value,)
+
+
+@cache
+def enumeration(name: str) -> type[Member]:
+    module, _, own = name.rpartition(".")
+    return type(own, (Member,), {"__module__": module})
+
+
+def save(value: Any, file: IO[bytes]) -> None:
+    """Saves a value as torch.save does, also members of enumerations, which pickle looks up by their names."""
+    modules: dict[str, ModuleType] = {}
+    for kind in {type(each) for _, each in leaves(value) if isinstance(each, Member)}:
+        parents = accumulate(kind.__module__.split("."), "{}.{}".format)
+        modules |= {name: ModuleType(name) for name in parents if name not in modules}
+        setattr(modules[kind.__module__], kind.__name__, kind)
+    before = {name: sys.modules[name] for name in modules if name in sys.modules}
+    sys.modules.update(modules)
+    try:
+        torch.save(value, file)
+    finally:
+        for name in modules:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
 def harmless() -> list[Any]:
-    """Returns the types, besides those of PyTorch, that hold values and run nothing: settings and numbers of numpy."""
+    """Returns the types, besides those of PyTorch, that hold values and run nothing: settings, and the numbers
+    and arrays of numpy."""
     import numpy as np
 
     kinds = {
-        type(np.dtype(name)) for name in ("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+        type(np.dtype(name))
+        for name in ("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "U1", "S1")
     }
-    scalar = np.float64(0).__reduce__()[0]
-    scalars = [(scalar, f"numpy.{name}.multiarray.scalar") for name in ("core", "_core")]  # numpy before 2, and since
-    return [*NAMESPACES, np.dtype, *kinds, *scalars]
+    makers = {"scalar": np.float64(0).__reduce__()[0], "_reconstruct": np.zeros(0).__reduce__()[0]}
+    modules = ("numpy.core.multiarray", "numpy._core.multiarray")  # numpy before 2, and since
+    made = [(maker, f"{module}.{name}") for module in modules for name, maker in makers.items()]
+    return [*NAMESPACES, io.BytesIO, np.dtype, np.ndarray, *kinds, *made]
 
 
 def read_pickle(path: Path) -> Tree:
@@ -54,7 +98,16 @@ def read_pickle(path: Path) -> Tree:
     The values stay in the file, mapped into memory, until they are used; files from before torch 1.6 are read whole.
     Raises CheckpointError for a file that torch.save did not write, that would run code, or that has no state dict.
     """
-    loaded = load_without_running(path)
+    tree = tree_in(path, load_without_running(path))
+    size = path.stat().st_size
+    for key, value in tree.tensors(tree.model).items():
+        if value.numel() * value.element_size() > max(size, MOST_EXPANDED):
+            raise CheckpointError(f"{path}: {key!r} claims {value.numel()} values, but the file has {size} bytes")
+    return tree
+
+
+def tree_in(path: Path, loaded: Any) -> Tree:
+    """Finds the model in what was read from a file or a folder."""
     if not isinstance(loaded, dict):
         raise CheckpointError(f"{path}: expected a state dict (names and tensors), found a {type(loaded).__name__}")
     try:
@@ -66,12 +119,9 @@ def read_pickle(path: Path) -> Tree:
     if tree is None or not tree.places(tree.model):
         found = f"only {', '.join(map(repr, loaded)) or 'nothing'}"
         raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {brief(found)}")
-    size, keys = path.stat().st_size, [joined(place) for place, _ in leaves(at(loaded, tree.model))]
+    keys = [joined(place) for place, _ in leaves(at(loaded, tree.model))]
     if twice := {key for key in keys if keys.count(key) > 1} if len(keys) > len(set(keys)) else ():
         raise CheckpointError(f"{path}: holds {min(twice)!r} twice, nested and with dots; save one of them")
-    for key, value in tree.tensors(tree.model).items():
-        if value.numel() * value.element_size() > max(size, MOST_EXPANDED):
-            raise CheckpointError(f"{path}: {key!r} claims {value.numel()} values, but the file has {size} bytes")
     return tree
 
 
@@ -80,19 +130,24 @@ def write_pickle(path: Path, tree: Tree, changes: Mapping[Place, Any], record: s
     the archive, where torch.load does not look. An OSError from writing is not converted."""
     with create(path) as file:
         try:
-            torch.save(replaced(tree.root, still_tied(tree.root, changes)), file)
+            save(replaced(tree.root, still_tied(tree.root, changes)), file)
         except RuntimeError as error:  # PyTorch does not say why it cannot write
             raise OSError("PyTorch cannot write there; the disk may be full") from error
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(f"archive/{RECORD}", record)
 
 
-def load_without_running(path: Path) -> Any:
-    with open_file(path) as file:
+def load_without_running(path: Path, part: bytes | None = None) -> Any:
+    """Reads a file of torch.save, or the ``part`` of a file that is such a file itself."""
+
+    def opened() -> AbstractContextManager[IO[bytes]]:
+        return open_file(path) if part is None else io.BytesIO(part)
+
+    with opened() as file:
         zipped = file.read(4) == b"PK\3\4"  # the test that torch uses
     if zipped:  # torch.save does not compress, so a compressed record means damage or a zip bomb
         try:
-            with zipfile.ZipFile(path) as archive:
+            with opened() as file, zipfile.ZipFile(file) as archive:
                 records = archive.infolist()
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
             raise not_a_saved_file(path, str(error)) from error
@@ -105,18 +160,25 @@ def load_without_running(path: Path) -> Any:
         if any(record.compress_type or record.file_size != record.compress_size for record in records):
             raise not_a_saved_file(path, "its records are compressed")
     try:
-        with warnings.catch_warnings(), torch.serialization.safe_globals(harmless()):
+        with warnings.catch_warnings(), ExitStack() as stack:
             warnings.simplefilter("ignore")  # a warning about pickle protocols, meant for developers
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+            needed = []
+            if zipped:
+                with opened() as file:
+                    needed = torch.serialization.get_unsafe_globals_in_checkpoint(file)
+            members = [(enumeration(name), name) for name in needed if ENUMERATION.fullmatch(name)]
+            stack.enter_context(torch.serialization.safe_globals([*harmless(), *members]))
+            whole = path if part is None else io.BytesIO(part)
+            return torch.load(whole, map_location="cpu", weights_only=True, mmap=zipped and part is None)
     except Exception as error:  # a damaged pickle can raise nearly anything
-        with open_file(path) as file:
+        with opened() as file:
             newer = PROTOCOL.search(file.read(8192))
         if newer is not None:
             why = f"a pickle of protocol {newer[1][0]}, and PyTorch reads none above 3 without running code"
             raise CheckpointError(
                 f"{path}: {why}; if you trust it, load it and save it with no pickle_protocol"
             ) from error
-        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+        refused = re.search(r"(?:GLOBAL |but got <class ')([\w.]+)", str(error))
         if refused is None:
             raise not_a_saved_file(path, type(error).__name__) from error
         why = f"this pickle needs more than tensors ({refused[1]}) and could run code, so it was not loaded"

@@ -308,20 +308,32 @@ def changed_moments(state: Mapping[Any, Any], edit: Edit, tree: Tree) -> dict[Pl
     """Returns the moments that an optimizer keeps of the tables, in the new sizes, by place in its state: rows that
     stay the same keep theirs, and all others begin with zeros. None if it is not known which are the tables'.
 
-    The state numbers parameters in an order that only the script knows, so a table is known by its shape.
+    A state dict of torch.distributed.checkpoint has the parameters' names. Others number them in an order that only the
+    script knows, so a table is known by its shape.
     """
     found: dict[Place, Tensor] = {}
     of_model = [tuple(tensor.shape) for tensor in distinct(tree.tensors(tree.model))]
     known = {tuple(each.shape) for each in tree.beside.values() if isinstance(each, Tensor)}.union(of_model)
-    plain = all(shape in known and name in MOMENTS for _, name, shape in moments_of(state))
+    keys = {unwrapped(key) for key in tree.places(tree.model) if not key.isdigit()}
+    by_name = all(unwrapped(str(number)) in keys for number in state["state"])
+    plain = by_name or all(shape in known and name in MOMENTS for _, name, shape in moments_of(state))
     for change in edit.tables:
-        shape = tuple(change.before.shape)
-        alike = {number for number, _, other in moments_of(state) if other == shape}
+        shape, wanted = tuple(change.before.shape), unwrapped(change.key)
+        alike = {
+            number
+            for number, _, other in moments_of(state)
+            if (unwrapped(number) == wanted if by_name else other == shape)
+        }
         others = (each for other in tree.optimizers.values() if other is not state for each in moments_of(other))
         if not alike and (plain or any(other == shape for *_, other in others)):
             continue  # it optimizes other parameters
         names = {name: other for number, name, other in moments_of(state) if number in alike}
-        if len(alike) != 1 or of_model.count(shape) != 1 or not names.keys() <= MOMENTS or {*names.values()} != {shape}:
+        if (
+            len(alike) != 1
+            or not (by_name or of_model.count(shape) == 1)
+            or not names.keys() <= MOMENTS
+            or {*names.values()} != {shape}
+        ):
             return None
         (number,) = alike
         moments = {name: state["state"][number][name] for name in names}
