@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -288,9 +289,10 @@ def renewed(value: Any, new: tuple[int, ...], name: str) -> Any:
     if one and len(set(new)) > 1:
         raise CheckpointError(f"{name} is one number, so the new size must be square; {STAYS}")
     made = None
-    with suppress(OverflowError, RuntimeError):
+    with suppress(OverflowError, RuntimeError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy before 2 warns and keeps the last bits
         made = like(value, new[0] if one else new)
-    if sides(made) != new[-2:]:  # numpy before 2 keeps the last bits
+    if sides(made) != new[-2:]:
         raise CheckpointError(f"{name} cannot hold {max(new)} in its {value.dtype}; save it in a wider one, or {STAYS}")
     return made
 
