@@ -43,8 +43,8 @@ def whole_or_absent(out: Path, *, refusal: Refusal | None = None) -> Iterator[Pa
     """Yields a path to write to. Renames it to ``out`` at the end of the block, or removes it after an error.
 
     A link at ``out`` is never followed. ``refusal`` inspects an existing target before the block, and again when it is
-    replaced; None means that nothing may be replaced. Raises FileExistsError, whose ``strerror`` is the reason, if the
-    target must stay, and OSError if it cannot be written. Either way the disk is unchanged.
+    replaced. If ``refusal`` is None, every existing target stays. Raises FileExistsError, whose ``strerror`` is the
+    reason, if the target must stay, and OSError if it cannot be written. Either way the disk is unchanged.
     """
     if os.path.lexists(out):
         refuse(out, out, refusal)

@@ -63,7 +63,7 @@ def fitted_line(by_distance: Float[Tensor, "H N"]) -> tuple[Tensor, Tensor]:
 
 
 class DistanceBias(ScoreBias, in_a_pass=True):
-    """The bias of an AveragedPositionalEmbedding in one layer: values by distance, (H, N), continued by a line."""
+    """The bias of an AveragedPositionalEmbedding in one layer: values by distance (H, N), ``fitted_line`` past N."""
 
     of_distance_alone = True
 

@@ -178,8 +178,8 @@ Values = dict[str, tuple[list[float | None], list[float]]]
 
 
 class Kept:
-    """The results of jobs by key, each in a JSON file of a folder, which is read when it is asked for: several
-    processes may add to one folder, and a kill leaves no half of a result. Without a folder, they are only in memory.
+    """The results of jobs by key, each in a JSON file of a folder. A file is read when its key is looked up. Several
+    processes may add files, and a kill leaves no partial file. Without a folder, results are only in memory.
 
     Raises DataError if the folder cannot be read, and ``in`` raises it if a key's file is not a result.
     """

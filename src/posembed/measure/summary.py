@@ -24,11 +24,11 @@ class Axis:
 
     Args:
         name: its name, such as "tokens of context".
-        x: where the answer looks.
+        x: the x at which the answer compares names.
         trained: the x of training; None without one.
-        told: the x that the answer compares at; by default that of training and ``x``.
+        told: several such x; by default ``x`` and ``trained``.
         base: the x that a name's other values are compared with; None without one.
-        notes: what the heads of columns say below an x.
+        notes: what column heads say below an x.
     """
 
     name: str
@@ -46,8 +46,9 @@ class Summary(Estimates):
     metrics: those that were measured, the main one first. axis: what the metrics are measured by; None if each has one
     value. of_each: the word after "per" in a number of runs: "3 runs per encoding". items: what was held out, such as
     "texts"; unit: one of them. paired_by: what comparisons are paired by.
-    baselines: names whose lines are grey. past_end: what it means that a line ends at an x. whole_axis: whether
-    the figure by x shows lines that leave the lowest far behind. dots: the caption of the figure of a metric without x.
+    baselines: names whose lines are grey. past_end: what the caption says before the x at which a line ends.
+    whole_axis: whether the figure by x has room for every value, even far above the lowest. dots: the caption of the
+    figure of a metric without x.
     """
 
     rows: Sequence[Any]
@@ -89,11 +90,11 @@ class Summary(Estimates):
 
     @property
     def short_reference(self) -> str:
-        """What the heads of columns call it."""
+        """What column heads call the reference."""
         return self.compared_with
 
     def missing(self, name: str, x: int | None) -> str:
-        """Returns what tables say where a name has no value; empty if the metric knows."""
+        """Returns what tables say where a name has no value; empty means ``Metric.missing``."""
         return ""
 
     @property
@@ -106,13 +107,13 @@ class Summary(Estimates):
         return None if self.xs(metric) in ((None,), ()) else self.axis
 
     def x_of(self, metric: Metric) -> int | None:
-        """Returns the x at which the answer looks; None without an axis."""
+        """Returns the x at which the answer compares names; None without an axis."""
         axis = self.axis_of(metric)
         return None if axis is None else axis.x
 
     @property
     def x(self) -> int | None:
-        """Where the answer looks at the main metric; None if it has one value."""
+        """The x at which the answer compares the main metric; None if it has one value."""
         return self.x_of(self.headline)
 
     def row(self, name: str) -> Any:
@@ -148,7 +149,7 @@ class Summary(Estimates):
         return self.frame.to_pandas().replace({"metric": logarithms})
 
     def estimates(self) -> list[dict[str, Any]]:
-        """Returns every estimate, with its comparison with the reference, as plain values. None is NaN or infinity."""
+        """Returns every estimate and its comparison as plain values. NaN and infinity become None."""
         found = [
             {"run": name, "metric": metric.name, "x": x, "mean": self.mean(metric, name, x)}
             | {"versus": versus and versus.over_seeds, "over_items": versus and versus.over_items}
@@ -162,8 +163,8 @@ class Summary(Estimates):
 
 
 def reached(values: Mapping[Any, float | None], least: float) -> Any:
-    """Returns the largest x such that the values at it and at all smaller x are at least ``least``; None without one.
-    NaN counts as smaller."""
+    """Returns the largest x such that the values at it and at all smaller x are at least ``least``, which NaN never is;
+    None without one."""
     largest = None
     for x, value in sorted(values.items()):
         if value is None or not value >= least:

@@ -95,8 +95,8 @@ class Tree:
         return {place: value for place, value in nodes(self.root) if is_optimizer(value)}
 
     def entry_of(self, optimizer: Place) -> Place:
-        """Returns the place that is left out with an optimizer: its own, or all optimizers of a list, or all that a
-        mixed-precision optimizer keeps around it; never more than that, as the model may be near."""
+        """Returns the place to leave out with an optimizer: the list or mixed-precision optimizer that holds
+        it, unless that holds the model too; otherwise its own."""
         entry = optimizer
         while len(entry) > 1 and (type(entry[-1]) is int or "optim" in str(entry[-2])):
             entry = entry[:-1]
@@ -208,7 +208,7 @@ def still_tied(root: Any, changes: Mapping[Place, Any]) -> dict[Place, Any]:
 
 
 def replaced(value: Any, changes: Mapping[Place, Any]) -> Any:
-    """Copies a value with other values at some places. What holds no change is shared with the original."""
+    """Copies a value with new values at some places. Parts without new values are shared with the original."""
     if () in changes:
         new = changes[()]
         is_parameter = isinstance(value, nn.Parameter) and isinstance(new, Tensor)

@@ -68,7 +68,7 @@ class Sizes:
         grid: (height, width) of an image in patches; one token stands before them.
         causal: True for a decoder, False for an encoder.
         dropout: applied where rows are added to the input.
-        layers: the number of layers. None builds one encoding, also if its parameters are per layer.
+        layers: the number of layers. None builds one encoding, even if its parameters are per layer.
 
     Raises:
         ArgumentError: a size below 1, or sizes that do not fit each other.
@@ -172,7 +172,7 @@ def tupe(s: Sizes, **arguments: Any) -> PositionEncoding:
 
 
 def bipe(between: Callable[[Sizes], Any]) -> Callable[[Sizes], PositionEncoding]:
-    """Builds BiPE with N such that a training text without separators has eight segments."""
+    """Builds BiPE such that consecutive ids split a training text into eight segments."""
     return lambda s: BilevelEncoding(max_len=-(-s.length // 8), dim=s.dim, between=between(s), dropout=s.dropout)
 
 

@@ -76,13 +76,13 @@ class Memory(ChecksCalls, in_a_pass=True):
         return own
 
     def __deepcopy__(self, memo: dict[int, object]) -> Memory:
-        """Shares the tensors, which nothing writes to, and the layers: the copy of a cache goes with the same model."""
+        """Shares the tensors, which nothing writes to, and the layers: a copied cache belongs to the same model."""
         return self.for_cache()
 
     def seen_from(self, positions: Positions) -> Positions:
         """Returns the Positions of cross-attention: the decoder's tokens as queries, and this memory's as keys.
 
-        They have the length of the longer text, as queries and keys need the same.
+        Their text length is that of the longer text, because queries and keys must have the same.
         """
         across = copy.copy(self.keys)
         across.q_positions = positions.q_positions
@@ -94,8 +94,8 @@ class Memory(ChecksCalls, in_a_pass=True):
         return across
 
     def is_same(self, other: Memory) -> bool:
-        """Whether the other memory has the same outputs, mask, positions and encoding. NaN equals NaN: a copy of what a
-        broken encoder wrote is the same memory."""
+        """Whether the other memory has the same outputs, mask, positions and encoding. NaN equals NaN: the
+        copied outputs of a broken encoder are the same."""
         pairs = (self.x, other.x), (self.mask, other.mask), (self.keys.q_positions, other.keys.q_positions)
         return self.encoding is other.encoding and all(
             a is b or (a is not None and b is not None and a.shape == b.shape and equal(a, b)) for a, b in pairs

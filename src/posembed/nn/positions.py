@@ -185,7 +185,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         return self.encoding.at_input(x, self.q_positions, text_length=self.text_length)
 
     def of_tokens(self, x: Tensor) -> Tensor | None:
-        """Returns what the encoding needs of each token, those of the cache first, (B, Lk, S), for ``attend``; or None.
+        """Returns what the encoding needs of each token for ``attend``, cached tokens first: (B, Lk, S), or None.
 
         ``x`` (B, L, D) is the input of a layer's attention. The result is 0 at padding.
         """
@@ -259,7 +259,7 @@ class Positions(ChecksCalls, in_a_pass=True):
 
         Args:
             of_tokens: the result of this object's ``of_tokens``.
-            dense: True avoids FlexAttention, which takes no wide values, and reads packed texts together.
+            dense: True avoids FlexAttention, which takes no wide values, and reads packed texts all at once.
         """
         here = self.encoding.in_layer(project)
         if self._alone is None or dense:
@@ -302,7 +302,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         return y.to(v.dtype)
 
     def bias(self, project: Project, head_dim: int, *, dense: bool = False) -> Bias | None:
-        """Returns one layer's bias for ``attend``, in which the tokens that a token does not see are masked out.
+        """Returns one layer's bias for ``attend``. Each query's hidden keys are masked out.
 
         On a GPU it is a FlexBias if there is neither padding nor a cache, unless ``dense`` is True.
         """

@@ -174,7 +174,7 @@ class TableMonitor(ChecksCalls):
     def unchanged(self) -> Tensor:
         """Returns a boolean mask (N,) of the rows that training has not changed. Weight decay alone is not a change.
 
-        Weight decay keeps every sign, and no value grows. Its rounding rotates a row by less than it shrinks the row.
+        Weight decay keeps every sign and enlarges no value. By rounding, it rotates a row less than it shrinks it.
         """
         rows = self.rows()
         if rows.shape != self.initial.shape:
@@ -194,8 +194,8 @@ class TableMonitor(ChecksCalls):
         ``rows``: N. ``norm_mean``, ``norm_min``, ``norm_max``: statistics of the rows' norms. ``effective_rank``: exp
         of the entropy of the centered rows' variance shares (Roy and Vetterli 2007). ``rows_unchanged``: the number of
         unchanged rows. ``neighbour_cosine``: the mean cosine of rows i and i + 1, 0 for a single row. If the table is
-        not finite, all values are NaN except those that count rows. ``rows_rare``: the number of rows in ``rare()``,
-        not there if ``trained`` is None.
+        not finite, all values are NaN except those that count rows. ``rows_rare``: the number of rows in ``rare()``;
+        absent if ``trained`` is None.
         """
         rows = self.rows()
         counts = {"rows": float(len(rows)), "rows_unchanged": float(self.unchanged().sum())}

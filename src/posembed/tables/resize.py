@@ -46,13 +46,12 @@ def resize_table(
         grid: the new (height, width), for a layout with a grid.
         sizes: the new sizes of some or all axes by name, for a layout with axes. A relative axis of size n has the
             2 n - 1 differences of n cells.
-        method: a name in ``TEXT_METHODS`` (default "tile", which truncates if the table gets shorter), in
-            ``GRID_METHODS`` (default "bicubic-antialias"), for a relative height and width in
-            ``DIFFERENCE_GRID_METHODS`` (default "bicubic"), for limited differences in ``LIMITED_METHODS`` (default
-            "extend"), for any other single axis in ``LINE_METHODS`` or ``DIFFERENCE_METHODS`` (default "linear"; the
-            axes "number", "distance" and "bucket" have their own); or a function from (rows (n, D), length) to
-            (length, D), or from (rows (h, w, D), grid) to (height, width, D), such as ``partial(hierarchical,
-            alpha=0.3)``.
+        method: a name, or a function from (rows (n, D), length) to (length, D), or from (rows (h, w, D), grid) to
+            (height, width, D), such as ``partial(hierarchical, alpha=0.3)``. Positions in a line take the names of
+            ``TEXT_METHODS`` (default "tile", which truncates if the table gets shorter); a grid, ``GRID_METHODS``
+            ("bicubic-antialias"); a relative height and width, ``DIFFERENCE_GRID_METHODS`` ("bicubic"); limited
+            differences, ``LIMITED_METHODS`` ("extend"); any other single axis, ``LINE_METHODS`` or
+            ``DIFFERENCE_METHODS`` ("linear"; the axes "number", "distance" and "bucket" have their own defaults).
         layout: the roles of the rows of ``table``, with its current grid or axes.
 
     Returns:

@@ -53,7 +53,7 @@ class ImageEncoding(PositionEncoding):
         return self.special + math.prod(self.grid)
 
     def on_grid(self: ImageT, grid: Pair, *, shared: bool = False) -> ImageT:
-        """Returns this encoding for another grid. Neighbouring patches stay 1 apart, unless an ``extent`` is set."""
+        """Returns this encoding for another grid. Neighbouring rows and columns stay as far apart as before."""
         if grid == self.grid:
             return self
         changed = copy_with(self, shared=shared)
