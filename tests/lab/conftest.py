@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from accelerate import Accelerator
 
-from posembed.lab.data.labelled import Labelled, load_labelled
+from posembed.lab.data.labelled import Example, Examples, load_labelled
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.questions.classification import Images, Text
 from posembed.lab.questions.lengths import Lengths
@@ -41,7 +41,7 @@ def spec(corpus: Corpus) -> LengthSpec:
 
 
 @pytest.fixture(scope="session")
-def ordered(tmp_path_factory: pytest.TempPathFactory) -> Labelled:
+def ordered(tmp_path_factory: pytest.TempPathFactory) -> Examples[Example]:
     """Texts whose class is their order alone: a bag of their letters says nothing."""
     file = tmp_path_factory.mktemp("labelled") / "ordered.csv"
     lines = []
@@ -53,7 +53,7 @@ def ordered(tmp_path_factory: pytest.TempPathFactory) -> Labelled:
 
 
 @pytest.fixture(scope="session")
-def text_task(ordered: Labelled) -> TextClassification:
+def text_task(ordered: Examples[Example]) -> TextClassification:
     return TextClassification(ordered, "bytes")
 
 

@@ -143,7 +143,7 @@ def test_bad_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no column named 'answer'; expected context, question, answer"):
         load_answered(str(tmp_path / "b.csv"))
     (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, [ROW, {**ROW, "question": "what?"}])))
-    with pytest.raises(DataError, match="have one title or context"):
+    with pytest.raises(DataError, match="has one title or context"):
         load_answered(str(tmp_path / "c.jsonl"))
     with pytest.raises(DataError, match=r"should end in \.csv, \.tsv, \.jsonl or \.json"):
         load_answered(str(tmp_path / "d.txt"))

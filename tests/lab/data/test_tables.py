@@ -144,8 +144,8 @@ def test_pairs_are_joined_or_kept_apart(tmp_path: Path) -> None:
     data = written(tmp_path, "a.csv", rows, head=("premise", "hypothesis", "label"))
     joined = load_labelled(data, text_column="premise,hypothesis")
     apart = load_labelled(data, text_column="premise,hypothesis", pairs="segments")
-    assert not joined.paired
-    assert apart.paired
+    assert joined.train[0].second is None
+    assert apart.train[0].second is not None
     wanted = [(f"{e.text}\n{e.second}", e.document) for e in apart.held_out]
     assert [(e.text, e.document) for e in joined.held_out] == wanted
     assert load_labelled(data, text_column="premise,hypothesis", pairs="joined") == joined

@@ -82,7 +82,7 @@ def test_documents_stay_together(tmp_path: Path) -> None:
     there = load_tagged(str(written(tmp_path, text)))
     assert not {s.document for s in there.train} & {s.document for s in there.held_out}
     assert (len(there.train), len(there.held_out)) == (16, 2)
-    assert there.entities
+    assert are_iob(there.labels)
 
 
 def test_a_file_to_test_on(tmp_path: Path) -> None:

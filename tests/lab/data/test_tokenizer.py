@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from posembed.errors import ArgumentError, DataError
 from posembed.lab import measure
-from posembed.lab.data.labelled import Labelled
+from posembed.lab.data.labelled import Example, Examples
 from posembed.lab.data.text import load_corpus
 from posembed.lab.data.tokenizer import Loaded
 from posembed.lab.runs import train
@@ -218,7 +218,7 @@ def test_a_text_without_a_token_is_refused_where_there_is_no_other(folder: Path)
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_texts_without_a_token_do_not_make_a_run_fail(
-    ordered: Labelled, text_spec: TextSpec, accelerator: Accelerator, tmp_path: Path, pooling: str
+    ordered: Examples[Example], text_spec: TextSpec, accelerator: Accelerator, tmp_path: Path, pooling: str
 ) -> None:
     only_words(list("abc")).save(str(tmp_path / "abc.json"))
     task = TextClassification(ordered, str(tmp_path / "abc.json"))

@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score
 
 from asked import runs_of, summarise
 from posembed.errors import ArgumentError
-from posembed.lab.data.labelled import Labelled
+from posembed.lab.data.labelled import Example, Examples
 from posembed.lab.data.tokenizer import encode, read_tokenizer
 from posembed.lab.runs import train
 from posembed.lab.tasks.classification import TextClassification
@@ -67,7 +67,7 @@ def test_position_is_learned_and_a_bag_of_letters_learns_nothing(
 
 
 def test_what_is_measured(
-    text_task: TextClassification, text_spec: TextSpec, ordered: Labelled, accelerator: Accelerator
+    text_task: TextClassification, text_spec: TextSpec, ordered: Examples[Example], accelerator: Accelerator
 ) -> None:
     model = text_task.build(text_spec).eval()
     measured = text_task.measure(text_spec, model, accelerator)

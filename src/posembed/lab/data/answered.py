@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import DataError
-from posembed.lab.data.labelled import LONE_SURROGATE, hash_of, left_out, split_by_document, without_copies
+from posembed.lab.data.labelled import LONE_SURROGATE, Examples, examples_of, split_parts
 from posembed.lab.data.sentences import different, question_about_facts
 from posembed.lab.data.tables import Row, Table, named, read_tables
 from posembed.lab.data.text import same_words
@@ -33,17 +33,7 @@ class Asked:
     document: str
 
 
-@dataclass(frozen=True)
-class AnsweredQuestions:
-    """Questions with answers, split into two parts. sha256: a hash of the split questions."""
-
-    train: tuple[Asked, ...]
-    held_out: tuple[Asked, ...]
-    description: str
-    sha256: str
-
-
-def load_answered(data: str = "generated", *, test_data: str | None = None) -> AnsweredQuestions:
+def load_answered(data: str = "generated", *, test_data: str | None = None) -> Examples[Asked]:
     """Reads and splits questions with answers.
 
     Args:
@@ -75,23 +65,16 @@ def load_answered(data: str = "generated", *, test_data: str | None = None) -> A
         if not part:
             raise DataError(f"{about} has no question with an answer")
     parts = [_one_document_per_context(part) for part in parts]
-    if len(parts) == 1 and len({asked.document for asked in parts[0]}) < 2:
-        raise DataError(f"all questions of {about} have one title or context; expected two or more")
-    train, held_out = split_by_document(parts[0]) if len(parts) == 1 else (parts[0], parts[1])
-    kept = without_copies(train, held_out, lambda asked: same_words(asked.context), name=about)
-    documents = len({asked.document for asked in held_out})
-    return AnsweredQuestions(
-        train=tuple(kept),
-        held_out=tuple(held_out),
-        description=(
-            f"{about}: {len(kept):,} training questions{left_out(len(train) - len(kept))}, {len(held_out):,} on "
-            f"{documents:,} other contexts or titles held out"
-            + f", {skipped:,} without an answer skipped"
-            * bool(skipped)
-        ),
-        sha256=hash_of(
-            kept, held_out, lambda a: (a.document, a.question, a.context, *(f"{t} {s}" for t, s in a.answers))
-        ),
+    kept, held_out, left_out = split_parts(parts, lambda a: same_words(a.context), name=about, one="title or context")
+    return examples_of(
+        kept,
+        held_out,
+        lambda a: (a.document, a.question, a.context, *(f"{text} {start}" for text, start in a.answers)),
+        about=f"{about}:",
+        kind="questions",
+        left_out=left_out,
+        others="on {:,} other contexts or titles",
+        more=f", {skipped:,} without an answer skipped" * bool(skipped),
     )
 
 

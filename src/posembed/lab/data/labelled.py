@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.data.documents import standard_library
@@ -43,19 +43,24 @@ class Example:
     """The second text of a pair whose texts are kept apart."""
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """Labelled texts, split into two parts. labels: all labels, sorted. sha256: a hash of the split examples."""
+class HasDocument(Protocol):
+    @property
+    def document(self) -> str: ...
 
-    train: tuple[Example, ...]
-    held_out: tuple[Example, ...]
-    labels: tuple[str, ...]
+
+ExampleT = TypeVar("ExampleT", bound=HasDocument)
+
+
+@dataclass(frozen=True)
+class Examples(Generic[ExampleT]):
+    """Examples, split into two parts. sha256: a hash of the split examples. labels: those of both parts, sorted; empty
+    for answers."""
+
+    train: tuple[ExampleT, ...]
+    held_out: tuple[ExampleT, ...]
     description: str
     sha256: str
-
-    @property
-    def paired(self) -> bool:
-        return self.train[0].second is not None
+    labels: tuple[str, ...] = ()
 
 
 PAIRS = ("joined", "segments")
@@ -68,7 +73,7 @@ def load_labelled(
     label_column: str | None = None,
     test_data: str | None = None,
     pairs: str | None = None,
-) -> Labelled:
+) -> Examples[Example]:
     """Reads, checks and splits labelled texts.
 
     Args:
@@ -206,14 +211,6 @@ def _examples(table: Table, texts: Sequence[str], label: str, *, apart: bool) ->
 # --- the split ---------------------------------------------------------------------------------------------------
 
 
-class HasDocument(Protocol):
-    @property
-    def document(self) -> str: ...
-
-
-ExampleT = TypeVar("ExampleT", bound=HasDocument)
-
-
 def labelled(
     train: Sequence[Example],
     held_out: Sequence[Example] | None,
@@ -222,7 +219,7 @@ def labelled(
     column: str = "label",
     blank: int = 0,
     short: int = 0,
-) -> Labelled:
+) -> Examples[Example]:
     """Checks the labels and splits the examples. With ``held_out``, keeps the given split, but drops the
     training documents that are held out too. ``blank``, ``short``: the number of rows that were skipped for lack of
     text or of columns.
@@ -231,28 +228,62 @@ def labelled(
     """
     kept = train if held_out is None else without_copies(train, held_out, name=name)
     check_labels([*kept, *(held_out or ())], name=name, column=column)
-    notes = left_out(len(train) - len(kept))
+    left_out = len(train) - len(kept)
     train, held_out = (kept, held_out) if held_out is not None else split_by_document(train, lambda e: e.label)
     for side, others, what in ((train, held_out, "held-out"), (held_out, train, "training")):
         missing = sorted({e.label for e in side} - {e.label for e in others})
         if missing:
             raise DataError(f"{name} has no {what} example of {missing[0]!r}; leave that label out, or add examples")
     labels = tuple(sorted({example.label for example in train}))
-    documents = len({example.document for example in held_out})
-    return Labelled(
-        train=tuple(train),
-        held_out=tuple(held_out),
+    more = f", {blank:,} without a text skipped" * bool(blank)
+    more += f", {short:,} with missing columns skipped" * bool(short)
+    return examples_of(
+        train,
+        held_out,
+        lambda e: (e.document, e.label, e.text, *([] if e.second is None else [e.second])),
+        about=f"{name}: {len(labels)} classes;",
+        kind="examples",
+        left_out=left_out,
+        more=more,
         labels=labels,
-        description=(
-            f"{name}: {len(labels)} classes; {len(train):,} training examples{notes}, {len(held_out):,} from "
-            f"{documents:,} other documents held out"
-            + f", {blank:,} without a text skipped" * bool(blank)
-            + f", {short:,} with missing columns skipped" * bool(short)
-        ),
-        sha256=hash_of(
-            train, held_out, lambda e: (e.document, e.label, e.text, *([] if e.second is None else [e.second]))
-        ),
     )
+
+
+def examples_of(
+    train: Sequence[ExampleT],
+    held_out: Sequence[ExampleT],
+    fields: Callable[[ExampleT], Iterable[str]],
+    *,
+    about: str,
+    kind: str,
+    left_out: int,
+    others: str = "from {:,} other documents",
+    more: str = "",
+    labels: tuple[str, ...] = (),
+) -> Examples[ExampleT]:
+    """Returns split examples with their description and their hash, for which ``fields`` turns each into texts.
+    left_out: the number of training examples that are held out too."""
+    copies = f", {left_out:,} more left out because they are held out too" if left_out else ""
+    where = others.format(len({example.document for example in held_out}))
+    description = f"{about} {len(train):,} training {kind}{copies}, {len(held_out):,} {where} held out{more}"
+    digest = hashlib.sha256()
+    for part, examples in (("train", train), ("held out", held_out)):
+        for example in examples:
+            digest.update("\0".join((part, *fields(example), "")).encode())
+    return Examples(tuple(train), tuple(held_out), description, digest.hexdigest(), labels)
+
+
+def split_parts(
+    parts: Sequence[Sequence[ExampleT]], text: Callable[[ExampleT], str], *, name: str, one: str
+) -> tuple[list[ExampleT], Sequence[ExampleT], int]:
+    """Splits the examples by document, unless they have two parts. Returns the training examples without those whose
+    text is held out too, the held-out ones, and how many were left out. Raises DataError if there is nothing to split,
+    because they have ``one`` document, or nothing to train on."""
+    if len(parts) == 1 and len({example.document for example in parts[0]}) < 2:
+        raise DataError(f"{name} has one {one}; expected two or more, one of them held out")
+    train, held_out = split_by_document(parts[0]) if len(parts) == 1 else parts
+    kept = without_copies(train, held_out, text, name=name)
+    return kept, held_out, len(train) - len(kept)
 
 
 def without_copies(
@@ -268,22 +299,6 @@ def without_copies(
     if not kept:
         raise DataError(f"{name}: every training text is held out too; give other texts to test on")
     return kept
-
-
-def left_out(count: int) -> str:
-    """Returns a note on the number of training examples that are left out because they are held out too."""
-    return f", {count:,} more left out because they are held out too" if count else ""
-
-
-def hash_of(
-    train: Iterable[ExampleT], held_out: Iterable[ExampleT], fields: Callable[[ExampleT], Iterable[str]]
-) -> str:
-    """Returns a hash of the split examples, which ``fields`` turns into texts."""
-    digest = hashlib.sha256()
-    for part, examples in (("train", train), ("held out", held_out)):
-        for example in examples:
-            digest.update("\0".join((part, *fields(example), "")).encode())
-    return digest.hexdigest()
 
 
 def split_by_document(

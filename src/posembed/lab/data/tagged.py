@@ -10,7 +10,7 @@ from pathlib import Path
 
 from posembed.errors import DataError
 from posembed.lab.data.documents import read_text
-from posembed.lab.data.labelled import LONE_SURROGATE, hash_of, left_out, split_by_document, without_copies
+from posembed.lab.data.labelled import LONE_SURROGATE, Examples, examples_of, split_parts
 from posembed.lab.data.sentences import different, tagged_sentence
 from posembed.lab.data.text import same_words
 
@@ -38,29 +38,13 @@ class Sentence:
         return " ".join(self.words)
 
 
-@dataclass(frozen=True)
-class TaggedSentences:
-    """Sentences with labels, split into two parts.
-
-    labels: the labels of both parts, sorted. entities: whether they are IOB labels, which mark entities. sha256: a hash
-    of the split sentences.
-    """
-
-    train: tuple[Sentence, ...]
-    held_out: tuple[Sentence, ...]
-    labels: tuple[str, ...]
-    entities: bool
-    description: str
-    sha256: str
-
-
 def load_tagged(
     data: str = "generated",
     *,
     test_data: str | None = None,
     text_column: str | None = None,
     label_column: str | None = None,
-) -> TaggedSentences:
+) -> Examples[Sentence]:
     """Reads and splits sentences with a label for each word.
 
     Args:
@@ -85,26 +69,20 @@ def load_tagged(
         paths = [Path(file).expanduser() for file in (data, test_data) if file is not None]
         parts = [read_columns(path, _number("text", text_column), _number("label", label_column)) for path in paths]
         about = " and ".join(path.name for path in paths)
-    if len(parts) == 1 and len({sentence.document for sentence in parts[0]}) < 2:
-        raise DataError(f"{about} has one document or sentence; expected two or more, one of them held out")
-    train, held_out = split_by_document(parts[0]) if len(parts) == 1 else (parts[0], parts[1])
-    kept = without_copies(train, held_out, lambda sentence: same_words(sentence.text), name=about)
+    kept, held_out, left_out = split_parts(parts, lambda s: same_words(s.text), name=about, one="document or sentence")
     known, other = ({tag for s in part for tag in s.tags} for part in (kept, held_out))
     labels = tuple(sorted(known | other))
     check_tags([*kept, *held_out], name=about)
     new = sorted(other - known)
-    documents = len({sentence.document for sentence in held_out})
-    return TaggedSentences(
-        train=tuple(kept),
-        held_out=tuple(held_out),
+    return examples_of(
+        kept,
+        held_out,
+        lambda s: (s.document, *s.words, *s.tags),
+        about=f"{about}: {len(labels)} labels;",
+        kind="sentences",
+        left_out=left_out,
+        more=f", with labels that no training sentence has: {', '.join(new)}" * bool(new),
         labels=labels,
-        entities=are_iob(labels),
-        description=(
-            f"{about}: {len(labels)} labels; {len(kept):,} training sentences{left_out(len(train) - len(kept))}, "
-            f"{len(held_out):,} from {documents:,} other "
-            "documents held out" + f", with labels that no training sentence has: {', '.join(new)}" * bool(new)
-        ),
-        sha256=hash_of(kept, held_out, lambda s: (s.document, *s.words, *s.tags)),
     )
 
 

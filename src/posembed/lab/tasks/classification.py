@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError, DataError
-from posembed.lab.data.answered import AnsweredQuestions
-from posembed.lab.data.labelled import Example, Labelled
-from posembed.lab.data.tagged import TaggedSentences
+from posembed.lab.data.labelled import Example, Examples
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, encode, read_tokenizer
 from posembed.lab.model import Classifier, ImageClassifier, PositionedModel
 from posembed.lab.runs.spec import MeasuredT
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 TEXTS_AT_ONCE, IMAGES_AT_ONCE = 128, 512
 HELD_OUT_IMAGES = 0.25  # as a share of all images
-HasSplit: TypeAlias = Labelled | TaggedSentences | AnsweredQuestions
 ClassifierSpecT = TypeVar("ClassifierSpecT", TextSpec, TagSpec, SpanSpec, ImageSpec)
 
 
@@ -89,7 +86,9 @@ class OfTexts(Classification[ClassifierSpecT, MeasuredT]):
     def embedding(self, spec: ClassifierSpecT) -> nn.Embedding:
         return nn.Embedding(self.vocabulary, spec.width)
 
-    def describe(self, kind: str, data: HasSplit, tokenizer: Bytes | Loaded, lengths: Tensor, example: str) -> None:
+    def describe(
+        self, kind: str, data: Examples[Any], tokenizer: Bytes | Loaded, lengths: Tensor, example: str
+    ) -> None:
         """Sets the hash, the documents and the description."""
         numbers: dict[str, int] = {}
         self.documents = [numbers.setdefault(each.document, len(numbers)) for each in data.held_out]
@@ -101,12 +100,12 @@ class OfTexts(Classification[ClassifierSpecT, MeasuredT]):
 class TextClassification(OfTexts[TextSpec, Classified]):
     """Classification of labelled texts. ``tokenizer``: a name that ``read_tokenizer`` accepts."""
 
-    def __init__(self, data: Labelled, tokenizer: str = "bytes") -> None:
+    def __init__(self, data: Examples[Example], tokenizer: str = "bytes") -> None:
         chosen = read_tokenizer(tokenizer, texts_of(data.train))
         self.vocabulary = chosen.vocabulary
         self.classes = data.labels
         self.train, self.held_out = (encode_examples(chosen, side) for side in (data.train, data.held_out))
-        if data.paired:
+        if isinstance(self.train, Pairs):
             self.segments = True
             self.vocabulary += 1  # the separator
         self.train_labels, self.held_out_labels = (

@@ -12,8 +12,9 @@ from torch.nn import functional as F
 
 from posembed.errors import DataError
 from posembed.lab.data import answered as answers
-from posembed.lab.data.answered import AnsweredQuestions, Asked
-from posembed.lab.data.tagged import Sentence, TaggedSentences, entities
+from posembed.lab.data.answered import Asked
+from posembed.lab.data.labelled import Examples
+from posembed.lab.data.tagged import Sentence, are_iob, entities
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, Windows, encode, joined_ids, read_tokenizer
 from posembed.lab.model import PositionedModel
 from posembed.lab.tasks.classification import TEXTS_AT_ONCE, OfTexts
@@ -39,10 +40,10 @@ class Tagging(OfTexts[TagSpec, Tagged]):
     2019, section 5.3). ``tokenizer``: a name that ``read_tokenizer`` accepts; each word is encoded with a space before
     it."""
 
-    def __init__(self, data: TaggedSentences, tokenizer: str = "bytes") -> None:
+    def __init__(self, data: Examples[Sentence], tokenizer: str = "bytes") -> None:
         chosen = read_tokenizer(tokenizer, ("".join(f" {word}" for word in s.words) for s in data.train))
         self.vocabulary = chosen.vocabulary
-        self.classes, self.entities = data.labels, data.entities
+        self.classes, self.entities = data.labels, are_iob(data.labels)
         words = list(dict.fromkeys(word for s in (*data.train, *data.held_out) for word in s.words))
         tokens = encode(chosen, [f" {word}" for word in words])
         ids = dict(zip(words, np.split(tokens.ids.numpy(), tokens.bounds[1:-1].numpy()), strict=True))
@@ -51,7 +52,7 @@ class Tagging(OfTexts[TagSpec, Tagged]):
         self.train_labels = self.train.lengths()  # ``chosen`` counts them
         self.sentences = data.held_out
         self.describe("tags", data, chosen, self.train.lengths(), "sentence")
-        if not data.entities:
+        if not self.entities:
             self.description += (
                 "\n      the labels are not B-TYPE, I-TYPE and O, so only the token accuracy is measured"
             )
@@ -129,7 +130,7 @@ class Answering(OfTexts[SpanSpec, Answered]):
     classes = ("start", "end")
     segments = True
 
-    def __init__(self, data: AnsweredQuestions, tokenizer: str = "bytes") -> None:
+    def __init__(self, data: Examples[Asked], tokenizer: str = "bytes") -> None:
         contexts = dict.fromkeys(asked.context for asked in data.train)
         chosen = read_tokenizer(
             tokenizer, (text for each in (contexts, (a.question for a in data.train)) for text in each)
