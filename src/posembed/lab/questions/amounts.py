@@ -21,7 +21,7 @@ from posembed.lab.tasks.amounts_specs import (
     share_or_tokens,
     times_read,
 )
-from posembed.lab.tasks.text_specs import corpus_of, with_length_counts
+from posembed.lab.tasks.text_specs import task_on_text
 from posembed.measure.metrics import Metric
 
 
@@ -48,11 +48,10 @@ class DataEfficiency(TrainedQuestion[DataSpec, LossesByAmount]):
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.amounts import TrainingOnLess
 
-        with_length_counts(chosen)
-        corpus = corpus_of(chosen)
-        require_different(self.values(chosen), len(corpus.train))
+        task, found = task_on_text(TrainingOnLess, chosen)
+        require_different(self.values(chosen), len(task.corpus.train))
         with_default_window(chosen)
-        return TrainingOnLess(corpus), {"data_sha256": corpus.sha256}
+        return task, found
 
     def shown(self, results: Sequence[RunResult[Any, Any]]) -> Sequence[RunResult[Any, Any]]:
         """Returns the runs with the largest amount that any run succeeded with."""

@@ -9,7 +9,7 @@ from posembed.lab.found import Found, model_size
 from posembed.lab.question import Loaded, Reading, TrainedQuestion, presets_of
 from posembed.lab.similarities import Similarities, similarities_of
 from posembed.lab.tasks.table_specs import CHANGES, LOSS, ByTaskSpec, InitMeasurements
-from posembed.lab.tasks.text_specs import corpus_of, with_length_counts
+from posembed.lab.tasks.text_specs import task_on_text
 
 FEWEST_ROWS = 3
 
@@ -47,9 +47,7 @@ class ByTask(TrainedQuestion[ByTaskSpec, InitMeasurements]):
                 f"train_length must be at least {FEWEST_ROWS}, because tables of fewer rows cannot be compared; got "
                 f"{chosen['train_length']}"
             )
-        with_length_counts(chosen)
-        corpus = corpus_of(chosen)
-        return InitialValues(corpus), {"data_sha256": corpus.sha256}
+        return task_on_text(InitialValues, chosen)
 
     def special(self, found: Found) -> Similarities:
         return similarities_of(found)

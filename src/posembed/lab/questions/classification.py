@@ -8,6 +8,7 @@ from typing import Any
 from posembed.lab.found import Axis, Found, model_size
 from posembed.lab.question import Loaded, TrainedQuestion, presets_of
 from posembed.lab.runs.results import RunResult
+from posembed.lab.runs.spec import MeasuredT, SpecT
 from posembed.lab.tasks.classification_specs import (
     ACCURACY,
     LOSS,
@@ -19,22 +20,52 @@ from posembed.lab.tasks.classification_specs import (
     require_room,
 )
 from posembed.measure.metrics import Metric
-from posembed.words import percent
+from posembed.words import listed, percent
 
 TWINS = {"learned-1d", "learned-2d"}
 """Encodings with one row per patch and the same initial values: they are the same model until the grid changes."""
 
 
-class Text(TrainedQuestion[TextSpec, Classified]):
-    name = "text"
-    metrics = (ACCURACY, MACRO_F1, LOSS)
-    loss_unit = "per example"
+class OfTexts(TrainedQuestion[SpecT, MeasuredT]):
+    """A question about small encoders of labelled texts."""
+
     group = "tasks"
-    asks = "Does the position encoding matter for classifying texts?"
-    Spec = TextSpec
     use = "encoder"
     usual = ("learned", "sinusoidal", "rope", "alibi", "t5", "none")
     usual_reference = "sinusoidal"
+    learns: str
+    """What a model learns, as an infinitive phrase."""
+    unit: str
+    """What a batch holds, in the plural."""
+
+    def tested(self, measured: Any) -> dict[str, int]:
+        """Returns on how many things of each kind a model is tested."""
+        raise NotImplementedError
+
+    def about(self, found: Found) -> str:
+        spec, stride, held_out = found.spec, getattr(found.spec, "stride", None), ""
+        if found.measured is not None:
+            known = listed([f"{count:,} {what}" for what, count in self.tested(found.measured).items() if count])
+            held_out = f" The model is tested on {known}, all held out."
+        read = f"{self.unit} per batch, truncated to {spec.train_length:,} tokens"
+        if stride is not None:
+            read = (
+                f"windows of at most {spec.train_length:,} tokens per batch, which start {stride:,} tokens apart in "
+                "contexts that do not fit into one"
+            )
+        return (
+            f"Each run trains a small Transformer encoder ({model_size(spec)}) to {self.learns} ({spec.data}): "
+            f"{spec.steps:,} steps, {spec.batch} {read}.{held_out} Only the position encoding differs."
+        )
+
+
+class Text(OfTexts[TextSpec, Classified]):
+    name = "text"
+    metrics = (ACCURACY, MACRO_F1, LOSS)
+    loss_unit = "per example"
+    asks = "Does the position encoding matter for classifying texts?"
+    Spec = TextSpec
+    learns, unit = "classify texts", "texts"
     presets = presets_of("text")
     presets_help = "default, documents (BERT-base's size, for a GPU) or documents-quarter (a quarter of every size)."
 
@@ -53,19 +84,9 @@ class Text(TrainedQuestion[TextSpec, Classified]):
         task = TextClassification(load_labelled(chosen["data"], **asked), chosen["tokenizer"])
         return task, {"data_sha256": task.sha256}
 
-    def about(self, found: Found) -> str:
-        spec, measured = found.spec, found.measured
-        tested = ""
-        if measured is not None:
-            tested = (
-                f" The model is tested on {sum(measured.examples):,} examples of {len(measured.classes)} classes, from "
-                f"{len(measured.examples):,} held-out documents."
-            )
-        return (
-            f"Each run trains a small Transformer encoder ({model_size(spec)}) to classify texts from {spec.data}: "
-            f"{spec.steps:,} steps, {spec.batch} texts per batch, truncated to {spec.train_length:,} "
-            f"tokens.{tested} Only the position encoding differs."
-        )
+    def tested(self, measured: Classified) -> dict[str, int]:
+        examples = f"examples of {len(measured.classes)} classes"
+        return {examples: sum(measured.examples), "documents": len(measured.examples)}
 
     def remarks(self, found: Found) -> Iterable[str]:
         if found.measured is not None:

@@ -21,7 +21,7 @@ from posembed.lab.tasks.amounts_specs import (
     share_or_tokens,
     times_read,
 )
-from posembed.lab.tasks.text_specs import corpus_of, with_length_counts
+from posembed.lab.tasks.text_specs import task_on_text
 
 
 class Dropout(TrainedQuestion[DropoutSpec, Losses]):
@@ -50,9 +50,7 @@ class Dropout(TrainedQuestion[DropoutSpec, Losses]):
 
         share_or_tokens(chosen["amount"])
         chosen["amount"] = canonical_amount(chosen["amount"])
-        with_length_counts(chosen)
-        corpus = corpus_of(chosen)
-        return DropoutAfterTheSum(corpus), {"data_sha256": corpus.sha256}
+        return task_on_text(DropoutAfterTheSum, chosen)
 
     def about(self, found: Found) -> str:
         spec = found.spec

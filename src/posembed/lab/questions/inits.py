@@ -11,7 +11,7 @@ from posembed.lab.found import Found, model_size
 from posembed.lab.question import Compared, Loaded, TrainedQuestion, presets_of
 from posembed.lab.runs.results import NORMS_AT_START, RunFolder, RunResult
 from posembed.lab.tasks.table_specs import CAUSAL, CHANGES, LOSS, MASKED, PERPLEXITY, InitMeasurements, InitSpec
-from posembed.lab.tasks.text_specs import corpus_of, with_length_counts
+from posembed.lab.tasks.text_specs import task_on_text
 from posembed.measure.frame import Frame, Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Positive, option
@@ -84,9 +84,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements]):
         chosen.pop("test_lengths", None)
         if (model := chosen.pop("model", None)) not in (None, CAUSAL):
             chosen["model"] = model
-        with_length_counts(chosen)
-        corpus = corpus_of(chosen)
-        return InitialValues(corpus), {"data_sha256": corpus.sha256}
+        return task_on_text(InitialValues, chosen)
 
     def frame(
         self,

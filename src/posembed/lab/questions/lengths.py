@@ -19,9 +19,8 @@ from posembed.lab.tasks.text_specs import (
     WHOLE_WINDOWS,
     LengthSpec,
     Measurements,
-    corpus_of,
     of_model,
-    with_length_counts,
+    task_on_text,
 )
 from posembed.measure.metrics import Metric
 
@@ -49,16 +48,14 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements]):
         return chosen if chosen.get("model") is None else chosen | of_model(Path(chosen["model"]).expanduser(), given)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        with_length_counts(chosen)
         if chosen.get("model") is not None:
             from posembed.lab.tasks.inside import load_inside
 
             return load_inside(chosen)
         from posembed.lab.tasks.language import LanguageModelling
 
-        corpus = corpus_of(chosen)
         with_default_window(chosen)
-        return LanguageModelling(corpus), {"data_sha256": corpus.sha256}
+        return task_on_text(LanguageModelling, chosen)
 
     def axis(self, results: Sequence[RunResult[LengthSpec, Measurements]], metric: Metric) -> Axis:
         trained, tested = results[0].spec.train_length, results[0].spec.test_lengths

@@ -26,7 +26,7 @@ from posembed.lab.tasks.row_specs import (
     RowSpec,
     bands,
 )
-from posembed.lab.tasks.text_specs import corpus_of
+from posembed.lab.tasks.text_specs import task_on_text
 from posembed.measure.frame import Frame, Value
 from posembed.measure.metrics import Metric
 
@@ -80,8 +80,7 @@ class Rows(TrainedQuestion[RowSpec, RowMeasurements]):
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.rows import TrainedRows
 
-        corpus = corpus_of(chosen)
-        return TrainedRows(corpus), {"data_sha256": corpus.sha256}
+        return task_on_text(TrainedRows, chosen)
 
     def frame(self, results: Sequence[RunResult[RowSpec, RowMeasurements]], reading: Any, folder: Any) -> Frame:
         files: dict[str, set[Any]] = {}

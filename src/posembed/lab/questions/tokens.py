@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from posembed.lab.found import Found, model_size
-from posembed.lab.question import Loaded, TrainedQuestion, presets_of
-from posembed.lab.questions.classification import most_frequent
+from posembed.lab.found import Found
+from posembed.lab.question import Loaded, presets_of
+from posembed.lab.questions.classification import OfTexts, most_frequent
 from posembed.lab.tasks.classification_specs import LOSS, require_room
 from posembed.lab.tasks.tokens_specs import (
     ENTITY_F1,
@@ -18,42 +18,16 @@ from posembed.lab.tasks.tokens_specs import (
     SpanSpec,
     Tagged,
     TagSpec,
-    TokenSpec,
 )
-from posembed.words import listed
 
 
-def read_as(spec: TokenSpec, unit: str) -> str:
-    """Returns how many tokens of an example a model reads, and how it reads longer ones."""
-    stride = spec.stride if isinstance(spec, SpanSpec) else None
-    if stride is None:
-        return f"{unit} per batch, truncated to {spec.train_length:,} tokens"
-    return (
-        f"windows of at most {spec.train_length:,} tokens per batch, which start {stride:,} tokens apart in contexts "
-        "that do not fit into one"
-    )
-
-
-def trained_on(found: Found, task: str, unit: str, tested: Mapping[str, int]) -> str:
-    """Describes what was trained, and on how many things of each kind it is tested."""
-    spec, known = found.spec, listed([f"{count:,} {what}" for what, count in tested.items() if count])
-    held_out = "" if found.measured is None else f" The model is tested on {known}, all held out."
-    return (
-        f"Each run trains a small Transformer encoder ({model_size(spec)}) to {task} ({spec.data}): {spec.steps:,} "
-        f"steps, {spec.batch} {read_as(spec, unit)}.{held_out} Only the position encoding differs."
-    )
-
-
-class Tags(TrainedQuestion[TagSpec, Tagged]):
+class Tags(OfTexts[TagSpec, Tagged]):
     name = "tags"
     metrics = (ENTITY_F1, TOKEN_ACCURACY, LOSS)
     loss_unit = "per label"
-    group = "tasks"
     asks = "Does the position encoding matter for labelling words, such as named entities?"
     Spec = TagSpec
-    use = "encoder"
-    usual = ("learned", "sinusoidal", "rope", "alibi", "t5", "none")
-    usual_reference = "sinusoidal"
+    learns, unit = "label the words of sentences", "sentences"
     presets = presets_of("tags")
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
@@ -64,10 +38,9 @@ class Tags(TrainedQuestion[TagSpec, Tagged]):
         task = Tagging(load_tagged(chosen["data"], **asked), chosen["tokenizer"])
         return task, {"data_sha256": task.sha256}
 
-    def about(self, found: Found) -> str:
-        m = found.measured
-        tested = {} if m is None else {"words": sum(m.words), "entities": sum(m.entities), "documents": len(m.words)}
-        return trained_on(found, "label the words of sentences", "sentences", tested)
+    def tested(self, measured: Tagged) -> dict[str, int]:
+        words, entities = sum(measured.words), sum(measured.entities)
+        return {"words": words, "entities": entities, "documents": len(measured.words)}
 
     def remarks(self, found: Found) -> Iterable[str]:
         if found.measured is not None:
@@ -79,16 +52,13 @@ class Tags(TrainedQuestion[TagSpec, Tagged]):
         return {} if found.measured is None else {"The labels of the held-out words": found.measured.labels}
 
 
-class Spans(TrainedQuestion[SpanSpec, Answered]):
+class Spans(OfTexts[SpanSpec, Answered]):
     name = "spans"
     metrics = (F1, EXACT, LOSS)
     loss_unit = "per label"
-    group = "tasks"
     asks = "Does the position encoding matter for finding the answer to a question in a text?"
     Spec = SpanSpec
-    use = "encoder"
-    usual = ("learned", "sinusoidal", "rope", "alibi", "t5", "none")
-    usual_reference = "sinusoidal"
+    learns, unit = "find the answers to questions in texts", "questions"
     presets = presets_of("spans")
     presets_help = "default, documents (BERT-base's size, for a GPU) or documents-quarter (a quarter of every size)."
 
@@ -101,10 +71,8 @@ class Spans(TrainedQuestion[SpanSpec, Answered]):
         task = Answering(load_answered(chosen["data"], test_data=chosen.get("test_data")), chosen["tokenizer"])
         return task, {"data_sha256": task.sha256}
 
-    def about(self, found: Found) -> str:
-        m = found.measured
-        tested = {} if m is None else {"questions": sum(m.questions), "documents": len(m.questions)}
-        return trained_on(found, "find the answers to questions in texts", "questions", tested)
+    def tested(self, measured: Answered) -> dict[str, int]:
+        return {"questions": sum(measured.questions), "documents": len(measured.questions)}
 
     def remarks(self, found: Found) -> Iterable[str]:
         if found.measured is not None and (unseen := found.measured.truncated):

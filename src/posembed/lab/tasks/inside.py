@@ -17,7 +17,7 @@ from posembed.lab.model import PositionedModel
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
-from posembed.lab.tasks.text_specs import LengthSpec, corpus_of
+from posembed.lab.tasks.text_specs import LengthSpec, corpus_of, with_length_counts
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -90,6 +90,7 @@ def load_inside(chosen: dict[str, Any]) -> tuple[InsideGivenModel, dict[str, Any
     decoder = open_decoder(Path(chosen["model"]).expanduser())
     chosen |= decoder.sizes
     with_default_window(chosen)
+    with_length_counts(chosen)
     corpus = corpus_of(chosen, end=decoder.end)
     if corpus.vocabulary > decoder.config.vocab_size:
         raise ArgumentError(

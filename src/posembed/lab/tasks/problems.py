@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from posembed.calls import unknown
 from posembed.errors import ArgumentError, PositionError
 from posembed.lab.measure import TOKENS_AT_ONCE
-from posembed.lab.model import PositionedModel
+from posembed.lab.model import Decoder, PositionedModel
 from posembed.lab.tasks.problem_texts import (
     ALPHABET,
     DIGITS,
@@ -37,7 +37,7 @@ from posembed.lab.tasks.problem_texts import (
     tokens_read,
 )
 from posembed.lab.tasks.problems_specs import ProblemSpec, SolvedByTail
-from posembed.lab.tasks.task import DecoderTask, build_encoding, draw_seed, torch_seed
+from posembed.lab.tasks.task import Task, build_encoding, draw_seed, torch_seed
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.nn.encodings import names_for, split_mixture
@@ -51,10 +51,8 @@ DIGIT_TOKENS = torch.tensor([ALPHABET.index(digit) for digit in DIGITS])
 EQUALS_TOKEN = ALPHABET.index(EQUALS)
 
 
-class ProblemSolving(DecoderTask[ProblemSpec, SolvedByTail]):
+class ProblemSolving(Task[ProblemSpec, SolvedByTail]):
     """Trains on problems of size 1 to ``train_size``, and tests at ``test_sizes``. ``problem``: a key of PROBLEMS."""
-
-    vocabulary = len(ALPHABET)
 
     def __init__(self, problem: str) -> None:
         asked = PROBLEMS[problem]
@@ -68,6 +66,10 @@ class ProblemSolving(DecoderTask[ProblemSpec, SolvedByTail]):
             rows = max(spec.test_sizes) + spec.train_size + 4
             return LearnedPositionalEmbedding(max_len=rows, dim=spec.width, dropout=spec.dropout)
         return build_encoding(spec)
+
+    def model(self, spec: ProblemSpec, encoding: PositionEncoding) -> Decoder:
+        sizes = {"layers": spec.layers, "heads": spec.heads}
+        return Decoder(len(ALPHABET), spec.width, **sizes, encoding=encoding, dropout=spec.dropout)
 
     def draw(
         self, spec: ProblemSpec, model: PositionedModel, step: int, rows: slice = slice(None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import torch
 from torch import Tensor
 
-from posembed.lab.model import Decoder, PositionedModel
+from posembed.lab.model import PositionedModel
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
 from posembed.layers.base import PositionEncoding
 from posembed.nn.encodings import Sizes, encoding_by_name
@@ -70,16 +70,6 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
     @abstractmethod
     def tokens_measured(self, spec: SpecT) -> int:
         """Estimates how many tokens ``measure`` feeds to the model, to predict the time."""
-
-
-class DecoderTask(Task[SpecT, MeasuredT]):
-    """A task whose model is a ``Decoder``."""
-
-    vocabulary: int
-
-    def model(self, spec: SpecT, encoding: PositionEncoding) -> Decoder:
-        sizes = {"layers": spec.layers, "heads": spec.heads}
-        return Decoder(self.vocabulary, spec.width, **sizes, encoding=encoding, dropout=spec.dropout)
 
 
 def build_encoding(spec: TrainingSpec, *, grid: tuple[int, int] | None = None, causal: bool = True) -> PositionEncoding:

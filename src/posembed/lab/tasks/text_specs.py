@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from posembed.errors import ArgumentError
 from posembed.lab.data.lengths import FULL, NAMES, Counts, TrainLengths, counts_of, distribution
@@ -19,6 +19,7 @@ from posembed.settings import Ascending, Count, TwoOrMore, option
 if TYPE_CHECKING:
     from posembed.lab.data.text import Corpus
 
+TaskT = TypeVar("TaskT")
 OF_MODEL = ("layers", "width", "heads", "dropout")
 """The settings that are taken from the config if ``model`` is given."""
 CONTINUED_LEARNING_RATE = 1e-4
@@ -196,6 +197,13 @@ def with_length_counts(chosen: dict[str, Any]) -> None:
         counts = counts_of(name)
         known = name if Path(name).name in NAMES else Path(name).name  # a file may be called "short"
         chosen |= {"train_lengths": known, "train_length_counts": counts}
+
+
+def task_on_text(kind: Callable[[Corpus], TaskT], chosen: dict[str, Any]) -> tuple[TaskT, dict[str, Any]]:
+    """Returns a task on the text that the settings name, and the setting that is computed from the text."""
+    with_length_counts(chosen)
+    corpus = corpus_of(chosen)
+    return kind(corpus), {"data_sha256": corpus.sha256}
 
 
 def corpus_of(chosen: Mapping[str, Any], *, end: int | None = None) -> Corpus:
