@@ -22,8 +22,9 @@ from made_up_runs import run, runs, save  # noqa: E402
 from posembed.checkpoints.inspect import inspect_checkpoint  # noqa: E402
 from posembed.evaluation.results import Evaluation  # noqa: E402
 from posembed.files import write_text  # noqa: E402
-from posembed.report.checkpoint import write_checkpoint_page  # noqa: E402
-from posembed.report.evaluation import write_evaluation_page  # noqa: E402
+from posembed.report.checkpoint import render as checkpoint_page  # noqa: E402
+from posembed.report.evaluation import render as evaluation_page  # noqa: E402
+from posembed.report.page import write_page  # noqa: E402
 from posembed.report.questions import write_report  # noqa: E402
 from posembed.report.tuning import render  # noqa: E402
 from posembed.tuning.result import Tuned, with_seeds  # noqa: E402
@@ -89,11 +90,14 @@ def pages(folder: Path) -> Iterator[tuple[str, Path]]:
             for parameter in model.parameters():
                 parameter.mul_(1e-6 if name == "line" else 1)
         place = saved(model, folder / f"{Path(LONG).name}-{name}")
-        yield f"checkpoint {name}", write_checkpoint_page(inspect_checkpoint(place), folder / f"{name}.html")
+        yield f"checkpoint {name}", write_page(folder / f"{name}.html", checkpoint_page(inspect_checkpoint(place)))
     for measure, mean in (("recall@10", 0.05), ("perplexity", 0.5)):
         for more in (False, True):
             found = evaluation(measure, mean, (128, 512, 2048, 8192), LONG, f"{LONG}-2048", many=more)
-            yield f"evaluate {measure} {more}", write_evaluation_page(found, folder / f"{measure[:4]}-{more}.html")
+            yield (
+                f"evaluate {measure} {more}",
+                write_page(folder / f"{measure[:4]}-{more}.html", evaluation_page(found)),
+            )
         page = folder / f"tuned-{measure[:4]}.html"
         write_text(page, render(tuned(measure, mean)))
         yield f"tune {measure}", page

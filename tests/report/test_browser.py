@@ -18,8 +18,9 @@ from evaluated_models import row_of
 from made_up_runs import run, runs, save
 from posembed.checkpoints.inspect import inspect_checkpoint
 from posembed.evaluation.results import Evaluation
-from posembed.report.checkpoint import write_checkpoint_page
-from posembed.report.evaluation import write_evaluation_page
+from posembed.report.checkpoint import render
+from posembed.report.evaluation import render as evaluation_page
+from posembed.report.page import write_page
 from posembed.report.questions import write_report
 from report.golden import FOLDERS
 from report.pages import pages
@@ -108,14 +109,14 @@ def test_pages_about_checkpoints(tmp_path: Path) -> None:
     line = tiny_model("bert", TEXT)
     vit = ViTModel(ViTConfig(image_size=(32, 96), patch_size=16, hidden_size=32, intermediate_size=16, **LAYERS))
     pages = [
-        write_checkpoint_page(inspect_checkpoint(saved(model, tmp_path / name)), tmp_path / f"{name}.html")
+        write_page(tmp_path / f"{name}.html", render(inspect_checkpoint(saved(model, tmp_path / name))))
         for name, model in (("line", line), ("grid", vit))
     ]
     values = {"recall at 1": {512: (1.0, 0.0, 1.0), 2048: (1.0, 0.0, 0.5)}}
     rows = [row_of(f"a-checkpoint-{n}", values, length=None) for n in range(9)]
     rows.append(row_of("a-checkpoint-1", values, baseline="chunked at 512"))
     evaluation = Evaluation("sentences", ("recall at 1",), (512, 2048), 3, tuple(rows), ())
-    pages.append(write_evaluation_page(evaluation, tmp_path / "evaluation.html"))
+    pages.append(write_page(tmp_path / "evaluation.html", evaluation_page(evaluation)))
     for seen, figures in zip(look_at(pages, tmp_path, 400), (5, 3, 2), strict=True):
         assert seen.console == []
         assert seen.by_width["400"]["overflow"] == 0

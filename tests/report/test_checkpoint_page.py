@@ -17,8 +17,9 @@ from posembed.errors import ArgumentError
 from posembed.plots.biases import bias_lines, bias_maps, bucket_lines, layer_line
 from posembed.plots.source import Rows
 from posembed.plots.spectra import wave_length
-from posembed.report.checkpoint import answer, render, shown_name, write_checkpoint_page
+from posembed.report.checkpoint import answer, render, shown_name
 from posembed.report.checkpoint_pictures import figures
+from posembed.report.page import write_page
 from posembed.tables.fill import sinusoidal_table
 from posembed.tables.spectrum import fourier_power
 from tiny_models import TEXT, saved, tiny_model
@@ -48,14 +49,14 @@ def test_the_answer_says_what_stands_out_and_what_was_learned(tmp_path: Path) ->
 
 def test_a_page_is_one_file_with_the_same_words_each_time(tmp_path: Path) -> None:
     report = inspect_checkpoint(text_model(tmp_path / "bert"))
-    written = write_checkpoint_page(report, tmp_path / "page.html")
+    written = write_page(tmp_path / "page.html", render(report))
     page = written.read_text(encoding="utf-8")
     assert page == render(report)
     assert page.count("<svg") == 5
     assert "<script" not in page
     assert str(tmp_path) not in page
     with pytest.raises(ArgumentError, match="name another file"):
-        write_checkpoint_page(report, tmp_path)
+        write_page(tmp_path, render(report))
 
 
 def test_a_model_without_a_table_says_so(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from made_up_evaluations import HITS, MISSES, evaluation, row, tuned
 from posembed.evaluation.measures import METRICS
 from posembed.evaluation.results import Evaluation
-from posembed.report.evaluation import answer, legend, paragraphs, render, tables, write_evaluation_page
+from posembed.report.evaluation import answer, legend, paragraphs, render, tables
+from posembed.report.page import write_page
 from posembed.report.terminal import as_text
 
 
@@ -55,7 +56,7 @@ def test_one_text_has_no_interval() -> None:
 
 
 def test_the_page_is_written_and_shows_names_and_notes_as_text(tmp_path: Path) -> None:
-    page = write_evaluation_page(evaluation(), tmp_path / "page.html").read_text(encoding="utf-8")
+    page = write_page(tmp_path / "page.html", render(evaluation())).read_text(encoding="utf-8")
     assert "&lt;b&gt;a note" in page
     assert page == render(evaluation())
 

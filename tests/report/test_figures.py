@@ -85,7 +85,7 @@ def test_figures_of_almost_nothing() -> None:
 def test_shares_are_drawn_in_percent_and_sizes_that_would_touch_lose_their_number() -> None:
     sizes = [1, 2, 3, 50, 99, 100]
     line = Line("rope", {size: Estimate(0.5, 0.4, 0.6) for size in sizes})
-    figure = line_chart([line], names=["rope"], title="", below="", ticks=sizes, trained=50, target=0.95)
+    figure = line_chart([line], names=["rope"], title="", below="", ticks=sizes, trained=50)
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["100", "50", "3"]
     assert set(axes.get_lines()[0].get_ydata()) == {50.0}

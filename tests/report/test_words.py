@@ -5,7 +5,7 @@ import math
 from made_up_runs import run, runs
 from posembed.lab.questions import QUESTIONS
 from posembed.measure.metrics import Metric
-from posembed.report.words import by_outcome, called, certainty, interval, listed, measured, model_size, number, percent
+from posembed.report.words import by_outcome, called, certainty, interval, listed, measured, number, percent
 from posembed.statistics import Estimate, estimate_median
 from posembed.words import MINUS, in_bytes, milliseconds, part
 from together import together
@@ -68,11 +68,6 @@ def test_sentences_by_outcome() -> None:
         "a cannot be called better or worse than x, because not every interval is known.",
     ]
     assert by_outcome("x", []) == []
-
-
-def test_the_size_of_a_model() -> None:
-    spec = run("rope", (4.0,) * 4).spec
-    assert model_size(spec) == f"layers: {spec.layers}, width: {spec.width}, heads: {spec.heads}"
 
 
 def test_shares_times_and_sizes() -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from posembed.checkpoints.inspect import CheckpointReport
-    from posembed.evaluation.plan import Plan
 
 SIZE = "New size: one is required"
 ONE_FILE = "One file of weights, without a config"
@@ -55,9 +54,10 @@ def run_inspect(given: dict[str, Any]) -> None:
     else:
         print_report(plain_console(soft_wrap=True), found, plain=of.plain)
     if report is not None:
-        from posembed.report.checkpoint import write_checkpoint_page
+        from posembed.report.checkpoint import render
+        from posembed.report.page import write_page
 
-        print(f"report: {write_checkpoint_page(found, report)}", file=sys.stderr if as_json else sys.stdout)
+        print(f"report: {write_page(report, render(found))}", file=sys.stderr if as_json else sys.stdout)
 
 
 def print_report(console: Console, report: CheckpointReport, *, plain: bool) -> None:
@@ -95,6 +95,7 @@ def run_evaluate(given: dict[str, Any]) -> None:
     from posembed.cli.console import Bar, print_result
     from posembed.evaluation.api import plan_texts
     from posembed.evaluation.retrieval import plan_retrieval
+    from posembed.report.page import refuse_page, write_page
 
     shape, report = shape_of(given), given_to(Paging, given).report
     dry_run = given.pop("dry_run", False)
@@ -103,37 +104,26 @@ def run_evaluate(given: dict[str, Any]) -> None:
     if bool(of.text) == (of.retrieval is not None):
         raise ArgumentError(f"expected either --text or --retrieval; got {'both' if of.text else 'neither'}")
     if report is not None:
-        from posembed.report.page import refuse_page
-
         refuse_page(report)
     plan = (
         plan_texts(of.checkpoints, of.text, **given)
         if of.retrieval is None
         else plan_retrieval(of.checkpoints, of.retrieval, **given)
     )
-    if dry_run:
-        print_plan(plan, bool(shape))
-        return
-    from posembed.report.evaluation import paragraphs, tables, write_evaluation_page
+    from posembed.report import evaluation as pages
 
+    if dry_run:
+        print_result(
+            plan, shape, [pages.plan_table(plan)], [*pages.plan_words(plan), "Nothing was measured (--dry-run)."]
+        )
+        return
     with joined() as processes, Bar() as bar:
         evaluation = replace(plan, processes=processes).run(bar.update)
     if processes.rank:
         return
-    print_result(evaluation, shape, tables(evaluation), paragraphs(evaluation))
+    print_result(evaluation, shape, pages.tables(evaluation), pages.paragraphs(evaluation))
     if report is not None:
-        print(f"report: {write_evaluation_page(evaluation, report)}", file=sys.stderr if shape else sys.stdout)
-
-
-def print_plan(plan: Plan, as_json: bool) -> None:
-    from posembed.cli.console import plain_console
-    from posembed.report.evaluation import plan_table, plan_words
-    from posembed.report.terminal import print_tables
-
-    if as_json:
-        print(json.dumps(plan.to_dict(), indent=2))
-    else:
-        print_tables(plain_console(), [plan_table(plan)], [*plan_words(plan), "Nothing was measured (--dry-run)."])
+        print(f"report: {write_page(report, pages.render(evaluation))}", file=sys.stderr if shape else sys.stdout)
 
 
 @dataclass(frozen=True, kw_only=True)

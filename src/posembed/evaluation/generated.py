@@ -59,13 +59,11 @@ GENERATED = {
 }
 
 
-def generate(
-    task: str, *, length: int, documents: int, seed: int, count: Callable[[str], int], queries: int | None = None
-) -> Collection:
+def generate(task: str, *, length: int, documents: int, seed: int, count: Callable[[str], int]) -> Collection:
     """Returns a collection of documents of ``length`` tokens, or a few less, because their sentences are whole.
 
-    count: a function that counts the tokens of a text, including special tokens. queries: the number of documents that
-    are asked for. Default: half of them, as in LongEmbed. The same seed and task give the same facts at every length.
+    count: a function that counts the tokens of a text, including special tokens. Half of the documents are asked for,
+    as in LongEmbed. The same seed and task give the same facts at every length.
     """
     of = GENERATED[task]
     draw = random.Random(f"{task} {seed}")
@@ -79,7 +77,7 @@ def generate(
     costs = {sentence: count(sentence) - count("") for sentence in of.filler}
     draw = random.Random(f"{task} {seed} {length}")
     texts = [document(of, fact, length - count(fact), draw, costs) for _, fact in facts]
-    asked = {f"q{number}": fact for number, fact in enumerate(facts[: queries or max(1, documents // 2)])}
+    asked = {f"q{number}": fact for number, fact in enumerate(facts[: max(1, documents // 2)])}
     return Collection(
         {f"d{number}": text for number, text in enumerate(texts)},
         {name: query for name, (query, _) in asked.items()},

@@ -18,13 +18,13 @@ DEPTH = 10
 """The number of documents of a ranking that are scored."""
 
 
-def top(scores: Tensor, depth: int = DEPTH) -> list[list[int]]:
+def top(scores: Tensor) -> list[list[int]]:
     """Returns, for each row of scores (Q, N), the columns of the best documents, best first.
 
     Among equal scores, the first column is ranked first. trec_eval ranks the last id first, so give it columns in
     descending order of the ids. Documents with a score of minus infinity are not ranked.
     """
-    order = scores.sort(dim=1, descending=True, stable=True).indices[:, :depth]
+    order = scores.sort(dim=1, descending=True, stable=True).indices[:, :DEPTH]
     ranked = scores.gather(1, order) > -math.inf
     return [columns[there].tolist() for columns, there in zip(order, ranked, strict=True)]
 

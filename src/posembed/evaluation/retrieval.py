@@ -15,10 +15,8 @@ from torch import Tensor, nn
 
 from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.evaluation.api import (
-    check_progress,
-    opened,
-)
+from posembed.evaluation import api
+from posembed.evaluation.api import check_progress, opened
 from posembed.evaluation.collection import Collection, own_document_is_left_out, read_collection
 from posembed.evaluation.counts import Counts, Tick
 from posembed.evaluation.generated import GENERATED, generate
@@ -264,8 +262,8 @@ def notes_on(
     sizes = [whole.get(name, len(ids)) + tokens.added for name, ids in known]
     longer = ", ".join(f"{length:,}: {sum(size > length for size in sizes):,}" for length in lengths)
     yield f"Documents with more tokens than each length: {longer}. The longest has {max(sizes):,} tokens."
+    yield from api.notes_on(runnables, {}, rows, lengths)
     for runnable in runnables:
-        yield from runnable.notes_on(lengths)
         if runnable.pooling == "cls":
             yield f"{runnable.name} pools by its first token, which no chunk but the first has: no late chunking."
     if len({each[lengths[-1]].sha256 for each in data.values()}) > 1:
@@ -274,5 +272,3 @@ def notes_on(
         yield f"In context: each chunk's vector plus half of the mean of the chunks within {NEIGHBOURHOOD:,} tokens."
     if any("late" in row.baseline for row in rows):
         yield "Late chunks: the model reads as many tokens at once as it takes; each chunk's tokens are then pooled."
-    if not any(row.baseline for row in rows):
-        yield "There is no baseline, because no original length below these lengths is known."

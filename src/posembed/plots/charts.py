@@ -87,14 +87,13 @@ def draw_chart(
     ticks: Sequence[int],
     trained: int | None = None,
     logarithmic: tuple[float, float] | None = None,
-    target: float | None = None,
     baselines: Sequence[str] = (),
 ) -> None:
     """Draws the lines, with their names at their ends.
 
     names: all names that are compared, so that a name has the same colour in every figure. trained: the x of
     training, marked by a dotted line. logarithmic: the lowest and highest y of logarithmic axes; None means shares, in
-    percent. target: a share marked by a horizontal line. baselines: names to draw grey and dotted.
+    percent. baselines: names to draw grey and dotted.
     """
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
     drawn |= dict.fromkeys(baselines, Style(0, dashed=False, baseline=True))
@@ -121,8 +120,6 @@ def draw_chart(
         axes.axvline(trained, color=MUTED, linewidth=1, linestyle=DOTS, zorder=0)
         how: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
         axes.annotate("trained", (trained, 1.0), xytext=(0, 3), fontsize=TEXT - 1, color=MUTED, **how)
-    if target is not None:
-        axes.axhline(factor * target, color=MUTED, linewidth=0.8, linestyle=DOTS)
     lowest = axes.get_ylim()[0]
     last = {line.name: factor * list(line.points.values())[-1].value if line.points else lowest for line in lines}
     texts = end_names(lines, logarithmic)
@@ -158,13 +155,13 @@ def _apart(sizes: Sequence[int]) -> list[int]:
 
 
 def rows_sheet(
-    names: Sequence[str], *, title: str, below: str, each: float = 30, top: float = 40, right: float = 16
+    names: Sequence[str], *, title: str, below: str, each: float = 30, right: float = 16
 ) -> tuple[Figure, Axes]:
     """Returns a figure with one row per name, from the top. Row i is at y = i and ``each`` high. Names can have several
     lines."""
     left = max(len(line) for name in names for line in name.split("\n")) * LETTER + 14
     each = max(each, 8 + 15 * max(name.count("\n") + 1 for name in names))
-    figure, axes = sheet(each * len(names), title=title, below=below, left=left, right=right, top=top)
+    figure, axes = sheet(each * len(names), title=title, below=below, left=left, right=right, top=40)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_yticks(range(len(names)), names, fontsize=TEXT, color=INK, parse_math=False)
     axes.tick_params(axis="y", length=0, labelcolor=INK, labelsize=TEXT)

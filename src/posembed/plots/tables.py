@@ -284,11 +284,11 @@ def draw_lines(axes: Axes, curves: Curves, colours: Sequence[str] = ()) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(3))
 
 
-def kept_in_lines(values: Tensor, most: int = 4 * MOST_DRAWN) -> Tensor:
+def kept_in_lines(values: Tensor) -> Tensor:
     """Returns the indices to draw: all, or the lowest and the highest value of each block if there are too many."""
-    if len(values) <= most:
+    if len(values) <= 4 * MOST_DRAWN:
         return torch.arange(len(values))
-    size = math.ceil(2 * len(values) / most)
+    size = math.ceil(len(values) / (2 * MOST_DRAWN))
     blocks = zip(range(0, len(values), size), values.split(size), strict=True)
     return torch.tensor(sorted({start + int(i) for start, block in blocks for i in (block.argmin(), block.argmax())}))
 

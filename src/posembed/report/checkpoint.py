@@ -9,11 +9,11 @@ from pathlib import Path
 
 from posembed.checkpoints.inspect import CheckpointReport, Learned, TableReport
 from posembed.checkpoints.position_tables import PositionTable
-from posembed.report.page import Lines, Pairs, Part, Picture, Section, picture, render_page, write_page
+from posembed.report.page import Lines, Pairs, Part, Picture, Section, picture, render_page
 from posembed.report.words import capitalised
 from posembed.tables.health import describe_rows
 from posembed.tables.layout import Axis, are_sides
-from posembed.words import amount, listed
+from posembed.words import amount
 
 NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")  # of a layer, in a key
 FEWEST_ALIKE = 3  # tables among which one can stand out
@@ -240,12 +240,8 @@ def standing_out(group: Sequence[TableReport]) -> str:
     return f"{group[at].table.key}: root mean square {scales[at]:.2g}, in the middle table {middle:.2g}"
 
 
-def write_checkpoint_page(report: CheckpointReport, path: str | Path) -> Path:
-    """Writes a report of ``inspect_checkpoint`` as a self-contained HTML file. Raises the errors of ``write_page``."""
-    return write_page(Path(path), render(report))
-
-
 def render(report: CheckpointReport) -> str:
+    """Returns the page of a report of ``inspect_checkpoint``."""
     name = shown_name(report.source)
     kind = f", {report.model_type}" if report.model_type else ""
     return render_page(
@@ -298,21 +294,7 @@ def sentences(report: TableReport, name: str) -> Iterator[str]:
     hold = "holds" if learned.directions_90 == 1 else "hold"
     most = min(learned.rows, table.width)
     yield f"{learned.directions_90:,} of {amount(most, 'direction')} {hold} 90% of the rows' variance."
-    if learned.along:
-        along = listed(f"{each.neighbours:.2f} along {each.axis}" for each in learned.along)
-        yield f"Neighbouring cells have a correlation of {along}."
-    if learned.bias_by_distance:
-        (_, here), (farthest, there) = learned.bias_by_distance[0], learned.bias_by_distance[-1]
-        yield f"The mean bias of all heads is {here:.2f} at a distance of 0 and {there:.2f} at {farthest}."
-    if learned.cosine_by_distance:
-        near, far = learned.cosine_by_distance[0], learned.cosine_by_distance[-1]
-        yield f"Neighbouring rows have a mean cosine of {near[1]:.2f}; rows {far[0]:,} apart, {far[1]:.2f}."
-    if learned.position_error is not None and learned.order_error is not None:
-        yield (
-            f"A linear probe predicts a row's position with a mean error of {learned.position_error:.0f} positions "
-            f"(guessing: {learned.rows / 4:.0f}), and orders {learned.order_error:.1%} of pairs of rows incorrectly "
-            "(guessing: 50%)."
-        )
+    yield from (f"{capitalised(name)}: {value}." for name, value in measures(learned)[1:])
 
 
 def section_of(group: Sequence[TableReport], name: str) -> Section:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from posembed.evaluation.plan import Plan, PlannedRow
 from posembed.evaluation.results import UNITS, Evaluation
 from posembed.evaluation.settings import KINDS
@@ -17,7 +15,6 @@ from posembed.report.page import (
     Table,
     render_page,
     table_of,
-    write_page,
 )
 from posembed.report.words import capitalised
 from posembed.statistics import INTERVAL
@@ -82,11 +79,6 @@ def legend(evaluation: Evaluation) -> str:
         f"{evaluation.unit} (perplexities by their ratio), so rows with overlapping intervals can still differ "
         "significantly. Of many rows, the best is partly the best by chance."
     )
-
-
-def write_evaluation_page(evaluation: Evaluation, path: str | Path) -> Path:
-    """Writes an evaluation as one self-contained HTML file. Raises the errors of ``write_page``."""
-    return write_page(Path(path), render(evaluation))
 
 
 def render(evaluation: Evaluation) -> str:

@@ -88,11 +88,11 @@ def evidence_section(settings: Mapping[str, Any], environment: Mapping[str, str]
     return Section("Evidence", tuple(parts))
 
 
-def smoothed(losses: Sequence[float], *, each_side: int = 3) -> list[float]:
-    """Averages each loss with up to ``each_side`` neighbours on each side, fewer near the ends."""
+def smoothed(losses: Sequence[float]) -> list[float]:
+    """Averages each loss with up to three neighbours on each side, fewer near the ends."""
     means = []
     for index in range(len(losses)):
-        side = min(each_side, index, len(losses) - 1 - index)
+        side = min(3, index, len(losses) - 1 - index)
         near = losses[index - side : index + side + 1]
         means.append(math.fsum(near) / len(near))
     return means

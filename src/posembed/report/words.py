@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from posembed.lab.found import model_size  # noqa: F401
 from posembed.statistics import INTERVAL, Estimate
-from posembed.words import MINUS, called, listed, loss_number, number, percent, signed, up_to  # noqa: F401
+from posembed.words import MINUS, called, listed, number, percent, signed, up_to  # noqa: F401
 
 if TYPE_CHECKING:
     from posembed.lab.found import Row

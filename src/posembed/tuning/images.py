@@ -72,7 +72,6 @@ def split_pictures(
     size: int,
     held_out: float,
     seed: int,
-    fewest: int = FEWEST,
     progress: Progress = silent,
 ) -> Pictures:
     """Splits the images of a folder whose short side has ``size`` pixels. A hash of the seed and of the file decides on
@@ -80,23 +79,23 @@ def split_pictures(
     if one of them cannot be decoded."""
     found = read_pictures(folder, progress)
     large = [picture for picture in found if picture.side >= size]
-    number = min(max(fewest, round(held_out * len(large))), MOST_HELD_OUT, max(0, len(large) - fewest))
+    number = min(max(FEWEST, round(held_out * len(large))), MOST_HELD_OUT, max(0, len(large) - FEWEST))
     ranked = sorted(large, key=lambda picture: order(seed, picture.sha256))[: number + MOST_WINDOWS]
     measured, training = list[int](), list[int]()
-    if len(large) >= 2 * fewest:
+    if len(large) >= 2 * FEWEST:
         small = list[Tensor]()
         for picture in ranked:
             small.append(thumbnail(picture))
             progress("looking for equal images", len(small), len(ranked))
         looks = torch.stack(small)
-        measured, training = set_apart(len(ranked), number, fewest, lambda at: alike(looks[at], looks))
+        measured, training = set_apart(len(ranked), number, FEWEST, lambda at: alike(looks[at], looks))
     left_out = len(large) and len(ranked) - len(training) - len(measured)
-    if len(training) < fewest:
+    if len(training) < FEWEST:
         longest = max(picture.side for picture in found)
         same = f", of which {left_out:,} look like another" if measured else ""
         raise DataError(
-            f"expected at least {2 * fewest} images whose short side has {size:,} pixels, {fewest} to train on and "
-            f"{fewest} to measure on; {len(large):,} of {len(found):,} images in {folder} do{same}, and the largest "
+            f"expected at least {2 * FEWEST} images whose short side has {size:,} pixels, {FEWEST} to train on and "
+            f"{FEWEST} to measure on; {len(large):,} of {len(found):,} images in {folder} do{same}, and the largest "
             f"has {longest:,}; give more images or a smaller size"
         )
     short = tuple(each for each in found if each.side < size)

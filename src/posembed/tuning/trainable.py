@@ -153,7 +153,7 @@ def rows_moved(
     )
     moved, norms = (now - then).norm(dim=-1), then.norm(dim=-1)
     at_once = max(1, -(-len(moved) // most))
-    parts = [slice(part.start, part.stop) for part in pieces(min(old, len(moved)), at_once)]
+    parts = pieces(min(old, len(moved)), at_once)
     parts += [slice(old + part.start, old + part.stop) for part in pieces(len(moved) - old, at_once)]
     shares = {(part.start + part.stop) // 2: (moved[part] / norms[part])[norms[part] > 0] for part in parts}
     return {middle: share.mean().item() for middle, share in shares.items() if len(share)}

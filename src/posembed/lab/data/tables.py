@@ -14,13 +14,10 @@ from typing import Any, TypeAlias
 
 from posembed.errors import DataError
 from posembed.lab.data.documents import load_hugging_face, read_text
-from posembed.words import brief
 
 Row: TypeAlias = tuple[int, Mapping[str, Any]]
 """The line number of an example, and its values by column."""
 ReadJson: TypeAlias = Callable[[str, Path], Iterator[Row]]
-LONGEST_NAME = 40
-"""The maximum number of characters in the name of a column. A longer cell in a first line is an example."""
 
 
 @dataclass
@@ -36,17 +33,12 @@ class Table:
     """Whether the file has no header, so that its columns have numbers from 1 on."""
     short: int = 0
     """The number of rows that were skipped because they lack a column."""
-    path: Path | None = None
 
     def hint(self) -> str:
-        """Returns what to do if the file seems to have no header; empty for other files."""
-        if self.path is None or self.numbered or self.path.suffix.lower() not in SEPARATED:
+        """Returns what to do if the file has no header; empty for files that need none."""
+        if self.numbered or Path(self.name).suffix.lower() not in SEPARATED:
             return ""
-        example = _unlike_a_name(self.columns, self.path)
-        return example and (
-            f". Its first line looks like an example, because {example}: if the file has no header, give the numbers "
-            "of the columns, such as --text-column 1 --label-column 2"
-        )
+        return ". If the file has no header, give the numbers of the columns: --text-column 1 --label-column 2"
 
 
 @dataclass(frozen=True)
@@ -159,7 +151,7 @@ def read_table(
 
     Raises DataError for a file that cannot be read or has no rows.
     """
-    kind, table = path.suffix.lower(), Table(path.name, (), [], path=path)
+    kind, table = path.suffix.lower(), Table(path.name, (), [])
     kinds = (*SEPARATED, ".jsonl", ".ndjson", *((".json",) if read_json else ()))
     if kind not in kinds:
         listed = ", ".join(each for each in kinds if each != ".ndjson")
@@ -273,16 +265,3 @@ def _in_header(columns: Sequence[str], first: Sequence[str]) -> bool:
     one if it has other cells than numbers, and columns at these numbers."""
     numbers = all(name.isdecimal() for name in first)
     return {*columns} <= {*first} and (numbers or any(not 0 < int(name) <= len(first) for name in columns))
-
-
-def _unlike_a_name(columns: Sequence[str], path: Path) -> str:
-    """Returns why a first line is an example rather than a header; empty if it may be a header."""
-    for column in columns:
-        if len(column) > LONGEST_NAME or len(column.split()) > 4:
-            return f"{brief(column, LONGEST_NAME)!r} is too long for a name"
-        if column.strip().replace(".", "", 1).lstrip("-").isdecimal():
-            return f"{column!r} is a number"
-    format_: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if path.suffix.lower() == ".tsv" else {}
-    lines = list(csv.reader(io.StringIO(read_text(path).decode("utf-8-sig"), newline=""), **format_))[1:]
-    again = [name for i, name in enumerate(columns) if any(len(line) > i and line[i] == name for line in lines)]
-    return f"{again[0]!r} occurs again in its column" if again else ""

@@ -48,6 +48,7 @@ class DataEfficiency(TrainedQuestion[DataSpec, LossesByAmount]):
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.amounts import TrainingOnLess
 
+        task: TrainingOnLess[DataSpec]
         task, found = task_on_text(TrainingOnLess, chosen)
         require_different(self.values(chosen), len(task.corpus.train))
         with_default_window(chosen)

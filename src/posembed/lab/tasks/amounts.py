@@ -32,7 +32,7 @@ class TrainingOnLess(TaskOnText[AmountT, Losses]):
                 f"the amount {spec.amount} has {tokens:,} tokens, and a training length of {spec.train_length:,} needs "
                 f"at least {spec.train_length + 1:,}; use a larger amount, or a shorter length"
             )
-        self.check_lengths(spec, (spec.train_length,))
+        super().check(spec)
 
     def text(self, spec: AmountT) -> Tensor:
         """Returns the stretch (N,) of the amount. Where it lies depends on the seed. With the same seed, a smaller

@@ -59,10 +59,6 @@ class AmountSpec(LanguageSpec):
 
     amount: str = option(f"Training text: {AMOUNTS}.", TRAINING)
 
-    @property
-    def amount_in_words(self) -> str:
-        return amount_in_words(self.amount)
-
 
 @dataclass(frozen=True, kw_only=True)
 class DataSpec(AmountSpec):
@@ -73,7 +69,7 @@ class DataSpec(AmountSpec):
 
     @property
     def varied_in_words(self) -> str:
-        return self.amount_in_words
+        return amount_in_words(self.amount)
 
 
 def times_read(times: float) -> str:

@@ -97,6 +97,14 @@ class OfTexts(Classification[ClassifierSpecT, MeasuredT]):
         self.description = f"{kind}: {data.description}\n{' ' * len(kind)}  {mean}"
 
 
+def summed(values: Iterable[float], documents: Sequence[int]) -> list[Any]:
+    """Returns the sums of the values by document."""
+    sums: list[Any] = [0] * (max(documents) + 1)
+    for value, document in zip(values, documents, strict=True):
+        sums[document] += value
+    return sums
+
+
 class TextClassification(OfTexts[TextSpec, Classified]):
     """Classification of labelled texts. ``tokenizer``: a name that ``read_tokenizer`` accepts."""
 
@@ -127,14 +135,11 @@ class TextClassification(OfTexts[TextSpec, Classified]):
         batches = (self.held_out.batch(some, text_limit(spec)) for some in order.split(TEXTS_AT_ONCE))
         logits = self.logits(model, batches, accelerator.device)[order.argsort()]
         labels, predicted = self.held_out_labels, logits.argmax(dim=1)
-        documents = torch.tensor(self.documents)
-        right = torch.zeros(int(documents.max()) + 1, dtype=torch.int64)
-        right.index_add_(0, documents, (predicted == labels).long())
         counts = labels.bincount(minlength=len(self.classes)).tolist()
         f1 = f1_score(labels, predicted, labels=range(len(self.classes)), average="macro", zero_division=0.0)
         return Classified(
-            right=tuple(right.tolist()),
-            examples=tuple(documents.bincount().tolist()),
+            right=tuple(summed((predicted == labels).long().tolist(), self.documents)),
+            examples=tuple(summed([1] * len(labels), self.documents)),
             classes=dict(zip(self.classes, counts, strict=True)),
             macro_f1=float(f1),
             loss=F.cross_entropy(logits, labels).item(),

@@ -49,6 +49,9 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
         about[-1] += f"{len(corpus.held_out):,} held out"
         self.description = "text: " + "\n      ".join(about)
 
+    def check(self, spec: LanguageT) -> None:
+        self.check_lengths(spec, (spec.train_length,))
+
     def check_lengths(self, spec: LanguageT, test_lengths: tuple[int, ...]) -> None:
         """Raises DataError if there is too little text to train or to measure on, and ArgumentError for drawn lengths
         with an objective whose model would read the padding."""
@@ -151,9 +154,6 @@ class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
 
 class InitialValues(TaskOnText[TableSpec, InitMeasurements]):
     """Learning from text with a learned table at the input; measures the loss and how the table changes."""
-
-    def check(self, spec: TableSpec) -> None:
-        self.check_lengths(spec, (spec.train_length,))
 
     def encoding(self, spec: TableSpec) -> LearnedPositionalEmbedding:
         layer = LearnedPositionalEmbedding(max_len=spec.train_length, dim=spec.width, dropout=spec.dropout, init="zero")

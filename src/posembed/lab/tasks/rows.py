@@ -26,9 +26,6 @@ SHARE_OF_TEXT = 1 / 8
 class TrainedRows(TaskOnText[RowSpec, RowMeasurements]):
     """Next-token prediction with drawn training lengths; measures each position, and the model without each row."""
 
-    def check(self, spec: RowSpec) -> None:
-        self.check_lengths(spec, (spec.train_length,))
-
     def measure(self, spec: RowSpec, model: PositionedModel, accelerator: Accelerator) -> RowMeasurements:
         loss = shared_loss(model, accelerator)
         text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)

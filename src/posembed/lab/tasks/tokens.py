@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from posembed.lab.data.labelled import Examples
 from posembed.lab.data.tagged import Sentence, are_iob, entities
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, Windows, encode, joined_ids, read_tokenizer
 from posembed.lab.model import PositionedModel
-from posembed.lab.tasks.classification import TEXTS_AT_ONCE, OfTexts
+from posembed.lab.tasks.classification import TEXTS_AT_ONCE, OfTexts, summed
 from posembed.lab.tasks.tokens_specs import Answered, SpanSpec, Tagged, TagSpec
 
 if TYPE_CHECKING:
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 """The label of a token that has none: padding, and all tokens of a word except its first."""
-
-
-def summed(values: Iterable[float], documents: Sequence[int]) -> list[Any]:
-    """Returns the sums of the values by document."""
-    sums: list[Any] = [0] * (max(documents) + 1)
-    for value, document in zip(values, documents, strict=True):
-        sums[document] += value
-    return sums
 
 
 class Tagging(OfTexts[TagSpec, Tagged]):

@@ -1,4 +1,4 @@
-"""What is special about ``compare lengths``: who holds past the training length, who reaches back, and a search."""
+"""What is special about ``compare lengths``: who holds past the training length, and who reaches back."""
 
 from __future__ import annotations
 
