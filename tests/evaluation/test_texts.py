@@ -43,6 +43,10 @@ def test_what_posembed_wrote_is_no_text(tmp_path: Path) -> None:
     for name in ("posembed.json", "tokenizer.json", "2_Dense/config.json"):
         (checkpoint / name).write_text("{}")
     (checkpoint / "model.safetensors").write_bytes(b"\xff")
+    run = tmp_path / "runs" / "lengths"
+    run.mkdir()
+    (run / "settings.json").write_text('{"question": "lengths", "layers": 2, "batch": 8}')
+    (run / "reading.json").write_text("{}")
     assert read_documents(tmp_path) == before
     (tmp_path / "settings.json").write_text('{"of": "somebody"}')
     assert len(read_documents(tmp_path)) == len(before) + 1

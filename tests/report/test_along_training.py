@@ -72,13 +72,6 @@ def test_rows_that_were_never_trained_are_named() -> None:
     assert "0, 1, 2, 3, 4 and others" in learned.which_were_trained(tables(moving=0))
 
 
-def test_starts_side_by_side() -> None:
-    one = torch.zeros(4, 4), torch.randn(4, 4)
-    words = texts(learned.starts_figure({"zero": one, "xavier": one, "normal-0.02": one}))
-    assert words.count("before") == words.count("after") == 3
-    assert {"zero", "xavier", "normal-0.02"} <= set(words)
-
-
 def test_pictures_of_a_folder(tmp_path: Path) -> None:
     results = [run("learned", failure="the loss was nan at step 9 of 700"), *runs(2, ("rolling", "rope"))]
     folder = save(tmp_path, results)

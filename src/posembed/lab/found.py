@@ -49,7 +49,7 @@ class Found(Summary):
         folder: RunFolder[Any] | None,
     ) -> None:
         self.rows = rows_of(results)
-        super().__init__(question.frame(results, reading, folder), [row.name for row in self.rows], reference)
+        super().__init__(question.frame(results, reading), [row.name for row in self.rows], reference)
         self.question, self.results, self.reading, self.folder = question, results, reading, folder
         self.of_each, self.items = question.of_each, question.items
         self.spec = results[0].spec

@@ -254,9 +254,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
         found: Iterable[Value] = measured.values()
         return found
 
-    def frame(
-        self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any, folder: RunFolder[SpecT] | None
-    ) -> Frame:
+    def frame(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any) -> Frame:
         """Returns every measured value of the results."""
         return Frame.of(results, self.values_of)
 

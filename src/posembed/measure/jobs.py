@@ -25,8 +25,14 @@ from posembed.files import PARTIAL, is_page, json_object, leftovers, reason, rem
 from posembed.settings import restored
 
 SETTINGS, LOCK = "settings.json", ".lock"
-OF_EVALUATE = re.compile(rf"settings\.json|[0-9a-f]{{64}}\.json|\..+{PARTIAL}", re.DOTALL)
+OF_EVALUATE = re.compile(rf"settings\.json|[0-9a-f]{{64}}\.json|\.[^/]+{PARTIAL}", re.DOTALL)
 """Matches the names that evaluate writes into its folder, in which the user's files may be, too."""
+OF_RUNS = re.compile(
+    r"(settings|reading|cost)\.json|report\.html|(results/)?\.[^/]*\.partial|results/[^/]*\.json|tracking/.*", re.DOTALL
+)
+"""Matches the paths of the text files that compare writes into a run folder."""
+RUNS_HOLD = {"question", "layers", "batch"}
+"""Keys that identify the settings.json of a run folder."""
 Progress = Callable[[str, int, int], None]
 """A function of the name of what is running, the amount done and the total amount."""
 
@@ -234,15 +240,17 @@ def digest(values: Any) -> str:
 
 
 def written(files: Collection[Path]) -> set[Path]:
-    """Returns the files that posembed wrote: pages, results of evaluate, and all in a folder of tune, at any depth."""
+    """Returns the files that posembed wrote: pages, results of compare and evaluate, and all in a folder of tune, at
+    any depth."""
     found = {file for file in files if is_page(file)}
     for folder in (file.parent for file in files if file.name == SETTINGS):
         with suppress(RunFolderError):
-            question = read_settings(folder)["question"]
-            if question == "tune":
-                found.update(file for file in files if folder in file.parents)
-            elif question == "evaluate":
-                found.update(file for file in files if file.parent == folder and OF_EVALUATE.fullmatch(file.name))
+            settings = read_settings(folder)
+            below = [(file, file.relative_to(folder).as_posix()) for file in files if folder in file.parents]
+            own = {"tune": re.compile(".*", re.DOTALL), "evaluate": OF_EVALUATE}.get(settings["question"])
+            if own is None and settings.keys() >= RUNS_HOLD:
+                own = OF_RUNS
+            found.update(file for file, name in below if own is not None and own.fullmatch(name))
     return found
 
 

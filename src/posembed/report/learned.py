@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import load_attention, load_tables
 from posembed.plots.attention import attention_by_distance
 from posembed.plots.by_position import Panel, by_position_figure
-from posembed.plots.canvas import axes_at, figure_of, heading, new_figure
-from posembed.plots.several import bare, before_after, during_training
-from posembed.plots.tables import similarity
+from posembed.plots.canvas import figure_of
+from posembed.plots.several import before_after, compare, during_training
 from posembed.report.page import Picture, picture
 from posembed.statistics import Estimate
 from posembed.tables.similarity import neighbour_cosine
@@ -116,17 +114,15 @@ def which_were_trained(tables: Tables) -> str:
     return f"Training changed {every - len(rows):,} of {every:,} rows, but not row{'s' * (len(rows) > 1)} {named}."
 
 
-def starts_figure(by_name: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
-    """Draws the cosine of each pair of rows before and after training, two tables per line."""
-    side, above, between = 98, 40, 10
-    figure = new_figure(-(-len(by_name) // 2) * (side + above) + 6)
-    for index, (name, tables) in enumerate(by_name.items()):
-        left, top = index % 2 * (2 * (side + between) + 16), above + index // 2 * (side + above)
-        heading(figure, name, left=left, top=top - 36)
-        for column, (title, rows) in enumerate(zip(("before", "after"), tables, strict=True)):
-            axes = axes_at(figure, left=left + column * (side + between), top=top, width=side, height=side)
-            bare(similarity(rows, ax=axes, colorbar=False, title=title))
-    return figure
+def compared_picture(tables: Mapping[str, Tensor], name: str, *, title: str, caption: str) -> Picture:
+    """Returns a figure of tables (N, D) side by side."""
+    return picture(
+        figure_of(compare, tables),
+        name=name,
+        described="The cosines of each table's rows, their similarity by distance, and their variance.",
+        title=title,
+        caption=caption,
+    )
 
 
 def attention_of(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,13 +16,6 @@ from posembed.measure.jobs import written
 NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
 NOT_SOURCE |= {"entities.py", "mimetypes.py", "stringprep.py"}
 """Parts of the standard library to leave out: tests, and modules that contain only tables of data."""
-
-RUNS_WRITE = re.compile(
-    r"(settings|reading|cost)\.json|report\.html|(results/)?\.[^/]*\.partial|results/[^/]*\.json|tracking/.*", re.DOTALL
-)
-"""The paths of the text files that the lab writes into a run folder."""
-SETTINGS_HOLD = {"question", "layers", "batch"}
-"""Keys that identify the settings.json of a run folder."""
 
 FIRST_LOOK = 1 << 20  # bytes. A larger file is read whole only if this much of it has no zero byte.
 
@@ -130,16 +121,12 @@ def _text_rows(rows: Any, name: str) -> list[Document]:
 
 
 def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
-    """Returns the text files, sorted by name, and the number of skipped files. The lab's own files are skipped, because
-    a run that trains on a folder may also write into it."""
+    """Returns the text files, sorted by name, and the number of skipped files. posembed's own files are skipped,
+    because a run that trains on a folder may also write into it."""
     files = sorted(files)
-    stored = written(files)
-    runs = {path.parent for path in files if path.name == "settings.json" and _is_of_lab(path)}
-    documents = []
+    stored, documents = written(files), []
     for path in files:
-        folders = runs.intersection(path.parents)
-        ours = any(RUNS_WRITE.fullmatch(path.relative_to(folder).as_posix()) for folder in folders)
-        if ours or (path in stored and not folders):
+        if path in stored:
             continue
         text = _read_bytes(path, most=FIRST_LOOK)
         if len(text) == FIRST_LOOK and b"\0" not in text:
@@ -147,13 +134,6 @@ def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
         if text.strip() and not _not_text(text):
             documents.append(Document(path.relative_to(root).as_posix(), text))
     return documents, len(files) - len(documents)
-
-
-def _is_of_lab(settings: Path) -> bool:
-    try:
-        return json.loads(settings.read_bytes()).keys() >= SETTINGS_HOLD
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return False
 
 
 def _read_bytes(path: Path, most: int = -1) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 from posembed.lab.found import Found, model_size
 from posembed.lab.question import Compared, Loaded, TrainedQuestion, presets_of
-from posembed.lab.runs.results import NORMS_AT_START, RunFolder, RunResult
+from posembed.lab.runs.results import NORMS_AT_START, RunResult
 from posembed.lab.tasks.table_specs import CAUSAL, CHANGES, LOSS, MASKED, PERPLEXITY, InitMeasurements, InitSpec
 from posembed.lab.tasks.text_specs import task_on_text
 from posembed.measure.frame import Frame, Value
@@ -86,12 +86,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements]):
             chosen["model"] = model
         return task_on_text(InitialValues, chosen)
 
-    def frame(
-        self,
-        results: Sequence[RunResult[InitSpec, InitMeasurements]],
-        reading: InitReading,
-        folder: RunFolder[InitSpec] | None,
-    ) -> Frame:
+    def frame(self, results: Sequence[RunResult[InitSpec, InitMeasurements]], reading: InitReading) -> Frame:
         losses = losses_to_reach(results, reading)
 
         def values(result: RunResult[InitSpec, InitMeasurements]) -> Iterator[Value]:

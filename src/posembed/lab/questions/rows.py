@@ -82,7 +82,7 @@ class Rows(TrainedQuestion[RowSpec, RowMeasurements]):
 
         return task_on_text(TrainedRows, chosen)
 
-    def frame(self, results: Sequence[RunResult[RowSpec, RowMeasurements]], reading: Any, folder: Any) -> Frame:
+    def frame(self, results: Sequence[RunResult[RowSpec, RowMeasurements]], reading: Any) -> Frame:
         files: dict[str, set[Any]] = {}
         for result in results:
             files.setdefault(result.spec.compared, set()).add(result.spec.train_length_counts)
@@ -91,7 +91,7 @@ class Rows(TrainedQuestion[RowSpec, RowMeasurements]):
                 f"the folder holds runs of several files called {several[0]}, whose lengths differ; choose another "
                 "--out, or rename the file"
             )
-        return super().frame(results, reading, folder)
+        return super().frame(results, reading)
 
     def values_of(self, result: RunResult[RowSpec, RowMeasurements]) -> Iterator[Value]:
         for value in super().values_of(result):

@@ -8,11 +8,10 @@ from typing import Any
 from posembed.lab.found import Found
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.similarities import MEASURES, Similar, Similarities
-from posembed.plots.canvas import figure_of
 from posembed.plots.charts import dots_figure
-from posembed.plots.several import HOW_ALIKE, compare
+from posembed.plots.several import HOW_ALIKE
 from posembed.report.answers import estimate_cell
-from posembed.report.learned import table_pictures, tables_of
+from posembed.report.learned import compared_picture, table_pictures, tables_of
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import QuestionPage
 from posembed.report.words import listed, measured, number, signed
@@ -66,13 +65,8 @@ class Page(QuestionPage):
     def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
         tables = {name: rows[max(rows)] for name, (_, rows) in tables_of(folder, results).items()}
         if len(tables) > 1:
-            yield picture(
-                figure_of(compare, tables),
-                name="tasks",
-                described="The cosines of each table's rows, their similarity by distance, and their variance.",
-                title="The tables of all tasks",
-                caption="The trained table of each task, in its first run.",
-            )
+            caption = "The trained table of each task, in its first run."
+            yield compared_picture(tables, "tasks", title="The tables of all tasks", caption=caption)
         yield from table_pictures(folder, results)
 
 

@@ -11,8 +11,8 @@ from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.tasks.table_specs import LOSS
 from posembed.measure.metrics import Metric
 from posembed.report.answers import comparison_cell
-from posembed.report.learned import measures_picture, starts_figure, tables_of
-from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
+from posembed.report.learned import compared_picture, measures_picture, tables_of
+from posembed.report.page import Cell, Column, Picture, Table, table_of
 from posembed.report.questions import QuestionPage
 from posembed.report.words import listed, signed
 
@@ -67,13 +67,10 @@ class Page(QuestionPage):
 
     def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
         if tables := {name: rows for name, (_, rows) in tables_of(folder, results).items()}:
-            yield picture(
-                starts_figure({name: (rows[0], rows[max(rows)]) for name, rows in tables.items()}),
-                name="starts",
-                described="The cosine of each pair of rows before and after training, for each table.",
-                title="How similar the rows are",
-                caption="The cosine of each pair of rows, in each table's first run. Red is similar, blue opposite.",
-            )
+            for when, step in {"before": min, "after": max}.items():
+                compared = {name: rows[step(rows)] for name, rows in tables.items()}
+                title, caption = f"The tables {when} training", f"Each table {when} training, in its first run."
+                yield compared_picture(compared, when, title=title, caption=caption)
             yield measures_picture(tables)
 
 
