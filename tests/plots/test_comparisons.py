@@ -13,7 +13,7 @@ from posembed import plots
 from posembed.comparison import Comparison
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
-from posembed.plots.by_length import length_lines, lines_of
+from posembed.plots.by_length import lines_by_x, lines_of
 from posembed.plots.charts import Line
 
 
@@ -40,8 +40,9 @@ def test_plain_numbers_give_the_lines_of_a_comparison(tmp_path: Path) -> None:
     def shown(lines: list[Line]) -> list[object]:
         return [(line.name, line.end, [(x, at.value) for x, at in line.points.items()]) for line in lines]
 
-    assert shown(lines_of(values, 64)) == shown(length_lines(answer.summary))
-    assert shown(lines_of(values, None)) == shown(length_lines(answer.summary))
+    measured = lines_by_x(answer.summary, answer.summary.headline, answer.summary.names, 64)
+    assert shown(lines_of(values, 64)) == shown(measured)
+    assert shown(lines_of(values, None)) == shown(measured)
 
 
 def test_other_comparisons_have_no_lengths() -> None:

@@ -86,21 +86,10 @@ def passage_length(train_length: int) -> int:
 
 def windows(held_out: Tensor, length: int, tokens: int) -> Tensor:
     """Returns about ``tokens`` tokens in non-overlapping windows (N, length + 1), spread evenly over the text."""
-    starts = window_starts(len(held_out), length, tokens)
-    return held_out[starts.unsqueeze(1) + torch.arange(length + 1)].long()
-
-
-def window_starts(total: int, length: int, tokens: int) -> Tensor:
-    """Returns the starts (N,) of ``windows`` in a text of ``total`` tokens."""
-    available = (total - 1) // length
+    available = (len(held_out) - 1) // length
     count = min(available, max(tokens // length, 1))
-    return (torch.arange(count) * available // count) * length
-
-
-def probe_starts(total: int, gap: int, passage: int) -> Tensor:
-    """Returns the starts (N,) of the texts of ``repeat_gain``, each of 3 passages and a gap, in ``total`` tokens."""
-    needed = 3 * passage + gap
-    return torch.linspace(0, total - needed, min(PROBES, total - needed + 1)).long()
+    starts = (torch.arange(count) * available // count) * length
+    return held_out[starts.unsqueeze(1) + torch.arange(length + 1)].long()
 
 
 def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, tokens: int) -> float | None:
@@ -173,7 +162,8 @@ def repeat_gain(loss: LossOfTokens, held_out: Tensor, gap: int, passage: int) ->
     counted, because the text before it does not predict it. Returns None if the encoding has no position for a token.
     """
     needed = 3 * passage + gap
-    starts = probe_starts(len(held_out), gap, passage)
+    last = len(held_out) - needed
+    starts = torch.linspace(0, last, min(PROBES, last + 1)).long()
     text = held_out[starts.unsqueeze(1) + torch.arange(needed)].long()
     # The filler follows neither passage in the text, so the first passage ends abruptly in both sequences.
     filler = text[:, passage + passage // 2 :][:, :gap]

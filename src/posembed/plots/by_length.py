@@ -55,7 +55,8 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
     if of_lengths and not any(row.seeds for row in summary.rows):
         raise ArgumentError("expected at least one run that succeeded; got a comparison whose runs all failed")
     if axis is not None:
-        lines, names, trained = length_lines(summary), list(summary.names), axis.trained
+        names, trained = list(summary.names), axis.trained
+        lines = lines_by_x(summary, summary.headline, [row.name for row in summary.rows if row.seeds], trained)
         ticks = list(summary.xs(summary.headline))
     else:
         lines = lines_of(comparison, trained)
@@ -76,10 +77,13 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
     return axes
 
 
-def length_lines(found: Any) -> list[Line]:
-    """Returns the lines of the estimates of lengths: the perplexity of the same tokens of each encoding."""
-    by_name = {row.name: found.by_x(found.headline, row.name) if row.seeds else {} for row in found.rows}
-    return [Line.of(name, values, ended_at(values, found.axis.trained)) for name, values in by_name.items()]
+def lines_by_x(found: Any, metric: Any, names: Sequence[str], trained: int | None) -> list[Line]:
+    """Returns the lines of the estimates of a metric by x. trained: the x of training, which has a value."""
+    values = {name: found.by_x(metric, name) for name in names}
+    return [
+        Line.of(name, of_name, ended_at(of_name, trained) if trained else found.end(name))
+        for name, of_name in values.items()
+    ]
 
 
 def lines_of(perplexities: Any, trained: int | None) -> list[Line]:

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from posembed.measure.estimates import Comparison
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import Summary
-from posembed.plots.by_length import CUT, heights
-from posembed.plots.charts import Line, dots_figure, ended_at, line_chart
+from posembed.plots.by_length import CUT, heights, lines_by_x
+from posembed.plots.charts import dots_figure, line_chart
 from posembed.report.comparisons import comparison_figure
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.words import (
@@ -311,15 +311,7 @@ def figures(found: Summary, described: str) -> Iterator[Picture]:
     drawn = next((each for each in found.metrics if found.axis_of(each) is not None), None)
     axis = None if drawn is None else found.axis_of(drawn)
     if drawn is not None and axis is not None and len(found.xs(drawn)) > 1:
-        by_x = {
-            row.name: {x: mean for x, mean in found.by_x(drawn, row.name).items() if x is not None}
-            for row in found.drawn
-            if row.seeds
-        }
-        lines = [
-            Line.of(name, values, ended_at(values, axis.trained) if axis.trained else found.end(name))
-            for name, values in by_x.items()
-        ]
+        lines = lines_by_x(found, drawn, [row.name for row in found.drawn if row.seeds], axis.trained)
         shares = drawn.kind in ("share", "score")
         cut = math.inf if found.whole_axis else CUT
         ends, scale = (None, "") if shares else (heights(lines, cut), " (log scale)")

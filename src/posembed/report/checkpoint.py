@@ -124,7 +124,9 @@ def facts(report: TableReport, group: Sequence[TableReport] = ()) -> list[tuple[
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         lines.append(("also changes", ", ".join(others[:3]) + more))
     if len(group) > 1:
-        lines.append(("layers", f"{scales_of(group)}; the lines below describe {table.key}"))
+        scales = [scale_of(each) for each in group]
+        spread = f"root mean square {min(scales):.2g} to {max(scales):.2g}"
+        lines.append(("layers", f"{spread}; the lines below describe {table.key}"))
     if report.buckets:
         lines.append(("buckets", buckets_in_words(report)))
     return lines if learned is None else lines + measures(learned)
@@ -215,12 +217,6 @@ def name_of(group: Sequence[TableReport]) -> str:
     """Returns the key of a table, or of the tables of several layers: "layers.*.rel_pos_h (4 tables)"."""
     keys = [report.table.key for report in group]
     return keys[0] if len(keys) == 1 else f"{NUMBER.sub('*', keys[0])} ({len(keys)} tables)"
-
-
-def scales_of(group: Sequence[TableReport]) -> str:
-    """Returns the range of the root mean squares of several tables."""
-    scales = [scale_of(report) for report in group]
-    return f"root mean square {min(scales):.2g} to {max(scales):.2g}"
 
 
 def scale_of(report: TableReport) -> float:

@@ -76,10 +76,10 @@ def measure_cost(settings: CostSettings, progress: Progress = silent) -> CostRes
     def part(name: str, first: int, last: int) -> Callable[[float], None]:
         return lambda share: progress(name, first + round((last - first) * share), 100)
 
-    passes = {
-        which: _turns(settings, training=which != "forward", progress=part(which, first, last))
-        for which, first, last in (("forward", 0, 30), ("with backward", 30, 75))
-    }
+    passes = {}
+    for which, training, first, last in (("forward", False, 0, 30), ("with backward", True, 30, 75)):
+        steps, seconds = steps_of(settings, training=training), settings.seconds * SHARES[training]
+        passes[which] = take_turns(steps, seconds=seconds, on_round=part(which, first, last))
     build = partial(encoding_of, settings)
     grown = grow(settings.encodings, build, longest=settings.longest, device=device, progress=part("growth", 75, 100))
 
@@ -135,11 +135,6 @@ def measure_cost(settings: CostSettings, progress: Progress = silent) -> CostRes
 
 def by_round(metric: str, found: Estimate) -> Iterator[Value]:
     return (Value(metric, value, item=number) for number, value in enumerate(found.values))
-
-
-def _turns(settings: CostSettings, *, training: bool, progress: Callable[[float], None]) -> dict[str, Estimate]:
-    steps = steps_of(settings, training=training)
-    return take_turns(steps, seconds=settings.seconds * SHARES[training], on_round=progress)
 
 
 def steps_of(settings: CostSettings, *, training: bool) -> dict[str, Step]:
