@@ -67,6 +67,11 @@ class Found(Summary):
     def axis_of(self, metric: Metric) -> Axis | None:
         return None if self.xs(metric) in ((None,), ()) else self.question.axis(self.results, metric)
 
+    @cached_property
+    def specs(self) -> dict[str, Any]:
+        """A spec of each name."""
+        return {result.spec.compared: result.spec for result in self.results}
+
     @property
     def measured(self) -> Any:
         """The measurements of any successful run; None without one."""

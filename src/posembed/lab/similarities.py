@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING, TypeAlias
@@ -76,14 +76,14 @@ def similarities_of(found: Found) -> Similarities:
         # A seed without one of the tables would narrow a jackknife's interval, as leaving it out changes nothing.
         seeds = sorted(set.intersection(*({seed for name, seed in tables if name == task} for task in tasks)))
 
-        def values(pairs: Iterable[tuple[Run, Run]], floor: bool = False) -> tuple[float, ...]:
-            every = [known[frozenset(pair)] for pair in pairs]
-            return tuple(getattr(each.floor if floor else each, measure) for each in every)
+        def value(one: Run, other: Run, floor: bool = False) -> float:
+            found = known[frozenset((one, other))]
+            return getattr(found.floor if floor else found, measure)
 
         def of(some: Sequence[int], a: str, b: str, floor: bool = False) -> tuple[float, ...]:
             """Returns the values of pairs of different seeds: tables of one seed share their initial values."""
             two = combinations(some, 2) if a == b else permutations(some, 2)
-            return values((((a, i), (b, j)) for i, j in two), floor)
+            return tuple(value((a, i), (b, j), floor) for i, j in two)
 
         def mean_of(floor: bool) -> Estimate | None:
             mean = jackknife(seeds, lambda some: mean_or_none(of(some, tasks[0], tasks[-1], floor)))
@@ -101,7 +101,7 @@ def similarities_of(found: Found) -> Similarities:
             return jackknife(seeds, statistic) if len(tasks) > 1 else None
 
         highest = of_two(ceiling)
-        same = values(((tasks[0], seed), (tasks[1], seed)) for seed in seeds) if len(tasks) > 1 else ()
+        same = [value((tasks[0], seed), (tasks[1], seed)) for seed in seeds] if len(tasks) > 1 else []
         return Similar(
             tasks=tasks,
             measure=measure,

@@ -108,9 +108,8 @@ class Rows(TrainedQuestion[RowSpec, RowMeasurements]):
 
     def reference_of(self, found: Found, name: str) -> str | None:
         """Returns the run of the same encoding with the reference's lengths."""
-        specs = {result.spec.compared: result.spec for result in found.results}
-        wanted = specs[found.reference or name].lengths_name, specs[name].encoding
-        own = next((other for other, spec in specs.items() if (spec.lengths_name, spec.encoding) == wanted), None)
+        wanted = found.specs[found.reference or name].lengths_name, found.specs[name].encoding
+        own = next((other for other, spec in found.specs.items() if (spec.lengths_name, spec.encoding) == wanted), None)
         return None if own == name else own
 
     def about(self, found: Found) -> str:

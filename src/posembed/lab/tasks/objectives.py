@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from posembed.calls import unknown
 
 IGNORED = -100
-"""The target of a token that is not predicted. ``F.cross_entropy`` ignores it."""
+"""The target of a token that is not predicted, such as padding. ``F.cross_entropy`` ignores it."""
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1
 """BERT chooses 15% of the tokens. It masks 80% of these, replaces 10% by random tokens, and keeps 10%."""
 

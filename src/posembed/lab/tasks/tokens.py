@@ -18,13 +18,11 @@ from posembed.lab.data.tagged import Sentence, are_iob, entities
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, Windows, encode, joined_ids, read_tokenizer
 from posembed.lab.model import PositionedModel
 from posembed.lab.tasks.classification import TEXTS_AT_ONCE, OfTexts, summed
+from posembed.lab.tasks.objectives import IGNORED
 from posembed.lab.tasks.tokens_specs import Answered, SpanSpec, Tagged, TagSpec
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-IGNORED = -100
-"""The label of a token that has none: padding, and all tokens of a word except its first."""
 
 
 class Tagging(OfTexts[TagSpec, Tagged]):

@@ -104,26 +104,20 @@ def panel(found: Found, metric: Metric, title: str) -> Panel:
     lines = {
         name: {p: mean for p in xs(found, metric) if (mean := found.mean(AT[metric], name, p))}
         for name in found.names
-        if metric is not TRAINED or not control_like(found, name)
+        if metric is not TRAINED or found.row(name).position_parameters
     }
     marked = {TEXT: 0.0, NEIGHBOUR: 0.0, ATTENTION: 1.0}.get(metric)
     return Panel(title, {name: line for name, line in lines.items() if line}, metric is TRAINED, marked)
 
 
-def control_like(found: Found, name: str) -> bool:
-    """Whether a name has no position parameters."""
-    return not found.row(name).position_parameters
-
-
 def control_of(found: Found) -> str | None:
     """Returns the encoding without position parameters that was run with the reference's lengths and with the most of
     the other lengths of the learned table; None if there is none."""
-    specs = {result.spec.compared: result.spec for result in found.results}
-    reference = specs[found.reference or found.names[0]].lengths_name
-    learned = {spec.lengths_name for spec in specs.values() if spec.encoding == LEARNED}
+    reference = found.specs[found.reference or found.names[0]].lengths_name
+    learned = {spec.lengths_name for spec in found.specs.values() if spec.encoding == LEARNED}
     run_with: dict[str, set[str]] = {}
-    for name, spec in specs.items():
-        if found.row(name).seeds and control_like(found, name):
+    for name, spec in found.specs.items():
+        if found.row(name).seeds and not found.row(name).position_parameters:
             run_with.setdefault(spec.encoding, set()).add(spec.lengths_name)
     shared = {name: len(learned & lengths) for name, lengths in run_with.items() if reference in lengths}
     best = max(shared, key=shared.__getitem__, default=None)
@@ -132,11 +126,10 @@ def control_of(found: Found) -> str | None:
 
 def beyond(found: Found, name: str, control: str | None, x: int) -> dict[int, float]:
     """Returns by seed how much more the learned table loses than the control, compared with the reference's lengths."""
-    specs = {result.spec.compared: result.spec for result in found.results}
-    theirs = next(
-        (n for n, s in specs.items() if (s.lengths_name, s.encoding) == (specs[name].lengths_name, control)), None
-    )
-    if specs[name].encoding != LEARNED or theirs is None:
+    own_spec = found.specs[name]
+    wanted = own_spec.lengths_name, control
+    theirs = next((n for n, spec in found.specs.items() if (spec.lengths_name, spec.encoding) == wanted), None)
+    if own_spec.encoding != LEARNED or theirs is None:
         return {}
     own, their_own = found.reference_of(name), found.reference_of(theirs)
     if own is None or their_own is None:
