@@ -12,13 +12,14 @@ tried; the page lists these lengths.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Literal
 
 import pages
 import torch
 
-from posembed.lab.cost.instruments import fit_exponent, peak_bytes, take_turns
-from posembed.lab.cost.measure import MOST_BYTES, Growth, doublings, encoding_of, grow
+from posembed.lab.cost.instruments import peak_bytes, take_turns
+from posembed.lab.cost.measure import FIT_FROM, MOST_BYTES, Growth, Point, doublings, encoding_of, grow
 from posembed.lab.cost.places import Places, Shape
 from posembed.lab.cost.results import GROWTH_SHAPE, CostSettings
 from posembed.layers.base import PositionEncoding
@@ -36,50 +37,30 @@ def build(name: str, shape: Shape) -> PositionEncoding:
 
 def by_size(shapes: dict[int, Shape]) -> dict[str, Growth]:
     """Measures every encoding at each of these shapes, which are given by size."""
-    times: dict[str, list[float]] = {name: [] for name in names_for("decoder")}
-    peaks: dict[str, list[int]] = {name: [] for name in names_for("decoder")}
-    for shape in shapes.values():
+    found: dict[str, list[Point]] = {name: [] for name in names_for("decoder")}
+    for size, shape in shapes.items():
         steps = {name: Places(build(name, shape), shape) for name in names_for("decoder")}
         for name, taken in take_turns(steps, seconds=0.0, fewest=ROUNDS).items():
-            times[name].append(taken.value)
-            peaks[name].append(peak_bytes(steps[name]))
-    sizes = tuple(shapes)
-    return {
-        name: Growth(
-            sizes,
-            tuple(times[name]),
-            tuple(peaks[name]),
-            fit_exponent(sizes, times[name]),
-            fit_exponent(sizes, peaks[name]),
-            None,
-        )
-        for name in names_for("decoder")
-    }
+            found[name].append(Point(size, taken.value, peak_bytes(steps[name])))
+    return {name: Growth(points) for name, points in found.items()}
 
 
-def shown(grown: dict[str, Growth], unit: str) -> list[str]:
-    """Returns two tables, time and memory, and a line for each encoding that was stopped."""
-    sizes = sorted({size for growth in grown.values() for size in growth.lengths})
-    lines = ["Milliseconds:", ""]
-    lines += _table(grown, sizes, unit, lambda g: g.seconds, milliseconds, lambda g: g.time_exponent)
-    lines += ["Peak memory:", ""]
-    lines += _table(grown, sizes, unit, lambda g: g.peak, in_bytes, lambda g: g.memory_exponent)
+def shown(grown: dict[str, Growth], unit: str, first: int = 0) -> list[str]:
+    """Returns two tables, time and memory, and a line for each encoding that was stopped. first: the size from which
+    the exponents are fitted."""
+    lines = ["Milliseconds:", "", *_table(grown, unit, "seconds", milliseconds, first)]
+    lines += ["Peak memory:", "", *_table(grown, unit, "peak", in_bytes, first)]
     stopped = [f"- {name}: {growth.stopped}." for name, growth in grown.items() if growth.stopped]
     return [*lines, *(["Not tried:", "", *stopped, ""] if stopped else [])]
 
 
 def _table(
-    grown: dict[str, Growth],
-    sizes: Sequence[int],
-    unit: str,
-    values: Callable[[Growth], Sequence[float]],
-    write: Callable[[float], str],
-    exponent: Callable[[Growth], float | None],
+    grown: dict[str, Growth], unit: str, of: Literal["seconds", "peak"], write: Callable[[float], str], first: int
 ) -> list[str]:
-    rows = []
+    sizes, rows = sorted({point.length for growth in grown.values() for point in growth.points}), []
     for name, growth in grown.items():
-        at = dict(zip(growth.lengths, values(growth), strict=True))
-        power = exponent(growth)
+        at = {point.length: getattr(point, of) for point in growth.points}
+        power = growth.exponent(of, first)
         cells = [write(at[size]) if size in at else "not tried" for size in sizes]
         rows.append([name, "" if power is None else f"{power:.2f}", *cells])
     return pages.table([unit, "exponent", *(f"{size:,}" for size in sizes)], rows)
@@ -106,7 +87,7 @@ def main() -> None:
         "",
         f"Exponents are fitted from 2,048 tokens on. Sizes that need more than {in_bytes(MOST_BYTES)} are not tried.",
         "",
-        *shown(length, "tokens"),
+        *shown(length, "tokens", FIT_FROM),
         f"## By batch: length {LENGTH}, width 256, 4 heads",
         "",
         *shown(batch, "sequences"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from posembed.lab.cost import measure
-from posembed.lab.cost.measure import CALLS, MOST_BYTES, Point, doublings, grow, too_much
+from posembed.lab.cost.measure import CALLS, MOST_BYTES, Growth, Point, doublings, grow, too_much
 from posembed.lab.cost.places import Shape
 from posembed.layers.alibi import Alibi
 from posembed.layers.base import PositionEncoding
@@ -32,20 +32,24 @@ def test_the_next_length_is_foreseen_from_the_last_two() -> None:
     assert "would need about 4 GiB, more than 2" in (too_much(big, 2048, seconds=1.0) or "")
 
 
+def lengths(growth: Growth) -> list[int]:
+    return [point.length for point in growth.points]
+
+
 def test_memory_grows_as_it_must() -> None:
     shares: list[float] = []
     found = grow(("learned", "alibi"), build, longest=2048, device=torch.device("cpu"), progress=shares.append)
     assert shares == [1 / 3, 2 / 3, 1.0]
-    assert found["learned"].lengths == found["alibi"].lengths == (512, 1024, 2048)
-    assert abs((found["learned"].memory_exponent or 0) - 1) < 0.01
-    assert abs((found["alibi"].memory_exponent or 0) - 2) < 0.01
+    assert lengths(found["learned"]) == lengths(found["alibi"]) == [512, 1024, 2048]
+    assert abs((found["learned"].exponent("peak") or 0) - 1) < 0.01
+    assert abs((found["alibi"].exponent("peak") or 0) - 2) < 0.01
     assert found["alibi"].stopped is None
 
 
 def test_what_would_not_fit_is_not_tried_and_said(monkeypatch) -> None:
     monkeypatch.setattr(measure, "MOST_BYTES", 20_000_000)  # of the bias and its distances at 1,024 tokens
     found = grow(("learned", "alibi"), build, longest=2048, device=torch.device("cpu"))
-    assert found["alibi"].lengths == (512, 1024)
+    assert lengths(found["alibi"]) == [512, 1024]
     assert (found["alibi"].stopped or "").startswith("2,048 tokens would need")
-    assert found["alibi"].time_exponent is None
+    assert found["alibi"].exponent("seconds") is None
     assert found["learned"].stopped is None

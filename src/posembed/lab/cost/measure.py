@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -111,12 +111,12 @@ def measure_cost(settings: CostSettings, progress: Progress = silent) -> CostRes
             "peak bytes, forward": forward,
             "peak bytes, with backward": backward,
             "times what is written": forward / sum(written) if sum(written) else None,
-            "exponent of time": growth.time_exponent,
-            "exponent of memory": growth.memory_exponent,
-            "longest tried": max(growth.lengths),
+            "exponent of time": growth.exponent("seconds"),
+            "exponent of memory": growth.exponent("peak"),
+            "longest tried": growth.points[-1].length,
         }
         yield from (Value(metric, value) for metric, value in known.items() if value is not None)
-        for length, seconds, peak in zip(growth.lengths, growth.seconds, growth.peak, strict=True):
+        for length, seconds, peak in growth.points:
             yield from (Value("time by length", seconds, length), Value("peak bytes by length", peak, length))
 
     layer = [
@@ -153,26 +153,27 @@ def steps_of(settings: CostSettings, *, training: bool) -> dict[str, Step]:
 # --- growth with length ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Growth:
-    """The cost of the forward pass of one encoding by itself, for one sequence, at growing lengths.
-
-    seconds: median times. peak: peak memory in bytes. stopped: the reason why longer lengths were not tried; None if
-    all lengths were tried.
-    """
-
-    lengths: tuple[int, ...]
-    seconds: tuple[float, ...]
-    peak: tuple[int, ...]
-    time_exponent: float | None
-    memory_exponent: float | None
-    stopped: str | None
-
-
 class Point(NamedTuple):
+    """The median time, and the peak memory in bytes, of the forward pass of an encoding by itself at a length."""
+
     length: int
     seconds: float
     peak: int
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The cost of one encoding, for one sequence, at growing lengths. stopped: the reason why longer lengths were not
+    tried; None if all lengths were tried."""
+
+    points: Sequence[Point]
+    stopped: str | None = None
+
+    def exponent(self, of: Literal["seconds", "peak"], first: int = FIT_FROM) -> float | None:
+        """Fits how the time or the memory grows from the length ``first`` on, or at the last lengths if those are too
+        few."""
+        fitted = self.points[-max(sum(point.length >= first for point in self.points), FEWEST_TO_FIT) :]
+        return fit_exponent([point.length for point in fitted], [getattr(point, of) for point in fitted])
 
 
 def grow(
@@ -197,7 +198,7 @@ def grow(
         for name, taken in take_turns(steps, seconds=0.0, fewest=ROUNDS).items():
             found[name].append(Point(length, taken.value, peaks[name]))
         progress((index + 1) / len(lengths))
-    return {name: _growth(found[name], stopped.get(name)) for name in names}
+    return {name: Growth(found[name], stopped.get(name)) for name in names}
 
 
 def doublings(first: int, last: int) -> tuple[int, ...]:
@@ -220,16 +221,3 @@ def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | No
     if taken > seconds:
         return f"{length:,} tokens would bring its time to about {taken:.0f} s, more than its share of {seconds:.0f}"
     return None
-
-
-def _growth(found: Sequence[Point], stopped: str | None) -> Growth:
-    lengths, seconds, peaks = zip(*found, strict=True)
-    fitted = max(sum(length >= FIT_FROM for length in lengths), FEWEST_TO_FIT)
-    return Growth(
-        lengths=lengths,
-        seconds=seconds,
-        peak=peaks,
-        time_exponent=fit_exponent(lengths[-fitted:], seconds[-fitted:]),
-        memory_exponent=fit_exponent(lengths[-fitted:], peaks[-fitted:]),
-        stopped=stopped,
-    )
