@@ -24,6 +24,7 @@ def test_retrieval(posembed, words: list[str]) -> None:
     assert "Tokens to read, by text length" in planned.out
     assert "of which 0 are kept" in " ".join(planned.out.split())
     assert "Nothing was measured (--dry-run)." in planned.out
+    assert "model takes at most 64 tokens" in " ".join(planned.out.split())
     assert not Path("runs").exists()
     done = posembed("", *words, "--report", "page.html")
     assert done.code == 0

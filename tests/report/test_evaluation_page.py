@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from made_up_evaluations import HITS, MISSES, evaluation, row, tuned
 from posembed.evaluation.measures import METRICS
 from posembed.evaluation.results import Evaluation
+from posembed.plots.by_length import lines_by_x
 from posembed.report.evaluation import answer, legend, paragraphs, render, tables
 from posembed.report.page import write_page
 from posembed.report.terminal import as_text
@@ -38,6 +39,12 @@ def test_long_names_on_a_terminal_leave_the_values_whole() -> None:
     shown = [line for line in lines if line.startswith("/models/") and " 0.125 " in f"{line} "]
     assert len(shown) == len(rows)
     assert max(map(len, shown)) <= 100
+
+
+def test_a_line_ends_where_its_checkpoint_does() -> None:
+    found = evaluation().summary()
+    ends = {line.name: line.end for line in lines_by_x(found, found.headline, found.names, None)}
+    assert ends == {**dict.fromkeys(found.names), "old": 64}
 
 
 def test_a_single_row_is_compared_with_nothing() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from posembed.lab.cost import measure
-from posembed.lab.cost.measure import CALLS, MOST_BYTES, Growth, Point, doublings, grow, too_much
+from posembed.lab.cost.measure import CALLS, FIT_FROM, MOST_BYTES, Growth, Point, doublings, grow, too_much
 from posembed.lab.cost.places import Shape
 from posembed.layers.alibi import Alibi
 from posembed.layers.base import PositionEncoding
@@ -30,6 +31,13 @@ def test_the_next_length_is_foreseen_from_the_last_two() -> None:
     assert "s, more than its share of" in (too_much(tiny, 2048, seconds=CALLS * 0.015) or "")
     big = [Point(512, 1e-3, MOST_BYTES // 8), Point(1024, 1e-3, MOST_BYTES // 2)]
     assert "would need about 4 GiB, more than 2" in (too_much(big, 2048, seconds=1.0) or "")
+
+
+def test_exponents_are_those_of_long_texts() -> None:
+    growth = Growth([Point(n, max(n, FIT_FROM), n**2) for n in doublings(512, 16_384)])
+    assert growth.exponent("seconds") == pytest.approx(1)
+    assert growth.exponent("peak") == pytest.approx(2)
+    assert (growth.exponent("seconds", 512) or 1) < 0.9
 
 
 def lengths(growth: Growth) -> list[int]:

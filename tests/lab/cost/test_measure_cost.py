@@ -20,7 +20,7 @@ TINY: dict[str, Any] = {
     "width": 32,
     "heads": 4,
     "layers": 2,
-    "longest": 512,
+    "longest": 1024,
     "seconds": 0,
 }
 
@@ -39,6 +39,7 @@ def test_parameters_windows_and_shares(result: CostResult) -> None:
     assert [run.name for run in runs] == list(result.settings.encodings)
     by_name = {run.name: run.value for run in runs}
     assert by_name["learned"]("parameters") == 16 * 32
+    assert by_name["learned"]("longest tried") == 1024
     share = "share of the position and token parameters"
     assert by_name["learned"](share) == 16 / (16 + result.settings.vocabulary)
     window = by_name["rolling"]("window")

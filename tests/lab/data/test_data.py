@@ -78,9 +78,10 @@ def test_run_folders_are_not_read(tmp_path: Path) -> None:
     """`--data . --out runs/first`, twice."""
     (tmp_path / "a.txt").write_text("some text\n" * 30)
     (tmp_path / "settings.json").write_text('{"question": "of the user"}')
-    before = load_corpus(str(tmp_path)).sha256
+    before = load_corpus(str(tmp_path))
+    assert "(2 files)" in before.description
     write_runs(tmp_path / "runs" / "first", made_up_runs())
-    assert load_corpus(str(tmp_path)).sha256 == before
+    assert load_corpus(str(tmp_path)).sha256 == before.sha256
 
 
 @pytest.fixture(scope="module")

@@ -127,6 +127,11 @@ def test_a_split_that_there_is_stays_and_its_leaks_go() -> None:
         labelled(train, [*held_out, *other], name="set")
 
 
+def test_the_hash_depends_on_the_split() -> None:
+    examples = [Example(f"text {i}", "ab"[i % 2], f"text {i}") for i in range(12)]
+    assert len({labelled(examples[:at], examples[at:], name="x").sha256 for at in (4, 6, 8)}) == 3
+
+
 def test_a_dataset_of_hugging_face(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     for part, count in (("train", 30), ("validation", 10)):

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from posembed.errors import ArgumentError
+from posembed.errors import ArgumentError, DataError
 from posembed.lab.data.text import Corpus
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import InitialValues
@@ -87,6 +87,11 @@ def test_replaced_tokens_are_the_ones_that_differ() -> None:
     for b, i in torch.cartesian_prod(torch.arange(50), torch.arange(20)).tolist():
         assert targets[b, i] == VOCABULARY + (inputs[b, i] != ids[b, i])
     assert 0.1 < (targets == VOCABULARY + 1).double().mean() <= 0.15
+
+
+def test_too_little_text_is_refused(spec: ByTaskSpec, corpus: Corpus) -> None:
+    with pytest.raises(DataError, match=r"the text to train on has .* give more text, or a shorter length"):
+        InitialValues(corpus).check(dataclasses.replace(spec, task="causal", train_length=len(corpus.train)))
 
 
 def test_an_unknown_objective_is_refused() -> None:

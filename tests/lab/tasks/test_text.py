@@ -14,7 +14,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.data.labelled import Example, Examples
 from posembed.lab.data.tokenizer import encode, read_tokenizer
 from posembed.lab.runs import train
-from posembed.lab.tasks.classification import TextClassification
+from posembed.lab.tasks.classification import TextClassification, summed
 from posembed.lab.tasks.classification_specs import ACCURACY, TextSpec
 from posembed.measure.estimates import Estimates
 from posembed.measure.frame import Frame, Run, Value
@@ -80,6 +80,10 @@ def test_what_is_measured(
     assert_close(measured.macro_f1, f1_score(labels, predicted, average="macro"))
     assert sum(measured.examples) == sum(measured.classes.values()) == len(ordered.held_out)
     assert set(measured.classes) == {"up", "down"}
+
+
+def test_sums_by_document() -> None:
+    assert summed([1, 2, 4, 0.5], [0, 2, 0, 2]) == [5, 0, 2.5]
 
 
 def test_differences_are_paired_by_seed_and_by_document() -> None:
