@@ -21,7 +21,7 @@ from itertools import product
 from typing import TypeAlias
 
 from posembed.checkpoints.position_tables import Cells, Config, ConfigField, Size, pair, section
-from posembed.checkpoints.responses import AREA
+from posembed.checkpoints.responses import AREA, scaled
 from posembed.checkpoints.sources.base import Shape
 from posembed.tables.layout import IMAGE_AXES, SIDES, Axis, TableLayout
 
@@ -75,23 +75,12 @@ ROLES = (
 
 @dataclass(frozen=True)
 class Explanation:
-    """The axes of a table with the fields that give their sizes, the dimensions that hold them, and other rows.
+    """The layout of a table without its other rows, the fields that give the sizes of its axes, and the number of other
+    rows, of which it is not known yet whether they come first or last."""
 
-    columns, blocks: as in ``TableLayout``.
-    """
-
-    axes: tuple[Axis, ...]
+    layout: TableLayout
     cells: tuple[Cells, ...]
-    dims: tuple[int, ...]
-    others: int
-    columns: int | None = None
-    blocks: Size | None = None
-
-    def layout(self, prefix: int, tail: int) -> TableLayout:
-        """Returns the layout of the table, with its other rows before and after the cells."""
-        return TableLayout(
-            prefix=prefix, tail=tail, axes=self.axes, dims=self.dims, columns=self.columns, blocks=self.blocks
-        )
+    others: int = 0
 
 
 def limited(responses: Sequence[Response]) -> Explanation | None:
@@ -114,7 +103,7 @@ def limited(responses: Sequence[Response]) -> Explanation | None:
         return None
     sides = zip(SIDES, cells, strict=True)
     axes = tuple(Axis(name, each.count(each.field.value), relative=True, signed=False) for name, each in sides)
-    return Explanation(axes, cells, (), 0)
+    return Explanation(TableLayout(axes=axes), cells)
 
 
 def tables_in_columns(response: Response, around: Config) -> Explanation | None:
@@ -130,20 +119,21 @@ def tables_in_columns(response: Response, around: Config) -> Explanation | None:
     if beyond or tables < 1 or old[1] % (width * tables) or (others := old[1] // (width * tables) - here) < 0:
         return None
     axes = tuple(Axis(name, each.count(field.value)) for name, each in zip(IMAGE_AXES, cells, strict=True))
-    return Explanation(axes, cells, (1,), others, columns=width)
+    return Explanation(TableLayout(axes=axes, dims=(1,), columns=width), cells, others)
 
 
 def in_blocks(found: Explanation, count: int) -> Explanation | None:
     """Returns the axes of a whole grid, stored as a square of blocks (NesT), from those of one block. count: the number
     of blocks."""
     side = math.isqrt(count)
-    names, others = tuple(axis.name for axis in found.axes), found.others or any(axis.relative for axis in found.axes)
-    if side * side != count or names != IMAGE_AXES or others:
+    block = found.layout
+    if side * side != count or tuple(axis.name for axis in block.axes) != IMAGE_AXES or found.others:
         return None
-    axes = tuple(replace(axis, size=side * axis.size) for axis in found.axes)
+    axes = tuple(replace(axis, size=side * axis.size) for axis in block.axes)
     cells = tuple(replace(each, kernel=Fraction(each.stride, side), stride=Fraction(each.stride, side))
                   for each in found.cells)  # fmt: skip
-    return Explanation(axes, cells, (found.dims[0] - 1, *found.dims), 0, blocks=(side, side))
+    dims = block.dims[0] - 1, *block.dims
+    return Explanation(TableLayout(axes=axes, dims=dims, blocks=(side, side)), cells)
 
 
 @dataclass(frozen=True)
@@ -203,7 +193,7 @@ def explain(name: str, responses: Sequence[Response], config: Config) -> Explana
     one_table = len(dims) == 1 and len(before) <= 3 and before[-1] == after[-1]
     in_rows = one_table and math.prod(before[:-1]) == before[dims[0]]
     in_rows = in_rows and (before[dims[0]] > 1 or dims[0] == len(before) - 2)  # a single row does not show where
-    return Explanation(axes, cells, () if in_rows else dims, others)
+    return Explanation(TableLayout(axes=axes, dims=() if in_rows else dims), cells, others)
 
 
 def in_order(chosen: Sequence[Part]) -> list[tuple[Axis, Cells]]:
@@ -260,12 +250,6 @@ def consistent(choices: Sequence[Sequence[Part]]) -> tuple[Part, ...]:
         if all(part.factor * part.rows == all_rows and part.others == chosen[0].others for part in chosen):
             fitting.append(chosen)
     return min(fitting, key=lambda chosen: chosen[0].others, default=())
-
-
-def scaled(field: ConfigField) -> int | Size:
-    """Returns the value that a rebuild tries: twice the field's, or four times the number of cells of a square."""
-    factor = 4 if AREA.search(field.path[-1]) else 2
-    return factor * field.value if isinstance(field.value, int) else (factor * field.value[0], factor * field.value[1])
 
 
 def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iterator[tuple[Cells, ...]]:

@@ -13,6 +13,7 @@ from numbers import Integral
 from typing import Any
 
 from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
+from posembed.checkpoints.responses import WINDOWED
 from posembed.checkpoints.sources.configs import source_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import IMAGE_AXES, SIDES, TableLayout, are_sides
@@ -21,7 +22,6 @@ from posembed.words import listed
 # The fields of the text length, for models that also have tables for other lengths (2-D boxes, episodes).
 TEXT_LENGTH = ("max_position_embeddings", "n_positions")
 NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|ep_len|2d|box|grid|window|mel|patches")
-WINDOWED = re.compile(r"^window_sizes?$")
 MOST_POSITIONS = 10_000_000
 MOST_LISTED = 6
 QUERIES_NOTE = (

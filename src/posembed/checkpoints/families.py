@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -38,14 +37,6 @@ NO_POSITIONS = re.compile(
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.)")  # of a layer
 
 
-@dataclass(frozen=True)
-class Known:
-    """What rows say about a change of size. own: the method by which the model interpolates its old table at the new
-    size; "" if it does not, or if this is the default."""
-
-    own: str = ""
-
-
 @cache
 def rows_by_type() -> Mapping[str, list[Row]]:
     """Returns the rows of families.json by model type."""
@@ -55,8 +46,9 @@ def rows_by_type() -> Mapping[str, list[Row]]:
     return rows
 
 
-def known(found: Found, target: Target, config: Config) -> Known | None:
-    """Returns what is known of a change of size, or None if it must be proved. Refuses what is known to be wrong.
+def known(found: Found, target: Target, config: Config) -> str | None:
+    """Returns the method by which a model, as rows say, interpolates its old table at the new size: "" if it does not,
+    or if this is the default. None if the change must be proved. Refuses what is known to be wrong.
 
     What limited differences answer beyond their limits depends on both limits, so they are always proved.
     """
@@ -68,7 +60,7 @@ def known(found: Found, target: Target, config: Config) -> Known | None:
         if row is None or change_of(size) not in row["shown"] or target.limited is not None:
             return None
         rows.append(row)
-    return Known(rows[0].get("own", ""))
+    return str(rows[0].get("own", ""))
 
 
 def row_of(found: Found, table: PositionTable, config: Config) -> Row | None:
@@ -107,10 +99,9 @@ def explained(model: nn.Module) -> dict[str, Row]:
     }
     found = {}
     for name in model.state_dict() if ends else ():
-        if NUMBER.sub("N", name).rpartition(".")[2] in ends:
-            here = (row for path in models_around(model, name) for row in rows_at(*place_of(model, name, path)))
-            if (row := next((row for row in here if not row["sizes"]), None)) is not None:
-                found[name] = row
+        here = rows_for(model, name) if NUMBER.sub("N", name).rpartition(".")[2] in ends else ()
+        if (row := next((row for row in here if not row["sizes"]), None)) is not None:
+            found[name] = row
     return found
 
 
@@ -125,12 +116,17 @@ def rows_at(kind: str, model: str, table: str) -> list[Row]:
     return [row for row in rows_by_type().get(kind, []) if (row["model"], row["table"]) == (model, table)]
 
 
+def rows_for(model: nn.Module, name: str) -> Iterator[Row]:
+    """Yields the rows of a parameter in each model around it, for any settings."""
+    for path in models_around(model, name):
+        yield from rows_at(*place_of(model, name, path))
+
+
 def rows_said(model: nn.Module, name: str) -> set[str]:
     """Returns what current rows say of the rows before and after the positions of a table, for any settings."""
     if not source_of(model.config).has_rows:
         return set()
-    here = (row for path in models_around(model, name) for row in rows_at(*place_of(model, name, path)))
-    return {row["rows"] for row in here if "rows" in row and is_current(row)}
+    return {row["rows"] for row in rows_for(model, name) if "rows" in row and is_current(row)}
 
 
 def is_current(row: Row) -> bool:

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from posembed.checkpoints.axes import Response
-from posembed.checkpoints.families import Row, explained, reason_without_table, row_of
+from posembed.checkpoints.families import explained, reason_without_table, row_of
 from posembed.checkpoints.layouts import (
     all_listed,
     found_tensor,
@@ -31,8 +31,6 @@ from posembed.checkpoints.position_tables import (
     FoundTable,
     PositionTable,
     Tensors,
-    pair,
-    section,
 )
 from posembed.checkpoints.responses import responses
 from posembed.checkpoints.sources.base import Shape, shapes_of, takes_text
@@ -42,7 +40,6 @@ from posembed.errors import CheckpointError
 from posembed.tables.families import family_of
 from posembed.tables.modules import is_table_name, parent
 
-MOST_TOKENS = 2  # class tokens beside an image's cells
 NO_NEED = "no resize"
 UNCHANGED = "no length or image size in config.json changes its shape"
 OF_TIMM = (
@@ -112,17 +109,18 @@ def without_timm(config: Config) -> dict[ConfigField, str]:
 
 def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.Module) -> Found:
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    found, rejected = responses(config, known, model)
+    found = responses(config, known, model)
     rows = explained(model)
     renamed = any(name not in tensors for changes in (rows, *(changes for _, changes in found)) for name in changes)
     source = source_of(known)
     loaded = source.loaded_names(model, tensors) if renamed else {}
     tables: dict[str, FoundTable] = {}
-    said = {
-        key: explained_table(tensors, key, name, row)
-        for name, row in rows.items()
-        if (key := key_in_files(name, tensors, loaded)) is not None
-    }
+    said: dict[str, FoundTable] = {}  # tables of which a row says why they are not resized
+    for name, row in rows.items():
+        if (key := key_in_files(name, tensors, loaded)) is not None:
+            read = replace(found_tensor(tensors, key), parameter=name, found_by="config")
+            read = replace(read, fixed=NO_NEED in row["why"], in_buckets=row.get("buckets", False))
+            said[key] = read.doubted(row["why"])
     buffers: dict[ConfigField, tuple[str, ...]] = {}
     blocked: dict[ConfigField, str] = {}
     answers: dict[str, list[Response]] = {}  # keys of parameters in the files -> the fields that change their shapes
@@ -168,10 +166,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
             replace(found_tensor(tensors, key), fixed=NO_NEED in why).doubted(why) for key, why in unsized.items()
         )
     else:
-        listed += (
-            doubted_size(table, rejected, known.to_dict())
-            for table in unchanged(model, tensors, guesses, changing, loaded)
-        )
+        listed += unchanged(model, tensors, guesses, changing, loaded)
     held = set(model.state_dict())
     stale = tuple(key for key in old_buffers(listed, tensors) if not held & aliases(key, model))
     responding = frozenset(field for field, _ in found)
@@ -179,32 +174,21 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding, no_need)
 
 
-def explained_table(tensors: Tensors, key: str, name: str, row: Row) -> FoundTable:
-    """Returns a table of which a row of families.json says why it is not resized."""
-    table = replace(found_tensor(tensors, key), parameter=name, found_by="config")
-    return replace(table, fixed=NO_NEED in row["why"], in_buckets=row.get("buckets", False)).doubted(row["why"])
-
-
 def unchanged(
     model: nn.Module, tensors: Tensors, guesses: Iterable[FoundTable], changing: set[str], loaded: Mapping[str, str]
 ) -> Iterator[FoundTable]:
-    """Yields the tables of a model of transformers that no size changes, each with the reason.
+    """Yields the tables of a model of transformers that no config field changes, each with the reason.
 
     guesses: tables by their names and shapes. changing: the keys of tensors that a size changes.
     """
+    buffers = dict(model.named_buffers())
     shapes = shapes_of(model)
     names = {key: name for name in shapes if (key := key_in_files(name, tensors, loaded)) is not None}
     others = other_tables(model, names, changing)
     for table in (*guesses, *(found_tensor(tensors, key) for key in others)):
         name = names.get(table.key, "")
-        yield replace(table, field=None, parameter=name).doubted(why_unchanged(model, name))
-
-
-def why_unchanged(model: nn.Module, name: str) -> str:
-    """Returns why a table is not resized that no config field changes. name: its name in the model, or ""."""
-    if name in dict(model.named_buffers()):
-        return BUFFER
-    return OF_TIMM if name and is_in_timm(model, name) else UNCHANGED
+        why = BUFFER if name in buffers else OF_TIMM if name and is_in_timm(model, name) else UNCHANGED
+        yield replace(table, field=None, parameter=name).doubted(why)
 
 
 def why_no_table(model: nn.Module) -> str:
@@ -233,18 +217,6 @@ def other_tables(model: nn.Module, names: Mapping[str, str], changing: Iterable[
         return is_table_name(key) and len(shape) > 3 and sum(size > 1 for size in shape) > 1
 
     return [key for key, name in names.items() if key not in changing and is_table(key, shapes[name])]
-
-
-def doubted_size(table: FoundTable, rejected: Mapping[ConfigField, str], config: Config) -> FoundTable:
-    """Returns a table that no size changes. If its rows fit a size that the model rejects alone, as DepthPro does,
-    the doubt says so."""
-    for field, reason in rejected.items():
-        sides = pair(field.value) or (0, 0)
-        patch = pair(section(config, field.path[:-1]).get("patch_size"))
-        rows = sides[0] if patch is None else (sides[0] // patch[0]) * (sides[1] // patch[1])
-        if table.doubt == UNCHANGED and 0 <= table.rows - rows <= MOST_TOKENS:
-            return table.doubted(f"no size in config.json changes its shape alone: transformers rejects {reason}")
-    return table
 
 
 def old_buffers(tables: Iterable[FoundTable], tensors: Tensors) -> tuple[str, ...]:
@@ -304,7 +276,9 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if rows.is_meta:
         raise CheckpointError(f"{table.key}: on the meta device, without values; load the weights before the resize")
     cells = layout.split(rows)[1] if layout.axes else rows
-    if rows.is_floating_point() and not any(axis.relative for axis in layout.axes) and is_fixed(rows, cells):
+    relative_axes = any(axis.relative for axis in layout.axes)
+    fixed = not relative_axes and rows.is_floating_point() and (looks_sinusoidal(cells) or looks_standardised(rows))
+    if fixed:
         unknown = recomputed(rows, layout, layout, table.length) is None
         table = replace(table, kind="sinusoidal", doubt=table.doubt or (UNKNOWN_FORMULA if unknown else ""))
     if layout.axes:
@@ -320,10 +294,6 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if relative := relative or next(same_length, ""):
         return table.doubted(f"the model also has relative positions of its length ({relative})")
     return table
-
-
-def is_fixed(rows: Tensor, cells: Tensor) -> bool:
-    return looks_sinusoidal(cells) or looks_standardised(rows)
 
 
 def relative_type(config: Config) -> str:

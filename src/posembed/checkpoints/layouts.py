@@ -85,7 +85,8 @@ def read_by_model(
 
 
 def why_fixed(table: FoundTable, response: Response, around: Config) -> str:
-    """Returns why no length resizes a table whose rows are buckets of distances; "" for any other table."""
+    """Returns why no length resizes a table with a row for each bucket of distances (T5, arXiv:1910.10683); "" for any
+    other table."""
     (field, before, after), name = response, response[0].path[-1]
     gained, *others = (new - old for old, new in zip(before, after, strict=True) if new != old)
     if not BUCKETS.search(name) or others or not isinstance(field.value, int) or gained % field.value:
@@ -93,15 +94,10 @@ def why_fixed(table: FoundTable, response: Response, around: Config) -> str:
     limit = next((name for name in REACHES if type(around.get(name)) is int), "")
     reach = f" from {around[limit]} tokens or frames on ({limit})" if limit else " beyond them"
     remedy = "Another number of buckets: --buckets (buckets=...)"
-    return in_buckets(gained, str(field), reach, remedy if gained == field.value else "No option changes them")
-
-
-def in_buckets(rows: int, source: str, reach: str, remedy: str) -> str:
-    """Returns why no length resizes a table with a row for each bucket of distances (T5, arXiv:1910.10683)."""
     return (
-        f"its {rows} rows are buckets of distances ({source}): near distances have a bucket each, far ones share one, "
+        f"its {gained} rows are buckets of distances ({field}): near distances have a bucket each, far ones share one, "
         f"and all distances{reach} share the last. No length changes them, so they need no resize: a longer input "
-        f"reads the same rows. {remedy}"
+        f"reads the same rows. {remedy if gained == field.value else 'No option changes them'}"
     )
 
 
@@ -113,23 +109,21 @@ def table_with_axes(
     found = explain(name, responses, config)
     if isinstance(found, str):
         return table.doubted(found)
-    in_fourth = source_of(known).in_blocks and len(table.shape) == 4 and found.dims == (2,)
-    if in_fourth and not any(axis.relative for axis in found.axes):
+    in_fourth = source_of(known).in_blocks and len(table.shape) == 4 and found.layout.dims == (2,)
+    if in_fourth and not any(axis.relative for axis in found.layout.axes):
         count = math.prod(table.shape[:2])
         if (whole := in_blocks(found, count)) is None:
-            cells = " x ".join(str(axis.size) for axis in found.axes)
+            cells = " x ".join(str(axis.size) for axis in found.layout.axes)
             return table.doubted(f"its rows are {count} blocks of {cells} cells, and no whole grid")
         found = whole
     rows = others_in(table, model, found, section(config, responses[0][0].path[:-1]))
     if isinstance(rows, str):
         return table.doubted(rows)
     prefix, tail = rows
-    layout = found.layout(prefix, tail)
-    if found.blocks is not None:
-        return replace(
-            table.read_by(layout, cells=found.cells), method="bicubic"
-        )  # of timm's resize_pos_embed for NesT
+    layout = replace(found.layout, prefix=prefix, tail=tail)
     method = family_of(section(config, responses[0][0].path[:-1])).method_for(layout)
+    if layout.blocks is not None:
+        method = "bicubic"  # of timm's resize_pos_embed for NesT
     return replace(table.read_by(layout, cells=found.cells), method=method)
 
 
@@ -140,7 +134,7 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
     families.json says, or are tried on both.
     """
     others, family, name = found.others, family_of(around), table.parameter
-    if any(axis.relative for axis in found.axes):
+    if any(axis.relative for axis in found.layout.axes):
         if others in (0, family.differences.tail):
             return 0, others
         return f"it has {others} rows besides its differences, and it is unknown what they are"
@@ -152,7 +146,7 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
         return tokens, behind
     if others > tokens and others == tokens + tokens_around(model, name, REGISTERS):
         return others, 0
-    cells = " x ".join(str(axis.size) for axis in found.axes)
+    cells = " x ".join(str(axis.size) for axis in found.layout.axes)
     why = ""
     if tokens == 0 and others <= MOST_OTHERS:
         sides = (others, 0), (0, others)
@@ -160,14 +154,11 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
         if len(known := [each for each in sides if rows_in_words(*each) in said]) == 1:
             return known[0]
         for prefix, tail in sides:
-            here = table.read_by(found.layout(prefix, tail), cells=found.cells)
+            here = table.read_by(replace(found.layout, prefix=prefix, tail=tail), cells=found.cells)
             if not (problem := why_unread(model, here)):
                 return prefix, tail
             why = why or f": {problem}"
-    rows, count = (
-        ("1 row" if others == 1 else f"{others} rows"),
-        ("1 class token" if tokens == 1 else f"{tokens} class tokens"),
-    )
+    rows, count = (f"1 {one}" if n == 1 else f"{n} {one}s" for n, one in ((others, "row"), (tokens, "class token")))
     return f"it has {rows} besides its {cells} cells, but the model has {count}, and no run shows what they are{why}"
 
 
@@ -201,27 +192,21 @@ def line_layout(
 
 
 def class_tokens(model: nn.Module, name: str) -> int:
-    """Counts the class and distillation tokens in the nearest module that has any. CrossViT numbers its branches."""
-    whole = name
+    """Counts the class and distillation tokens in the nearest module that has any itself."""
     if type(model.get_submodule(parent(name))).__name__ in POOLS:
         return 1
-    while name:
-        name = name.rpartition(".")[0]
-        own = model.get_submodule(name).named_parameters(recurse=False)
-        branch = BRANCH.findall(whole)
-        tokens = [token for token_name, token in own if CLASS_TOKENS.search(token_name)
-                  and BRANCH.findall(token_name) in ([], branch)]  # fmt: skip
-        if tokens:
-            return sum(token.numel() // token.shape[-1] for token in tokens)
-    return 0
+    return tokens_around(model, name, CLASS_TOKENS, recurse=False)
 
 
-def tokens_around(model: nn.Module, name: str, pattern: re.Pattern[str]) -> int:
-    """Counts the tokens with such names in the nearest module around a tensor that contains any, at any depth."""
+def tokens_around(model: nn.Module, name: str, pattern: re.Pattern[str], *, recurse: bool = True) -> int:
+    """Counts the tokens with such names in the nearest module around a tensor that contains any: itself or, with
+    ``recurse``, at any depth. CrossViT numbers its branches, and each has its own tokens."""
+    branch = BRANCH.findall(name)
     while name:
-        name = name.rpartition(".")[0]
-        inside = model.get_submodule(name).named_parameters()
-        tokens = [token for token_name, token in inside if pattern.search(token_name)]
+        name = parent(name)
+        inside = model.get_submodule(name).named_parameters(recurse=recurse)
+        named = ((token, each) for each, token in inside if pattern.search(each))
+        tokens = [token for token, each in named if BRANCH.findall(each) in ([], branch)]
         if tokens:
             return sum(token.numel() // token.shape[-1] for token in tokens)
     return 0

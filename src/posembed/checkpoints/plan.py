@@ -156,7 +156,9 @@ def plan_edit(
         fields |= derived
         new_config = changed_config(config, found, target, fields)
     if found.model is None or new_config is None:
-        buffers = without_stale(tensors, found, target) if seen else buffers_without_model(tensors, found, target)
+        buffers = (
+            without_stale(tensors, found, target) if seen is not None else buffers_without_model(tensors, found, target)
+        )
         others = (*projections(tensors, found, target), *buffers)
         tables = changed_tables(tensors, target, method)
         by_key = {change.key: (change.before, change.after) for change in tables}

@@ -23,8 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from posembed.checkpoints.choose import WINDOWED, Target
-from posembed.checkpoints.families import Known
+from posembed.checkpoints.choose import Target
 from posembed.checkpoints.position_tables import IMAGE_TOKENS, ConfigField, PositionTable, Size, TableSize
 from posembed.checkpoints.proof_inputs import (
     LONGEST_TEXT,
@@ -37,6 +36,7 @@ from posembed.checkpoints.proof_inputs import (
     line_inputs,
     text_inputs,
 )
+from posembed.checkpoints.responses import WINDOWED
 from posembed.checkpoints.sources.base import HALF, Few, quiet
 from posembed.checkpoints.sources.configs import models_around, source_of
 from posembed.checkpoints.sources.hugging_face import FEW_CELLS
@@ -104,11 +104,12 @@ class Copies:
     after: Mapping[str, TableSize]
 
 
-def as_known(old_model: nn.Module, new_model: nn.Module, target: Target, seen: Known, method: str | None) -> Shown:
-    """Returns what rows of families.json say of a resize. Refuses a size at which the whole model does not run."""
+def as_known(old_model: nn.Module, new_model: nn.Module, target: Target, own: str, method: str | None) -> Shown:
+    """Returns what rows of families.json say of a resize. Refuses a size at which the whole model does not run.
+
+    own: the method by which the model interpolates its old table itself, or ""."""
     tokens = None if target.is_text else run_whole(old_model, new_model, target)[1]
-    own = (OWN.format(method=seen.own),) if seen.own and seen.own != method else ()
-    return Shown(own, tokens, method)
+    return Shown((OWN.format(method=own),) if own not in ("", method) else (), tokens, method)
 
 
 def proved(old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None) -> Shown:

@@ -13,12 +13,11 @@ from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.position_tables import ConfigField, pair
+from posembed.checkpoints.position_tables import ConfigField, Size, pair
 from posembed.checkpoints.sources.base import Shape, shapes_of
 from posembed.checkpoints.sources.configs import build_on_meta, config_object, source_of
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
-from posembed.words import last_line
 
 LENGTH_LIKE = re.compile(r"pos|len|ctx|context|frames|block_size|image_size|img_size|input_size|resolution|grid_size")
 OTHER_SIZES = re.compile(
@@ -31,37 +30,30 @@ OTHER_AXES = re.compile(
     r"^((sliding_)?window_size|window_sizes|num_mel_bins|num_image_with_embedding|bias_max_distance|max_num_patches|"
     r"rel_extent|max_text_tokens|num_queries|group_detr)$"
 )
-WINDOW = re.compile(r"^window_sizes?$")
+WINDOWED = re.compile(r"^window_sizes?$")
 BUCKETS = re.compile(  # of distances
     r"^((relative_attention_|position_bias_)?num_buckets|position_buckets|rel(_2d)?_pos_bins)$"
 )
 Changes = Mapping[str, tuple[Shape, Shape]]  # state-dict keys -> shapes before and after a field was doubled
 
 
-def responses(
-    config: Mapping[str, Any], known: Any, model: nn.Module
-) -> tuple[list[tuple[ConfigField, Changes]], dict[ConfigField, str]]:
-    """Doubles each field of a config that may be a size in turn. Returns the fields that change shapes, with changes,
-    and those that the model does not accept alone, with the reason.
-
-    The number of cells of a square grid is multiplied by four instead, so that the grid stays square.
+def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[tuple[ConfigField, Changes]]:
+    """Doubles each field of a config that may be a size in turn. Returns the fields that change shapes, with changes.
 
     known: the config object of transformers.
     """
     before = shapes_of(model)
     found: list[tuple[ConfigField, Changes]] = []
-    rejected: dict[ConfigField, str] = {}
     roomy = source_of(known).roomy(known, config)
     fixed = before if roomy is config else shapes_of(build_on_meta(config_object(roomy)))
     for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES, BUCKETS)):
-        in_window = WINDOW.search(field.path[-1]) is not None
-        factor = 4 if AREA.search(field.path[-1]) else 2
-        double = factor * field.value if isinstance(field.value, int) else [factor * side for side in field.value]
+        in_window = WINDOWED.search(field.path[-1]) is not None
+        value = scaled(field)
+        double = value if isinstance(value, int) else list(value)
         try:
             changed = with_field(roomy if in_window else config, known, field.path, double)
             after = shapes_of(build_on_meta(config_object(changed)))
-        except CheckpointError as error:  # so the field cannot grow
-            rejected[field] = f"{field}={double}: {last_line(error.__cause__ or error)}"
+        except CheckpointError:  # so the field cannot grow
             continue
         changes = {
             key: (shape, after[key])
@@ -70,7 +62,14 @@ def responses(
         }
         if changes:
             found.append((field, changes))
-    return found, rejected
+    return found
+
+
+def scaled(field: ConfigField) -> int | Size:
+    """Returns the value that a rebuild tries: twice the field's, or four times the number of cells of a square, so that
+    it stays one."""
+    factor = 4 if AREA.search(field.path[-1]) else 2
+    return factor * field.value if isinstance(field.value, int) else (factor * field.value[0], factor * field.value[1])
 
 
 def size_fields(

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.choose import WINDOWED
 from posembed.checkpoints.find import is_index
 from posembed.checkpoints.layouts import A_GUESS, GUESSED_PREFIXES, found_tensor, projection_beside
 from posembed.checkpoints.patterns import index_of
 from posembed.checkpoints.position_tables import Cells, ConfigField, FoundTable, PositionTable, Size, Tensors, pair
+from posembed.checkpoints.responses import WINDOWED
 from posembed.modelfiles.safetensors import values_of
 from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout
 from posembed.tables.modules import is_table_name, parent
