@@ -6,7 +6,7 @@ import math
 import operator
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -52,10 +52,14 @@ class NewSize:
     queries: int | None = None
     buckets: int | None = None
 
-    def refuse_others(self, find: Callable[[], Found]) -> None:
-        """Refuses more than one size, or none. find: finds the tables of the checkpoint."""
+    def refuse_others(self) -> None:
+        """Refuses more than one size, or none."""
         if self.window is not None and self.image_size is not None:
-            refuse_both(find(), self.image_size, self.window)
+            raise ArgumentError(
+                "--window and --image-size (window=..., image_size=...) are two resizes: no window may be larger than "
+                "its map. First pass --image-size alone or, if no table depends on it, write it into config.json. Then "
+                "pass --window alone, with the result as the checkpoint"
+            )
         given = {name for name, size in vars(self).items() if size is not None}
         if len(given) != 1 and given not in PAIRS:
             raise ArgumentError(
@@ -149,22 +153,6 @@ def position_count(length: Any) -> int:
     if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
         raise ArgumentError(f"--length (length=...) takes 1 to {MOST_POSITIONS:,} positions; got {length!r}")
     return length
-
-
-def refuse_both(found: Found, image_size: Size | int, window: Size | int) -> None:
-    """Refuses a window together with an image size, and says in which order to pass them."""
-    image, side = (str(size) if isinstance(size, int) else "x".join(map(str, size)) for size in (image_size, window))
-    both = "--window and --image-size (window=..., image_size=...) are two resizes"
-    window_alone = f"pass --window {side} alone"
-    if tables := [table.key for table in found.understood if IMAGE.fields(table)]:
-        raise ArgumentError(
-            f"{both}. First pass --image-size {image} alone, which resizes {tables[0]}. Then {window_alone}, with the "
-            "result as the checkpoint: no window may be larger than its map"
-        )
-    raise ArgumentError(
-        f"{both}, and no table of this model depends on the size of images. Write the image size {image} into "
-        f"config.json, and then {window_alone}"
-    )
 
 
 def line_target(found: Found, length: int, key: str | None) -> Target:

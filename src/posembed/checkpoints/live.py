@@ -14,7 +14,7 @@ from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.own_modules import is_of_transformers, plan_own
 from posembed.checkpoints.plan import RESAMPLED, Edit, plan_edit
-from posembed.checkpoints.position_tables import Size, tiled_sizes
+from posembed.checkpoints.position_tables import Size
 from posembed.checkpoints.settings import image_tokens_of_config
 from posembed.checkpoints.sources.configs import build_on_meta, config_object
 from posembed.checkpoints.sources.timm import is_built_by_timm
@@ -157,8 +157,6 @@ def resize_transformers_(model: Any, size: NewSize, **how: Any) -> Edit:
     for field, value in edit.fields.items():
         set_in(model.config, field.path, value)  # a section may not belong to any module
     if edit.target.image_size is not None:
-        for path, sizes in tiled_sizes(config, *edit.target.image_size):
-            set_in(model.config, path, sizes)
         for setting in image_tokens_of_config(config, edit):
             set_in(model.config, setting.path, setting.after)
     writes = edit.target.is_text and "decoder" in edit.sides and model.can_generate()

@@ -35,7 +35,16 @@ from posembed.checkpoints.families import known
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
 from posembed.checkpoints.layouts import projection_beside
 from posembed.checkpoints.patterns import buffers_by_length, buffers_of_windows, recomputed, resized_buffer
-from posembed.checkpoints.position_tables import Config, ConfigField, Found, PositionTable, Size, TableSize, Tensors
+from posembed.checkpoints.position_tables import (
+    Config,
+    ConfigField,
+    Found,
+    PositionTable,
+    Size,
+    TableSize,
+    Tensors,
+    tiled_sizes,
+)
 from posembed.checkpoints.proof import as_known, proved
 from posembed.checkpoints.responses import size_fields, with_field
 from posembed.checkpoints.sources.base import shapes_of
@@ -134,7 +143,7 @@ def plan_edit(
 
     method, table, prove: as for ``resize_checkpoint``. found: the tables, if the caller has already found them.
     """
-    size.refuse_others(lambda: found or find_tables(config, tensors))
+    size.refuse_others()
     if not isinstance(method, str | None):
         raise ArgumentError(f"--method (method=...): expected the name of a method; got {method!r}")
     found = found or find_tables(config, tensors, rebuild=prove or size.length is None)
@@ -148,12 +157,11 @@ def plan_edit(
     refuse_second_copies(tensors, found, target)
     fields = target.values | dict.fromkeys(repeated(found, target), target.value)
     new_config = None if config is None else changed_config(config, found, target, fields)
-    if (
-        config is not None
-        and new_config is not None
-        and (derived := source_of(found.config).follows(config, new_config, found.config, fields))
-    ):
-        fields |= derived
+    if config is not None and new_config is not None:
+        fields |= source_of(found.config).follows(config, new_config, found.config, fields)
+        if target.image_size is not None and found.config is not None:
+            tiles = tiled_sizes(found.config.to_dict(), *target.image_size)
+            fields |= {ConfigField(path, target.image_size[0]): sizes for path, sizes in tiles}
         new_config = changed_config(config, found, target, fields)
     if found.model is None or new_config is None:
         buffers = (
@@ -335,9 +343,6 @@ def changed_config(config: Config, found: Found, target: Target, fields: Mapping
     changed = dict(config)
     for each, value in fields.items():
         changed = with_field(changed, found.config, each.path, value)
-    if target.image_size is not None:
-        for path, sizes in source_of(found.config).tiles(found.config, *target.image_size).items():
-            changed = with_field(changed, found.config, path, sizes)
     return changed
 
 

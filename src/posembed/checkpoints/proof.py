@@ -756,17 +756,13 @@ def half(size: Any) -> Any:
 Run = Callable[[Any, Mapping[str, Any]], Any]
 
 
-class FailsAtNewSize(Exception):  # noqa: N818 - never leaves this file
-    """Raised if the new model does not run with an input that the old one accepts at its own size."""
-
-
 def run_whole(old_model: nn.Module, new_model: nn.Module, target: Target) -> tuple[bool, tuple[int, int] | None]:
     """Runs the largest models that accept an input known here, at their old and at their new size.
 
     Returns whether the model that holds all others ran on the meta device, and the numbers of features that it makes of
     an image, before and after (None if no run shows them). Refuses what does not run at the new size.
     """
-    around, problem = list(models_around(old_model, target.table.parameter)), ""
+    around = list(models_around(old_model, target.table.parameter))
     for path in reversed(around):
         models = [model.get_submodule(path) for model in (old_model, new_model)]
         try:
@@ -775,15 +771,12 @@ def run_whole(old_model: nn.Module, new_model: nn.Module, target: Target) -> tup
             if ran is counts is None and target.table.layout.grid is not None:
                 small = narrow_copies(models, target)
                 ran, counts = (tried(small, target, run, "cpu") for run in (run_forward, count_features))
-        except FailsAtNewSize as failure:
-            why = f"{type(models[1]).__name__}: {failure}"
-            problem = f"the model runs at its own size, but not at the new one ({why})"
-        else:
             if ran is counts is None:
                 continue
-            problem = other_count(models[0], models[1], counts, target) if counts is not None else ""
-        if problem:
-            raise CheckpointError(f"{target.table.key}: not resized: {problem}{remedy_for_window(target)}")
+            if counts is not None:
+                refuse_other_count(models[0], models[1], counts, target)
+        except Misread as problem:
+            raise CheckpointError(f"{target.table.key}: not resized: {problem}{remedy_for_window(target)}") from problem
         return shapes and path == around[-1], counts
     return False, None
 
@@ -801,8 +794,8 @@ def narrow_copies(models: Sequence[nn.Module], target: Target) -> list[nn.Module
 
 def tried(models: Sequence[nn.Module], target: Target, run: Run, device: str = "meta") -> tuple[Any, Any] | None:
     """Runs the old model with inputs of its own size, and the new one with an input of its size in the first form that
-    the old one accepts. Returns what ``run`` gives for both, or None if the old one accepts none. Raises
-    FailsAtNewSize."""
+    the old one accepts. Returns what ``run`` gives for both, or None if the old one accepts none. Raises Misread if
+    the new one fails."""
     sizes = target.image_size or (None, None)
     with undisturbed(), torch.no_grad(), torch.device(device):
         for number, inputs in forms_of(models[0], sizes[0]) if models else ():
@@ -819,7 +812,8 @@ def tried(models: Sequence[nn.Module], target: Target, run: Run, device: str = "
                 texts = (given[name].shape[1] for name in ("input_ids", "inputs_embeds") if name in given)
                 if target.image_size is None and max(texts, default=0) > target.length[1]:
                     continue  # the new model need not read so long a text
-                raise FailsAtNewSize(last_line(error)) from error
+                why = f"{type(models[1]).__name__}: {last_line(error)}"
+                raise Misread(f"the model runs at its own size, but not at the new one ({why})") from error
     return None
 
 
@@ -849,19 +843,18 @@ def count_features(model: Any, inputs: Mapping[str, Any]) -> int:
     return features_in(model.get_image_features(**given))
 
 
-def other_count(old: Any, new: Any, counts: tuple[int, int], target: Target) -> str:
-    """Returns an objection if a config states another number of image tokens than the new model makes, or ""."""
+def refuse_other_count(old: Any, new: Any, counts: tuple[int, int], target: Target) -> None:
+    """Raises Misread if a config states another number of image tokens than the new model makes."""
     stated, after = (dict(numbers_in(model.config.to_dict())) for model in (old, new))
     for path, number in stated.items():
         if path[-1] in IMAGE_TOKENS or not STATED.search(path[-1]) or number != counts[0]:
             continue
         if after.get(path) != counts[1]:
             size = " x ".join(map(str, target.image_size[1])) if target.image_size else "the new size"
-            return (
+            raise Misread(
                 f"config.json says {'.'.join(path)}={after.get(path)} image tokens, but the model makes {counts[1]} of "
                 f"an image of {size} pixels; pass a size of which it makes {after.get(path)}"
             )
-    return ""
 
 
 def numbers_in(config: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:

@@ -58,13 +58,8 @@ class Setting:
 
 def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     target = edit.target
-    settings = list(config_settings(checkpoint, edit, edit.config or {}))
-    settings += [Setting(checkpoint.config_name, ("model_type",), None, checkpoint.model_type or None)]
-    settings += [
-        Setting(checkpoint.config_name, field.path, field.value, value)
-        for field, value in edit.fields.items()
-        if checkpoint.config is not None and field != target.field
-    ]
+    settings = [Setting(checkpoint.config_name, ("model_type",), None, checkpoint.model_type or None)]
+    settings += config_settings(checkpoint, edit)
     if target.image_size is not None:
         settings += image_settings(checkpoint, *target.image_size, edit)
     elif not target.is_text:
@@ -77,15 +72,14 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     return tuple(setting for setting in settings if setting.before != setting.after)
 
 
-def config_settings(checkpoint: Checkpoint, edit: Edit, new: Config) -> Iterator[Setting]:
-    """Yields the config field of the tables, and fields that repeat it, such as GPT-2's n_ctx and timm's input_size."""
-    target = edit.target
-    config, field = checkpoint.config, target.field
-    if config is None or field is None:
+def config_settings(checkpoint: Checkpoint, edit: Edit) -> Iterator[Setting]:
+    """Yields the config fields of the tables, and what repeats them, such as GPT-2's n_ctx and timm's input_size."""
+    target, name, config = edit.target, checkpoint.config_name, checkpoint.config
+    if config is None or target.field is None:
         return
-    name, path = checkpoint.config_name, field.path
-    yield Setting(name, path, *(section(each, path[:-1]).get(path[-1]) for each in (config, new)))
-    if config.get("n_ctx") == field.value and path == ("n_positions",):
+    for path in (field.path for field in edit.fields):
+        yield Setting(name, path, *(section(each, path[:-1]).get(path[-1]) for each in (config, edit.config or {})))
+    if config.get("n_ctx") == target.field.value and target.field.path == ("n_positions",):
         yield Setting(name, ("n_ctx",), config["n_ctx"], target.value)
     if target.image_size is None:
         return
@@ -95,8 +89,6 @@ def config_settings(checkpoint: Checkpoint, edit: Edit, new: Config) -> Iterator
     prepared = section(config, ("preprocess_cfg",)).get("size")
     if (sides := sides_of(prepared)) and sides == sides_of(prepared, of=target.image_size[0]):
         yield Setting(name, ("preprocess_cfg", "size"), prepared, scaled(prepared, *target.image_size))
-    for path, sizes in tiled_sizes(new, target.image_size[1], target.image_size[1]):
-        yield Setting(name, path, section(config, path[:-1]).get(path[-1]), sizes)
     yield from image_tokens_of_config(config, edit, name)
 
 

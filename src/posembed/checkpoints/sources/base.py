@@ -19,9 +19,8 @@ import torch
 from torch import nn
 from torch.nn.modules import module as modules
 
-from posembed.checkpoints.position_tables import Config, ConfigField, Size
+from posembed.checkpoints.position_tables import Config, ConfigField
 from posembed.errors import CheckpointError
-from posembed.tables.families import FieldPath
 from posembed.words import last_line
 
 if TYPE_CHECKING:
@@ -70,10 +69,6 @@ class Source:
 
         changed: the config.json with its new sizes. known: the config object for ``config``.
         """
-        return {}
-
-    def tiles(self, known: Any, old: Size, new: Size) -> dict[FieldPath, Any]:
-        """Returns the sizes of images that are cut into tiles, for tiles of another size."""
         return {}
 
     def base_prefix(self, model: nn.Module | None) -> str:
@@ -163,28 +158,26 @@ def quiet() -> Iterator[None]:
     transformers remembers some tensors by their sizes (BEiT's indices, DETR's sinusoids), for all models of a process.
     Tensors of the meta device have no values, so none may be remembered: a user's model would compute garbage.
     """
-    if "transformers" not in sys.modules:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if "transformers" not in sys.modules:
             yield
-        return
-    from transformers import pytorch_utils
-    from transformers.utils import logging
+            return
+        from transformers import pytorch_utils
+        from transformers.utils import logging
 
-    compiling = pytorch_utils.is_torchdynamo_compiling  # while compiling, nothing is remembered
-    verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    pytorch_utils.is_torchdynamo_compiling = lambda: True
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        compiling = pytorch_utils.is_torchdynamo_compiling  # while compiling, nothing is remembered
+        verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        pytorch_utils.is_torchdynamo_compiling = lambda: True
+        try:
             yield
-    finally:
-        pytorch_utils.is_torchdynamo_compiling = compiling
-        logging.set_verbosity(verbosity)
-        if shows_bars:
-            logging.enable_progress_bar()
+        finally:
+            pytorch_utils.is_torchdynamo_compiling = compiling
+            logging.set_verbosity(verbosity)
+            if shows_bars:
+                logging.enable_progress_bar()
 
 
 def takes_text(model: nn.Module) -> bool:

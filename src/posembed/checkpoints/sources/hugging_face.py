@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.position_tables import Config, ConfigField, Size, pair, section, tiled_sizes
+from posembed.checkpoints.position_tables import Config, ConfigField, pair, section
 from posembed.checkpoints.sources.base import LAYERS, Few, Source, quiet, refuse_depth
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
@@ -36,7 +36,6 @@ class Transformers(Source):
         return str(class_of(known).__name__)
 
     def kind_of(self, known: Any) -> Any:
-        """Returns what builds the model of a config object, or None."""
         return class_of(known)
 
     def copy_of(self, model: nn.Module) -> Any:
@@ -76,9 +75,6 @@ class Transformers(Source):
                 if is_size(old) and is_size(new) and old != new and old == value:
                     found[ConfigField((*path, name), value)] = new
         return found
-
-    def tiles(self, known: Any, old: Size, new: Size) -> dict[FieldPath, Any]:
-        return dict(tiled_sizes(known.to_dict(), old, new))
 
     def load(self, folder: Path, known: Any, **how: Any) -> tuple[nn.Module, str, str, dict[str, list[str]]]:
         """Loads the model of a folder as its users do. Returns it, the name of its class, the call, in which {folder!r}

@@ -54,6 +54,19 @@ NO_TABLE = (
 NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
+def size_argument(name: str) -> Any:
+    """Returns the property of a ``TimmConfig`` for a size that the model takes as an argument."""
+
+    def value(config: TimmConfig) -> Any:
+        return config.sizes.get(name, config.input_size if name == "img_size" else None)
+
+    def assign(config: TimmConfig, value: Any) -> None:
+        config.args[name] = config.in_json(name, value)
+        config._known = {**config.sizes, name: value}
+
+    return property(value, assign)
+
+
 class TimmConfig(ConfigObject):
     """The arguments of ``timm.create_model`` for a model.
 
@@ -83,33 +96,14 @@ class TimmConfig(ConfigObject):
             self.windows = windows_of(model)
         return self._known
 
-    @property
-    def img_size(self) -> Any:
-        return self.sizes.get("img_size", self.input_size)
+    img_size, window_size, window_sizes = map(size_argument, SIZES)
 
-    @img_size.setter
-    def img_size(self, value: Any) -> None:
-        self._set("img_size", value)
-
-    @property
-    def window_size(self) -> Any:
-        return self.sizes.get("window_size")
-
-    @window_size.setter
-    def window_size(self, value: Any) -> None:
-        self._set("window_size", value)
-
-    @property
-    def window_sizes(self) -> Any:
-        return self.sizes.get("window_sizes")
-
-    @window_sizes.setter
-    def window_sizes(self, value: Any) -> None:
-        self._set("window_sizes", value)
-
-    def _set(self, name: str, value: Any) -> None:
-        self.args[name] = self.in_json(name, value)
-        self._known = {**self.sizes, name: value}
+    def twice(self) -> TimmConfig:
+        """Returns a copy for images of twice the size, if the model takes an image size."""
+        larger = copy.deepcopy(self)
+        if "img_size" in larger.sizes:
+            larger.img_size = doubled(larger.img_size)
+        return larger
 
     def in_json(self, name: str, value: Any) -> Any:
         """Returns the argument that a size stands for. The windows of several stages grow by one factor."""
@@ -255,12 +249,9 @@ TimmConfig.source = Timm()
 def shapes_without_layers(config: TimmConfig) -> list[set[tuple[str, Shape]]]:
     """Returns the names of a model's tensors without the numbers of layers, with their shapes for images of the model's
     size and of twice that size: a window and a whole image may have the same size."""
-    larger = copy.deepcopy(config)
-    if "img_size" in larger.sizes:
-        larger.img_size = doubled(larger.img_size)
     return [
         {(NUMBER.sub(".N", name), shape) for name, shape in shapes_of(each.source.build(each)).items()}
-        for each in (config, larger)
+        for each in (config, config.twice())
     ]
 
 
@@ -360,10 +351,7 @@ def patches_of(model: nn.Module) -> dict[str, list[int]]:
 
 def reads_larger_images(config: TimmConfig) -> bool:
     """Returns whether the model runs on images of twice its size. It runs on the meta device, which computes shapes."""
-    larger = copy.deepcopy(config)
-    sides = pair(larger.img_size) or (224, 224)
-    if "img_size" in larger.sizes:
-        larger.img_size = doubled(larger.img_size)
+    larger, sides = config.twice(), pair(config.img_size) or (224, 224)
     try:
         with torch.no_grad(), torch.device("meta"):
             larger.source.build(larger).eval()(torch.empty(1, config.num_channels, *map(doubled, sides)))
