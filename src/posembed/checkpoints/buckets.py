@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from posembed.checkpoints.choose import Target, listing
 from posembed.checkpoints.position_tables import Config, ConfigField, Found, FoundTable, TableSize, section
-from posembed.checkpoints.proof import SAME, seeded, small_copy, undisturbed
+from posembed.checkpoints.proof import same, seeded, small_copy, undisturbed
 from posembed.checkpoints.proof_inputs import NotTried, inputs_of
 from posembed.checkpoints.responses import BUCKETS
 from posembed.checkpoints.sources.base import shapes_of
@@ -52,11 +52,8 @@ NEAR = 2  # distances that do not show how far buckets reach
 
 def bucket_target(found: Found, buckets: Any, key: str | None) -> Target:
     """Returns the target for another number of buckets of distances. ``read_buckets`` completes its layouts."""
-    try:
-        count = operator.index(buckets)
-    except TypeError:
-        count = 0
-    if isinstance(buckets, bool) or count % 2 or not 4 <= count <= MOST_BUCKETS:
+    count = operator.index(buckets)
+    if count % 2 or not 4 <= count <= MOST_BUCKETS:
         limits = f"an even number from 4 to {MOST_BUCKETS:,}"
         raise ArgumentError(f"--buckets (buckets=...) takes {limits}, the same for both sides; got {buckets!r}")
     tables = [table for table in found.tables if table.fixed and field_of(table)]
@@ -191,10 +188,6 @@ def buckets_read(
     return "a small copy of the model does not read its rows as buckets of distances, as T5 does"
 
 
-def same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool((one - other).norm() < SAME * other.norm())
-
-
 # --- which distances read which row
 
 
@@ -235,8 +228,8 @@ def buckets_of(model: nn.Module | None, table: FoundTable) -> tuple[Bucket, ...]
     if not read.isfinite().all() or read[query, key] != line[MOST_TOKENS - 1 + key - query]:
         return ()  # it depends on more than the difference
     found, at = [], 1 - MOST_TOKENS
-    for row, same in groupby(line.int().tolist()):
-        count = len(list(same))
+    for row, of_row in groupby(line.int().tolist()):
+        count = len(list(of_row))
         found.append(Bucket(row, at, at + count - 1))
         at += count
     found[0] = Bucket(found[0].row, None, found[0].last)

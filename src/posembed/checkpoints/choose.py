@@ -7,7 +7,6 @@ import operator
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -146,17 +145,15 @@ class Target:
         )
 
 
-def position_count(length: Any) -> int:
-    """Returns a length as an int. Refuses anything but a whole number of positions."""
-    with suppress(TypeError):  # numbers of other libraries
-        length = length if isinstance(length, bool) else operator.index(length)
-    if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
-        raise ArgumentError(f"--length (length=...) takes 1 to {MOST_POSITIONS:,} positions; got {length!r}")
-    return length
+def position_count(option: Option, value: Any) -> int:
+    """Returns a whole number of any library as an int. Refuses one that is no number of positions."""
+    if not 1 <= (count := operator.index(value)) <= MOST_POSITIONS:
+        raise ArgumentError(f"{option.flags} takes 1 to {MOST_POSITIONS:,}; got {value!r}")
+    return count
 
 
 def line_target(found: Found, length: int, key: str | None) -> Target:
-    length = position_count(length)
+    length = position_count(TEXT, length)
     tables = choose(found, key, TEXT)
     others = [] if key else [table.key for table in found.understood if TEXT.fields(table) and table not in tables]
     if all(table.layout.axes for table in tables):
@@ -183,19 +180,13 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
     return Target(changes, (old, length), value, note=note)
 
 
-def grid_target(
-    found: Found,
-    *,
-    image_size: Size | None,
-    grid: Size | None,
-    key: str | None,
-    patch_size: Size | None = None,
-    config: Mapping[str, Any] | None = None,
-) -> Target:
-    """Returns the target for a new grid of image patches. ``image_size`` is (height, width) in pixels, ``grid`` in
-    patches. patch_size: a new size of patches in pixels, in images of ``image_size`` or of their present size, with the
-    config, which has its field."""
-    grid, image_size = two_sides("--grid (grid=...)", grid), two_sides("--image-size (image_size=...)", image_size)
+def grid_target(found: Found, size: NewSize, key: str | None, config: Mapping[str, Any]) -> Target:
+    """Returns the target for a new grid of image patches: for another size of images, of their patches in images of
+    this or of their present size, or of the grid itself. config: the config, which has the field of the patch size."""
+    grid, image_size, patch_size = (
+        two_sides(f"--{name.replace('_', '-')} ({name}=...)", getattr(size, name))
+        for name in ("grid", "image_size", "patch_size")
+    )
     tables = choose(found, key, IMAGE)
     first = next((table for table in tables if table.layout.grid), tables[0])
     tables, patch = [first, *(table for table in tables if table is not first)], first.patch
@@ -206,7 +197,7 @@ def grid_target(
     if patch_size is not None:
         if patch is None or field is None:
             raise ArgumentError(f"the patch size of {first.key} in pixels is unknown, so it cannot be changed")
-        more = (first.patch_field(patch_size, config or {}),)
+        more = (first.patch_field(patch_size, config),)
         tables, patches, patch = [table.cut(patch, patch_size) for table in tables], (patch, patch_size), patch_size
         image_size, note = image_size or pair(field.value), PATCHES_NOTE
     if grid is None:
@@ -242,11 +233,6 @@ def grid_target(
     return Target(changes, (old, changes[0].length), value, sizes, note, field, more, patches)
 
 
-def both_sides(value: Any) -> Any:
-    """Returns (16, 16) for 16, and anything else as it is."""
-    return (value, value) if isinstance(value, Integral) else value
-
-
 def on_grid(table: PositionTable, grid: Size) -> TableSize:
     return TableSize(table, table.layout.on_grid(*grid), math.prod(grid))
 
@@ -264,12 +250,7 @@ def as_value(table: PositionTable, field: ConfigField, sizes: Mapping[str, int])
 
 def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Target:
     """Returns the target for another size of a window, or for another number of frames or of single positions."""
-    if option is WINDOW:
-        sides = two_sides(option.flags, both_sides(size)) or (0, 0)
-    elif isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= int(size) <= MOST_POSITIONS:
-        raise ArgumentError(f"{option.flags} takes 1 to {MOST_POSITIONS:,}; got {size!r}")
-    else:
-        sides = int(size), int(size)
+    sides = two_sides(option.flags, size if option is WINDOW else position_count(option, size)) or (0, 0)
     tables = choose(found, key, option)
     first = tables[0]
     cells = next(cells for cells in first.cells if cells.field in option.fields(first))
@@ -314,15 +295,12 @@ def refuse_no_cell(tables: Sequence[PositionTable], values: Mapping[ConfigField,
 
 
 def two_sides(option: str, value: Any) -> Size | None:
-    """Converts any pair of whole numbers to (height, width). Returns None if ``value`` is None."""
+    """Converts a whole number or any pair of them to (height, width). Returns None if ``value`` is None."""
     if value is None:
         return None
-    try:
-        height, width = map(operator.index, value)
-        if min(height, width) < 1:
-            raise ValueError
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(f"{option}: expected (height, width), each at least 1; got {value!r}") from error
+    height, width = map(operator.index, (value, value) if isinstance(value, Integral) else value)
+    if min(height, width) < 1:
+        raise ArgumentError(f"{option}: expected (height, width), each at least 1; got {value!r}")
     return height, width
 
 

@@ -97,8 +97,6 @@ def chosen_tables(model: nn.Module, tensors: Mapping[str, Tensor], table: str | 
     """Returns the keys of the named tables, without duplicates. None stands for the only tensor with a table's name."""
     known = with_layouts(model, tensors)
     names = [table] if isinstance(table, str | None) else table
-    if not isinstance(names, Sequence) or not all(isinstance(name, str | None) for name in names):
-        raise ArgumentError(f"table takes the name of a table, or a list of names; got {table!r}")
     found = [table_key(tensors, name, argument="table", known=known, lone=False) for name in names]
     keys = list({id(tensors[key]): key for key in found}.values())
     for key in keys:

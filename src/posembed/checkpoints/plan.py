@@ -25,11 +25,9 @@ from posembed.checkpoints.choose import (
     NewSize,
     Target,
     axis_target,
-    both_sides,
     grid_target,
     line_target,
     together,
-    two_sides,
 )
 from posembed.checkpoints.families import known
 from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, is_index, key_in_files
@@ -53,7 +51,7 @@ from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.layout import are_sides
 from posembed.tables.patches import resample_patches
-from posembed.tables.resize import changed_axes, leading_rows_kept, resize_table, takes
+from posembed.tables.resize import changed_axes, leading_rows_kept, takes
 from posembed.tables.resize_methods import TEXT, kernels_of
 from posembed.words import listed
 
@@ -144,8 +142,6 @@ def plan_edit(
     method, table, prove: as for ``resize_checkpoint``. found: the tables, if the caller has already found them.
     """
     size.refuse_others()
-    if not isinstance(method, str | None):
-        raise ArgumentError(f"--method (method=...): expected the name of a method; got {method!r}")
     found = found or find_tables(config, tensors, rebuild=prove or size.length is None)
     target = target_of(found, size, table, config or {})
     seen = known(found, target, config or {})
@@ -269,9 +265,7 @@ def target_of(found: Found, size: NewSize, table: str | None, config: Config) ->
         if size.image_size is None and size.grid is None:
             return along_one
         return together(found, target_of(found, replace(size, frames=None), table, config), along_one)
-    image, patch = both_sides(size.image_size), two_sides("--patch-size (patch_size=...)", both_sides(size.patch_size))
-    config = config if found.config is None else found.config.to_dict()
-    return grid_target(found, image_size=image, grid=size.grid, key=table, patch_size=patch, config=config)
+    return grid_target(found, size, table, config if found.config is None else found.config.to_dict())
 
 
 def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:
@@ -301,11 +295,8 @@ def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> Ta
             raise CheckpointError(f"{table.key}: not resized: {UNKNOWN_FORMULA}")
         new = layout.stored(sinusoid[0], like=old)
         return TableChange(table.key, old, new, sinusoid[1], kept=kept(table, change, old, new))
-    sizes = {axis.name: axis.size for axis in layout.axes}
     try:
-        new = resize_table(
-            old, length=None if sizes else length, sizes=sizes or None, method=method or change.how, layout=table.layout
-        )
+        new = change.resized(old, method)
     except ArgumentError as error:
         raise ArgumentError(f"{table.key}: {error}") from error
     before, after = (int((~rows.float().isfinite()).any(-1).sum()) for rows in (old, new))
@@ -315,9 +306,9 @@ def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> Ta
     # By default, a shorter line is truncated.
     default = (
         "the same rows"
-        if layout == table.layout and sizes
+        if layout == table.layout and layout.axes
         else kernels_of(changed_axes(table.layout, layout)).default
-        if sizes
+        if layout.axes
         else "truncate"
         if length < table.length
         else TEXT.default

@@ -15,6 +15,7 @@ from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.families import FieldPath
 from posembed.tables.layout import IMAGE_AXES, TableLayout
+from posembed.tables.resize import resize_table
 
 Config = Mapping[str, Any]  # the content of config.json
 Tensors = Mapping[str, AnyTensor]  # the tensors of a model by key, in files or in memory
@@ -219,6 +220,12 @@ class TableSize:
     layout: TableLayout
     length: int
     how: Callable[[Tensor, Any], Tensor] | None = None
+
+    def resized(self, stored: Tensor, method: str | None) -> Tensor:
+        """Resizes a stored table of the present size: by a method, or else by that of its library, or by default."""
+        sizes = {axis.name: axis.size for axis in self.layout.axes} or None
+        how, length = method or self.table.method or self.how, self.length if sizes is None else None
+        return resize_table(stored, length=length, sizes=sizes, method=how, layout=self.table.layout)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from posembed.checkpoints.sources.configs import models_around, source_of
 from posembed.checkpoints.sources.hugging_face import FEW_CELLS
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import IMAGE_AXES, TableLayout, are_sides
-from posembed.tables.resize import resize_table, takes
+from posembed.tables.resize import takes
 from posembed.words import last_line
 
 FEW_FRAMES = 4  # of a video, if no changed table depends on their number
@@ -541,7 +541,10 @@ def beyond_context(model: nn.Module, target: Target) -> Iterator[str]:
 def keeps(model: nn.Module, tables: Mapping[str, Tensor], inputs: Mapping[str, Any], wanted: Tensor) -> bool:
     """Returns whether a copy with these tables gives the wanted answer."""
     fill(model, tables)
-    given = seeded(model, inputs)
+    return same(seeded(model, inputs), wanted)
+
+
+def same(given: Tensor, wanted: Tensor) -> bool:
     return given.shape == wanted.shape and bool((given - wanted).norm() < SAME * wanted.norm())
 
 
@@ -576,11 +579,8 @@ def resized(old: nn.Module, tables: Mapping[str, TableSize], method: str | None)
     held, found = dict(old.named_parameters()), {}
     for name, change in tables.items():
         if name in held:
-            sizes = {axis.name: axis.size for axis in change.layout.axes} or None
-            length = None if sizes else change.length
             named = method if takes(change.table.layout, change.layout, method) else None
-            named = named or change.table.method or None
-            found[name] = resize_table(held[name], sizes=sizes, length=length, layout=change.table.layout, method=named)
+            found[name] = change.resized(held[name], named)
     return found
 
 
