@@ -106,12 +106,12 @@ READS = (
         ),
     ),
     Reads(
-        "checkpoints/proof.py",
+        "checkpoints/small_copies.py",
         "models[0].config.num_frames",
         SOME,
         ("transformers.VideoMAEConfig: num_frames",),
     ),
-    Reads("checkpoints/proof.py", "section[field.path[-1]] section[name]", DATA),
+    Reads("checkpoints/small_copies.py", "section[field.path[-1]]", DATA),
     Reads("checkpoints/proof.py", "module[field]", SOME, ("transformers.LlavaConfig: image_seq_length",)),
     Reads(
         "checkpoints/proof_inputs.py",

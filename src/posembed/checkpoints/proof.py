@@ -10,10 +10,8 @@ meta device, which computes only shapes, so that a model of any size runs.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from inspect import signature
 from itertools import chain, product
@@ -24,10 +22,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.position_tables import IMAGE_TOKENS, ConfigField, PositionTable, Size, TableSize
+from posembed.checkpoints.position_tables import IMAGE_TOKENS, PositionTable, Size, TableSize
 from posembed.checkpoints.proof_inputs import (
     LONGEST_TEXT,
-    MOST_NUMBERS,
     NotTried,
     TooLarge,
     features_in,
@@ -37,22 +34,21 @@ from posembed.checkpoints.proof_inputs import (
     text_inputs,
 )
 from posembed.checkpoints.responses import WINDOWED
-from posembed.checkpoints.sources.base import HALF, Few, quiet
+from posembed.checkpoints.small_copies import Copies, cells_to_try, copies, may_be_smaller, small_copy, undisturbed
+from posembed.checkpoints.sources.base import HALF, Few
 from posembed.checkpoints.sources.configs import models_around, source_of
 from posembed.checkpoints.sources.hugging_face import FEW_CELLS
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.tables.layout import IMAGE_AXES, TableLayout, are_sides
+from posembed.tables.layout import TableLayout, are_sides
 from posembed.tables.resize import takes
 from posembed.words import last_line
 
-FEW_FRAMES = 4  # of a video, if no changed table depends on their number
 MOST_CELLS = 1024  # the maximum number of cells to compare with all others
 MOST_PATCHES = 4096
 SHORT_TEXTS = (16, 64, 512, 8, 4)  # in tokens; some models accept only lengths that are a multiple of some number
 TOLERANCE = 1e-4
 IN_ORDER = 0.9  # the share of cells whose gradients are nearest to those of the same cell
 SAME = 1e-5  # relative differences below this are rounding
-SILENT = 1e-6  # initial weights below this let nothing through
 LOUDER = 10  # the factor by which initial weights are multiplied
 MERGED = 8  # frames that a model may merge to one
 SMOOTH = 3  # waves of random tables
@@ -61,8 +57,6 @@ KEEPING = ("extend", "zeros")  # methods that keep the answers of models with li
 UNORDERED = ("group", "query")  # axes of object queries: the whole model shows whether it runs with others
 IN_PART = ("coordinate", "number", "distance", *UNORDERED)  # axes of which an input reads only some rows
 CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU, nn.MaxPool2d)  # a ReLU makes those of a ResNet, a pool NesT's
-PRETRAINED = "pretrain_image_size"
-NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 STATED = re.compile(r"tokens_per_image|image_tokens|image_seq_len")
 
 READ_BUCKETS = (
@@ -92,16 +86,6 @@ class Shown:
     sentences: tuple[str, ...] = ()
     image_tokens: tuple[int, int] | None = None
     method: str | None = None
-
-
-@dataclass(frozen=True)
-class Copies:
-    """Small copies of the old and the new model, and the sizes of their tables by the names of parameters."""
-
-    old: nn.Module
-    new: nn.Module
-    before: Mapping[str, TableSize]
-    after: Mapping[str, TableSize]
 
 
 def as_known(old_model: nn.Module, new_model: nn.Module, target: Target, own: str, method: str | None) -> Shown:
@@ -612,143 +596,6 @@ def seeded(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
     """Runs a model, and returns its first output."""
     outputs = seeded_outputs(model, inputs)
     return outputs if isinstance(outputs, Tensor) else next(v for v in outputs.values() if isinstance(v, Tensor))
-
-
-# --- small copies
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Runs models on the CPU with gradients and a fixed seed, without changing the caller's modes and generators."""
-    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.device("cpu"), quiet():
-        torch.default_generator.manual_seed(0)  # leaves the generators of other devices alone
-        with torch.enable_grad():
-            yield
-
-
-def copies(
-    models: Sequence[nn.Module],
-    target: Target,
-    changes: Sequence[TableSize],
-    path: str,
-    *,
-    narrow: bool,
-    few_layers: bool = True,
-    few: Few = None,
-) -> Copies:
-    """Builds small copies of the old and the new model at ``path``. few: cells along an axis of images, before and
-    after; None for the true sizes. Raises NotTried."""
-    settings: dict[ConfigField, list[Any]] = {}  # other values of fields, in both copies
-    if few == HALF:
-        settings = {field: [half(each) for each in (field.value, value)] for field, value in target.values.items()}
-    elif few is not None:
-        settings = {field: given for field in target.values if (given := with_few(changes, field, few))}
-    for field, value in target.values.items():
-        if field.path[-1] == PRETRAINED:  # the copies get images of these sizes
-            image = ConfigField((*field.path[:-1], "image_size"), field.value)
-            settings[image] = settings.get(field, [field.value, value])
-    frames = getattr(models[0].config, "num_frames", None)
-    sized = {field.path[-1] for change in target.changes for field in change.table.fields}
-    if type(frames) is int and frames > FEW_FRAMES and "num_frames" not in sized:
-        settings[ConfigField(("num_frames",), frames)] = [FEW_FRAMES] * 2
-    if few_layers:
-        source_of(models[0].config).same_layers(models)
-    with undisturbed():
-        try:
-            made = [
-                small_copy(
-                    model, narrow=narrow, few_layers=few_layers, settings=[(f, v[at]) for f, v in settings.items()]
-                )
-                for at, model in enumerate(models)
-            ]
-        except NotTried:
-            raise
-        except Exception as error:
-            raise NotTried(f"{type(models[0]).__name__}: {last_line(error)}") from error
-    tables = {}
-    for change in changes:
-        before, after = change.table.as_it_is(), change
-        if any(cells.field in settings for cells in change.table.cells):
-            before, after = (change.table.sized({f: v[at] for f, v in settings.items()}) for at in (0, 1))
-        tables[change.table.parameter.removeprefix(f"{path}.")] = before, after
-    held = {name: sizes for name, sizes in tables.items() if name in dict(made[0].named_parameters())}
-    if {NUMBER.sub("*", name) for name in tables} - {NUMBER.sub("*", name) for name in held}:
-        raise NotTried("its layer is not among the few of a small copy")
-    return Copies(made[0], made[1], *({name: sizes[at] for name, sizes in held.items()} for at in (0, 1)))
-
-
-def small_copy(
-    model: nn.Module, *, narrow: bool, few_layers: bool = True, settings: Sequence[tuple[ConfigField, Any]] = ()
-) -> nn.Module:
-    """Builds a model of the same class on the CPU with few tokens and, if asked for, few layers and few heads.
-
-    settings: config fields of the whole model, and other values of them.
-    """
-    config: Any = copy.deepcopy(model.config)
-    source = source_of(config)
-    source.make_small(config, narrow=narrow, few_layers=few_layers)
-    for field, value in settings:
-        set_in(config, field, value)
-    kind = source.copy_of(model)
-    with torch.device("meta"):
-        sketch = kind(copy.deepcopy(config))
-    if sum(tensor.numel() for tensor in (*sketch.parameters(), *sketch.buffers())) > MOST_NUMBERS:
-        raise TooLarge(f"{type(model).__name__} is too large to be tried")
-    small: nn.Module = kind(config).float().eval()
-    for parameter in small.parameters():
-        # Gates and scales of zero would hide which rows are read, as would DeepSeek-OCR-2's initial weights of 1e-10.
-        if parameter.numel() and parameter.abs().amax() < SILENT:
-            nn.init.normal_(parameter, std=0.02)
-            if parameter.numel() == 1:  # gradients behind a gate keep their signs
-                parameter.data.abs_()
-    return small
-
-
-def set_in(config: Any, field: ConfigField, value: Any) -> None:
-    """Sets a field of the whole model's config in the config object of a part of the model."""
-    for start in range(len(field.path)):
-        section = config
-        for name in field.path[start:-1]:
-            section = getattr(section, name, None)
-        if hasattr(section, field.path[-1]):
-            setattr(section, field.path[-1], value)
-            return
-
-
-def cells_to_try(changes: Sequence[TableSize], target: Target, model: nn.Module) -> list[Few]:
-    """Returns the numbers of cells along an axis of copies to try."""
-    cells = max(size for change in changes for size in (change.length, change.table.length))
-    of_grid = changes[0].table.layout.grid is not None
-    smaller = may_be_smaller(changes, target)
-    return list(source_of(model.config).cells_to_try(cells if smaller else 0, of_grid=of_grid))
-
-
-def may_be_smaller(changes: Sequence[TableSize], target: Target) -> bool:
-    """Returns whether copies may have fewer cells. A limit may not be smaller than a sound's chunks."""
-    same = not target.of_window and target.limited is None and target.patch_size is None
-    return same and all(change.layout.axes for change in changes)
-
-
-def with_few(changes: Sequence[TableSize], field: ConfigField, few: tuple[int, int]) -> list[Any]:
-    """Returns two values of a field that give few cells, or []. They are oblong where the values of the change are."""
-    change = max(changes, key=lambda each: sum(cells.field == field for cells in each.table.cells))
-    values: list[Any] = []
-    for layout, count in zip((change.table.layout, change.layout), few, strict=True):
-        shorter = min((axis.size for axis in layout.axes if axis.name in IMAGE_AXES), default=0)
-        pairs = [each for each in zip(layout.axes, change.table.cells, strict=True) if each[1].field == field]
-        sides = [
-            cells.value(2 * count if axis.name in IMAGE_AXES and axis.size > shorter else count)
-            + max(cells.stride - cells.kernel, 0)
-            for axis, cells in sorted(pairs, key=lambda each: each[1].side)
-        ]
-        if not sides:
-            return []
-        values.append(sides[0] if len(set(sides)) == 1 and isinstance(field.value, int) else sides)
-    return values
-
-
-def half(size: Any) -> Any:
-    return size // 2 if isinstance(size, int) else [side // 2 for side in size]
 
 
 # --- whole models

@@ -22,7 +22,7 @@ from posembed.checkpoints.choose import NOT_TEXT
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.plan import BOTH
 from posembed.checkpoints.position_tables import PIXELS, Size, pair, section
-from posembed.checkpoints.proof import floats_in, seeded_outputs, undisturbed
+from posembed.checkpoints.proof import floats_in, seeded_outputs
 from posembed.checkpoints.proof_inputs import (
     IMAGES,
     NotTried,
@@ -33,6 +33,7 @@ from posembed.checkpoints.proof_inputs import (
     text_inputs,
 )
 from posembed.checkpoints.settings import NO_LIMIT, length_settings, processor_sections, sides_of
+from posembed.checkpoints.small_copies import undisturbed
 from posembed.checkpoints.sources.base import quiet, takes_text
 from posembed.checkpoints.sources.configs import config_object, source_of
 from posembed.errors import CheckpointError
