@@ -70,7 +70,7 @@ def bucket_target(found: Found, buckets: Any, key: str | None) -> Target:
     tables = sorted((table for table in tables if table.field == field), key=lambda table: table.key != key)
     changes = tuple(TableSize(table.read_by(TableLayout()), TableLayout(), count) for table in tables)
     assert isinstance(field.value, int)
-    return Target(changes, (field.value, count), count, on=field)
+    return Target(changes, (field.value, count), {field: count})
 
 
 def field_of(table: FoundTable) -> ConfigField | None:

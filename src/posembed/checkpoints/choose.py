@@ -74,19 +74,16 @@ class Target:
 
     changes: the new size of each table. The table that the user named, if any, comes first.
     length: the usable length before and after.
-    value: the field's new value, as JSON; None if there is no field, or if its value does not determine the rows.
-    image_size: for grids, the image size in pixels before and after. note: a remark for the user.
-    on: the field that changes, if the tables have several. more: other fields that change with it, and their values.
+    values: the config fields that change, with their new values as JSON, the tables' own field first; {} if no field
+    determines the rows. image_size: for grids, the image size in pixels before and after. note: a remark for the user.
     patch_size: the patch size in pixels before and after, if it changes.
     """
 
     changes: tuple[TableSize, ...]
     length: tuple[int, int]
-    value: int | list[int] | None
+    values: Mapping[ConfigField, int | list[int]]
     image_size: tuple[Size, Size] | None = None
     note: str = ""
-    on: ConfigField | None = None
-    more: tuple[tuple[ConfigField, int | list[int]], ...] = ()
     patch_size: tuple[Size, Size] | None = None
 
     @property
@@ -95,7 +92,11 @@ class Target:
 
     @property
     def field(self) -> ConfigField | None:
-        return self.on or self.table.field
+        return next(iter(self.values), self.table.field)
+
+    @property
+    def value(self) -> int | list[int] | None:
+        return next(iter(self.values.values()), None)
 
     @property
     def limited(self) -> TableSize | None:
@@ -131,12 +132,6 @@ class Target:
         return before, after, unit
 
     @property
-    def values(self) -> dict[ConfigField, int | list[int]]:
-        """The config fields that change, with their new values."""
-        first = {} if self.field is None or self.value is None else {self.field: self.value}
-        return {**first, **dict(self.more)}
-
-    @property
     def is_text(self) -> bool:
         """Whether the positions belong to text, judged by the name of the config field. In Whisper's encoder, they
         belong to audio."""
@@ -165,9 +160,9 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
         raise ArgumentError(f"{first.key} already holds {old} positions; pass another length")
     # Tables of one field grow by the same number of rows, even if one of them reserves fewer.
     changes = tuple(TableSize(table, table.layout, table.length + length - old) for table in tables)
-    value = first.field.value + length - old if first.field and isinstance(first.field.value, int) else None
-    if first.field is not None and value is not None:
-        changes += tuple(table.sized({first.field: value}) for table in limited)
+    field = first.field
+    values = {field: field.value + length - old} if field is not None and isinstance(field.value, int) else {}
+    changes += tuple(table.sized(values) for table in limited if values)
     note = ""
     if others:
         flags = listed([f"--table {shlex.quote(other)}" for other in others], "or")
@@ -177,7 +172,7 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
             f"{first.key}: the layout of its rows is unknown; it is assumed that no row is reserved "
             "(RoBERTa and BART reserve two). If that is wrong, pass --reserved, or give the folder with its config"
         )
-    return Target(changes, (old, length), value, note=note)
+    return Target(changes, (old, length), values, note=note)
 
 
 def grid_target(found: Found, size: NewSize, key: str | None, config: Mapping[str, Any]) -> Target:
@@ -192,12 +187,13 @@ def grid_target(found: Found, size: NewSize, key: str | None, config: Mapping[st
     tables, patch = [first, *(table for table in tables if table is not first)], first.patch
     sides = [axis.size for axis in first.layout.axes if axis.name in IMAGE_AXES]
     old_grid, (field, *others) = (sides[0], sides[-1]), IMAGE.fields(first)
-    more: tuple[tuple[ConfigField, int | list[int]], ...] = ()
-    value, note, sizes, patches = None, "", None, None
+    values: dict[ConfigField, int | list[int]] = {}
+    more: dict[ConfigField, int | list[int]] = {}
+    note, sizes, patches = "", None, None
     if patch_size is not None:
         if patch is None or field is None:
             raise ArgumentError(f"the patch size of {first.key} in pixels is unknown, so it cannot be changed")
-        more = (first.patch_field(patch_size, config),)
+        more = dict([first.patch_field(patch_size, config)])
         tables, patches, patch = [table.cut(patch, patch_size) for table in tables], (patch, patch_size), patch_size
         image_size, note = image_size or pair(field.value), PATCHES_NOTE
     if grid is None:
@@ -216,21 +212,19 @@ def grid_target(found: Found, size: NewSize, key: str | None, config: Mapping[st
         old_size = pair(field_value) or (old_grid[0] * patch[0], old_grid[1] * patch[1])
         height, width = image_size or (grid[0] * patch[0], grid[1] * patch[1])
         sizes = old_size, (height, width)
-        value = height if height == width and isinstance(field_value, int) else [height, width]
+        if field is not None:
+            values[field] = height if height == width and isinstance(field_value, int) else [height, width]
         unseen = max(height % patch[0], width % patch[1])
         cut_off = f"{height} x {width} pixels are not whole patches: the last {unseen} are not seen" if unseen else ""
         note = ". ".join(filter(None, (cut_off, note)))
     elif first.cells and field is not None:
         named = dict(zip(IMAGE_AXES, grid, strict=True))
-        value = as_value(first, field, named)
-        more = tuple((other, as_value(first, other, named)) for other in filter(None, others))
-    refuse_no_cell(tables, {} if field is None else {field: value, **dict(more)}, "size")
-    changes = tuple(
-        table.sized({field: value, **dict(more)}) if table.cells and field is not None else on_grid(table, grid)
-        for table in tables
-    )
+        values |= {each: as_value(first, each, named) for each in (field, *others) if each is not None}
+    values |= more
+    refuse_no_cell(tables, values, "size")
+    changes = tuple(table.sized(values) if table.cells and values else on_grid(table, grid) for table in tables)
     old = math.prod(first.layout.shape)
-    return Target(changes, (old, changes[0].length), value, sizes, note, field, more, patches)
+    return Target(changes, (old, changes[0].length), values, sizes, note, patches)
 
 
 def on_grid(table: PositionTable, grid: Size) -> TableSize:
@@ -263,7 +257,7 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
         raise ArgumentError(f"{first.key} already has {field}={field.value}; pass another {option.what}")
     refuse_no_cell(tables, {field: value}, option.what)
     changes = tuple(table.sized({field: value}) for table in tables)
-    return Target(changes, (first.length, changes[0].length), value, note=QUERIES_NOTE * (option is QUERIES), on=field)
+    return Target(changes, (first.length, changes[0].length), {field: value}, note=QUERIES_NOTE * (option is QUERIES))
 
 
 def together(found: Found, first: Target, second: Target) -> Target:
@@ -272,12 +266,12 @@ def together(found: Found, first: Target, second: Target) -> Target:
         raise ArgumentError(
             "--frames (frames=...) and another size are two resizes of a model: pass one, then the other"
         )
-    values, more = first.values | second.values, (*first.more, *second.values.items())
+    values = {**first.values, **second.values}
     changes = {change.table.key: change for change in first.changes}
     for change in second.changes:
         changes[change.table.key] = change.table.sized(values) if change.table.key in changes else change
     one = next(iter(changes.values()))
-    return replace(first, changes=tuple(changes.values()), length=(one.table.length, one.length), more=more)
+    return replace(first, changes=tuple(changes.values()), length=(one.table.length, one.length), values=values)
 
 
 def refuse_no_cell(tables: Sequence[PositionTable], values: Mapping[ConfigField, Any], what: str) -> None:

@@ -151,7 +151,7 @@ def plan_edit(
     if prove and found.model is None:
         raise CheckpointError("--prove (prove=True) runs copies of the model, which no installed library builds")
     refuse_second_copies(tensors, found, target)
-    fields = target.values | dict.fromkeys(repeated(found, target), target.value)
+    fields = {**target.values, **dict.fromkeys(repeated(found, target), target.value)}
     new_config = None if config is None else changed_config(config, found, target, fields)
     if config is not None and new_config is not None:
         fields |= source_of(found.config).follows(config, new_config, found.config, fields)

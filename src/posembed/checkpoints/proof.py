@@ -218,7 +218,7 @@ def why_unread(model: nn.Module, table: PositionTable) -> str:
     "" if it reads them."""
     size, field = table.as_it_is(), table.cells[0].field
     value = field.value if isinstance(field.value, int) else list(field.value)
-    target, why = Target((size,), (size.length, size.length), value, on=field), ""
+    target, why = Target((size,), (size.length, size.length), {field: value}), ""
     tries = product(models_around(model, table.parameter), cells_to_try([size], target, model), (True, False))
     for path, few, narrow in tries:
         part = model.get_submodule(path)

@@ -154,8 +154,9 @@ def image_settings(checkpoint: Checkpoint, old: Size, new: Size, edit: Edit) -> 
             for field in LABEL_SIZES:
                 if sides_of(size := part.get(field)):
                     yield Setting(name, (*above, field), size, scaled(size, old, new))
+        new_patch = next((value for each, value in edit.target.values.items() if each.path[-1] == PATCH), None)
         if edit.target.patch_size is not None and pair(part.get(PATCH)) == edit.target.patch_size[0]:
-            yield Setting(name, (*above, PATCH), part[PATCH], dict(edit.target.more)[edit.target.more[0][0]])
+            yield Setting(name, (*above, PATCH), part[PATCH], new_patch)
         yield from image_tokens(name, above, part, edit)
 
 
