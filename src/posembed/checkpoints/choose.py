@@ -347,8 +347,8 @@ def choose(found: Found, key: str | None, option: Option) -> list[PositionTable]
         if not isinstance(table, PositionTable) or (table.doubt and table.found_by != "name"):
             raise CheckpointError(f"{table.key}: not resized: {table.doubt}")
         if not option.fields(table):
-            others = [other.flags for other in OPTIONS if other.fields(table)]
-            remedy = f"pass {' or '.join(dict.fromkeys(others))}" if others else "no option changes its size"
+            others = flags_for([table])
+            remedy = f"pass {' or '.join(others)}" if others else "no option changes its size"
             raise CheckpointError(f"{table.key}: its positions are not {option.kind}; {remedy}")
         chosen.append(table)
     return chosen
@@ -374,20 +374,24 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
     if not fields and len(named) == 1 and others_are_known and named[0].field is None:  # a file without a config
         return [*named]
     if not fields:
-        others = dict.fromkeys(other.flags for table in found.understood for other in OPTIONS if other.fields(table))
+        others = flags_for(found.understood)
         remedy = f". To resize these, pass {', or '.join(others)}" if others else ""
         if named:
             remedy = f". Add one of these to the command (in Python, table=...): {tables_to_name(named)}"
         understood = found.tables and not any(table.doubt for table in found.tables)
         none = f"this model has no table of {option.kind}" if understood else NOT_UNDERSTOOD.format(option.kind)
-        why = f"{none}; {listing(found)}"
-        raise CheckpointError(f"{why}{remedy}")
+        raise CheckpointError(f"{none}; {listing(found)}{remedy}")
     if len(fields) > 1:
         raise CheckpointError(
             "several tables could be meant; add one of these to the command (in Python, table=...): "
             f"{tables_to_name(candidates)}"
         )
     return [table for table in candidates if set(fields[0]) & set(option.fields(table))]
+
+
+def flags_for(tables: Sequence[PositionTable]) -> list[str]:
+    """Returns the options that change the sizes of some tables."""
+    return list(dict.fromkeys(each.flags for table in tables for each in OPTIONS if each.fields(table)))
 
 
 def tables_to_name(tables: Sequence[FoundTable]) -> str:

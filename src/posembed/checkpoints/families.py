@@ -89,20 +89,10 @@ def row_without_model(table: PositionTable, config: Config) -> Row | None:
 
 def explained(model: nn.Module) -> dict[str, Row]:
     """Returns the rows of tables that no size changes, and say why, by the names of parameters."""
-    if not source_of(model.config).has_rows:
-        return {}
-    from transformers import PreTrainedModel
-
-    types = {part.config.model_type for part in model.modules() if isinstance(part, PreTrainedModel)}
-    ends = {
-        row["table"].rpartition(".")[2] for kind in types for row in rows_by_type().get(kind, []) if not row["sizes"]
-    }
-    found = {}
-    for name in model.state_dict() if ends else ():
-        here = rows_for(model, name) if NUMBER.sub("N", name).rpartition(".")[2] in ends else ()
-        if (row := next((row for row in here if not row["sizes"]), None)) is not None:
-            found[name] = row
-    return found
+    found = (
+        (name, next((row for row in rows_for(model, name) if not row["sizes"]), None)) for name in model.state_dict()
+    )
+    return {name: row for name, row in found if row is not None}
 
 
 def reason_without_table(model: nn.Module) -> str:
@@ -118,14 +108,12 @@ def rows_at(kind: str, model: str, table: str) -> list[Row]:
 
 def rows_for(model: nn.Module, name: str) -> Iterator[Row]:
     """Yields the rows of a parameter in each model around it, for any settings."""
-    for path in models_around(model, name):
+    for path in models_around(model, name) if source_of(model.config).has_rows else ():
         yield from rows_at(*place_of(model, name, path))
 
 
 def rows_said(model: nn.Module, name: str) -> set[str]:
     """Returns what current rows say of the rows before and after the positions of a table, for any settings."""
-    if not source_of(model.config).has_rows:
-        return set()
     return {row["rows"] for row in rows_for(model, name) if "rows" in row and is_current(row)}
 
 

@@ -54,6 +54,10 @@ class Source:
     def kind_of(self, known: Any) -> Any:
         """Returns what builds the model of a config object, or None."""
 
+    def copy_of(self, model: nn.Module) -> Any:
+        """Returns what builds a part of a model again, from another config object."""
+        return self.kind_of(model.config)
+
     def in_json(self, known: Any, name: str, value: Any) -> Any:
         """Returns what a config.json says for a size."""
         return value
@@ -71,7 +75,7 @@ class Source:
         """
         return {}
 
-    def base_prefix(self, model: nn.Module | None) -> str:
+    def base_prefix(self, model: nn.Module) -> str:
         """Returns the prefix that models with a head add for the base model."""
         return ""
 

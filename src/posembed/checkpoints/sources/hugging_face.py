@@ -39,7 +39,6 @@ class Transformers(Source):
         return class_of(known)
 
     def copy_of(self, model: nn.Module) -> Any:
-        """Returns what builds a part of a model again, from another config object."""
         return type(model)
 
     def models_around(self, model: nn.Module, name: str) -> Iterator[str]:
@@ -92,8 +91,8 @@ class Transformers(Source):
         }
         return model, f"transformers.{kind.__name__}", f"{kind.__name__}.from_pretrained({{folder!r}})", named
 
-    def base_prefix(self, model: nn.Module | None) -> str:
-        return "" if model is None else f"{model.base_model_prefix}."
+    def base_prefix(self, model: nn.Module) -> str:
+        return f"{model.base_model_prefix}."
 
     def loaded_names(self, model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
         from transformers.conversion_mapping import get_model_conversion_mapping

@@ -158,9 +158,6 @@ class Timm(Source):
     def kind_of(self, known: TimmConfig) -> Any:
         return TimmConfig.create
 
-    def copy_of(self, model: nn.Module) -> Any:
-        return TimmConfig.create
-
     def load(self, folder: Path, known: TimmConfig) -> tuple[nn.Module, str, str, dict[str, list[str]]]:
         timm: Any = import_module("timm")
         model: Any = timm.create_model(f"local-dir:{folder}", pretrained=True)  # refuses weights that do not fit
