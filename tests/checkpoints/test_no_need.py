@@ -88,6 +88,8 @@ def test_patches_of_one_size_are_read_from_images_of_any_size(tmp_path: Path) ->
     tables = [report.table for report in posembed.inspect_checkpoint(source).tables]
     assert len(tables) == 2
     assert all("larger images with the same rows, so it needs no resize" in table.doubt for table in tables)
+    with pytest.raises(posembed.errors.CheckpointError, match=r"^nothing to resize: .*and 1 more like it"):
+        posembed.resize_checkpoint(source, tmp_path / "out", image_size=64)
     with torch.no_grad():
         for side in (64, 128):
             assert model(torch.randn(1, 3, side, side)).last_hidden_state.isfinite().all()

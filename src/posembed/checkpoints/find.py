@@ -181,10 +181,16 @@ def unchanged(
 
     guesses: tables by their names and shapes. changing: the keys of tensors that a size changes.
     """
-    buffers = dict(model.named_buffers())
-    shapes = shapes_of(model)
+    buffers, shapes = dict(model.named_buffers()), shapes_of(model)
     names = {key: name for name in shapes if (key := key_in_files(name, tensors, loaded)) is not None}
-    others = other_tables(model, names, changing)
+
+    def is_table(key: str, shape: Shape) -> bool:
+        """Returns whether a tensor has a table's name, but not the shape of rows."""
+        if OF_WINDOW.search(key) and is_in_timm(model, names[key]):
+            return True
+        return is_table_name(key) and len(shape) > 3 and sum(size > 1 for size in shape) > 1
+
+    others = (key for key, name in names.items() if key not in changing and is_table(key, shapes[name]))
     for table in (*guesses, *(found_tensor(tensors, key) for key in others)):
         name = names.get(table.key, "")
         why = BUFFER if name in buffers else OF_TIMM if name and is_in_timm(model, name) else UNCHANGED
@@ -202,21 +208,6 @@ def why_no_table(model: nn.Module) -> str:
 def is_in_timm(model: nn.Module, name: str) -> bool:
     """Returns whether timm's code holds a parameter of a model."""
     return type(model.get_submodule(parent(name))).__module__.partition(".")[0] == "timm"
-
-
-def other_tables(model: nn.Module, names: Mapping[str, str], changing: Iterable[str]) -> list[str]:
-    """Returns the keys of tensors that have a table's name, but neither the shape of rows nor a size that changes.
-
-    names: the name of each key in the model.
-    """
-    shapes = shapes_of(model)
-
-    def is_table(key: str, shape: Shape) -> bool:
-        if OF_WINDOW.search(key) and is_in_timm(model, names[key]):
-            return True
-        return is_table_name(key) and len(shape) > 3 and sum(size > 1 for size in shape) > 1
-
-    return [key for key, name in names.items() if key not in changing and is_table(key, shapes[name])]
 
 
 def old_buffers(tables: Iterable[FoundTable], tensors: Tensors) -> tuple[str, ...]:
@@ -256,15 +247,12 @@ def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> s
     if name in keys or name in loaded:
         return name if name in keys else loaded[name]
     parts = name.split(".")
-    for start in range(1, len(parts)):
-        if len(parts) - start < 2 and len(parts) > 2:
-            break
+    for start in range(1, len(parts) - 1) or (len(parts) - 1,):  # at least two parts of a name that has more
         end = ".".join(parts[start:])
         found = [key for key in keys if key == end or key.endswith("." + end)]
         if found:
             return found[0] if len(found) == 1 else None
-    prefixed = [key for key in keys if key.endswith("." + name)]
-    return prefixed[0] if len(prefixed) == 1 else None
+    return None
 
 
 def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) -> FoundTable:

@@ -15,11 +15,10 @@ from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.own_modules import is_of_transformers, plan_own
 from posembed.checkpoints.plan import RESAMPLED, Edit, plan_edit
 from posembed.checkpoints.position_tables import Size
-from posembed.checkpoints.settings import image_tokens_of_config
+from posembed.checkpoints.settings import image_tokens_of_config, set_in
 from posembed.checkpoints.sources.configs import build_on_meta, config_object
 from posembed.checkpoints.sources.timm import is_built_by_timm
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.tables.families import FieldPath
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import is_table_name
 
@@ -163,20 +162,6 @@ def resize_transformers_(model: Any, size: NewSize, **how: Any) -> Edit:
     if writes and model.generation_config.max_length == edit.target.length[0]:
         model.generation_config.max_length = edit.target.length[1]
     return edit
-
-
-def set_in(section: Any, path: FieldPath, value: Any) -> None:
-    """Sets a field of a config object or of a dict in it; a missing dict is made."""
-    name, *inner = path
-    held = section.get(name) if isinstance(section, dict) else getattr(section, name, None)
-    if inner:
-        part = {} if held is None else held
-        set_in(part, tuple(inner), value)
-        value = part
-    if isinstance(section, dict):
-        section[name] = value
-    elif value is not held:
-        setattr(section, name, value)
 
 
 def resize_timm_(model: Any, size: NewSize, **how: Any) -> Edit:

@@ -222,10 +222,11 @@ class TableSize:
     how: Callable[[Tensor, Any], Tensor] | None = None
 
     def resized(self, stored: Tensor, method: str | None) -> Tensor:
-        """Resizes a stored table of the present size: by a method, or else by that of its library, or by default."""
+        """Resizes a stored table of the present size: by a method or, for None, by the one that runs show, or by
+        default."""
         sizes = {axis.name: axis.size for axis in self.layout.axes} or None
-        how, length = method or self.table.method or self.how, self.length if sizes is None else None
-        return resize_table(stored, length=length, sizes=sizes, method=how, layout=self.table.layout)
+        length = self.length if sizes is None else None
+        return resize_table(stored, length=length, sizes=sizes, method=method or self.how, layout=self.table.layout)
 
 
 @dataclass(frozen=True)

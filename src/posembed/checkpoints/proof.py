@@ -564,7 +564,7 @@ def resized(old: nn.Module, tables: Mapping[str, TableSize], method: str | None)
     for name, change in tables.items():
         if name in held:
             named = method if takes(change.table.layout, change.layout, method) else None
-            found[name] = change.resized(held[name], named)
+            found[name] = change.resized(held[name], named or change.table.method or None)
     return found
 
 

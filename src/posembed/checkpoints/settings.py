@@ -119,10 +119,9 @@ def same_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]:
     """Yields the settings of processors with the name and the value of the config field, such as AST's max_length."""
     if target.field is None:
         return
-    for inner in ("feature_extractor", "image_processor"):
-        for name, above, part in processor_sections(checkpoint, inner):
-            if (above or inner == "feature_extractor") and part.get(target.field.path[-1]) == target.field.value:
-                yield Setting(name, (*above, target.field.path[-1]), target.field.value, target.value)
+    for name, above, part in processor_sections(checkpoint, "feature_extractor", "image_processor"):
+        if part.get(target.field.path[-1]) == target.field.value:
+            yield Setting(name, (*above, target.field.path[-1]), target.field.value, target.value)
 
 
 def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
@@ -176,11 +175,11 @@ def unlike_the_image(checkpoint: Checkpoint, edit: Edit, settings: tuple[Setting
             yield f"{where} makes images of {size}, not of {old}, and stays; change it if the model takes one size only"
 
 
-def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str, FieldPath, Config]]:
+def processor_sections(checkpoint: Checkpoint, *inner: str) -> Iterator[tuple[str, FieldPath, Config]]:
     for name in PROCESSORS:
         settings = checkpoint.settings(name)
         yield name, (), settings
-        yield name, (inner,), section(settings, (inner,))
+        yield from ((name, (each,), section(settings, (each,))) for each in inner)
 
 
 def image_tokens_of_config(config: Config, edit: Edit, name: str = "config.json") -> Iterator[Setting]:
@@ -231,11 +230,22 @@ def scaled(size: Any, old: Size, new: Size, *, covers: bool = False) -> Any:
 def with_settings(settings: dict[str, Any], changes: list[Setting]) -> dict[str, Any]:
     changed = copy.deepcopy(settings)
     for change in changes:
-        part = changed
-        for name in change.path[:-1]:
-            part = part.setdefault(name, {})
-        part[change.path[-1]] = change.after
+        set_in(changed, change.path, change.after)
     return changed
+
+
+def set_in(section: Any, path: FieldPath, value: Any) -> None:
+    """Sets a field of a config object or of a dict in it; a missing dict is made."""
+    name, *inner = path
+    held = section.get(name) if isinstance(section, dict) else getattr(section, name, None)
+    if inner:
+        part = {} if held is None else held
+        set_in(part, tuple(inner), value)
+        value = part
+    if isinstance(section, dict):
+        section[name] = value
+    elif value is not held:
+        setattr(section, name, value)
 
 
 def limits_of(source: str | Path, key: str) -> tuple[int | None, int | None]:
