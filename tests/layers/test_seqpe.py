@@ -7,6 +7,7 @@ import torch
 
 from posembed.errors import ArgumentError, PositionError
 from posembed.layers import SequentialPositionalEmbedding
+from posembed.torch_internals import without_memory
 from together import together
 from tolerance import assert_close
 
@@ -51,6 +52,12 @@ def test_positions_in_any_order_and_shape() -> None:
     for place in torch.cartesian_prod(torch.arange(2), torch.arange(3)):
         assert_close(rows[tuple(place)], layer.rows(ids[tuple(place)].reshape(1))[0])
     assert layer.rows(torch.zeros(0, dtype=torch.long)).shape == (0, 3)
+
+
+def test_tensors_without_values() -> None:
+    with without_memory():
+        layer = SequentialPositionalEmbedding(longest=20, dim=6, width=4)
+        assert layer(torch.randn(2, 5, 6), offset=3).shape == (2, 5, 6)
 
 
 def test_training_starts_a_share_of_sequences_elsewhere() -> None:

@@ -116,6 +116,16 @@ def test_another_default_dtype_changes_nothing(name: str) -> None:
         assert_same(result, expected)
 
 
+@together("name", [n for n, case in LAYERS.items() if case.contract in ("input", "rotation", "text", "images")])
+def test_shapes_on_the_meta_device(name: str) -> None:
+    case = LAYERS[name]
+    layer, arguments = case.make(SMALL).eval(), case.arguments(SMALL)
+    expected = [(t.shape, t.dtype) for t in tensors(layer(*arguments))]
+    result = tensors(layer.to("meta")(*(a.to("meta") if torch.is_tensor(a) else a for a in arguments)))
+    assert [(t.shape, t.dtype) for t in result] == expected
+    assert all(t.is_meta for t in result)
+
+
 COMPILED_ELSEWHERE = ("ExtendedPositionalEmbedding", "SampledPositionalEmbedding", "Alibi", "KerpleLog", "KerplePower",
                       "SinusoidalGridEmbedding", "NoPosition", "BertInput", "LearnedPositionalEmbedding",
                       "LearnedGridEmbedding", "RollingPositionalEmbedding", "AxialRotaryEmbedding")  # fmt: skip

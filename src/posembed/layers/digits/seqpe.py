@@ -106,8 +106,9 @@ class SequentialPositionalEmbedding(InputEncoding):
             PositionError: a position of ``longest`` or more.
         """
         ids = check_positions(position_ids, self.longest)
-        if is_being_recorded() or transforms_are_active():  # the number of different positions decides a shape
-            return self._encoded(ids)
+        plain = type(ids) is Tensor and not ids.is_meta  # a FakeTensor has no values either
+        if is_being_recorded() or transforms_are_active() or not plain:
+            return self._encoded(ids)  # the number of different positions would decide a shape
         different, which = ids.unique(return_inverse=True)
         return F.embedding(which, self._encoded(different))
 
