@@ -174,6 +174,7 @@ CARDS = (
     "---\r\nlicense: mit\r\n---\r\n# Words\r\n",
     "---\nlanguage: no\nversion: 1.10  # of the data\nempty: null\n---\n# Gr\u00fc\u00dfe\n",
     "---\ntags:\n- bert\nlanguage:\n- no\n# a remark\nprompt: |-\n  tags: none\n\n  end\n---\n# Words\n",
+    "---\ntags:\n\n# of the list\n- bert\n\n# another\nlicense: mit\n---\n# Words\n",
     "---\nmodel-index:\n- name: a\n  results: []\n- name: b\n  mine: 1\n  results: []\n---\n# Words\n---\nx: y\n---\n",
 )
 
@@ -184,7 +185,7 @@ def test_each_line_of_a_card_stays(card: str, resized: Path) -> None:
     planned = posembed.push_checkpoint(resized, "me/x", dry_run=True).card
     held = card.lstrip("\ufeff").replace("\r\n", "\n").splitlines()
     lines = planned.splitlines()
-    assert {*held} - {*lines} <= {"tags:", "- bert", ""}
+    assert {*held} - {*lines} <= {"tags:", "- bert", "", "# of the list"}
     data = ModelCard(planned).data.to_dict()
     assert {"posembed", "position-embeddings"} <= set(data["tags"])
     assert ("license" in data) == ("license" in card)

@@ -21,8 +21,8 @@ from posembed.modelfiles.raw_files import reading
 
 TAGS = ("posembed", "position-embeddings")
 METADATA = re.compile(r"\s*---\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-FIELD = r"^{}[ \t]*:.*(?:\n(?:[ \t]+\S|-).*)*"
-"""Matches a field of a card's metadata, with the lines of its list."""
+FIELD = r"^{}[ \t]*:.*(?:(?:\n[ \t]*(?:#.*)?)*\n(?:[ \t]+\S|-).*)*"
+"""Matches a field of a card's metadata, with the lines of its list, and the empty lines and remarks between them."""
 TOKEN = "make one that may write at https://huggingface.co/settings/tokens, and run hf auth login or set HF_TOKEN"
 
 
