@@ -275,6 +275,17 @@ def test_weights_that_are_wrong(longer: Path, tmp_path: Path) -> None:
     assert problem == "weights in its files that the model does not have: of.another.model"
 
 
+def test_a_config_that_its_weights_do_not_fit(longer: Path) -> None:
+    config = json.loads((longer / "config.json").read_text())
+    for field, value, said in (
+        ("max_position_embeddings", 128, rf"{TABLE} is \(64, 32\) in its weights, and \(128, 32\) by its config"),
+        ("vocab_size", 7, r"word_embeddings\.weight is \(\d+, 32\) in its weights, and \(7, 32\) by its config"),
+    ):
+        (longer / "config.json").write_text(json.dumps({**config, field: value}))
+        with pytest.raises(CheckpointError, match=said):
+            posembed.check_checkpoint(longer)
+
+
 def test_a_project_s_own_file_is_refused_with_the_reason(tmp_path: Path) -> None:
     save_file({TABLE: torch.randn(16, 8)}, tmp_path / "x.safetensors")
     with pytest.raises(CheckpointError, match=r"no installed library loads it.*project's own code"):

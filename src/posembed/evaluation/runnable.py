@@ -15,7 +15,7 @@ from torch import nn
 
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.settings import fed_length
-from posembed.checkpoints.sources.base import quiet
+from posembed.checkpoints.sources.base import quiet, read_whole
 from posembed.checkpoints.sources.configs import config_object
 from posembed.checkpoints.sources.model_types import open_model
 from posembed.errors import CheckpointError
@@ -98,9 +98,8 @@ class Runnable:
 
     @property
     def loading(self) -> dict[str, Any]:
-        """How transformers loads from the folder: without any of its code, and with a config that it could not read."""
-        read = {"config": config_object(self.checkpoint.config or {})} if self.checkpoint.model_type else {}
-        return read | {"trust_remote_code": False}
+        """How transformers loads from the folder: with the config that it could not read."""
+        return {"config": config_object(self.checkpoint.config or {})} if self.checkpoint.model_type else {}
 
     def tokenizer(self) -> Any:
         from transformers import AutoTokenizer
@@ -111,7 +110,7 @@ class Runnable:
             raise CheckpointError(f"{self.name}: {expected}; save the model's own tokenizer into that folder")
         try:
             with quiet():
-                return AutoTokenizer.from_pretrained(self.folder, **self.loading)
+                return AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False, **self.loading)
         except Exception as error:  # each tokenizer class raises its own errors
             why = f"transformers cannot load its tokenizer ({last_line(error)})"
             raise CheckpointError(f"{self.name}: {why}") from error
@@ -125,8 +124,7 @@ class Runnable:
         auto = headless and not architecture.endswith("WithProjection")
         kind = transformers.AutoModel if auto else getattr(transformers, architecture)
         try:
-            with quiet():
-                model, loading = kind.from_pretrained(self.folder, output_loading_info=True, **self.loading)
+            model, loading = read_whole(kind, self.folder, **self.loading)
         except Exception as error:
             raise CheckpointError(f"{self.name}: transformers cannot load it ({last_line(error)})") from error
         # The vectors of encoders are made of the states before the pooler, so the pooler may be missing.

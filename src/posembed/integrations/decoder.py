@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.sources.base import quiet
+from posembed.checkpoints.sources.base import quiet, read_whole
 from posembed.checkpoints.sources.configs import config_object
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.files import json_object
@@ -146,13 +146,10 @@ def open_decoder(path: Path) -> GivenDecoder:
 
 def _loaded(path: Path) -> PreTrainedModel:
     try:
-        with quiet():
-            model, report = AutoModelForCausalLM.from_pretrained(
-                path, dtype=torch.float32, output_loading_info=True, trust_remote_code=False, local_files_only=True
-            )
+        model, report = read_whole(AutoModelForCausalLM, path, dtype=torch.float32, local_files_only=True)
     except Exception as error:  # each family raises its own errors
         raise CheckpointError(f"{path}: transformers cannot load it ({last_line(error)})") from error
-    if missing := sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}):
+    if missing := sorted(report["missing_keys"]):
         raise CheckpointError(
             f"{path}: its weights lack {', '.join(missing[:3])}, which would be random; give a checkpoint with all of "
             "them, or its config.json alone to train from scratch"

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -153,6 +154,21 @@ def sketched(kept: int = 0) -> Iterator[None]:
     finally:
         stops.remove()
         moves.remove()
+
+
+def read_whole(kind: Any, folder: Path, **how: Any) -> tuple[Any, dict[str, Any]]:
+    """Loads a folder with a class of transformers. Returns the model, and transformers' report of its keys.
+
+    Raises ValueError for weights of other shapes than the config's. The error of transformers itself refers to a table,
+    which it only logs.
+    """
+    with quiet():
+        model, report = kind.from_pretrained(
+            folder, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False, **how
+        )
+    for key, found, expected in sorted(report["mismatched_keys"]):
+        raise ValueError(f"{key} is {tuple(found)} in its weights, and {tuple(expected)} by its config")
+    return model, report
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from posembed.checkpoints.position_tables import Config, ConfigField, pair, section
-from posembed.checkpoints.sources.base import LAYERS, Few, Source, quiet, refuse_depth
+from posembed.checkpoints.sources.base import LAYERS, Few, Source, quiet, read_whole, refuse_depth
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
 from posembed.words import last_line
@@ -80,16 +80,12 @@ class Transformers(Source):
         stands for the folder, and the weights that did not fit, by what is wrong with them. With device_map="meta", no
         weights are read."""
         kind = class_of(known)
-        model, told = kind.from_pretrained(folder, output_loading_info=True, trust_remote_code=False, **how)
+        model, told = read_whole(kind, folder, **how)
         unfit = {
-            "weights that its files lack, so that they are random": told["missing_keys"],
-            "weights in its files that the model does not have": told["unexpected_keys"],
-            "weights of another shape than the model's": told["mismatched_keys"],
+            "weights that its files lack, so that they are random": sorted(told["missing_keys"]),
+            "weights in its files that the model does not have": sorted(told["unexpected_keys"]),
         }
-        named = {
-            what: sorted(key if isinstance(key, str) else str(key[0]) for key in keys) for what, keys in unfit.items()
-        }
-        return model, f"transformers.{kind.__name__}", f"{kind.__name__}.from_pretrained({{folder!r}})", named
+        return model, f"transformers.{kind.__name__}", f"{kind.__name__}.from_pretrained({{folder!r}})", unfit
 
     def base_prefix(self, model: nn.Module) -> str:
         return f"{model.base_model_prefix}."
