@@ -223,7 +223,6 @@ READS = (
         "arguments of the user, who may leave them out",
     ),
     # --- lab
-    Reads("lab/data/documents.py", "except:AttributeError", DATA),
     Reads("lab/data/documents.py", "feature.dtype", SOME, ("datasets.Value: dtype",)),
     Reads("lab/data/labelled.py", "table.features.get(label).names", SOME, ("datasets.ClassLabel: names",)),
     Reads(

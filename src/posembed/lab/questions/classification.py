@@ -42,20 +42,18 @@ class OfTexts(TrainedQuestion[SpecT, MeasuredT]):
         """Returns on how many things of each kind a model is tested."""
         raise NotImplementedError
 
+    def batches(self, spec: SpecT) -> str:
+        """Says what a batch holds, for an ``about``."""
+        return f"{self.unit} per batch, truncated to {spec.train_length:,} tokens"
+
     def about(self, found: Found) -> str:
-        spec, stride, held_out = found.spec, getattr(found.spec, "stride", None), ""
+        spec, held_out = found.spec, ""
         if found.measured is not None:
             known = listed([f"{count:,} {what}" for what, count in self.tested(found.measured).items() if count])
             held_out = f" The model is tested on {known}, all held out."
-        read = f"{self.unit} per batch, truncated to {spec.train_length:,} tokens"
-        if stride is not None:
-            read = (
-                f"windows of at most {spec.train_length:,} tokens per batch, which start {stride:,} tokens apart in "
-                "contexts that do not fit into one"
-            )
         return (
             f"Each run trains a small Transformer encoder ({model_size(spec)}) to {self.learns} ({spec.data}): "
-            f"{spec.steps:,} steps, {spec.batch} {read}.{held_out} Only the position encoding differs."
+            f"{spec.steps:,} steps, {spec.batch} {self.batches(spec)}.{held_out} Only the position encoding differs."
         )
 
 

@@ -74,6 +74,14 @@ class Spans(OfTexts[SpanSpec, Answered]):
     def tested(self, measured: Answered) -> dict[str, int]:
         return {"questions": sum(measured.questions), "documents": len(measured.questions)}
 
+    def batches(self, spec: SpanSpec) -> str:
+        if spec.stride is None:
+            return super().batches(spec)
+        return (
+            f"windows of at most {spec.train_length:,} tokens per batch, which start {spec.stride:,} tokens apart in "
+            "contexts that do not fit into one"
+        )
+
     def remarks(self, found: Found) -> Iterable[str]:
         if found.measured is not None and (unseen := found.measured.truncated):
             where = "past the training length; --stride makes it read on"
