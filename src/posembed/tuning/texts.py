@@ -111,6 +111,7 @@ def split_documents(
     around: int,
     held_out: float | None,
     seed: int,
+    fewest: int = FEWEST,
     queries: Iterable[str] = (),
     remedy: str = MORE_TEXT,
     progress: Progress = silent,
@@ -118,7 +119,7 @@ def split_documents(
     """Splits the documents of at least ``width`` tokens. Documents with equal tokens count once, and near copies of a
     held-out one are left out.
 
-    around: the number of special tokens, for the errors.
+    around: the number of special tokens, for the errors. fewest: the smallest number of documents in each part.
     held_out: the share of documents to measure on; None holds no document out. A hash of the seed and of a document's
     text decides on its part. queries: texts that are not used, even where they are most of a document. remedy: what to
     do about too few documents, for which a DataError is raised.
@@ -137,19 +138,19 @@ def split_documents(
     large = [document for document in encoded if len(document.ids) >= width]
     long = [document for document in large if not (queries and asked.make_up(runs(document.text)))]
     refuse_unknown(tokenizer, torch.cat([torch.empty(0, dtype=torch.long), *(document.ids for document in long)]))
-    needed, least = (FEWEST, 0) if held_out is None else (2 * FEWEST, FEWEST)
-    number = min(max(least, round((held_out or 0.0) * len(long))), MOST_HELD_OUT, len(long) - FEWEST)
+    needed, least = (fewest, 0) if held_out is None else (2 * fewest, fewest)
+    number = min(max(least, round((held_out or 0.0) * len(long))), MOST_HELD_OUT, len(long) - fewest)
     ranked = sorted(long, key=lambda document: order(seed, document.text))
     of_ranked = [runs(document.text) for document in ranked]
     copies = Candidates(of_ranked)
     apart = set_apart(len(ranked), number, least, lambda at: copies.copied_by(of_ranked[at]))
     measured, training = (tuple(ranked[at] for at in part) for part in apart)
     left_out = len(ranked) - len(measured) - len(training)
-    if len(training) < FEWEST or len(measured) < least:
+    if len(training) < fewest or len(measured) < least:
         longest = max((len(document.ids) for document in encoded), default=0) + around
         alike = f", of which {left_out:,} are near copies of another" if left_out else ""
         raise DataError(
-            f"expected at least {needed} documents of {width + around:,} tokens, {FEWEST} to train on"
+            f"expected at least {needed} documents of {width + around:,} tokens, {fewest} to train on"
             f"{f' and {least} to measure on' if least else ''}; {len(long):,} of {len(encoded):,} documents hold it"
             f"{alike}, and the longest has {longest:,}; {remedy}"
         )
