@@ -71,6 +71,7 @@ SECTIONS = {
             "learned-averaged",
             "learned-concat",
             "rope+window",
+            "rolling/none+logn",
             *NOT_KEPT,
         ),
     ),
@@ -79,7 +80,8 @@ SECTIONS = {
         "decoder",
         "passkey",
         {"seeds": 1},
-        names=("alibi", "learned-averaged", "near-far", "none", "rope", "learned"),
+        names=("alibi", "learned-averaged", "near-far", "none", "rope", "learned", "fox", "cable", "rolling/none+logn"),
+        leading=("rolling/none+logn",),
     ),
     "accuracy": Section(
         "Accuracy in classifying texts, in percent, by tokens",

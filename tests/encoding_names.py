@@ -6,8 +6,6 @@ CONTENT = ("fox", "cable", "cope", "dape", "path")
 """Those whose scores depend on the tokens' content."""
 MIXED = ("rope+window/none", "t5/rope+logn", "fox/rope", "rolling/alibi", "learned-averaged/cable+window")
 """Encodings of two layers."""
-UNMEASURED = (*CONTENT, "p-rope", "hope", "bipe-rope", "bipe-alibi", "seqpe")
-"""Those that the published study of every encoding has not measured yet."""
 ALIKE = ("cable", "kerple-log", "kerple-power", "tupe-r", "rope-linear", "rope-ntk", "rope-llama3", "rope-longrope",
          "learned-hierarchical", "learned-random", "learned-tiled", "learned-long", "learned-shifted",
          "learned-randomized", "learned-skipped", "none", "sinusoidal")  # fmt: skip

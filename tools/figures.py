@@ -2,8 +2,8 @@
 
     python tools/figures.py
 
-Each picture comes from the block of code above it. It takes about a minute. That of research/measured.md comes from the
-perplexities that the package keeps as evidence.
+Each picture comes from the block of code above it. It takes about a minute. Those of research/measured.md and
+research/every-encoding.md come from what the package keeps as evidence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, mean
 
 import matplotlib
 
@@ -61,16 +61,46 @@ MEASURED = [
 ]
 
 
+STUDIES = {
+    study["kind"]: study
+    for study in json.loads((DOCS.parent / "src/posembed/lab/advice/evidence.json").read_text(encoding="utf-8"))
+}
+
+
 def draw_measured() -> None:
     """Draws the perplexities, geometric means over seeds, of the encodings that research/measured.md compares."""
-    evidence = DOCS.parent / "src" / "posembed" / "lab" / "advice" / "evidence.json"
-    study = json.loads(evidence.read_text(encoding="utf-8"))[0]
+    study = STUDIES["perplexity"]
     means = {
         name: {int(length): values and geometric_mean(values) for length, values in study["rows"][name].items()}
         for name in MEASURED
     }
     plots.lengths(means, trained=study["train_length"])
     save(DOCS / "images" / "lengths.png")
+
+
+def draw_choice() -> None:
+    """Draws each encoding at eight times the training length: its perplexity, and the passkeys that it finds."""
+    ours, rivals = [], []
+    for name, shares in STUDIES["passkey"]["rows"].items():
+        perplexities = STUDIES["perplexity"]["rows"][name]
+        if perplexities["512"] and shares["512"]:
+            point = (name, geometric_mean(perplexities["512"]), mean(shares["512"]))
+            (ours if name.startswith(("learned", "rolling")) else rivals).append(point)
+    _, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for points, marker, label in ((ours, "o", "learned rows"), (rivals, "s", "others")):
+        names, x, y = zip(*sorted(points, key=lambda point: point[1]), strict=True)
+        drawn = axes.scatter(x, y, marker=marker, label=label, clip_on=False, zorder=3)
+        for place, name in enumerate(names):
+            near = any(other == y[place] and 1 < at / x[place] < 1.2 for at, other in zip(x, y, strict=True))
+            axes.annotate(name, (x[place], y[place]), (-5 if near else 5, 4), textcoords="offset points", fontsize=8,
+                          ha="right" if near else "left", color=drawn.get_facecolor()[0])  # fmt: skip
+    axes.set(xscale="log", ylim=(0, 105), xlabel="Perplexity at 512 tokens, trained at 64 (lower is better)",
+             ylabel="Passkeys found at 512 characters, %")  # fmt: skip
+    axes.set_xticks(ticks := [5, 6, 8, 10, 15, 20, 30], [str(tick) for tick in ticks], minor=False)
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend()
+    save(DOCS / "images" / "choice.png")
 
 
 def save(path: Path) -> None:
@@ -87,3 +117,4 @@ if __name__ == "__main__":
     for name in ("index.md", "plots.md"):
         draw(DOCS / name)
     draw_measured()
+    draw_choice()

@@ -10,11 +10,12 @@ import torch
 from posembed.errors import ArgumentError, PositionError
 from posembed.lab.advice.needs import LAYERS, Candidate, Needs
 from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
-from posembed.nn.encodings import ENCODINGS, Use, names_for, split_name
+from posembed.nn.encodings import ENCODINGS, Use, names_for, split_mixture
 from posembed.torch_internals import without_memory
 
-ALSO: dict[Use, tuple[str, ...]] = {"decoder": ("rope+window", "alibi+window")}
-"""Names with a suffix that are measured too."""
+ALSO: dict[Use, tuple[str, ...]] = {"decoder": ("rope+window", "alibi+window", "rolling/none+logn")}
+"""Names with a suffix, or of several layers, that are measured too."""
+SAID = {"+window": "under a causal window", "+logn": "with logits that grow with the logarithm of the length"}
 TRAINED, LONGEST = 8, 16
 """The training length and the longest length of the small encodings that are tried out."""
 
@@ -43,8 +44,11 @@ def built_candidates(needs: Needs) -> list[Candidate]:
 
 @cache
 def candidate(name: str, use: Use, sizes: Sizes) -> Candidate:
-    base, suffixes = split_name(name, use)
-    title = ENCODINGS[base].line + (" (under a causal window)" if suffixes else "")
+    lines = [
+        ENCODINGS[base].line.partition(";")[0] + "".join(f" ({SAID[suffix]})" for suffix in sorted(suffixes))
+        for base, suffixes in split_mixture(name, use)
+    ]
+    title = f"one layer after the other: {' / '.join(lines)}" if len(lines) > 1 else lines[0]
     try:
         with without_memory():
             encoding = encoding_by_name(name, sizes)
@@ -63,10 +67,17 @@ def end_of(name: str, use: Use) -> Literal["training", "longest"] | None:
     width, heads = 32, 4
     kind, causal = (Decoder, True) if use == "decoder" else (Encoder, False)
     sizes = Sizes(
-        dim=width, heads=heads, max_len=TRAINED, longest=LONGEST, window=2, rope_factors=(1.0,) * 4, causal=causal
+        dim=width,
+        heads=heads,
+        max_len=TRAINED,
+        longest=LONGEST,
+        window=2,
+        rope_factors=(1.0,) * 4,
+        causal=causal,
+        layers=2,
     )
     with torch.device("cpu"), torch.random.fork_rng(devices=[]), torch.no_grad():
-        model = kind(dim=width, heads=heads, layers=1, encoding=encoding_by_name(name, sizes)).eval()
+        model = kind(dim=width, heads=heads, layers=2, encoding=encoding_by_name(name, sizes)).eval()
         try:
             model(torch.zeros(1, TRAINED + 1, width))
         except PositionError:

@@ -25,7 +25,7 @@ PARAMETERS: dict[str, Parameters] = {
     **dict.fromkeys(("learned-1d", "learned-2d"), lambda n: (1 + n.length) * n.width),
     "factorized": lambda n: (1 + sum(n.grid or ())) * n.width,
     "learned-concat": lambda n: n.length * (n.width // 4),
-    "rolling": lambda n: n.window * n.width,
+    **dict.fromkeys(("rolling", "rolling/none+logn"), lambda n: n.window * n.width),
     **dict.fromkeys(("pope", "rope-mixed"), lambda n: n.width),
     **dict.fromkeys(("bipe-rope", "bipe-alibi"), lambda n: -(-n.length // 8) * n.width),
     "seqpe": lambda n: 25_824 + 32 * len(str((n.longest or n.length) - 1)) + 33 * n.width,

@@ -90,7 +90,12 @@ def of_encoding(chosen: Option, evidence: Evidence) -> list[str]:
             f"the model's attention must apply the window (here {chosen.window:,} tokens, for 12 layers) in training "
             "and after; a token uses nothing beyond the windows' reach, however low the perplexity"
         )
-    if chosen.name.startswith("rope-") and not needs.fixed:
+    if "/" in chosen.name:
+        notes.append(
+            f"its layers take turns: posembed.nn.Decoder builds them with encoding={chosen.name!r} and a window, which "
+            "only some of them have"
+        )
+    if chosen.name.startswith("rope-") and needs.grid is None and not needs.fixed:
         notes.append("fine-tune at the longer length: these measurements are without fine-tuning")
         if FINE_TUNED_TO < needs.factor < math.inf:
             notes.append(f"a factor of {needs.factor:.0f} is more than {FINE_TUNED_TO}, the largest in YaRN's paper")

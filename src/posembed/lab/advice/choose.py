@@ -193,7 +193,7 @@ def limit(each: Candidate, needs: Needs) -> str | None:
         each.problem: each.problem is not None,
         "the checkpoint was not trained with it": held is not None
         and not needs.has_table
-        and not each.name.startswith("rope-"),
+        and not (needs.use == "decoder" and each.name.startswith("rope-")),
         f"it has no position past the {needs.length:,} of training": not needs.fixed and each.ends == "training",
         "it needs a row for every position, and your texts have no limit": needs.longest is None
         and each.ends is not None,
