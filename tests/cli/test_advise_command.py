@@ -90,7 +90,7 @@ def ask(advise):
 
 def test_questions_about_a_sequence(ask) -> None:
     out = ask("n", "512", "4096", "32000", "512", "", "n", "y")
-    assert out.partition("alibi: ")[2].startswith("a penalty on the scores")
+    assert out.partition("rolling/none+logn: ")[2].startswith("one layer after the other: learned rows")
     assert f"{32 * 8}" in out  # T5's buckets, for the heads of width 64
 
 

@@ -128,8 +128,11 @@ def test_shapes_on_the_meta_device(name: str) -> None:
 
 COMPILED_ELSEWHERE = ("ExtendedPositionalEmbedding", "SampledPositionalEmbedding", "Alibi", "KerpleLog", "KerplePower",
                       "SinusoidalGridEmbedding", "NoPosition", "BertInput", "LearnedPositionalEmbedding",
-                      "LearnedGridEmbedding", "RollingPositionalEmbedding", "AxialRotaryEmbedding")  # fmt: skip
-"""Layers with a test of their own, or one of another of their kind."""
+                      "LearnedGridEmbedding", "RollingPositionalEmbedding", "AxialRotaryEmbedding",
+                      "ConcatenatedPositionalEmbedding", "BilevelEncoding", "SequentialPositionalEmbedding",
+                      "RotaryEmbedding", "PolarEmbedding", "T5Bias", "Fire", "AveragedPositionalEmbedding", "Tupe",
+                      "Fox", "Cable", "Cope", "Dape", "HouseholderPath")  # fmt: skip
+"""Layers with a test of their own, or one of another of their kind, or in a decoder (nn/test_ways_of_running.py)."""
 
 
 @together("name", LAYERS, usual=lambda name: is_usual(name) and name not in COMPILED_ELSEWHERE)

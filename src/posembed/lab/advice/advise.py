@@ -76,7 +76,7 @@ def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
     Examples:
         >>> from posembed import advise
         >>> advise(length=512, longest=4096, far=True).recommendation
-        'alibi'
+        'rolling/none+logn'
     """
     own = [] if runs is None else [study_of_folder(converted("runs", runs, Path))]
     return recommend(needs_of(**chosen), [*own, *published_studies()])
