@@ -57,8 +57,7 @@ def evaluate_retrieval(
     At length L, only the first L tokens of each document are read. Each checkpoint reads them in one piece. The
     baselines truncate or chunk them at the original length, which is the shortest that any checkpoint has, or had
     before it was resized; late chunking (Günther et al., arXiv:2409.04701) reads them at once and has one vector per
-    chunk. The
-    measures are those of trec_eval: NDCG@10, recall@1 and recall@10, with intervals over queries.
+    chunk. The measures are those of trec_eval: NDCG@10, recall@1 and recall@10, with intervals over queries.
 
     Args:
         sources: folders in the format of sentence-transformers, or hub names.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from scipy.stats import t
 
+import posembed
 from evaluated_models import save_encoder
 from posembed.checkpoints.inspect import inspect_checkpoint, kind_of
 from posembed.checkpoints.resize import resize_checkpoint
@@ -37,6 +39,7 @@ from posembed.lab.advice.guides import guides_say
 from posembed.lab.advice.longer import FAR, FINDINGS, OWN, Finding, cheapest
 from posembed.lab.advice.needs import Existing, Needs
 from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.nn import Decoder
 from posembed.statistics import Estimate
 from posembed.words import CAUSAL, MASKED
 from tiny_models import GPT, saved, tiny_model
@@ -99,6 +102,17 @@ def test_the_recommended_option_meets_the_needs() -> None:
         assert longer or name not in WINDOWED
         assert needs.max_parameters is None or chosen_of(advice).parameters <= needs.max_parameters
         assert held is None or held.length is not None or name.startswith("rope-")
+
+
+def test_a_mixture_is_built_as_the_advice_says() -> None:
+    advice = advise(length=64, longest=512, far=True)
+    (call,) = re.findall(r"posembed\.encoding\(.*?\)", " ".join(advice.caveats))
+    for size, value in {"dim": 64, "heads": 4, "layers": 4}.items():
+        call = call.replace(f"{size}=...", f"{size}={value}")
+    encoding = eval(call, {"posembed": posembed})
+    decoder = Decoder(dim=64, heads=4, layers=4, encoding=encoding)
+    assert decoder(torch.randn(1, 100, 64)).shape == (1, 100, 64)
+    assert chosen_of(advice).name == advice.recommendation == "rolling/none+logn"
 
 
 def values_of(study: Study, length: int, names: set[str]) -> dict[str, tuple[float, ...]]:

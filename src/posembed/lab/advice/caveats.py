@@ -92,8 +92,8 @@ def of_encoding(chosen: Option, evidence: Evidence) -> list[str]:
         )
     if "/" in chosen.name:
         notes.append(
-            f"its layers take turns: posembed.nn.Decoder builds them with encoding={chosen.name!r} and a window, which "
-            "only some of them have"
+            f"its layers take turns, and only some have the window: posembed.encoding({chosen.name!r}, dim=..., "
+            f"heads=..., layers=..., max_len={needs.length}, window={needs.window}) builds it for posembed.nn.Decoder"
         )
     if chosen.name.startswith("rope-") and needs.grid is None and not needs.fixed:
         notes.append("fine-tune at the longer length: these measurements are without fine-tuning")
