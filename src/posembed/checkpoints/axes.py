@@ -163,7 +163,7 @@ def role_of(field: ConfigField, name: str, around: Config) -> Role | None:
 
 
 def explain(name: str, responses: Sequence[Response], config: Config) -> Explanation | str:
-    """Returns the axes of a tensor, or why they are unknown. name: its name. config: the config with all defaults."""
+    """Returns the axes of a tensor, or why they are unknown, from its shapes for changed fields of a config."""
     if sides := limited(responses):
         return sides
     before, after = responses[0][1:]

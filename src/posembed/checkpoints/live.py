@@ -43,7 +43,7 @@ def resize_model_(
     prove: bool = False,
     layout: TableLayout | None = None,
 ) -> Edit:
-    """Resizes the position tables of a module in place: of a model of transformers or timm, or of any nn.Module.
+    """Resizes the position tables of a model of transformers or timm, or of any other nn.Module, in place.
 
     The table, the buffers of its length (position ids and masks, saved in checkpoints or not) and the attributes that
     hold the length change together, or nothing changes. Dtype, device and ``requires_grad`` stay the same.

@@ -111,9 +111,9 @@ def shifted_windows(count: int, window: Size) -> Tensor | None:
 def buffers_of_windows(
     tensors: Tensors, old: Sequence[Axis], new: Sequence[Axis]
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yields (key, before, after) for the indices and masks of a grid of differences that has another size.
+    """Yields (key, before, after) for the indices and masks that change when a grid of differences is resized.
 
-    A mask stays that of as many windows: images grow with them.
+    A mask keeps its number of windows: the image grows in proportion.
     """
     cells = math.prod(axis.size for axis in old)
     for key, tensor in tensors.items():

@@ -255,8 +255,8 @@ def limits_of(source: str | Path, key: str) -> tuple[int | None, int | None]:
 
 
 def trained_positions(checkpoint: Checkpoint, key: str) -> int | None:
-    """Returns the number of positions that a table kept through its resizes in posembed.json, if no fine-tuning is
-    recorded since: the smallest of its lengths. None if nothing is known of a resize."""
+    """Returns the smallest length that a table has had, by the resizes in posembed.json since the last fine-tuning.
+    None if nothing is known of a resize."""
     resizes, tunings = (
         recorded(checkpoint.root, name) if checkpoint.folder is not None else [] for name in ("resizes", "tunings")
     )

@@ -75,8 +75,9 @@ class Evaluation:
     unit: Unit = "text"
 
     def frame(self) -> pandas.DataFrame:
-        """Returns every value as a tidy frame: one line per row, seed, text, measure and length. Perplexities are
-        losses, called "log perplexity": exp(sum of values / sum of weights) is the perplexity.
+        """Returns every value as a tidy frame: one line per model, seed, text, measure and length.
+
+        Perplexities are stored as losses, "log perplexity": exp(sum of values / sum of weights) is the perplexity.
 
         Columns: run, seed, item (the text, query, document or image), metric, x (the length), value, weight.
         """

@@ -152,7 +152,7 @@ HEAD_NEEDED = "evaluate the checkpoint that has the model's head"
 
 
 def open_runnable(source: str | Path, *, remedy: str = HEAD_NEEDED, model_type: str | None = None) -> Runnable:
-    """Opens a checkpoint that can be run. Raises CheckpointError, with this remedy, if its kind of model is unknown."""
+    """Opens a checkpoint that can be run. Raises CheckpointError, which ends in ``remedy`` for an unknown model."""
     checkpoint = open_model(source, model_type)
     config = checkpoint.config
     if checkpoint.folder is None or config is None or "model_type" not in config:

@@ -83,7 +83,7 @@ def tokenized(
     found: Mapping[int, Collection],
     prompts: tuple[str | None, str | None],
 ) -> dict[int, Tokens]:
-    """Returns the collection of each length in the tokens of a checkpoint, with prompts for queries and documents."""
+    """Returns the collection for each length, in a checkpoint's tokens, with prompts for queries and documents."""
     asked = Prompt.of(runnable, tokenizer, QUERY_PROMPTS, prompts[0])
     given = Prompt.of(runnable, tokenizer, DOCUMENT_PROMPTS, prompts[1])
     most = None if runnable.length is None else runnable.length - sum(map(len, asked.around))

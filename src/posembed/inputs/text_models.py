@@ -295,7 +295,7 @@ class OPTInput(TextInput):
 
 
 class WhisperDecoderInput(TextInput):
-    """Token rows plus position rows, then dropout: 448 positions (Radford et al. 2022, arXiv:2212.04356).
+    """Token rows plus position rows, then dropout (Radford et al. 2022, arXiv:2212.04356). Whisper has 448 positions.
 
     The positions of Whisper's encoder are fixed sinusoids.
 

@@ -111,7 +111,7 @@ def own_rows(model: PreTrainedModel) -> Tensor:
 
 
 def path_of(table: PositionTable, model: nn.Module) -> str:
-    """Returns the name of a table in a model, which for a user's own class is not that in the model of transformers."""
+    """Returns the parameter name of a table in this model; in a user's own class it can differ from transformers'."""
     held = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     return table.parameter if table.parameter in held else table.key
 

@@ -75,7 +75,7 @@ class PositionSlot(nn.Module):
 
     Args:
         encoding: the encoding, which the model's attention also uses.
-        old: the replaced table.
+        old: a description of the replaced table.
         causal: whether token i sees only the tokens up to i.
     """
 

@@ -124,7 +124,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Entry:
-    """An encoding, with a one-line description, and a line on what its ``on_grid`` does."""
+    """A named encoding: how to build it, a line on what it is, its paper and uses, and what its ``on_grid`` does."""
 
     build: Callable[[Sizes], PositionEncoding]
     line: str

@@ -451,7 +451,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         return ((visible & present[:, None, :]) | itself).unsqueeze(1)
 
     def commit(self) -> None:
-        """Adds these tokens to the cache, after the last layer. A pass that fails leaves the cache as it was.
+        """Adds the tokens of this pass to the cache, after the last layer. A failed pass leaves the cache as it was.
 
         Raises:
             ArgumentError: not every layer of the cache has read the tokens, or they were added before.

@@ -114,7 +114,7 @@ class _Layer(_AttendingToMemory):
         self.mlp = feed_forward_network(feed_forward, dim, hidden, dropout)
 
     def added_to_the_residual(self) -> list[Tensor]:
-        """Returns the last matrix of each part."""
+        """Returns the output matrices of attention, cross-attention and the feed-forward network."""
         parts = ("attention.output", *(["cross_attention.output"] if self.attends_to_memory else ()), "mlp.2")
         return [self.get_parameter(f"{name}.weight") for name in parts]
 

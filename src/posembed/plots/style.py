@@ -25,7 +25,7 @@ LONGEST = 28
 
 @dataclass(frozen=True)
 class Style:
-    """The style of a name in every figure: its colour, its marker, and dashes if it has a window."""
+    """A name's style in every figure: colour, marker, and dashes if it has a suffix or shares its colour."""
 
     index: int
     dashed: bool = False

@@ -104,7 +104,7 @@ def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -
     """Loads a checkpoint with the library that its users load it with, and runs it.
 
     Reports missing and unused weights, limits in files above the table's length, whether the model runs at its full
-    size, and whether old texts get the old answers.
+    size, and whether texts within the old length get the same answers as before.
 
     Args:
         source: a folder or a hub name of transformers, sentence-transformers or timm.
@@ -310,8 +310,8 @@ def full_inputs(model: nn.Module, sizes: Sizes) -> Iterator[tuple[str, dict[str,
 
 
 def sounds(model: nn.Module, positions: int, written: int | None) -> Iterator[dict[str, Any]]:
-    """Yields a spectrogram (1, bands, frames) of which a model's convolutions make this many positions, with a text for
-    its decoder."""
+    """Yields a spectrogram (1, bands, frames) that a model's convolutions turn into ``positions`` positions, and a text
+    for its decoder."""
     layers = [each for each in model.modules() if isinstance(each, nn.Conv1d)]
     accepted = signature(model.forward).parameters
     if "input_features" in accepted and layers:

@@ -143,7 +143,7 @@ def centred(rows: Tensor) -> Tensor:
 
 
 def left_singular(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the left singular vectors (N, K) and the K singular values of rows, those above rounding errors."""
+    """Returns the left singular vectors (N, K) of rows, and their K singular values above rounding errors."""
     left, values, _ = torch.linalg.svd(rows, full_matrices=False)
     kept = values > max(rows.shape) * torch.finfo(rows.dtype).eps * values.max()
     return left[:, kept], values[kept]

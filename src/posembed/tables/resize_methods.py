@@ -87,9 +87,9 @@ def stretch(rows: Tensor, length: int, *, keep: int = 20) -> Tensor:
 def hierarchical(rows: Tensor, length: int, *, alpha: float = 0.4) -> Tensor:
     """Makes row a N + b from rows a and b, like a two-digit number (Su 2020, kexue.fm/archives/7947; bert4keras).
 
-    With u_i = (p_i - alpha p_0) / (1 - alpha), new[a N + b] = alpha u_a + (1 - alpha) u_b. The formula reproduces
-    the first N rows, which are copied here, bit for bit. There are only N^2 two-digit numbers, so the result has at
-    most N^2 rows. alpha is above 0 and below .5; at .5, (a, b) and (b, a) would give the same row.
+    With the old rows p_i and u_i = (p_i - alpha p_0) / (1 - alpha), new[a N + b] = alpha u_a + (1 - alpha) u_b. It
+    reproduces the first N rows up to rounding, so they are copied instead. There are only N^2 two-digit numbers, so
+    the result has at most N^2 rows. alpha is above 0 and below .5; at .5, (a, b) and (b, a) would give the same row.
     """
     if not 0 < alpha < 0.5:
         raise ArgumentError(f"alpha must lie above 0 and below 0.5; got {alpha}. The author's choice is 0.4")

@@ -103,7 +103,7 @@ def learned_tables(module: nn.Module) -> dict[str, Tensor]:
 
 
 def models_in(module: nn.Module) -> dict[str, Any]:
-    """Returns the models with a config of transformers in a module, itself included, by path: the outermost ones."""
+    """Returns the outermost models with a config of transformers in a module, or the module itself, by path."""
     found: dict[str, Any] = {}
     for path, one in module.named_modules(remove_duplicate=False):
         inside = any(not outer or path.startswith(f"{outer}.") for outer in found)

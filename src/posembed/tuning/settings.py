@@ -107,8 +107,8 @@ PARTS = (TextSize, ImageSize, Existing, LowRank, HeldOut, Queries, PassageLoss, 
 class TuneSettings(Settings):
     """The settings of a fine-tuning. Raises ArgumentError for a value that cannot be used.
 
-    length: the new length in tokens, or the new side in pixels. parts: the settings that only this kind of model and of
-    training has.
+    length: the new length in tokens, or the new side in pixels. parts: the settings of this kind of model and of
+    training alone.
     """
 
     length: Length

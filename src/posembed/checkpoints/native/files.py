@@ -246,7 +246,7 @@ def changes_beside(
 
 
 def like_tables(tree: Tree, edit: Edit) -> Iterator[Place]:
-    """Yields tensors outside the weights and optimizers that have a table's shape, or a table's name and its rows."""
+    """Yields tensors outside weights and optimizers with a table's shape, or named like one and with as many rows."""
     shapes = {tuple(change.before.shape) for change in edit.tables}
     for place, value in tree.beside.items():
         if isinstance(value, Tensor):

@@ -150,7 +150,7 @@ class Transformers(Source):
 
 
 def config_of(config: Mapping[str, Any]) -> Any:
-    """Returns the config object for a config.json, whose type transformers knows. Raises CheckpointError for values
+    """Returns the config object for a config.json of a type that transformers knows. Raises CheckpointError for values
     that it rejects."""
     from transformers import CONFIG_MAPPING
 

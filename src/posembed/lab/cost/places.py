@@ -42,7 +42,7 @@ class Writes(NamedTuple):
 class Places:
     """An encoding by itself, with random tensors that are laid out as in one ``Attention`` layer. A call runs one step.
 
-    training: whether a step includes the backward pass and uses the encoding's training positions.
+    training: whether a step includes the backward pass and uses the position ids of training, which may be random.
     """
 
     def __init__(

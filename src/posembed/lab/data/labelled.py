@@ -134,7 +134,7 @@ def load_labelled(
 
 
 def require_pairs(pairs: str | None, texts: Sequence[str]) -> None:
-    """Raises ArgumentError for pairs in segments without exactly two text columns."""
+    """Raises ArgumentError if ``pairs`` is "segments" and there are not exactly two text columns."""
     if pairs == "segments" and len(texts) != 2:
         raise ArgumentError(
             f"--pairs segments needs two text columns, such as --text-column premise,hypothesis; got {len(texts)}: "
