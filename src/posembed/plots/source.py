@@ -144,7 +144,7 @@ def named_rows(source: Source | Mapping[str, Source], key: str | None = None) ->
 
 
 def by_name(given: Mapping[Any, T]) -> dict[str, T]:
-    """Returns a mapping by the names that figures write. Raises ArgumentError if two are the same."""
+    """Returns a mapping with its keys as strings. Raises ArgumentError if two are the same."""
     named = {str(name): one for name, one in given.items()}
     if len(named) != len(given):
         raise ArgumentError(f"expected different names; got {', '.join(map(repr, given))}")
@@ -211,7 +211,7 @@ def has_table_around(module: nn.Module, models: Iterable[str]) -> bool:
 
 
 def of_checkpoint(source: str | PathLike[str], key: str | None) -> tuple[Tensor, TableLayout]:
-    """Returns a table of a checkpoint and how its rows are read. Reads headers, the config and the tables alone."""
+    """Returns a table of a checkpoint and how its rows are read. Reads only headers, the config and the tables."""
     from posembed.checkpoints.native.files import tables_of
     from posembed.checkpoints.sources.model_types import open_model
 

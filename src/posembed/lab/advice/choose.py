@@ -204,7 +204,7 @@ def limit(each: Candidate, needs: Needs) -> str | None:
 
 
 def beyond(parameters: int, needs: Needs) -> str | None:
-    """Returns the reason against so many new parameters; None if the user can afford them."""
+    """Returns why the user cannot afford this many parameters; None if they can."""
     if needs.max_parameters is None or parameters <= needs.max_parameters:
         return None
     return f"its {parameters:,} parameters are more than you can afford"

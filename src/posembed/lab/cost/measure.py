@@ -138,7 +138,7 @@ def by_round(metric: str, found: Estimate) -> Iterator[Value]:
 
 
 def steps_of(settings: CostSettings, *, training: bool) -> dict[str, Step]:
-    """Returns the steps of a round: attention without position, and each encoding alone and with attention."""
+    """Returns what each round times: attention without positions, and each encoding alone and with attention."""
     torch.manual_seed(0)
     device, shape = torch.device(settings.device), settings.shape
     layer = Attention(dim=settings.width, heads=settings.heads, dropout=0.0)

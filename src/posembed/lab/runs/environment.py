@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def make_accelerator(
     precision: str = "no", device: str | None = None, *, track: str | None = None, tracking: Path | None = None
 ) -> Accelerator:
-    """Returns an Accelerator on ``device``, or on the fastest device it finds. With ``track``, "tensorboard" or "wandb"
-    logs to the folder ``tracking``. Raises ArgumentError for a precision or device that this machine does not have."""
+    """Returns an Accelerator on ``device``, or on the fastest device it finds. ``track`` (tensorboard or wandb) logs to
+    the folder ``tracking``. Raises ArgumentError for a precision or device that this machine does not have."""
     from accelerate import Accelerator
 
     if precision not in ("no", "bf16", "fp16"):
