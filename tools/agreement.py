@@ -12,8 +12,10 @@ import __future__
 
 import argparse
 import ast
+import logging
 import math
 import platform
+import random
 import subprocess
 import warnings
 from collections.abc import Callable
@@ -28,7 +30,6 @@ from typing import Any
 import agreement_inputs as added
 import agreement_scores as scores
 import torch
-import transformers
 from agreement_inputs import LEARNED, Pair
 from torch import nn
 from torch.nn import functional as F
@@ -88,7 +89,7 @@ ROWS = (
     Row(("learned-concat",), "", "[x, row]", "x (2, 64, 32)", added.concatenated),
     Row(("none",), "torch", "F.scaled_dot_product_attention(is_causal=True)", "a layer, x (2, 100, 32), float64",
         scores.none),
-    Row(("sinusoidal",), "transformers", "XLM's create_sinusoidal_embeddings", "positions 0 to 1,999, width 32",
+    Row(("sinusoidal",), "transformers", "xlm.create_sinusoidal_embeddings", "positions 0 to 1,999, width 32",
         added.sinusoidal),
     Row(("learned-1d", "learned-2d"), "timm", "VisionTransformer._pos_embed, resample_abs_pos_embed",
         "a 4 x 6 grid and [CLS], x (2, 25, 32); learned-2d also on 6 x 9", added.timm_grid),
@@ -98,8 +99,9 @@ ROWS = (
         "get_2d_sincos_pos_embed, get_2d_sincos_pos_embed_from_grid, get_1d_sincos_pos_embed_from_grid",
         "a 14 x 14 grid, width 32; their sines first; np.float is float", added.mae),
     Row(("rope",), "transformers", "LlamaRotaryEmbedding, apply_rotary_pos_emb", "q and k (2, 4, 512, 64)", added.rope),
-    Row(("p-rope",), "transformers", "ROPE_INIT_FUNCTIONS['proportional'], rotations in float64",
-        "q and k (2, 4, 512, 64), p = .75", partial(added.fewer_turns, "p-rope", added.proportional)),
+    Row(("p-rope",), "transformers", "ROPE_INIT_FUNCTIONS['proportional']",
+        "q and k (2, 4, 512, 64), p = .75; their frequencies, turned in float64",
+        partial(added.fewer_turns, "p-rope", added.proportional)),
     Row(("hope",), "", "RoPE with theta = 0 below 2 pi / L", "q and k (2, 4, 512, 64), L = 512",
         partial(added.fewer_turns, "hope", added.high_frequencies)),
     Row(("rope-linear", "rope-ntk", "rope-yarn", "rope-llama3", "rope-longrope"), "transformers",
@@ -153,11 +155,12 @@ ROWS = (
         "a layer, x (2, 100, 32); the authors' own code (zhixuan-lin/forgetting-transformer) is a Triton kernel",
         scores.fox),
     Row(("cable",), "axiomlab/Cable src/Cable.py", "CausalSelfAttention",
-        "a layer, x (2, 100, 32); with the paper's 1 / sqrt(d), which this file leaves out", scores.cable),
+        "a layer, x (2, 100, 32); with 1 / sqrt(d), which this file leaves out", scores.cable),
     Row(("cope",), "x-transformers", "CoPE", "a layer, x (2, 100, 32), float64; the listing of the paper's appendix",
         scores.cope),
     Row(("dape",), f"{DAPE} DAPE.py", "ParallelKerpleLog_DAPE", "a layer, x (2, 100, 32), float64", scores.dape),
-    Row(("path",), f"{FLA}/path_attn/naive.py", "naive_path_attn", "a layer, x (2, 100, 32); two chunks", scores.path),
+    Row(("path",), f"{FLA}/path_attn/naive.py", "naive_path_attn", "a layer, x (2, 100, 32), without its convolution; two chunks",
+        scores.path),
     Row(("lookhere",), "GreenCUBIC/lookhere lookhere.py", "create_lh_layer_tensor, get_slopes, get_none_slopes",
         "12 heads, a 5 x 7 grid, cones of 90, 180 and 45 degrees", scores.lookhere),
 )  # fmt: skip
@@ -193,6 +196,7 @@ def flat(result: Any) -> torch.Tensor:
 def line(row: Row, folder: Path) -> str:
     """Runs one row and returns its line of the table."""
     torch.manual_seed(0)
+    random.seed(0)
     ours, theirs = (flat(side) for side in row.compare(taker(row, folder)))
     assert ours.shape == theirs.shape, row
     differ = ours != theirs  # two times -inf is the same
@@ -209,7 +213,8 @@ def line(row: Row, folder: Path) -> str:
         commit = subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
         source = f"[{repository}](https://github.com/{repository}/blob/{commit}/{path}) {commit}: `{path}`"
     what = f": {row.what}" if not row.code else f": `{row.what}`"
-    return f"| {', '.join(row.names)} | {source}{what} | {row.input} | {difference:.1e} | {largest:.2g} |"
+    shown = f"{difference:.1e}" if difference else "0"
+    return f"| {', '.join(row.names)} | {source}{what} | {row.input} | {shown} | {largest:.2g} |"
 
 
 def page(lines: list[str]) -> str:
@@ -218,10 +223,11 @@ def page(lines: list[str]) -> str:
 
     python tools/agreement.py --code FOLDER
 
-Python {platform.python_version()}, {versions}; on a CPU, float32 unless a row says so, with the same random parameters
-on both sides. The difference is the largest of all numbers; the last column says how large the numbers are. A row
-names what ran: of a repository's file, these functions alone, without the packages that the file imports. "The formula"
-means that there is no code of the authors that runs here.
+Python {platform.python_version()}, {versions}, on a CPU. Both sides
+have the same random parameters and input, in float32 unless a row says so. The difference is the largest of all
+numbers, whose own size the last column gives: angles are float32, so that rotations differ more at later positions. Of
+a repository's file, the named functions ran alone, without what the file imports. "The formula" means that no code of
+the authors runs here, or that the encoding is posembed's own.
 
 | encoding | compared with | input | largest difference | largest number |
 |---|---|---|---|---|
@@ -235,7 +241,7 @@ def main() -> None:
     parser.add_argument("--only", help="the rows of one encoding, printed and not written")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    transformers.logging.set_verbosity_error()
+    logging.getLogger("transformers").setLevel(logging.ERROR)
     lines = []
     for row in ROWS:
         if given.only in (None, *row.names):

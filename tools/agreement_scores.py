@@ -174,7 +174,8 @@ def fox(take: Take) -> Pair:
         from einops import rearrange, repeat
 
         run = take(rearrange=rearrange, repeat=repeat).naive_forgetting_attn
-        return run(*(t.transpose(1, 2) for t in heads), encoding.of_tokens(x)).transpose(1, 2)
+        gates = F.logsigmoid(F.linear(x, encoding.gate_weight, encoding.gate_bias))
+        return run(*(t.transpose(1, 2) for t in heads), gates).transpose(1, 2)
 
     return attended(encoding, 100, theirs, torch.float32)
 
@@ -220,8 +221,9 @@ def path(take: Take) -> Pair:
     def theirs(x: Tensor, *heads: Tensor) -> Tensor:
         from einops import rearrange
 
-        w, beta = encoding.of_tokens(x).split((D, H), dim=-1)
-        given = (*(t.transpose(1, 2) for t in heads), w.unflatten(-1, (H, WIDTH)), beta, torch.zeros(B, x.size(1), H))
+        w = F.normalize((x @ encoding.down_weight.T @ encoding.direction_weight.T).unflatten(-1, (H, WIDTH)), dim=-1)
+        beta = 2 * F.linear(x, encoding.strength_weight, encoding.strength_bias).sigmoid()
+        given = (*(t.transpose(1, 2) for t in heads), w, beta, torch.zeros(B, x.size(1), H))
         return take(rearrange=rearrange).naive_path_attn(*given, scale=WIDTH**-0.5).transpose(1, 2)
 
     return attended(encoding, 100, theirs, torch.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, Positions, Si
 from posembed.nn.encodings import ENCODINGS, names_for
 from together import together
 from tolerance import assert_close
+
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+from agreement import OUT, ROWS
 
 DIM, HEADS, LENGTH, GRID = 16, 2, 16, (3, 5)
 SUFFIXED = ["rope+window", "alibi+window", "learned+logn", "rope-yarn+logn", "learned-averaged+window"]
@@ -65,6 +69,12 @@ def padded(x: Tensor, side: str) -> tuple[Tensor, Tensor]:
         rows.append(row)
         masks.append(kept)
     return torch.stack(rows), torch.stack(masks)
+
+
+def test_every_encoding_has_a_row_in_the_page_that_compares_it_with_its_authors_code() -> None:
+    assert {name for row in ROWS for name in row.names} == ENCODINGS.keys()
+    lines = [line for line in OUT.read_text(encoding="utf-8").splitlines() if line.startswith("| ")][1:]
+    assert [line.split(" | ")[0] for line in lines] == [f"| {', '.join(row.names)}" for row in ROWS]
 
 
 @torch.no_grad()

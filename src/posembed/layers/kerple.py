@@ -1,8 +1,9 @@
 """KERPLE (Chi et al. 2022, arXiv:2205.09921): kernels of the distance with two learned numbers per head.
 
-Logarithmic: -r1 log(1 + r2 |i - j|). Power: -r1 |i - j|^r2 with 0 < r2 <= 2; ALiBi is the power with r2 = 1 and
-r1 fixed. Both kernels are conditionally positive definite if r1, r2 > 0. The authors clamp them at .01
-after each step; here they are the softplus, or twice the sigmoid, of learned values, so that no clamp stops a gradient.
+Logarithmic: -r1 log(1 + r2 |i - j|). Power: -r1 |i - j|^r2 with 0 < r2 <= 2; ALiBi is the power with r2 = 1 and r1
+fixed. Both are in section 4, under equation 4, and are conditionally positive definite if r1, r2 > 0. Equation 1 also
+divides them by sqrt(d); the authors' code does not, and neither does this. The authors clamp r1 and r2 at .01 after
+each step; here they are the softplus, or twice the sigmoid, of learned values, so that no clamp stops a gradient.
 """
 
 from __future__ import annotations

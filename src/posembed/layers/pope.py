@@ -2,8 +2,8 @@
 
 RoPE rotates each pair of components by the position, but each pair also has its own angle, so content and position mix
 in one number. PoPE takes the angle from the position alone: component c of a query or key has the magnitude
-softplus(x_c) and the angle p theta_c, and the score of query t and key s is
-sum_c softplus(q_c) softplus(k_c) cos((s - t) theta_c + delta_c). Every component has its own frequency.
+softplus(x_c) and the angle p theta_c (equations 3 and 4), and the score of query t and key s is
+sum_c softplus(q_c) softplus(k_c) cos((s - t) theta_c + delta_c) (equation 6). Every component has its own frequency.
 """
 
 from __future__ import annotations

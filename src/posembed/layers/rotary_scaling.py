@@ -97,8 +97,8 @@ class NTKScaling(LinearScaling):
     """NTK-aware scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
 
     It multiplies the base by factor^(d/(d-2)), which divides the slowest frequency by the factor and keeps the
-    fastest (bloc97 2023; Peng et al. 2024, arXiv:2309.00071). Scaling by the ratio equals transformers' "dynamic" with
-    factor 1.
+    fastest (bloc97 2023; Peng et al. 2024, arXiv:2309.00071; equations 14 to 16 of paper/yarn.pdf in
+    jquesnelle/yarn). Scaling by the ratio equals transformers' "dynamic" with factor 1.
 
     Raises:
         ArgumentError: as for ``LinearScaling``.
@@ -120,9 +120,10 @@ class NTKScaling(LinearScaling):
 class YarnScaling(RotaryScaling):
     """YaRN scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
 
-    "NTK by parts" (Peng et al. 2024, arXiv:2309.00071): pairs that rotate beta_fast times or more within the original
-    length keep their frequency, pairs that rotate beta_slow times or less are interpolated, and a linear ramp over the
-    pairs' indices, its ends rounded outward, joins the two groups.
+    "NTK by parts" (Peng et al. 2024, arXiv:2309.00071; equations 17 to 22 of paper/yarn.pdf in jquesnelle/yarn): pairs
+    that rotate beta_fast times or more within the original length keep their frequency, pairs that rotate beta_slow
+    times or less are interpolated, and a linear ramp joins the two groups. As in the authors' code, the ramp is over
+    the pairs' indices, its ends rounded outward; equation 18 has it over the number of rotations.
 
     Raises:
         ArgumentError: a factor below 1, a length below 2, or a beta_fast that is not above beta_slow.

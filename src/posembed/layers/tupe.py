@@ -3,10 +3,10 @@
 If rows are added to the tokens, a score contains four products: of two contents, of two positions, and two of a content
 with a position. TUPE drops the mixed products, and the positions get their own projections U_q and U_k:
 
-    score(i, j) = x_i W_q (x_j W_k)^T / sqrt(2 d) + p_i U_q (p_j U_k)^T / sqrt(2 d)
+    score(i, j) = x_i W_q (x_j W_k)^T / sqrt(2 d) + p_i U_q (p_j U_k)^T / sqrt(2 d)        (equation 7)
 
-All layers share P, U_q and U_k, so a model computes the second term once. TUPE-R also adds a bias by distance. As in
-the authors' code, p_i is the layer-normed row of position i, and U_q and U_k have biases.
+All layers share P, U_q and U_k, so a model computes the second term once. TUPE-R also adds a bias by distance (equation
+8). As in the authors' code, p_i is the layer-normed row of position i, and U_q and U_k have biases.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Tupe(ScoreBias):
         dim: the width D, a multiple of ``heads``.
         heads: the model's number of heads H.
         reset_first: True gives position 0, such as [CLS], two learned numbers per head instead of its logits: one for
-            it as the query, one for it as the key of another position (section 3.2). Its row is then not used.
+            it as the query, one for it as the key of another position (equation 9). Its row is then not used.
         relative: a bias by distance to add, such as ``T5Bias(heads)``: TUPE-R. None is TUPE-A. With ``reset_first`` it
             does not apply to position 0.
         std: the scale of the initial U. None means .02 sqrt(768 / D), which gives projected rows the scale that the

@@ -65,7 +65,7 @@ def randomized(batch: Amount, length: Amount, *, max_len: Amount, generator: Sou
 def skipped(
     batch: Amount, length: Amount, *, max_len: Amount, chunks: Count = 2, generator: Source = None
 ) -> Integer[Tensor, "B L"]:
-    """Draws random skips between chunks of consecutive ids: (B, L) (PoSE, 2309.10400).
+    """Draws random skips between chunks of consecutive ids: (B, L) (PoSE, 2309.10400, equation 4).
 
     Chunk i is shifted by u_i ~ U{u_(i-1) .. max_len - L}, u_0 = 0. The chunk boundaries are drawn uniformly.
 

@@ -5,8 +5,10 @@ Each token x_t gives each head a number g_t <= 0. A score gains the sum of those
     score(i, j) = q_i k_j / sqrt(d) + g_(j+1) + ... + g_i
 
 In FoX, g_t = log sigmoid(w x_t + b), the logarithm of a forget gate: the sum is log F_ij of the paper's section 3. In
-CABLE, g_t = -softplus(w x_t + b). As log sigmoid(z) = -softplus(-z), these are the same functions: the models differ in
-the sign of w and b alone. Both start w from N(0, .02) and b from 0, so at first each step halves the weight of a token.
+CABLE, g_t = -softplus(w x_t + b), as in the authors' code (axiomlab/Cable). A version of their paper has a ReLU of
+w x_t, and each query multiplies its sums by a factor of its own (equations 2 to 7); this encoding does neither. As
+log sigmoid(z) = -softplus(-z), FoX and CABLE are the same functions here: the models differ in the sign of w and b
+alone. Both start w from N(0, .02) and b from 0, so at first each step halves the weight of a token.
 
 The sum is c_i - c_j, where c is the running sum of g. On a CPU it becomes more components of queries and keys, so that
 attention needs no (B, H, L, L) tensor. Elsewhere it is a dense bias: GPU kernels may round float32 to TF32, in which

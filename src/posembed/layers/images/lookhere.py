@@ -4,7 +4,8 @@ A directed head sees only the patches in a cone from its query, and adds a penal
 
     bias(h, i, j) = -slope * slope_h * ||p_i - p_j||    if patch j is in the cone of head h at patch i, else -inf
 
-p is (column, row) in patches. Tokens before the patches, such as [CLS], have no bias, as queries and as keys.
+p is (column, row) in patches. The paper subtracts what its equations 1 and 2 give, without the sign. Tokens before the
+patches, such as [CLS], have no bias, as queries and as keys.
 """
 
 from __future__ import annotations
