@@ -146,8 +146,7 @@ ROWS = (
         "get_bilevel_ids, LlamaRotaryEmbedding, rotate_half, apply_rotary_pos_emb",
         "2 x 64 tokens with separators: ids, rows, q and k (2, 4, 64, 8)", partial(scores.bipe, "bipe-rope")),
     Row(("bipe-alibi",), f"{BIPE} my_modeling_llama_bipe_alibi.py", "get_bilevel_ids, _init_alibi_mul96",
-        "the same: ids, rows, bias; the authors multiply ALiBi's slopes by 96 and posembed does not, so theirs are "
-        "divided by 96",
+        "the same: ids, rows, bias",
         partial(scores.bipe, "bipe-alibi")),
     Row(("seqpe",), "ghrua/seqpe image_seqpe/models/sequential_pe.py", SEQPE,
         "positions 0, 7, 42, 999 and 19,999, float64", scores.seqpe),

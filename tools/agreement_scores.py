@@ -139,7 +139,7 @@ def bipe(name: str, take: Take) -> Pair:
             functions.apply_rotary_pos_emb(q, k, *cos_sin, segments)
         )
     layer = SimpleNamespace(max_position_embeddings=64, num_heads=H)
-    layer.register_buffer = lambda _, values: setattr(layer, "alibi", values[0, :, 0] / 96)
+    layer.register_buffer = lambda _, values: setattr(layer, "alibi", values[0, :, 0])
     functions._init_alibi_mul96(layer)
     of_keys = layer.alibi.T[segments].mT
     return [*ours, visible(encoding.at_scores(ids, ids))], [*theirs, visible(of_keys[:, :, None] - of_keys[..., None])]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from posembed.layers.score_bias import Formula, ScoreBias
+from posembed.settings import Count, Positive
 
 
 def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
@@ -30,9 +31,11 @@ class Alibi(ScoreBias):
 
     Args:
         heads: the number of heads H.
+        scale: the factor on all slopes. A model trained at length L reads a text of length M as if it had L tokens with
+            L / M (Al-Khateeb et al. 2023, arXiv:2310.13017).
 
     Raises:
-        ArgumentError: no head.
+        ArgumentError: no head, or a scale that is not above 0.
 
     Examples:
         >>> from posembed import Alibi
@@ -43,7 +46,11 @@ class Alibi(ScoreBias):
 
     of_distance_alone = True
 
+    def __init__(self, heads: Count, *, scale: Positive = 1.0) -> None:
+        super().__init__(heads)
+        self.scale = scale
+
     def formula(self, device: torch.device) -> Formula:
         # Recomputed each time: a buffer of slopes would be cast with the model, and lost on the meta device.
-        slopes = alibi_slopes(self.heads, device=device)
+        slopes = self.scale * alibi_slopes(self.heads, device=device)
         return lambda head, q, k: -slopes[head] * (q - k).abs()

@@ -238,7 +238,7 @@ ENCODINGS: dict[str, Entry] = {
     "bipe-rope": Entry(bipe(lambda s: RotaryEmbedding(s.head_dim)),
         "learned rows within a segment, and RoPE between segments; they end where position ids say",
         "He et al. 2024, arXiv:2401.16421", EITHER),
-    "bipe-alibi": Entry(bipe(lambda s: Alibi(s.given("heads"))),
+    "bipe-alibi": Entry(bipe(lambda s: Alibi(s.given("heads"), scale=96)),
         "learned rows within a segment, and ALiBi between segments; they end where position ids say",
         "He et al. 2024, arXiv:2401.16421", EITHER),
     "seqpe": Entry(seqpe,
@@ -395,11 +395,11 @@ def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     Examples:
         >>> from posembed.nn import Sizes, encoding_by_name
         >>> encoding_by_name("alibi", Sizes(dim=64, heads=4))
-        Alibi(4)
+        Alibi(4, scale=1.0)
         >>> encoding_by_name("rope+window", Sizes(dim=64, heads=4, window=16)).window
         16
         >>> encoding_by_name("alibi/none", Sizes(dim=64, heads=4, layers=3))
-        PerLayer([Alibi(4), NoPosition(), Alibi(4)])
+        PerLayer([Alibi(4, scale=1.0), NoPosition(), Alibi(4, scale=1.0)])
     """
     return encoding_of_layers([name], sizes)
 

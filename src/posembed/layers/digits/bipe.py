@@ -36,8 +36,8 @@ class BilevelEncoding(InputEncoding):
     Args:
         max_len: N, the number of rows. The tokens of a longer segment share the last row, as in the authors' code.
         dim: the width D.
-        between: the encoding of the segments: ``RotaryEmbedding(head_dim)`` (BiPE-RoPE), ``Alibi(heads)`` (BiPE-ALiBi,
-            whose slopes the authors' code multiplies by 96) or another bias of the scores.
+        between: the encoding of the segments: ``RotaryEmbedding(head_dim)`` (BiPE-RoPE), ``Alibi(heads, scale=96)``
+            (BiPE-ALiBi, with the factor of the authors' code) or another bias of the scores.
         dropout, std: as in ``LearnedPositionalEmbedding``.
 
     Raises:
