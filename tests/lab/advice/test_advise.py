@@ -394,7 +394,7 @@ def test_any_width_has_heads_that_divide_it(width: int) -> None:
     assert Needs(length=8, longest=8).attention_heads == 12
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(
     st.integers(1, 10_000),
     st.one_of(st.none(), st.floats(1, 50)),
@@ -462,16 +462,22 @@ def test_of_several_tables_the_one_for_the_input_counts(tmp_path: Path) -> None:
     assert advise(grid=(4, 4), longest_grid=(4, 5), checkpoint=tmp_path).recommendation == "resize"
 
 
+@pytest.fixture(scope="module")
+def resized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("resized")
+    save_encoder(folder / "model")
+    resize_checkpoint(folder / "model", folder / "longer", length=128)
+    return folder / "longer"
+
+
 @together("fed", [None, 32, 64, 100])
 @together(("longest", "reads_new_rows"), [(64, False), (65, True), (128, True)])
 def test_rows_of_a_resize_are_not_called_trained(
-    tmp_path: Path, longest: int, reads_new_rows: bool, fed: int | None
+    resized: Path, longest: int, reads_new_rows: bool, fed: int | None
 ) -> None:
-    save_encoder(tmp_path / "model")
-    resize_checkpoint(tmp_path / "model", tmp_path / "longer", length=128)
-    settings = tmp_path / "longer" / "sentence_bert_config.json"
+    settings = resized / "sentence_bert_config.json"
     settings.write_text(json.dumps({} if fed is None else {"max_seq_length": fed}))
-    found = advise(checkpoint=tmp_path / "longer", longest=longest)
+    found = advise(checkpoint=resized, longest=longest)
     cut = fed is not None and fed < longest
     assert found.recommendation == ("chunk" if cut else "keep")
     reads_new_rows = reads_new_rows and not (cut and fed is not None and fed <= 64)
@@ -479,19 +485,21 @@ def test_rows_of_a_resize_are_not_called_trained(
     assert ("a resize added its positions after the first 64" in said) == reads_new_rows
     assert ("feeds it at most" in said) == cut
     # What the advice calls a chunk is what the evaluation feeds.
-    taken = open_runnable(tmp_path / "longer").length
+    taken = open_runnable(resized).length
     assert not cut or (taken == fed and f"in chunks of {taken} tokens" in found.title)
-    record = tmp_path / "longer" / "posembed.json"
-    entries = json.loads(record.read_text())
+    record = resized / "posembed.json"
+    before = record.read_text()
+    entries = json.loads(before)
     record.write_text(json.dumps({**entries, "tunings": [{"time": entries["resizes"][-1]["time"]}]}))
-    tuned = advise(checkpoint=tmp_path / "longer", longest=longest)
+    tuned = advise(checkpoint=resized, longest=longest)
+    record.write_text(before)
     assert "a resize added" not in " ".join(tuned.caveats)
 
 
 def test_every_command_names_the_tokens_that_minilm_is_fed() -> None:
     taken = open_runnable(get_model_path()).length
     every = list(itertools.product((None, 200, 256, 257, 400, 512, 2048, "none"), (False, True)))
-    for longest, far in every if asked["whole"] else [(256, False), (257, True), ("none", True)]:
+    for longest, far in every if asked["whole"] else [(256, False), (257, True)]:
         found = advise(checkpoint=get_model_path(), longest=longest, far=far)
         assert "all its weights were trained" not in " ".join(found.reasons)  # it has rows that were rarely trained
         for option in found.options:

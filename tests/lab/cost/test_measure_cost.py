@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +115,6 @@ def test_a_folder_without_a_measurement_says_how_to_make_one(tmp_path: Path, res
     (tmp_path / "file").touch()
     with pytest.raises(RunFolderError, match="choose another output folder"):
         save(result, tmp_path / "file" / "below")
-
-
-def test_the_settings_are_frozen(result: CostResult) -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        result.settings.length = 3  # type: ignore[misc]
 
 
 def test_a_window_may_be_wider_than_the_default() -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from encoding_names import is_usual
 from posembed import RollingPositionalEmbedding
 from posembed.errors import ArgumentError
 from posembed.lab.model import Classifier
@@ -21,7 +22,7 @@ def classifier(task: TextClassification, spec: TextSpec, **others: object) -> Cl
 
 
 @together("pooling", ["cls", "mean"])
-@together("encoding", names_for("encoder"))
+@together("encoding", names_for("encoder"), usual=is_usual)
 def test_padded_is_unpadded(text_task: TextClassification, text_spec: TextSpec, encoding: str, pooling: str) -> None:
     model = classifier(text_task, text_spec, encoding=encoding, pooling=pooling)
     lengths = torch.tensor([3, 9, 1, 12])
@@ -43,7 +44,7 @@ def test_padding_has_no_gradient(text_task: TextClassification, text_spec: TextS
     assert torch.equal(embedded.grad.abs().sum(-1) > 0, present)
 
 
-@together("encoding", [name for name in names_for("encoder") if name != "none"])
+@together("encoding", [name for name in names_for("encoder") if name != "none"], usual=is_usual)
 def test_order_is_seen_both_ways(text_task: TextClassification, text_spec: TextSpec, encoding: str) -> None:
     """Every token's change reaches the class, and so does their order; without positions the order does not."""
     model = classifier(text_task, text_spec, encoding=encoding)

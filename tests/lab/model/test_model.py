@@ -6,6 +6,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from encoding_names import is_usual
 from posembed import PositionEncoding
 from posembed.errors import ArgumentError
 from posembed.lab.data.text import Corpus
@@ -18,6 +19,11 @@ from posembed.layers import NoPosition
 from posembed.nn.encodings import names_for
 from together import together
 from tolerance import assert_close
+
+
+def usual(name: str) -> bool:
+    return is_usual(name.removesuffix("+window"))
+
 
 NAMES = [*names_for("decoder"), *(f"{name}+window" for name in names_for("decoder"))]
 
@@ -33,7 +39,7 @@ def spec(spec: LengthSpec) -> LengthSpec:
     return dataclasses.replace(spec, rope_factors=(1.0, 1.5, 2.0, 4.0))
 
 
-@together("name", NAMES)
+@together("name", NAMES, usual=usual)
 def test_nothing_sees_the_future(spec: LengthSpec, name: str) -> None:
     model = build_decoder(dataclasses.replace(spec, encoding=name), 50).double().eval()
     ids = torch.randint(50, (2, 16))
@@ -42,7 +48,7 @@ def test_nothing_sees_the_future(spec: LengthSpec, name: str) -> None:
     assert_close(model(ids)[:, :9], model(changed)[:, :9])
 
 
-@together("name", [name for name in NAMES if "window" in name or name == "rolling"])
+@together("name", [name for name in NAMES if "window" in name or name == "rolling"], usual=usual)
 def test_nothing_is_seen_beyond_the_windows_reach(spec: LengthSpec, name: str) -> None:
     spec = dataclasses.replace(spec, encoding=name, window=4, ring=4)
     model = build_decoder(spec, 50).double().eval()
@@ -55,7 +61,7 @@ def test_nothing_is_seen_beyond_the_windows_reach(spec: LengthSpec, name: str) -
     assert not torch.equal(model(ids)[:, -1], model(changed)[:, -1])
 
 
-@together("name", NAMES)
+@together("name", NAMES, usual=usual)
 def test_all_that_is_not_the_encoding_starts_the_same(spec: LengthSpec, name: str) -> None:
     model = build_decoder(dataclasses.replace(spec, encoding=name), 50)
     plain = build_decoder(dataclasses.replace(spec, encoding="none"), 50)

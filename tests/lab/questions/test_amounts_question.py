@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 
 import pytest
 import torch
@@ -13,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from asked import runs_of, summarise
-from made_up_amounts import TOKENS, data_runs, dropout_runs
+from asked import runs_of
 from posembed.comparison import Comparison
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.data.text import Corpus
@@ -59,17 +57,6 @@ def specs(spec: LengthSpec) -> list[DataSpec]:
 # --- a second setting that varies ----------------------------------------------------------------------------------
 
 
-def test_every_name_runs_at_every_value(specs: list[DataSpec]) -> None:
-    assert [(s.seed, s.amount, s.encoding) for s in specs] == [
-        (seed, amount, name) for seed in (0, 1) for amount in AMOUNTS for name in ("learned", "rope")
-    ]
-    assert len({s.key() for s in specs}) == len({s.name for s in specs}) == len(specs)
-    assert {tuple(s.shared_settings().items()) for s in specs} == {tuple(specs[0].shared_settings().items())}
-    assert specs[0].name == "learned, 300 tokens, seed 0"
-    assert specs[2].name == "learned, 1/4 of the text, seed 0"
-    assert "amount" not in specs[0].shared_settings()
-
-
 def test_a_sweep_trains_each_run_once_and_reports_them(
     specs: list[DataSpec], corpus: Corpus, accelerator: Accelerator, tmp_path
 ) -> None:
@@ -92,39 +79,6 @@ def test_a_sweep_trains_each_run_once_and_reports_them(
     shown = Comparison(QUESTIONS["data-efficiency"], tmp_path, results, summary).learned_tables()
     assert list(shown) == ["learned"]
     assert {run.spec.amount for run in QUESTIONS["data-efficiency"].shown(results)} == {"1"}
-
-
-def test_a_summary_pairs_by_seed_at_each_amount() -> None:
-    results = data_runs(3)
-    summary = summarise(results)
-    assert (summary.reference, summary.xs(HELD_OUT)) == ("learned", tuple(sorted(TOKENS.values())))
-    measured = {(r.spec.encoding, r.spec.amount, r.spec.seed): r.measurements for r in results}
-    for name in summary.names:
-        for amount, tokens in TOKENS.items():
-            ours, theirs = ([measured[each, amount, seed].held_out for seed in range(3)] for each in (name, "learned"))
-            assert summary.mean(HELD_OUT, name, tokens).value == pytest.approx(sum(ours) / 3)
-            if name != "learned":
-                differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-                assert summary.versus(HELD_OUT, name, tokens).over_seeds.values == pytest.approx(differences)
-        grown = [measured[name, "8192", seed].held_out - measured[name, "1", seed].held_out for seed in range(3)]
-        against = summary.against(HELD_OUT, name, TOKENS["8192"], TOKENS["1"])
-        assert against.over_seeds.values == pytest.approx(grown)
-
-
-def test_failed_and_missing_runs_are_counted_where_they_are() -> None:
-    results = [
-        dataclasses.replace(r, measurements=None, failure="the loss was nan")
-        if (r.spec.encoding, r.spec.amount, r.spec.seed) == ("rope", "1/16", 1)
-        else r
-        for r in data_runs(2)
-    ]
-    found = summarise(results)
-    rope = found.row("rope")
-    assert (rope.succeeded, rope.failures) == (5, ("1/16 of the text, seed 1: the loss was nan",))
-    assert len(found.versus(HELD_OUT, "rope", TOKENS["1/16"]).over_seeds.values) == 1
-    assert len(found.versus(HELD_OUT, "rope", TOKENS["1"]).over_seeds.values) == 2
-    only = summarise([r for r in results if r.spec.amount == "8192"])
-    assert (only.xs(HELD_OUT), only.axis.base) == ((8192,), None)
 
 
 # --- amounts -------------------------------------------------------------------------------------------------------
@@ -267,12 +221,3 @@ def test_rates_have_one_spelling_and_others_are_refused(spec: LengthSpec) -> Non
         with pytest.raises(ArgumentError, match="rates: expected numbers of at least 0 and below 1"):
             runs_of(of(spec, DropoutSpec, amount="1"), [rate], 1)
     assert of(spec, DropoutSpec, amount="1", rate="0.1").name == "dropout 0.1, seed 0"
-
-
-def test_a_summary_of_dropout_holds_the_gap() -> None:
-    summary = summarise(dropout_runs(3))
-    assert summary.reference == "0"
-    for name in summary.names:
-        held_out, training, gap = (summary.mean(metric, name) for metric in summary.metrics)
-        assert gap.value == pytest.approx(held_out.value - training.value)
-        assert math.isfinite(gap.low)

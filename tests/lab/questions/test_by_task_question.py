@@ -15,10 +15,10 @@ from asked import shared
 from made_up_by_task import TYPICAL, by_task_run, by_task_runs, save_by_task, table_of
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.tensors import save_tables
 from posembed.lab.similarities import MEASURES, Similarities
-from posembed.lab.tasks.table_specs import LOSS, ByTaskSpec
+from posembed.lab.tasks.table_specs import LOSS
 from posembed.statistics import Estimate
 from tolerance import assert_close
 
@@ -142,13 +142,6 @@ def test_seeds_that_only_other_tasks_have_narrow_no_interval(others: int, tmp_pa
     assert len(known(by_name["causal, two seeds"].similarity).values) == others * (others - 1) // 2
     (pair,), (wanted,) = more.by("cka", tasks=2), fewer.by("cka", tasks=2)
     assert dataclasses.replace(pair, tasks=()) == dataclasses.replace(wanted, tasks=())
-
-
-def test_the_runs_of_a_seed_differ_in_the_task_alone() -> None:
-    runs: list[RunResult] = by_task_runs(2)
-    assert len({run.spec.key() for run in runs}) == len(runs)
-    assert len({tuple(run.spec.shared_settings().items()) for run in runs}) == 1
-    assert [field.name for field in dataclasses.fields(ByTaskSpec) if field.name == "model"] == []
 
 
 def test_settings_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:

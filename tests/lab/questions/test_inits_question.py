@@ -150,19 +150,6 @@ def test_a_loss_that_some_runs_do_not_come_down_to() -> None:
     assert "Not every run reached it: 0 of 2 with zero." in " ".join(found.question.remarks(found))
 
 
-def test_failures_a_missing_reference_and_nothing_at_all() -> None:
-    failed = init_run("normal-0.5", 9.9, failure="the loss was nan at step 3 of 600")
-    found = summarise([init_run("zero", 1.4), failed])
-    assert found.reference == "zero"  # without N(0, 0.02), the first
-    assert found.rows[1].failures == ("seed 0: the loss was nan at step 3 of 600",)
-    assert found.mean(LOSS, "normal-0.5") is found.mean(STEPS, "normal-0.5") is None
-    assert losses_to_reach([failed], found.reading) == {}
-    with pytest.raises(ArgumentError, match="the finished runs are zero"):
-        summarise([init_run("zero", 1.4)], reference="xavier")
-    with pytest.raises(ArgumentError, match="nothing to summarise"):
-        summarise([])
-
-
 def test_a_causal_model_is_the_default_and_keeps_its_key(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("some text to learn from\n" * 200, encoding="utf-8")

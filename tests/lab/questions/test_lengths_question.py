@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from asked import runs_of, shared, summarise
+from posembed.comparison import prepare
 from posembed.errors import ArgumentError
+from posembed.lab.question import PRESETS
+from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import default_window
-from posembed.lab.tasks.text_specs import BITS, REPEAT_GAIN, SAME_TOKENS, LengthSpec, Measurements
-from tolerance import assert_close
+from posembed.lab.tasks.text_specs import LengthSpec, Measurements
 
 
 def result(spec: LengthSpec, encoding: str, seed: int, losses: dict[int, float | None]) -> RunResult:
@@ -19,43 +22,6 @@ def result(spec: LengthSpec, encoding: str, seed: int, losses: dict[int, float |
     chunked = dict.fromkeys(losses, 1.0)
     measured = Measurements(losses, losses, chunked, chunked, {8: 0.25, 16: None}, dict.fromkeys(losses, 2.0))
     return RunResult(spec, 100, 10, None, ((12, 1.0),), measured, None, 1.0, 1.0)
-
-
-def test_runs_of_a_seed_stand_together_and_doubles_are_one(spec: LengthSpec) -> None:
-    runs = runs_of(spec, ["rope", "alibi+window", "rope"], 2)
-    assert [(r.encoding, r.seed) for r in runs] == [
-        ("rope", 0),
-        ("alibi+window", 0),
-        ("rope", 1),
-        ("alibi+window", 1),
-    ]
-
-
-def test_the_summary_is_arithmetic_over_seeds(spec: LengthSpec) -> None:
-    results = [
-        result(spec, "alibi", 0, {8: 2.0, 16: 1.5, 40: 1.4}),
-        result(spec, "rope", 0, {8: 2.0, 16: 1.3, 40: 2.4}),
-        result(spec, "alibi", 1, {8: 2.2, 16: 1.7, 40: 1.6}),
-        result(spec, "rope", 1, {8: 2.0, 16: 1.7, 40: 2.8}),
-        result(spec, "learned", 1, {8: 2.0, 16: 1.7, 40: None}),
-    ]
-    found = summarise(results, reference="alibi")
-    assert [row.name for row in found.rows] == ["alibi", "rope", "learned"]
-    assert found.row("rope").seeds == (0, 1)
-    assert_close(found.mean(SAME_TOKENS, "rope", 40).value, math.exp(2.6))
-    assert_close(found.mean(BITS, "rope", 16).value, 1.5 / math.log(2) / 2)
-    # Paired by seed, against its own loss at the training length and against the reference at the same length.
-    assert found.axis.base == 16
-    assert_close(found.against(SAME_TOKENS, "rope", 40, 16).over_seeds.values, [math.exp(1.1), math.exp(1.1)])
-    assert_close(found.versus(SAME_TOKENS, "rope", 40).value, math.exp(1.1))
-    assert found.versus(SAME_TOKENS, "alibi", 40) is None
-    assert found.mean(SAME_TOKENS, "learned", 40) is found.against(SAME_TOKENS, "learned", 40, 16) is None
-    alone = found.versus(SAME_TOKENS, "learned", 16).over_seeds
-    assert_close(alone.value, 1.0)
-    assert alone.low is None
-    assert found.xs(REPEAT_GAIN) == (8, 16)
-    assert found.mean(REPEAT_GAIN, "learned", 8) is not None
-    assert found.mean(REPEAT_GAIN, "learned", 16) is None
 
 
 def test_the_reference_is_alibi_where_it_was_run_and_otherwise_a_choice(spec: LengthSpec) -> None:
@@ -93,3 +59,46 @@ def test_presets_are_whole_and_can_be_overridden(preset: str, text: str) -> None
     assert spec.train_length in spec.test_lengths
     changed = shared("lengths", preset, data=text, layers=2, window=5, test_lengths=(9, 4, 9))
     assert (changed.test_lengths, changed.window, changed.ring) == ((4, 9), 5, 5)
+
+
+# The presets with the sizes of the tables that guides copy, and with a quarter of every size.
+
+
+HAVE = sorted(name for name, presets in PRESETS.items() if "documents" in presets)
+SAME = {"data", "pooling", "dropout", "weight_decay", "clip", "learning_rate", "precision", "encodings"}
+"""Settings that are not sizes."""
+
+
+def quarter(value: Any) -> Any:
+    if isinstance(value, str):
+        kind, number = value.split(":")
+        return f"{kind}:{quarter(int(number))}"
+    if isinstance(value, tuple):
+        return tuple(map(quarter, value))
+    assert value % 4 == 0
+    return value // 4
+
+
+@pytest.mark.parametrize("name", HAVE)
+def test_a_quarter_of_every_size(name: str) -> None:
+    whole, part = (QUESTIONS[name].presets[preset] for preset in ("documents", "documents-quarter"))
+    assert whole.keys() == part.keys()
+    sizes = whole.keys() - SAME
+    assert {"layers", "width", "heads", "batch"} <= sizes
+    assert {size: part[size] for size in sizes} == {size: quarter(whole[size]) for size in sizes}
+    assert whole.get("data") == part.get("data")
+
+
+def test_the_table_of_perplexities_can_be_planned_and_run(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("a line of text that comes again and again\n" * 100, encoding="utf-8")
+    tiny = {"layers": 1, "width": 16, "heads": 2, "batch": 2, "steps": 1, "train_length": 8, "test_lengths": (8, 64)}
+    tiny |= {"tokenizer": "bytes", "test_tokens": 256, "precision": "no", "data": text, "device": "cpu"}
+    encodings = ["learned", "sinusoidal", "rope", "alibi"]
+    prepared = prepare("lengths", tiny | {"preset": "documents", "encodings": encodings, "out": tmp_path / "runs"})
+    assert [run.parameters > 0 < run.seconds for run in prepared.plan()] == [True] * 4
+    assert not (tmp_path / "runs").exists()
+    found = prepared.run().summary
+    assert list(found.names) == encodings
+    assert found.mean(found.headline, "learned", 64) is None
+    assert found.mean(found.headline, "rope", 64).value > 0

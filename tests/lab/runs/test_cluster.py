@@ -1,23 +1,25 @@
-"""A real Ray cluster of two nodes on this machine, and the sweep on it."""
+"""The sweep on a cluster: on what stands in for Ray, and with --whole on a real one of two nodes on this machine."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import pickle
 import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from posembed.errors import ArgumentError, DataError
+from posembed.errors import ArgumentError, DataError, RunFolderError
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.runs.cluster import knock, sweep_on_ray
 from posembed.lab.runs.results import RunFolder, RunResult
@@ -65,14 +67,83 @@ def numbers(results: list[RunResult[Any, Any]]) -> list[object]:
     return [(r.spec, r.losses, r.measurements) for r in results]
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as on the workers: another number adds in another order
-    yield
-    torch.set_num_threads(threads)
+class Called:
+    def __init__(self, *given: Any) -> None:
+        self.given = given
 
 
+class StandIn:
+    """What the sweep calls of Ray, in this process: arguments and results are pickled as on their way to a worker.
+
+    lost: the encodings whose workers die.
+    """
+
+    class exceptions:  # noqa: N801
+        class RayError(Exception):
+            pass
+
+        class RayTaskError(RayError):
+            pass
+
+    def __init__(self, *lost: str) -> None:
+        self.lost = {*lost}
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0}
+
+    def put(self, value: object) -> bytes:
+        return pickle.dumps(value)
+
+    def remote(self, **options: int) -> Callable[[Any], Any]:
+        def remote(made: Any) -> Any:
+            if not isinstance(made, type):
+                return SimpleNamespace(remote=lambda *given: Called(made, *given))
+            actor = made()
+            called = {name: SimpleNamespace(remote=getattr(actor, name)) for name in ("note", "take")}
+            return SimpleNamespace(remote=lambda: SimpleNamespace(**called))
+
+        return remote
+
+    def wait(self, waiting: list[Any], *, num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+        return waiting[:num_returns], waiting[num_returns:]
+
+    def get(self, called: Any, timeout: float | None = None) -> Any:
+        if isinstance(called, list):  # what the board holds
+            return called
+        function, spec, task, *others = called.given
+        if spec.encoding in self.lost:
+            raise self.exceptions.RayError
+        return pickle.loads(pickle.dumps(function(spec, pickle.loads(task), *others)))
+
+    def cancel(self, reference: object, *, force: bool) -> None:
+        raise AssertionError("nothing was left waiting")
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_what_comes_from_the_workers_is_what_one_process_gives(
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = Lengths().specs(spec, ["learned", "rope"], 1)
+    folders = [RunFolder(tmp_path / name, LengthSpec) for name in ("alone", "ray")]
+    alone, ray, finished = sweep(specs, task, folders[0], accelerator), StandIn("rope"), list[str]()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    told: dict[str, Any] = {"finished": lambda result: finished.append(result.spec.name)}
+    with pytest.raises(
+        RunFolderError, match=r"lost with their machines .* rope, seed 0 \(RayError\); finished runs are"
+    ):
+        sweep_on_ray(specs, task, folders[1], address="ray", device="cpu", **told)
+    assert finished == ["learned, seed 0"]
+    ray.lost.clear()
+    assert numbers(sweep_on_ray(specs, task, folders[1], address="ray", device="cpu", **told)) == numbers(alone)
+    assert finished == ["learned, seed 0", "rope, seed 0"]
+    tables = [folder.file("tables", specs[0]).read_bytes() for folder in folders]
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.whole
 @pytest.mark.not_perturbed(reason="compares with another process, whose results are not perturbed")
 def test_two_nodes_give_what_one_process_gives_though_a_worker_is_killed(
     cluster: Any,
@@ -80,7 +151,7 @@ def test_two_nodes_give_what_one_process_gives_though_a_worker_is_killed(
     task: LanguageModelling,
     accelerator: Accelerator,
     tmp_path: Path,
-    one_thread: None,
+    one_thread: None,  # as on the workers: another number adds in another order
 ) -> None:
     specs = Lengths().specs(spec, ["learned", "rope", "alibi"], 1)
     alone = sweep(specs, task, RunFolder(tmp_path / "alone", LengthSpec), accelerator)
@@ -103,9 +174,7 @@ def test_two_nodes_give_what_one_process_gives_though_a_worker_is_killed(
     assert len(sweep(more, task, folder, accelerator)) == 4  # type: ignore[arg-type]
 
 
-def test_a_mistake_is_said_before_anything_is_sent(
-    cluster: Any, spec: LengthSpec, task: LanguageModelling, tmp_path: Path
-) -> None:
+def test_a_mistake_is_said_before_anything_is_sent(spec: LengthSpec, task: LanguageModelling, tmp_path: Path) -> None:
     far = dataclasses.replace(spec, encoding="rope", test_lengths=(16, 99_999))
     with pytest.raises(DataError, match="99,999"):
         sweep_on_ray([far], task, RunFolder(tmp_path / "run", LengthSpec), address="ray")

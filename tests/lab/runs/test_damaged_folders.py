@@ -26,7 +26,7 @@ from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import LengthSpec
-from together import together
+from together import pairwise, together
 
 BROKEN = {
     "nothing": b"",
@@ -97,7 +97,7 @@ def places_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
         yield from places_in(held, (*path, name))
 
 
-@pytest.mark.parametrize("other", [[], {}, [1], {"1": 1}])
+@together("other", [[], {}, [1], {"1": 1}], usual=bool)
 def test_a_value_of_another_type_is_refused_wherever_it_is(other: Any, tmp_path: Path) -> None:
     write_runs(tmp_path, made_up_runs())
     file = next((tmp_path / "results").iterdir())
@@ -165,8 +165,7 @@ def test_an_output_that_is_full(command: str) -> None:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("step", [0, 5, 11])
+@pytest.mark.parametrize(("number", "step"), pairwise([signal.SIGINT, signal.SIGTERM], [0, 5, 11]))
 def test_a_signal_in_a_step_that_fails_is_not_lost(
     number: int,
     step: int,

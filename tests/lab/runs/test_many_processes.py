@@ -18,7 +18,7 @@ from posembed.files import remove_leftovers, write_text, written_whole
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.text_specs import LengthSpec
 
-PROCESSES, RESULTS = 4, 200
+PROCESSES, RESULTS = 4, 100
 
 
 def test_no_result_is_lost_though_processes_are_killed(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ pytest.importorskip("transformers")
 
 import replaced_models as made
 from asked import runs_of
-from encoding_names import CONTENT
+from encoding_names import CONTENT, is_usual
 from posembed.errors import ArgumentError
 from posembed.integrations.decoder import open_decoder
 from posembed.lab.data.text import Corpus
@@ -27,6 +27,7 @@ from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.inside import InsideGivenModel
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn.encodings import names_for
+from together import asked, together
 from tolerance import assert_close
 
 
@@ -47,7 +48,7 @@ def from_config(tmp_path_factory: pytest.TempPathFactory, corpus: Corpus) -> Ins
     return inside(saved("gpt2", tmp_path_factory.mktemp("gpt2")) / "config.json", corpus)
 
 
-@pytest.mark.parametrize("name", made.DECODERS)
+@together("name", made.DECODERS, usual=lambda name: name in ("gpt2", "opt"))
 def test_a_checkpoint_with_its_own_table_starts_as_it_was(
     name: str, corpus: Corpus, spec: LengthSpec, tmp_path: Path
 ) -> None:
@@ -56,13 +57,13 @@ def test_a_checkpoint_with_its_own_table_starts_as_it_was(
     expected = made.tiny(name, vocab_size=256)(ids).logits
     for train_length in (16, 2 * made.LENGTH):  # a table is never shorter than the checkpoint's
         for encoding in ("learned", "learned-tiled"):
-            asked = dataclasses.replace(spec, encoding=encoding, train_length=train_length)
-            model = task.build(asked).eval()
+            own = dataclasses.replace(spec, encoding=encoding, train_length=train_length)
+            model = task.build(own).eval()
             assert_close(model(ids), expected, depth=2)
             assert len(model.encoding.table()) == max(train_length, made.LENGTH)
 
 
-@pytest.mark.parametrize("name", made.DECODERS)
+@together("name", made.DECODERS, usual=lambda name: name in ("gpt2", "opt"))
 def test_gaps_between_positions_do_not_part_a_text(name: str, corpus: Corpus, spec: LengthSpec, tmp_path: Path) -> None:
     task = inside(saved(name, tmp_path), corpus)
     model = task.build(dataclasses.replace(spec, encoding="learned")).eval()
@@ -79,18 +80,18 @@ def test_gaps_between_positions_do_not_part_a_text(name: str, corpus: Corpus, sp
 def test_encodings_train_and_change_nothing_else(from_config: InsideGivenModel, spec: LengthSpec) -> None:
     spec = dataclasses.replace(spec, batch=2, rope_factors=(1.0, 1.5, 2.0, 4.0))  # which rope-longrope needs
     none = from_config.build(dataclasses.replace(spec, encoding="none"))
-    for encoding in names_for("decoder"):
-        asked = dataclasses.replace(spec, encoding=encoding)
+    for encoding in names_for("decoder") if asked["whole"] else filter(is_usual, names_for("decoder")):
+        own = dataclasses.replace(spec, encoding=encoding)
         refused = {"learned-concat": "can only add rows"} | dict.fromkeys(CONTENT, "what the layer reads")
         if encoding in refused:
             with pytest.raises(ArgumentError, match=refused[encoding]):
-                from_config.build(asked)
+                from_config.build(own)
             continue
-        model = from_config.build(asked)
+        model = from_config.build(own)
         weights = dict(model.named_parameters())
         for key, weight in none.named_parameters():
             assert torch.equal(weight, weights[key]), key
-        from_config.loss(model.train(), *from_config.draw(asked, model, 0)).backward()
+        from_config.loss(model.train(), *from_config.draw(own, model, 0)).backward()
         assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters()), encoding
         total, of_positions = model.sizes()
         assert total - of_positions == none.sizes()[0]
@@ -103,7 +104,9 @@ def stop(name: str, done: int, total: int) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize(("name", "encoding"), [("gpt_neo", "learned"), ("opt", "learned-shifted")])
+@pytest.mark.parametrize(
+    ("name", "encoding"), [pytest.param("gpt_neo", "learned", marks=pytest.mark.whole), ("opt", "learned-shifted")]
+)
 def test_a_run_that_was_stopped_ends_the_same(
     name: str, encoding: str, corpus: Corpus, spec: LengthSpec, accelerator: Accelerator, tmp_path: Path
 ) -> None:

@@ -103,14 +103,6 @@ def trained(spec: ProblemSpec, accelerator: Accelerator) -> torch.nn.Module:
     return model.eval()
 
 
-def test_a_toy_copy_is_learned_in_seconds(accelerator: Accelerator) -> None:
-    toy = {"steps": 300, "batch": 32, "width": 32, "learning_rate": 1e-2, "train_size": 2, "test_sizes": (1, 2)}
-    measured = run(tiny("copy", "learned", **toy), ProblemSolving("copy"), accelerator).measurements
-    assert measured is not None
-    assert measured.exact_match == {1: 1.0, 2: 1.0}
-    assert measured.token_accuracy == {1: 1.0, 2: 1.0}
-
-
 def test_flip_flops_are_trained_at_one_length_and_tested_on_others(accelerator: Accelerator) -> None:
     toy = {"steps": 200, "batch": 32, "width": 32, "layers": 2, "learning_rate": 1e-2, "test_problems": 100}
     spec, task = tiny("flip-flop", "alibi", train_size=4, test_sizes=(4, 8), **toy), ProblemSolving("flip-flop")

@@ -9,15 +9,15 @@ import torch
 from accelerate import Accelerator
 from sklearn.metrics import f1_score
 
-from asked import runs_of, summarise
-from posembed.errors import ArgumentError
+from asked import summarise
 from posembed.lab.data.labelled import Example, Examples
 from posembed.lab.data.tokenizer import encode, read_tokenizer
 from posembed.lab.runs import train
 from posembed.lab.tasks.classification import TextClassification, summed
 from posembed.lab.tasks.classification_specs import ACCURACY, TextSpec
-from posembed.measure.estimates import Estimates
-from posembed.measure.frame import Frame, Run, Value
+from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.task import torch_seed
+from posembed.lab.tasks.text_specs import LengthSpec
 from tolerance import assert_close
 
 
@@ -86,32 +86,33 @@ def test_sums_by_document() -> None:
     assert summed([1, 2, 4, 0.5], [0, 2, 0, 2]) == [5, 0, 2.5]
 
 
-def test_differences_are_paired_by_seed_and_by_document() -> None:
-    sizes = (2, 2, 4)
-    right = {("a", 0): (2, 1, 3), ("a", 1): (1, 2, 4), ("a", 7): (0, 0, 0), ("b", 0): (1, 1, 3), ("b", 1): (1, 1, 2)}
-    runs = tuple(
-        Run(
-            name,
-            seed,
-            tuple(Value("accuracy", n, item=i, weight=of) for i, (n, of) in enumerate(zip(counts, sizes, strict=True))),
-        )
-        for (name, seed), counts in right.items()
-    )
-    found = Estimates(Frame(runs), ["a", "b"], "b").versus(ACCURACY, "a")
-    assert found is not None
-    assert found.over_items is not None
-    assert found.over_seeds.values == pytest.approx((1 / 8, 3 / 8))
-    assert found.over_items.value == pytest.approx(found.over_seeds.value) == pytest.approx(2 / 8)
-    # The ratio estimator by hand: documents gained 0.5, 0.5 and 1 of 2, 2 and 4 examples; all are a quarter, and
-    # three documents that agree by chance are no interval.
-    assert found.over_items.low is None
-    assert found.verdict == "unknown"  # 1/8 and 3/8 are too far apart for two seeds
-    apart = Frame(tuple(run for run in runs if (run.name, run.seed) in (("a", 0), ("b", 1))))
-    assert Estimates(apart, ["a", "b"], "b").versus(ACCURACY, "a") is None
+# Random draws: equal for every encoding, different for every seed, step and process.
 
 
-def test_runs_and_references(text_task: TextClassification, text_spec: TextSpec) -> None:
-    specs = runs_of(text_spec, ["learned", "rope", "learned"], 2)
-    assert [(s.encoding, s.seed) for s in specs] == [("learned", 0), ("rope", 0), ("learned", 1), ("rope", 1)]
-    with pytest.raises(ArgumentError, match="encodings: expected a list"):
-        runs_of(text_spec, [], 1)
+def test_seeds_steps_and_processes_draw_from_different_generators(spec: LengthSpec) -> None:
+    made = {
+        torch.Generator()
+        .manual_seed(torch_seed(dataclasses.replace(spec, seed=seed), step, process))
+        .get_state()[:64]
+        .numpy()
+        .tobytes()
+        for seed in range(8)
+        for step in (0, 1, 2, 999, 20_000)
+        for process in range(4)
+    }
+    assert len(made) == 8 * 5 * 4
+
+
+def test_each_seed_reads_other_text_and_each_encoding_the_same(
+    task: LanguageModelling, spec: LengthSpec, text_task: TextClassification, text_spec: TextSpec
+) -> None:
+    for each, settings in ((task, spec), (text_task, text_spec)):
+        drawn = {}
+        for name in ("learned", "rope"):
+            for seed in range(3):
+                run = dataclasses.replace(settings, encoding=name, seed=seed)
+                inputs, *_ = each.draw(run, each.build(run), 5)
+                drawn[name, seed] = inputs.tolist()
+        for seed in range(3):
+            assert drawn["learned", seed] == drawn["rope", seed]
+        assert len({str(batch) for batch in drawn.values()}) == 3

@@ -231,22 +231,6 @@ def test_segments_are_read(spans: Answering, span_spec: SpanSpec) -> None:
     assert not close(model(ids, lengths, segments), model(ids, lengths, 1 - segments))
 
 
-def test_differences_of_f1_scores_are_ratios() -> None:
-    """Each side's documents have their own numbers of entities, and the intervals are of the difference of ratios."""
-    from made_up_tokens import tag_run
-
-    results = [tag_run(name, seed) for name in ("rope", "sinusoidal") for seed in range(3)]
-    found = summarise(results, reference="sinusoidal").versus(ENTITY_F1, "rope")
-    f1 = {
-        (each.spec.encoding, each.spec.seed): 2 * sum(m.found) / (sum(m.predicted) + sum(m.entities))
-        for each in results
-        for m in [each.measurements]
-    }
-    gained = [f1["rope", seed] - f1["sinusoidal", seed] for seed in range(3)]
-    assert found.over_seeds.values == pytest.approx(gained)
-    assert found.over_items.value == pytest.approx(found.over_seeds.value)
-
-
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="train_length: expected a whole number of at least 1; got 0"):
         shared("tags", train_length=0)
