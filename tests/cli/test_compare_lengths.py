@@ -71,47 +71,6 @@ def test_json_is_json_even_where_a_perplexity_is_beyond_any_float(posembed, text
     assert None in [mean["value"] for mean in means(summary, "perplexity over whole windows").values()]
 
 
-def test_inits_from_text_to_table_and_page(posembed, text: Path, tmp_path: Path) -> None:
-    small = SMALL.replace("--test-lengths 16,32 ", "")
-    command = f"compare inits --data {text} --out {tmp_path}/run {small} --inits normal-0.02,sinusoidal,zero --seeds 2"
-    code, out, err = posembed(command)
-    assert code == 0
-    assert "sinusoidal, seed 1: training loss" in err
-    assert "tokens have scale" not in err  # large initial values are part of the question
-    assert all(name in out for name in ("normal-0.02", "sinusoidal", "zero"))
-    code, out, _ = posembed(command + " --json --loss 1.5 --reference zero")
-    assert code == 0
-    summary = json.loads(out)
-    assert [row["name"] for row in summary["rows"]] == ["normal-0.02", "sinusoidal", "zero"]
-    assert (summary["reference"], summary["reading"]["loss"]) == ("zero", 1.5)
-    code, out, _ = posembed(f"report {tmp_path}/run")
-    assert (code, out) == (0, f"report: {tmp_path}/run/report.html\n")
-    code, _, err = posembed(f"compare lengths --data {text} --out {tmp_path}/run {SMALL}")
-    assert code == 1
-    assert "question: inits there, lengths now" in err
-
-
-def test_a_tracker_is_looked_for_before_anything_trains(
-    posembed, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --encodings rope"
-    code, _, err = posembed(f"{command} --track excel")
-    assert (code, err) == (1, "posembed: error: unknown tracker 'excel'; choose from tensorboard, wandb\n")
-    monkeypatch.setattr("posembed.lab.runs.sweep.find_spec", lambda name: None)
-    code, _, err = posembed(f"{command} --track tensorboard")
-    assert code == 1
-    assert "needs the library tensorboard; install it with: pip install 'posembed[track]'" in err
-    assert not (tmp_path / "run").exists()
-
-
-def test_dry_run_trains_nothing(posembed, text: Path, tmp_path: Path) -> None:
-    code, out, _ = posembed(f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --seeds 2 --dry-run")
-    assert code == 0
-    assert "alibi, seed 1" in out
-    assert "nothing was trained" in out
-    assert not (tmp_path / "run").exists()
-
-
 @together(
     ("options", "code", "message"),
     [
@@ -125,6 +84,7 @@ def test_dry_run_trains_nothing(posembed, text: Path, tmp_path: Path) -> None:
         ("--test-lengths many", 1, "test_lengths: expected a list, each a whole number of at least 2; got 'many'"),
         ("--rope-factors 1,1", 1, "rope_factors belongs to rope-longrope; none is compared, so leave it out"),
         ("--data nowhere.txt", 1, "no file or folder nowhere.txt"),
+        ("--track excel", 1, "unknown tracker 'excel'; choose from tensorboard, wandb"),
         ("--preset enormous", 1, "'enormous'; choose from quick, small, gpt2, documents, documents-quarter"),
         ("--precision fp4", 1, 'precision must be "no" (float32), "bf16" or "fp16"'),
     ],
@@ -142,27 +102,6 @@ def test_a_mistake_is_one_line_and_an_exit_code(
         assert err.startswith("posembed: error: ")
         assert err.count("\n") == 1
     assert not (tmp_path / "run").exists()
-
-
-def test_other_settings_and_broken_files_lose_nothing(posembed, text: Path, tmp_path: Path) -> None:
-    command = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --encodings rope"
-    assert posembed(command)[0] == 0
-    (file,) = (tmp_path / "run" / "results").iterdir()
-    code, _, err = posembed(command + " --learning-rate 0.5")
-    assert code == 1
-    assert "learning_rate: 0.006 there, 0.5 now" in err
-    broken = file.read_text()[:50]
-    file.write_text(broken)
-    code, _, err = posembed(command)
-    assert code == 1
-    assert f"{file} is not a run" in err
-    assert file.read_text() == broken
-
-
-def test_a_folder_that_cannot_be_written(posembed, text: Path) -> None:
-    code, _, err = posembed(f"compare lengths --data {text} --out {text}/run {SMALL}")
-    assert code == 1
-    assert "cannot be written" in err
 
 
 def test_debug_shows_the_traceback(text: Path) -> None:
@@ -196,17 +135,3 @@ def test_import_loads_torch_and_nothing_heavier() -> None:
         "jinja2",
     }
     assert not loaded & heavy
-
-
-def test_a_file_of_training_lengths_is_compared(posembed, text: Path, tmp_path: Path) -> None:
-    file = tmp_path / "lengths.txt"
-    file.write_text("3 9\n16\n", encoding="utf-8")
-    sizes = "--layers 1 --width 8 --heads 2 --steps 3 --batch 4 --train-length 16 --test-tokens 64 --data"
-    done = posembed(f"compare rows --json --train-lengths full,{file} {sizes}", text, "--out", tmp_path / "runs")
-    assert done.code == 0, done.err
-    summary = json.loads(done.out)
-    assert [row["name"] for row in summary["rows"]] == ["full", str(file)]
-    trained = {
-        (each["run"], each["x"]): each["mean"] for each in summary["estimates"] if each["metric"] == "times trained"
-    }
-    assert trained[str(file), 0]["value"] == 12

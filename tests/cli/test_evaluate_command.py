@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from evaluated_models import save_causal, write_texts
+from evaluated_models import save_causal, save_encoder, write_collection, write_texts
 from posembed.measure.jobs import Kept
 from posembed.tables.resize import WHY_TEXT_METHOD
 from tiny_models import TEXT, saved, tiny_model
@@ -102,13 +101,6 @@ def test_reports(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "transformer.wpe.weight" in Path("b.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("lengths", ["a", "1e3", "256 512", "256,512.5", "-3", "8,256", ""])
-def test_lengths_that_no_text_has_are_refused(lengths: str, posembed) -> None:
-    done = posembed("evaluate no --text no --lengths", lengths)
-    assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("posembed: error: lengths: expected")
-
-
 def test_results_that_cannot_be_kept_are_refused_before_anything_is_measured(posembed, tmp_path: Path) -> None:
     save_causal(tmp_path / "gpt")
     file = write_texts(tmp_path / "text")
@@ -128,13 +120,65 @@ def test_results_that_cannot_be_kept_are_refused_before_anything_is_measured(pos
     assert [path.name for path in closed.iterdir()] == ["settings.json"]
 
 
-def test_ctrl_c_ends_the_command_without_a_traceback(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def pressed(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
+# posembed evaluate --retrieval: tables, the plan, JSON, the page, and options that do not fit together.
 
-    save_causal(tmp_path / "gpt")
-    monkeypatch.setattr("posembed.evaluation.plan.Plan.run", pressed)
-    done = posembed("", "evaluate", tmp_path / "gpt", "--text", write_texts(tmp_path / "text"), "--lengths", "32",
-                    "--texts", "3", "--device", "cpu", "--results", tmp_path / "results")  # fmt: skip
-    assert (done.code, done.out) == (130, "")
-    assert "Traceback" not in done.err
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    save_encoder(Path("model"))
+    write_collection(Path("beir"))
+    return ["evaluate", "model", "--retrieval", "beir", "--lengths", "32,128", "--device", "cpu"]
+
+
+def test_retrieval(posembed, words: list[str]) -> None:
+    planned = posembed("", *words, "--dry-run")
+    assert planned.code == 0
+    assert "Tokens to read, by text length" in planned.out
+    assert "of which 0 are kept" in " ".join(planned.out.split())
+    assert "Nothing was measured (--dry-run)." in planned.out
+    assert "model takes at most 64 tokens" in " ".join(planned.out.split())
+    assert not Path("runs").exists()
+    done = posembed("", *words, "--report", "page.html")
+    assert done.code == 0
+    for title in ("NDCG@10 (higher is better)", "Recall@1 (higher is better)", "Recall@10 (higher is better)"):
+        assert title in done.out
+    assert "Reference: model, chunks of 64, mean." in " ".join(done.out.split())
+    assert "paired by query" in " ".join(done.out.split())
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "on 12 queries" in page
+    planned = json.loads(posembed("", *words, "--dry-run", "--json").out)
+    assert (planned["jobs"], planned["kept"], planned["tokens_to_read"], planned["queries"]) == (3, 3, 0, 12)
+    printed = json.loads(posembed("", *words, "--json").out)
+    assert printed["queries"] == 12
+    assert printed["rows"][-1]["baseline"] == "chunks of 64, mean"
+    (of_short,) = (
+        each for each in printed["estimates"] if (each["run"], each["metric"], each["x"]) == ("model", "NDCG@10", 128)
+    )
+    assert of_short["mean"] is None
+
+
+def test_the_plan_of_texts(posembed, words: list[str]) -> None:
+    text = str(write_texts(Path("text")))
+    planned = json.loads(posembed("evaluate", "model", "--text", text, *words[4:], "--dry-run", "--json").out)
+    assert (planned["texts"], planned["kept"]) == (12, 0)
+    assert planned["tokens_to_read"] > 0
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "expected either --text or --retrieval; got neither"),
+        (["--text", "a", "--retrieval", "b"], "got both"),
+        (["--retrieval", "no"], "no: expected a folder with corpus.jsonl, queries.jsonl"),
+        (
+            ["--retrieval", "passkey", "--ways", "best"],
+            "ways: expected a list, each one of truncate, late, context",
+        ),
+    ],
+)
+def test_options_that_do_not_fit(posembed, words: list[str], options: list[str], message: str) -> None:
+    done = posembed("evaluate", "model", *options)
+    assert (done.code, done.out) == (1, "")
+    assert message in done.err

@@ -38,7 +38,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "encodings": ["one-table", "two-tables"],
     },
     "by-task": MODEL | {"train_length": 8, "test_tokens": 200, "tasks": ["causal", "masked"], "seeds": 1},
-    "rows": MODEL | {"train_length": 16, "test_tokens": 200, "train_lengths": ["full", "short"]},
+    "rows": MODEL | {"train_length": 16, "test_tokens": 200},
     "data-efficiency": MODEL
     | {"train_length": 16, "test_tokens": 200, "encodings": ["learned", "rope"], "amounts": ["400", "1/2"]},
     "dropout": MODEL | {"train_length": 16, "test_tokens": 200, "amount": "400", "rates": ["0", "0.3"]},
@@ -69,13 +69,17 @@ def spoken(chosen: dict[str, Any]) -> list[str]:
 def small(text: Path, tmp_path: Path) -> dict[str, dict[str, Any]]:
     labelled = tmp_path / "labelled.csv"
     labelled.write_text("text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(40)), encoding="utf-8")
-    (tmp_path / "words.conll").write_text("\n\n".join(f"in O\nRome B-LOC\n{i} O" for i in range(20)))
+    for name, numbers in (("words", range(20)), ("tested", range(50, 58))):
+        (tmp_path / f"{name}.conll").write_text("\n\n".join(f"in O\nRome B-LOC\n{i} O" for i in numbers))
+    (tmp_path / "lengths.txt").write_text("3 9\n16\n")
     rows = [{"context": f"the cat is {i}", "question": "what?", "answer": "cat", "answer_start": 4} for i in range(20)]
     (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    data: dict[str, Path] = dict.fromkeys(["lengths", "inits", "by-task", "rows", "data-efficiency", "dropout"], text)
-    data |= {"text": labelled}
-    data |= {"tags": tmp_path / "words.conll", "spans": tmp_path / "asked.jsonl"}
-    return {name: chosen | ({"data": str(data[name])} if name in data else {}) for name, chosen in SMALL.items()}
+    data = dict.fromkeys(["lengths", "inits", "by-task", "rows", "data-efficiency", "dropout"], text)
+    data |= {"text": labelled, "tags": tmp_path / "words.conll", "spans": tmp_path / "asked.jsonl"}
+    own: dict[str, dict[str, Any]] = {name: {"data": str(path)} for name, path in data.items()}
+    own["rows"]["train_lengths"] = ["full", str(tmp_path / "lengths.txt")]
+    own["tags"]["test_data"] = str(tmp_path / "tested.conll")
+    return {name: chosen | own.get(name, {}) for name, chosen in SMALL.items()}
 
 
 @together("name", QUESTIONS)
@@ -197,6 +201,8 @@ def test_the_page_says_what_the_command_said(posembed, small, tmp_path: Path) ->
     assert posembed("report", folder).code == 0
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "minus that of zero" in page
+    refused = posembed("compare lengths --out", folder, *spoken(small["lengths"])).err
+    assert "question: inits there, lengths now" in refused
     # Another reference for one page changes neither the kept reading nor the loss.
     assert posembed("report", folder, "--reference", "normal-0.02").code == 0
     assert "minus that of normal-0.02" in (folder / "report.html").read_text(encoding="utf-8")

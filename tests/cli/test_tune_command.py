@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluated_models import save_encoder, write_collection, write_texts
+from evaluated_models import save_encoder, write_texts
+from together import together
 
 WORDS = ["tune", "model", "out", "--text", "text", "--device", "cpu"]
 HOW = [*WORDS, "--length", "128", "--steps", "2", "--batch", "2", "--passage", "8", "--query", "8"]
@@ -70,21 +71,7 @@ def test_the_answer_and_the_page(posembed, folder: Path) -> None:
     assert "report: rows.html" in printed.err
 
 
-def test_own_queries_measure_the_result(posembed, folder: Path) -> None:
-    write_collection(Path("mine"), documents=14, words=160)
-    words = ["tune", "model", "out", "--device", "cpu", "--length", "128", "--steps", "1", "--batch", "2"]
-    words += ["--passage", "8", "--train", "rows"]
-    done = posembed("", *words)
-    assert (done.code, done.out) == (1, "")
-    assert "expected text, retrieval or both (for an image model, images); got neither" in done.err
-    done = posembed("", *words, "--retrieval", "mine")
-    assert done.code == 0, done.err
-    assert "For these queries, use model, not fine-tuned" in " ".join(done.out.split())
-    assert "14 queries of your own, which were not trained on." in Path("out.html").read_text(encoding="utf-8")
-    assert json.loads(Path("out/posembed.json").read_text())["tunings"][0]["hashes"]["collection"]
-
-
-@pytest.mark.parametrize(
+@together(
     ("options", "message"),
     [
         (WORDS, "length: expected a whole number of at least 16; got none"),
@@ -105,6 +92,9 @@ def test_refusals(posembed, folder: Path, options: list[str], message: str) -> N
     assert files(folder) == before
 
 
+CONTINUES = "the same command continues from out.tune"
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Ctrl-C has its usual effect: a shell's background jobs ignore it."""
@@ -122,10 +112,10 @@ def interruptible() -> Iterator[None]:
             ["model", "text"],
             "nothing was written, and the same command starts again",
         ),
-        ("posembed.tuning.run.rows_moved", None, "the same command continues from out.tune"),
-        ("posembed.tuning.outs.renamed", None, "the same command continues from out.tune"),
-        ("posembed.report.page.write_whole", None, "the same command continues from out.tune"),
-        ("posembed.report.tuning.render", None, "the same command continues from out.tune"),
+        ("posembed.tuning.run.rows_moved", None, CONTINUES),
+        pytest.param("posembed.tuning.outs.renamed", None, CONTINUES, marks=pytest.mark.whole),
+        ("posembed.report.page.write_whole", None, CONTINUES),
+        pytest.param("posembed.report.tuning.render", None, CONTINUES, marks=pytest.mark.whole),
     ],
 )
 def test_ctrl_c(posembed, folder: Path, monkeypatch, where: str, left: list[str] | None, message: str) -> None:

@@ -1,4 +1,4 @@
-"""posembed compare tasks text and images as a user runs them."""
+"""posembed compare tasks, on problems: what comes on stdout, and what is refused before anything trains."""
 
 from __future__ import annotations
 
@@ -7,8 +7,56 @@ from pathlib import Path
 
 import pytest
 
+from posembed.lab.tasks.problem_texts import PROBLEMS
 from published_files import SENTENCES, write_glue, write_squad
 from together import together
+
+SMALL = "--train-size 3 --test-sizes 2,5 --layers 1 --width 8 --heads 2 --steps 2 --batch 2 --test-problems 4"
+
+
+def test_state_tracking_counts_wrong_reads(posembed, tmp_path: Path) -> None:
+    command = f"compare tasks tracking {SMALL} --encodings learned,rope --json --out"
+    summary = json.loads(posembed(command, tmp_path).out)
+    metrics = {one["metric"] for one in summary["estimates"]}
+    assert metrics == {f"share of wrong reads{tail}" for tail in ("", ", sparse tail", ", dense tail")}
+    page = posembed("report", tmp_path)
+    assert page.code == 0
+    assert "follow a ball under five cups" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    (result, _) = sorted((tmp_path / "results").iterdir())
+    kept = json.loads(result.read_text(encoding="utf-8"))["measurements"]
+    assert list(kept["tails"]) == ["sparse", "dense"]
+    told = posembed(f"compare tasks flip-flop {SMALL} --encodings learned,rope --out", tmp_path / "other").out
+    assert "Share of wrong reads in percent (lower is better), by instructions" in told
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_problem_has_a_command_that_says_what_it_would_take(problem: str, posembed, tmp_path: Path) -> None:
+    done = posembed(f"compare tasks {problem} {SMALL} --encodings alibi --dry-run --out", tmp_path / "runs")
+    assert done.code == 0
+    assert done.out.startswith(f"{problem}: ")
+    assert "nothing was trained" in done.out
+    assert not (tmp_path / "runs").exists()
+
+
+@together(
+    ("words", "message"),
+    [
+        ("sorting --encodings abacus", "abacus ids do not apply to sorting"),
+        ("copy --encodings coupled", "they apply to reverse and addition"),
+        ("parity --encodings ropes", "unknown encoding 'ropes' for parity"),
+        ("parity --encodings alibi --track tensorboard --on ray", "leave out --on, or leave out --track"),
+    ],
+)
+def test_a_mistake_is_refused_before_anything_trains(words: str, message: str, posembed, tmp_path: Path) -> None:
+    problem, options = words.split(" ", 1)
+    done = posembed(f"compare tasks {problem} {SMALL} {options} --out", tmp_path)
+    assert (done.code, done.out) == (1, "")
+    assert message in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+# posembed compare tasks text and images as a user runs them.
+
 
 TEXT = "--train-length 12 --layers 1 --width 8 --heads 2 --steps 3 --batch 4 --warmup 1 --tokenizer bytes"
 IMAGES = "--layers 1 --width 8 --heads 2 --steps 3 --batch 4 --warmup 1"
@@ -19,37 +67,6 @@ def data(tmp_path: Path) -> Path:
     file = tmp_path / "mails.csv"
     file.write_text("mail,kind\n" + "".join(f"letter {i},{'ham' if i % 3 else 'spam'}\n" for i in range(40)))
     return file
-
-
-def test_texts_from_table_to_page(posembed, data: Path, tmp_path: Path) -> None:
-    columns = f"--data {data} --text-column mail --label-column kind"
-    command = f"compare tasks text {columns} {TEXT} --encodings learned,sinusoidal,none --seeds 2 --out {tmp_path}/run"
-    code, out, err = posembed(command)
-    assert code == 0, err
-    assert "minus sinusoidal" in out
-    assert "none, seed 1: training loss" in err
-    assert len(list((tmp_path / "run" / "results").iterdir())) == 6
-    code, out, err = posembed(command + " --json")
-    assert [row["name"] for row in json.loads(out)["rows"]] == ["learned", "sinusoidal", "none"]
-    assert "training loss" not in err  # nothing trained again
-    code, out, err = posembed(f"report {tmp_path}/run --reference none")
-    assert code == 0, err
-    assert "minus none" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-
-
-def test_images_from_digits_to_page(posembed, tmp_path: Path) -> None:
-    code, out, err = posembed(
-        f"compare tasks images {IMAGES} --encodings learned-1d,factorized --test-sizes 12 --out {tmp_path}/run",
-    )
-    assert code == 0, err
-    assert "the accuracy is " in out.replace("\n", " ")
-
-
-def test_a_dry_run_trains_nothing(posembed, tmp_path: Path) -> None:
-    code, out, _ = posembed(f"compare tasks images {IMAGES} --out {tmp_path}/run --dry-run")
-    assert code == 0
-    assert "1,348 to train on, the last 449 held out" in out
-    assert not (tmp_path / "run").exists()
 
 
 def write_named(name: str, folder: Path) -> None:
@@ -87,17 +104,6 @@ def test_joined_columns_keep_their_settings(posembed, data: Path, tmp_path: Path
     done = posembed(f"{command} --pairs segments --out {tmp_path}/run")
     assert (done.code, "pairs: None there, segments now" in done.err) == (1, True)
     assert posembed(f"{command} --pairs segments --out {tmp_path}/other").code == 0
-
-
-def test_files_to_test_on_from_table_to_page(posembed, tmp_path: Path) -> None:
-    for part, first in (("train", 0), ("test", 50)):
-        rows = [f"{first + i} O\nAna B-PER\n" for i in range(8)]
-        (tmp_path / f"{part}.conll").write_text("\n".join(rows))
-    small = "--train-length 12 --layers 1 --width 8 --heads 2 --steps 2 --batch 4 --tokenizer bytes"
-    files = f"--data {tmp_path}/train.conll --test-data {tmp_path}/test.conll"
-    code, out, err = posembed(f"compare tasks tags {files} {small} --encodings learned,none --out {tmp_path}/run")
-    assert code == 0, err
-    assert "the entity F1 is " in out.replace("\n", " ").replace("The", "the")
 
 
 @together(
