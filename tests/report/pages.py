@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -69,9 +69,13 @@ def tuned(measure: str, mean: float) -> Tuned:
     return Tuned(Path(names[1]), chosen, 100, with_seeds([found] * 3), by, None, "", 512, moved)
 
 
-def pages(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yields the kind and the path of each page."""
-    for name in FOLDERS:
+OWN = ("lengths", "inits", "by-task", "rows", "cost", "data-efficiency")
+"""The questions whose pages have parts of their own, and one of the others."""
+
+
+def pages(folder: Path, names: Iterable[str] = FOLDERS) -> Iterator[tuple[str, Path]]:
+    """Yields the kind and the path of each page, of the questions with these names and of every other kind."""
+    for name in names:
         yield name, written(name)
     many = [*runs(2), run("none", (4.2, 80.0, 3000.0, 2e7)), run("sinusoidal+window", (3.9, 8.0, 20.0, 50.0))]
     many.append(run("rope+window", failure="the loss was nan at step 84 of 700; try a lower learning rate"))

@@ -9,9 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from made_up_runs import run, runs, save
-from posembed import plots
 from posembed.lab.runs.tensors import snapshot_steps
-from posembed.plots.canvas import figure_of
 from posembed.plots.several import frames
 from posembed.report import learned
 from posembed.report.svg import svg_for_page
@@ -40,12 +38,6 @@ def test_frames_are_the_first_the_last_and_some_between(steps: list[int]) -> Non
     assert len(chosen) <= 6
     if len(steps) > 8:
         assert len(chosen) == 6
-
-
-def test_a_table_along_its_training() -> None:
-    words = texts(figure_of(plots.during_training, tables(moving=12)))
-    assert {"step 0", "step 600", "norm of each row", "variance by direction"} <= set(words)
-    assert texts(figure_of(plots.during_training, {0: torch.zeros(4, 6), 1: torch.ones(4, 6)}))
 
 
 def by_step(by_name: dict[str, dict[int, Tensor]]) -> list[str]:
@@ -86,14 +78,6 @@ def test_pictures_of_a_folder(tmp_path: Path) -> None:
     folder.file("attention", results[1].spec).unlink()
     titles = [picture.title for picture in learned.attention_pictures(folder, results)]
     assert titles == ["rope, seed 0", "rolling, seed 1"]
-
-
-@pytest.mark.parametrize(("layers", "length", "window"), [(1, 1, None), (4, 2, None), (5, 300, None), (2, 64, 16)])
-def test_where_the_heads_look(layers: int, length: int, window: int | None) -> None:
-    words = texts(figure_of(plots.attention_by_distance, torch.rand(layers, 3, length), window=window))
-    assert [word for word in words if word.startswith("layer")] == [f"layer {n + 1}" for n in range(layers)]
-    assert ("64" in words) == (length == 300)  # a window of 16 ends before
-    assert "tokens back (log scale)" in words
 
 
 def test_the_sharpest_head() -> None:

@@ -93,20 +93,6 @@ def test_shares_stay_within_their_bounds_in_json_and_charts(found: Found) -> Non
         assert each["metric"] not in shares or all(end is None or -1 <= end <= 1 for end in gaps)
 
 
-def test_a_page_of_failed_runs_says_so() -> None:
-    import dataclasses
-
-    for runs in RUNS.values():
-        failed = [dataclasses.replace(run, measurements=None, failure="the loss was nan") for run in runs(2)]
-        summary = summarise(failed)
-        page = page_of(summary.question)
-        assert "Failed runs are left out" in " ".join(page.answer(summary))
-        cells = [row.cells for row in page.main_table(summary).rows]
-        assert cells
-        assert all(row and {cell.kind for cell in row} == {"failed"} for row in cells), summary.question.name
-        assert list(page.figures(summary)) is not None
-
-
 def test_the_smallest_difference_that_is_significant_is_never_called_too_small() -> None:
     for runs in (made_up_classes.text_runs, made_up_classes.image_runs, made_up_tokens.tag_runs):
         found = summarise(runs(3))

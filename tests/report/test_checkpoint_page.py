@@ -69,16 +69,6 @@ def test_a_model_without_a_table_says_so(tmp_path: Path) -> None:
     assert "<svg" not in page
 
 
-def test_a_grid_has_maps(tmp_path: Path) -> None:
-    from transformers import ViTConfig, ViTModel
-
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    ViTModel(ViTConfig(image_size=64, patch_size=16, **sizes)).save_pretrained(tmp_path)
-    page = render(inspect_checkpoint(tmp_path))
-    assert "Which cells are similar" in page
-    assert page.count("<svg") == 3
-
-
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}
 PIXELS = {**SIZES, "image_size": 32, "patch_size": 8}
 WINDOWS = {"image_size": 32, "patch_size": 2, "embed_dim": 8, "depths": [3, 1], "num_heads": [2, 2], "window_size": 4}

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 from matplotlib.figure import Figure
 
 import posembed.report
@@ -16,13 +15,10 @@ from posembed.lab.runs.results import RunResult
 from posembed.measure.estimates import Comparison
 from posembed.measure.metrics import Metric
 from posembed.plots.by_length import heights, lines_by_x
-from posembed.plots.canvas import figure_of
 from posembed.plots.charts import Line, line_chart
-from posembed.plots.several import before_after
 from posembed.plots.style import styles
 from posembed.report.comparisons import comparison_figure
 from posembed.report.evidence import smoothed, training_figure
-from posembed.report.learned import MEASURES
 from posembed.report.page import Picture
 from posembed.report.questions import page_of
 from posembed.report.svg import VARIABLES, svg_for_page
@@ -125,27 +121,6 @@ def test_every_colour_of_a_figure_is_one_of_the_page_in_light_and_in_dark() -> N
         assert f"{variable}: #" in dark
     for svg in (length_svg(*runs(2)), svg_for_page(training_figure(runs(2)), name="test", described="")):
         assert set(re.findall(r"#[0-9a-f]{6}\b", svg)) == set()
-
-
-def test_norms_against_float64() -> None:
-    rows = torch.randn(7, 5)
-    rows[3] = 0
-    expected = [math.sqrt(sum(x * x for x in row)) for row in rows.double().tolist()]
-    mean = MEASURES["mean norm of the rows"]({0: rows}, 0)
-    assert_close(mean, math.fsum(expected) / 7)
-
-
-@pytest.mark.parametrize("shape", [(64, 96), (16, 5), (1, 4)])
-def test_the_picture_of_a_table_has_four_images_and_its_norms(shape: tuple[int, int]) -> None:
-    rows = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    svg = svg_for_page(
-        figure_of(before_after, rows * 0, rows, names=("at initialisation", "after training")),
-        name="test",
-        described="",
-    )
-    assert svg.count("<image") == 4
-    assert svg.count("data:image/png;base64,") == 4
-    assert {"norms", "at initialisation", "after training"} <= set(re.findall(r">([a-z ]+)</text>", svg))
 
 
 @pytest.mark.parametrize(

@@ -134,15 +134,3 @@ def test_a_reading_that_cannot_be_used_is_named_and_a_reference_replaces_it(tmp_
         write_report(folder.path)
     folder.reading_file.write_text("not JSON")
     assert "compared with rope" in read(write_report(folder.path, reference="rope")).text
-
-
-def test_pictures_are_of_the_first_run_that_went_well(tmp_path: Path) -> None:
-    results = [
-        run("learned", seed=0, failure="the loss was nan at step 9 of 700"),
-        run("learned", seed=2),
-        run("learned", seed=1),
-    ]
-    text = read(write_report(save(tmp_path, results).path)).text
-    assert "learned, seed 1: 64 rows of 96" in text
-    assert "learned, seed 0: 64 rows" not in text
-    assert "learned, seed 2: 64 rows" not in text
