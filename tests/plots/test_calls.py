@@ -116,16 +116,6 @@ def test_any_two_names_head_a_table_before_and_after(names: list[str]) -> None:
         assert text.get_text().removeprefix("…") in name.replace("\n", " ")
 
 
-@pytest.mark.parametrize("names", [("x",), ("x", "x"), ("x", "y", "z"), 5, None, "ab", (1, 2)])
-def test_other_names_of_two_tables_are_refused(names: Any) -> None:
-    refused(plots.before_after, TABLE, TABLE, names=names, said="names: expected two different names")
-
-
-@pytest.mark.parametrize("draw", [*LINES, plots.compare])
-def test_names_that_look_the_same_are_refused(draw: Callable[..., Axes]) -> None:
-    refused(draw, {1: TABLE, "1": TABLE}, said="different names")
-
-
 @together("count", [13, 30])
 @together("draw", [*LINES, lambda tables, **how: plots.lengths({name: {1: 2.0, 4: 3.0} for name in tables}, **how)])
 def test_many_names_neither_overlap_nor_leave_the_figure(draw: Callable[..., Axes], count: int) -> None:
@@ -140,31 +130,6 @@ def test_many_names_neither_overlap_nor_leave_the_figure(draw: Callable[..., Axe
 
 
 # Numbers
-
-
-@together("grid", [(-3, -4), (3, 4.0), (3, 4, 1), 12, "34", (0, 12), (3, True), None])
-def test_a_grid_is_two_whole_numbers(grid: Any) -> None:
-    for draw in (plots.similarity, plots.directions):
-        if grid is None:
-            assert draw(TABLE, grid=(np.int64(3), torch.tensor(4)), ax=Figure().add_subplot()).child_axes
-        else:
-            refused(draw, TABLE, grid=grid, said=r"grid: expected")
-
-
-@pytest.mark.parametrize("number", [0, -1, 2.5, "3", None, True])
-def test_the_number_of_directions_is_a_whole_number(number: Any) -> None:
-    refused(plots.directions, TABLE, number=number, said="number: expected a whole number")
-
-
-@pytest.mark.parametrize("window", [0, -3, 2.5, "3", True])
-def test_a_window_is_a_whole_number_of_tokens(window: Any) -> None:
-    weights = torch.full((1, 2, 8), 1 / 8)
-    refused(plots.attention_by_distance, weights, window=window, said="window: expected a whole number")
-
-
-@together("marked", [[12], [-1], [1.5], 5, None, "12", np.ones((2, 2)), [None]])
-def test_only_rows_are_marked(marked: Any) -> None:
-    refused(plots.norms, TABLE, marked=marked, said="marked: expected")
 
 
 @pytest.mark.parametrize("kind", [list, tuple, set, np.array, torch.tensor])
@@ -198,11 +163,6 @@ def test_steps_are_drawn_in_their_order() -> None:
         assert steps_shown(axes) == ["step 0", "step 5", "step 100"]
 
 
-@pytest.mark.parametrize("steps", [["first", "last"], [-1, 0], [1.5], [5, "5"], [None], [True], ["²"]])
-def test_other_steps_are_refused(steps: list[Any]) -> None:
-    refused(plots.during_training, dict.fromkeys(steps, TABLE), said="training steps: expected")
-
-
 @together("length", ["64", np.int64(64), torch.tensor(64)])
 @together("value", [3.0, 3, np.float32(3), np.float64(3), torch.tensor(3.0), np.array(3.0)])
 def test_lengths_and_perplexities_of_any_library(length: Any, value: Any) -> None:
@@ -210,41 +170,52 @@ def test_lengths_and_perplexities_of_any_library(length: Any, value: Any) -> Non
     assert [list(line) for line in axes.lines[0].get_xydata()] == [[64, 3], [128, 4]]
 
 
-@together("value", [0, -1.0, 0.0, -math.inf, True, "3", torch.ones(2), torch.ones((), device="meta"), 1j])
-def test_other_perplexities_are_refused(value: Any) -> None:
-    refused(plots.lengths, {"a": {64: value, 128: 1.0}}, said="for a at 64")
+# What is refused
+
+WEIGHTS = torch.full((1, 2, 8), 1 / 8)
+GRIDS = [(-3, -4), (3, 4.0), (3, 4, 1), 12, "34", (0, 12), (3, True)]
+# fmt: off
+OF_AN_ARGUMENT = {
+    "names": (plots.before_after, (TABLE, TABLE), [("x",), ("x", "x"), ("x", "y", "z"), 5, None, "ab", (1, 2)]),
+    "number": (plots.directions, (TABLE,), [0, -1, 2.5, "3", None, True]),
+    "window": (plots.attention_by_distance, (WEIGHTS,), [0, -3, 2.5, "3", True]),
+    "marked": (plots.norms, (TABLE,), [[12], [-1], [1.5], 5, None, "12", np.ones((2, 2)), [None]]),
+    "trained": (plots.lengths, ({"a": {64: 3.0}},), [0, -5, "64", 64.0, True]),
+    "grid": (plots.similarity, (TABLE,), GRIDS),
+    "grid ": (plots.directions, (TABLE,), GRIDS),
+}
+OF_THE_DATA = {
+    "training steps: expected": (plots.during_training, [dict.fromkeys(steps, TABLE) for steps in (
+        ["first", "last"], [-1, 0], [1.5], [5, "5"], [None], [True], ["²"])]),
+    "lengths: expected": (plots.lengths, [{"a": dict.fromkeys(keys, 3.0)} for keys in (
+        [0, 64], [-5], [64.0], ["x"], [64, "64"], [None], [True])]),
+    "for a at 64": (plots.lengths, [{"a": {64: value, 128: 1.0}} for value in (
+        0, -1.0, 0.0, -math.inf, True, "3", torch.ones(2), torch.ones((), device="meta"), 1j)]),
+    "expected attention weights": (plots.attention_by_distance, [
+        torch.rand(0, 4, 16), [torch.rand(0, 4, 16, 16)], [torch.ones(1, 1, 0, 0)], torch.ones(2, 4, 16, device="meta"),
+        [torch.ones(1, 4, 16, 16, device="meta")], torch.ones(2, 4, 16).int(), torch.ones(2, 4, 16) * 1j,
+        torch.full((2, 4, 16), math.nan), torch.randn(1, 2, 8, 8), torch.rand(2, 8, 8), torch.rand(4, 4),
+        [torch.rand(3, 4, 4)], [torch.rand(1, 2, 3, 4)], [], [None], None]),
+}
+# fmt: on
 
 
-@pytest.mark.parametrize("keys", [[0, 64], [-5], [64.0], ["x"], [64, "64"], [None], [True]])
-def test_other_lengths_are_refused(keys: list[Any]) -> None:
-    refused(plots.lengths, {"a": dict.fromkeys(keys, 3.0)}, said="lengths: expected")
+@together("name", OF_AN_ARGUMENT)
+def test_an_argument_of_another_kind_is_refused(name: str) -> None:
+    draw, given, values = OF_AN_ARGUMENT[name]
+    for value in values:
+        refused(draw, *given, **{name.strip(): value}, said=f"{name.strip()}: expected")
 
 
-@pytest.mark.parametrize("trained", [0, -5, "64", 64.0, True])
-def test_the_training_length_is_a_whole_number(trained: Any) -> None:
-    refused(plots.lengths, {"a": {64: 3.0}}, trained=trained, said="trained: expected a whole number")
+@together("said", OF_THE_DATA)
+def test_data_of_another_kind_are_refused(said: str) -> None:
+    draw, every = OF_THE_DATA[said]
+    for data in every:
+        refused(draw, data, said=said)
 
 
-@together(
-    "weights",
-    [
-        torch.rand(0, 4, 16),
-        [torch.rand(0, 4, 16, 16)],
-        [torch.ones(1, 1, 0, 0)],
-        torch.ones(2, 4, 16, device="meta"),
-        [torch.ones(1, 4, 16, 16, device="meta")],
-        torch.ones(2, 4, 16).int(),
-        torch.ones(2, 4, 16) * 1j,
-        torch.full((2, 4, 16), math.nan),
-        torch.randn(1, 2, 8, 8),
-        torch.rand(2, 8, 8),
-        torch.rand(4, 4),
-        [torch.rand(3, 4, 4)],
-        [torch.rand(1, 2, 3, 4)],
-        [],
-        [None],
-        None,
-    ],
-)
-def test_what_is_no_attention_is_refused(weights: Any) -> None:
-    refused(plots.attention_by_distance, weights, said="expected attention weights")
+def test_a_grid_may_be_of_any_library_and_names_must_differ() -> None:
+    for draw in (plots.similarity, plots.directions):
+        assert draw(TABLE, grid=(np.int64(3), torch.tensor(4)), ax=Figure().add_subplot()).child_axes
+    for draw in (*LINES, plots.compare):
+        refused(draw, {1: TABLE, "1": TABLE}, said="different names")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from posembed.plots.heat import thinned
 from posembed.plots.source import rows_of
 from posembed.plots.tables import by_distance
 from posembed.tables.fill import sinusoidal_table
-from together import asked, together
+from together import together
 from tolerance import assert_close
 
 EVERY = {**OF_TABLES, "lengths": lambda table, **how: plots.lengths(LENGTHS, **how)}
@@ -241,15 +240,6 @@ def test_thinning_keeps_every_kth_row() -> None:
         drawn, step = thinned(torch.arange(n))
         assert (step, len(drawn) <= 512) == (k, True)
         assert drawn[1] == step
-
-
-def test_nothing_warns_when_many_sizes_are_saved() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for place, draw in enumerate(EVERY.values()):
-            for dpi in (40, 150) if asked["whole"] else ((40, 150)[place % 2],):
-                draw(table()).figure.savefig(os.devnull, format="png", dpi=dpi)
-            plt.close("all")
 
 
 @together("name", PUBLIC)

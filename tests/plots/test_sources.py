@@ -64,12 +64,6 @@ def test_the_same_table_comes_from_everywhere(source: str) -> None:
     assert not rows.notes
 
 
-@together("name", OF_TABLES)
-@together("source", ["array", "module around a layer"])
-def test_every_figure_takes_every_source(name: str, source: str) -> None:
-    OF_TABLES[name](SOURCES[source])
-
-
 def test_rows_of_no_position_are_left_out() -> None:
     table = torch.randn(14, 8)
     layout = TableLayout.roberta()
@@ -149,13 +143,6 @@ def test_a_grid_is_read_off_its_layer_and_drawn_as_maps() -> None:
 def test_what_is_no_table_is_refused(source: Any, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         plots.heatmap(source)
-
-
-def test_a_key_is_for_what_has_several_tables() -> None:
-    with pytest.raises(ArgumentError, match="key='wpe' names a table of a module or a checkpoint"):
-        plots.heatmap(TABLE, key="wpe")
-    with pytest.raises(CheckpointError, match="not there"):
-        plots.heatmap("no/such/folder/of/weights")
 
 
 def test_the_table_is_not_changed() -> None:
