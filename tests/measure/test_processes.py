@@ -25,11 +25,11 @@ from tolerance import assert_close
 from two_processes import WORLD_SIZE, be_both, start_both
 
 TUNE = (
-    *("tune", "model", "out", "--text", "texts", "--length", "128", "--steps", "3", "--device", "cpu"),
+    *("tune", "model", "out", "--text", "texts", "--length", "128", "--steps", "2", "--device", "cpu"),
     *("--passage", "8", "--query", "8", "--batch", "4"),
 )
 EVALUATE = (
-    *("evaluate", "model", "longer", "--text", "texts", "--lengths", "32,64,128", "--device", "cpu"),
+    *("evaluate", "model", "longer", "--text", "texts", "--lengths", "64,128", "--device", "cpu"),
     *("--results", "kept", "--json"),
 )
 REFUSED = {
@@ -50,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     save_encoder(Path("model"))
     posembed.resize_checkpoint("model", "longer", length=128)
-    write_texts(Path("texts"), number=24, words=300)
+    write_texts(Path("texts"), number=24, words=140)
     return tmp_path
 
 

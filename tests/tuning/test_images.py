@@ -85,7 +85,7 @@ def planned(**settings: Any) -> TunePlan:
     return plan_tuning("model", "out", None, settings, images="images", device="cpu")
 
 
-@pytest.mark.parametrize("family", KNOWN)
+@together("family", KNOWN, usual=lambda family: family in ("vit", "clip", "siglip"))
 def test_every_family_can_be_trained(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     save_image_model(Path("model"), family)
@@ -123,7 +123,7 @@ def test_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not any(key.startswith("text_model") for key in changed)
 
 
-@pytest.mark.parametrize("positions", [20, pytest.param(40, marks=pytest.mark.whole), 77])
+@together("positions", [20, 40, 77], usual=lambda positions: positions == 77)
 def test_the_table_of_texts_of_a_model_with_two_is_not_that_which_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: int
 ) -> None:
@@ -235,6 +235,7 @@ def test_the_split_does_not_depend_on_other_files(folder: Path) -> None:
     assert words[2] == "To measure the result: 10 other images, which are held out. Smaller images, not used: 3."
 
 
+@pytest.mark.whole  # as with texts, of which test_tune.py asks it always
 def test_the_same_call_continues(folder: Path) -> None:
     def stop(name: str, done: int, total: int) -> None:
         if (name, done) == ("fine-tuning at 48", 1):
@@ -251,7 +252,21 @@ def test_the_same_call_continues(folder: Path) -> None:
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def refusing(folder: Path) -> Path:
+    """The folder, with models and images that are refused."""
+    write_images(Path("few"), number=5)
+    write_images(Path("few"), number=3, side=40, seed=1)
+    Path("broken").mkdir()
+    Path("broken/a.png").write_bytes(b"\x89PNG no image")
+    save_causal(Path("causal"))
+    save_image_model(Path("bare"))
+    Path("bare/preprocessor_config.json").unlink()
+    save_image_model(Path("other"), "ijepa")  # its first token is a patch
+    return folder
+
+
+@together(
     ("given", "error", "message"),
     [
         ({"images": None}, ArgumentError, "expected text, retrieval or both"),
@@ -277,20 +292,12 @@ def test_the_same_call_continues(folder: Path) -> None:
         ),
     ],
 )
-def test_refusals(folder: Path, given: dict[str, Any], error: type[PosEmbedError], message: str) -> None:
-    write_images(Path("few"), number=5)
-    write_images(Path("few"), number=3, side=40, seed=1)
-    Path("broken").mkdir()
-    Path("broken/a.png").write_bytes(b"\x89PNG no image")
-    save_causal(Path("causal"))
-    save_image_model(Path("bare"))
-    Path("bare/preprocessor_config.json").unlink()
-    save_image_model(Path("other"), "ijepa")  # its first token is a patch
-    before = sorted(path.name for path in folder.iterdir())
+def test_refusals(refusing: Path, given: dict[str, Any], error: type[PosEmbedError], message: str) -> None:
+    before = sorted(path.name for path in refusing.iterdir())
     arguments = {"source": "model", "text": None, "images": "images", **SETTINGS, **given}
     with pytest.raises(error, match=message):
         tune_checkpoint(arguments.pop("source"), "out", arguments.pop("text"), device="cpu", **arguments)
-    assert sorted(path.name for path in folder.iterdir()) == before
+    assert sorted(path.name for path in refusing.iterdir()) == before
 
 
 def sixteen_bits(image: Image.Image) -> Image.Image:
@@ -342,8 +349,8 @@ def test_values_of_unknown_range_are_refused(folder: Path, values: Any) -> None:
         planned()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.9])
-@pytest.mark.parametrize("suffix", ["jpg", "png", "gif", "bmp", "ppm", "tif", "webp"])
+@together("share", [0.0, 0.01, 0.3, 0.9])
+@together("suffix", ["jpg", "png", "gif", "bmp", "ppm", "tif", "webp"])
 def test_a_broken_image_is_refused_before_anything_is_trained(folder: Path, suffix: str, share: float) -> None:
     path = folder / "images" / f"broken.{suffix}"
     noise = np.random.default_rng(0).integers(0, 256, (70, 70, 3), dtype=np.uint8)
@@ -352,6 +359,7 @@ def test_a_broken_image_is_refused_before_anything_is_trained(folder: Path, suff
     path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(DataError, match=rf"broken.{suffix}: cannot be read as an image"):
         planned()
+    path.unlink()
 
 
 COPIES: dict[str, Any] = {
@@ -364,8 +372,8 @@ COPIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("copy", COPIES)
-@pytest.mark.parametrize("seed", range(3))
+@together("seed", range(3), usual=lambda seed: seed == 0)
+@together("copy", COPIES)
 def test_no_held_out_image_is_trained_on_under_another_form(folder: Path, copy: str, seed: int) -> None:
     alone = split_pictures("images", size=48, held_out=0.5, seed=seed)
     assert alone.alike == 0
@@ -380,6 +388,8 @@ def test_no_held_out_image_is_trained_on_under_another_form(folder: Path, copy: 
     assert len(both.training) + len(both.held_out) + both.alike == 44
     looks = torch.stack([thumbnail(picture) for picture in both.training])
     assert not any(alike(thumbnail(picture), looks).any() for picture in both.held_out)
+    for path in Path("images").glob("copy of *"):
+        path.unlink()
 
 
 def test_very_many_images_are_not_all_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,7 +407,7 @@ def test_very_many_images_are_not_all_read(folder: Path, monkeypatch: pytest.Mon
         {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]},
     ],
 )
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=pytest.mark.whole)])
 def test_pixels_are_prepared_as_the_models_processor_does(folder: Path, settings: dict[str, Any], shared: bool) -> None:
     """At the model's own size nothing is resized, and the vectors are the same."""
     transformers = pytest.importorskip("transformers")

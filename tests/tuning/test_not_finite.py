@@ -47,8 +47,7 @@ def test_weights_that_do_not_fit_into_the_dtype_of_the_files(folder: Path, kind:
     assert names(folder) == ["model", "out.tune", "texts"]
 
 
-@pytest.mark.parametrize("kind", SAVE)
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(("kind", "value"), pairwise(SAVE, [math.nan, math.inf, -math.inf]))
 def test_a_checkpoint_that_is_not_finite_is_refused_in_planning(folder: Path, kind: str, value: float) -> None:
     SAVE[kind](Path("model"), positions=24)
     path = Path("model/model.safetensors")

@@ -17,7 +17,7 @@ from evaluated_models import save_causal, save_encoder, save_masked, write_texts
 from posembed.errors import ArgumentError, CheckpointError, RunFolderError
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.run import TunePlan, unfinished_steps
-from together import pairwise
+from together import pairwise, together
 
 OF_ANY: dict[str, Any] = {"length": 48, "batch": 2, "steps": 1}
 SETTINGS: dict[str, Any] = {**OF_ANY, "passage": 6, "query": 6}
@@ -244,7 +244,7 @@ def test_few_rows_start_by_a_method_that_takes_them(folder: Path, positions: int
     assert {change.how for change in plan.resize.edit.tables} == {"tile"}
 
 
-@pytest.mark.parametrize(
+@together(
     ("given", "message"),
     [
         ({"length": None, "image_size": 48}, "image_size: only for image models; this is a sentence encoder"),

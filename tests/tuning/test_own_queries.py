@@ -15,6 +15,7 @@ from posembed.measure.jobs import Kept
 from posembed.report.tuning import answer, plan_words
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned
+from together import together
 from tolerance import assert_close
 
 SETTINGS: dict[str, Any] = {"length": 128, "steps": 2, "batch": 2, "passage": 8}
@@ -76,7 +77,15 @@ def test_another_collection_is_not_continued(folder: Path) -> None:
         tune("text")
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def refusing(folder: Path) -> Path:
+    write_texts(Path("text"), number=12, words=300)
+    for name, documents, words in (("few", 9, 160), ("short", 14, 60), ("middling", 14, 80)):
+        write_collection(Path(name), documents=documents, words=words)
+    return folder
+
+
+@together(
     ("given", "error", "message"),
     [
         ({"retrieval": None}, ArgumentError, "expected text, retrieval or both"),
@@ -93,14 +102,11 @@ def test_another_collection_is_not_continued(folder: Path) -> None:
         ({"text": []}, ArgumentError, "text: expected at least one path"),
     ],
 )
-def test_refusals(folder: Path, given: dict[str, Any], error: type[PosEmbedError], message: str) -> None:
-    write_texts(Path("text"), number=12, words=300)
-    for name, documents, words in (("few", 9, 160), ("short", 14, 60), ("middling", 14, 80)):
-        write_collection(Path(name), documents=documents, words=words)
-    before = sorted(path.name for path in folder.iterdir())
+def test_refusals(refusing: Path, given: dict[str, Any], error: type[PosEmbedError], message: str) -> None:
+    before = sorted(path.name for path in refusing.iterdir())
     with pytest.raises(error, match=message):
         tune(**given)
-    assert sorted(path.name for path in folder.iterdir()) == before
+    assert sorted(path.name for path in refusing.iterdir()) == before
 
 
 def rewritten(name: str, change: Any) -> None:
@@ -109,7 +115,7 @@ def rewritten(name: str, change: Any) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-@pytest.mark.parametrize("words", [61, 62, 63, 90, 200])
+@pytest.mark.parametrize("words", [63, *(pytest.param(n, marks=pytest.mark.whole) for n in (61, 62, 90, 200))])
 def test_queries_longer_than_the_model_are_measured(folder: Path, words: int) -> None:
     text = " ".join(f"w{number % 90}" for number in range(words))
     rewritten("queries", lambda number, line: {**line, "text": text} if number == 3 else line)
