@@ -76,11 +76,7 @@ def test_json_is_json_even_where_a_perplexity_is_beyond_any_float(posembed, text
     [
         ("--encodings learned,roap", 1, "unknown encoding 'roap' (did you mean rope?); choose from learned, rolling"),
         ("--heads 3", 1, "width 8 is not divisible by 3 heads"),
-        (
-            "--test-lengths 16,5000",
-            1,
-            "tokens, and test lengths up to 5,000 after a training length of 16 need 5,001",
-        ),
+        ("--test-lengths 16,5000", 1, "tokens, and test lengths up to 5,000 after a training length of 16 need 5,001"),
         ("--test-lengths many", 1, "test_lengths: expected a list, each a whole number of at least 2; got 'many'"),
         ("--rope-factors 1,1", 1, "rope_factors belongs to rope-longrope; none is compared, so leave it out"),
         ("--data nowhere.txt", 1, "no file or folder nowhere.txt"),
@@ -124,14 +120,5 @@ def test_help_answers_without_torch() -> None:
 def test_import_loads_torch_and_nothing_heavier() -> None:
     loaded = loaded_by("import posembed\nfor name in posembed.__all__: getattr(posembed, name)")
     assert "torch" in loaded
-    heavy = {
-        "transformers",
-        "accelerate",
-        "matplotlib",
-        "scipy",
-        "sklearn",
-        "huggingface_hub",
-        "tokenizers",
-        "jinja2",
-    }
+    heavy = {"transformers", "accelerate", "matplotlib", "scipy", "sklearn", "huggingface_hub", "tokenizers", "jinja2"}
     assert not loaded & heavy

@@ -172,10 +172,7 @@ def test_the_plan_of_texts(posembed, words: list[str]) -> None:
         ([], "expected either --text or --retrieval; got neither"),
         (["--text", "a", "--retrieval", "b"], "got both"),
         (["--retrieval", "no"], "no: expected a folder with corpus.jsonl, queries.jsonl"),
-        (
-            ["--retrieval", "passkey", "--ways", "best"],
-            "ways: expected a list, each one of truncate, late, context",
-        ),
+        (["--retrieval", "passkey", "--ways", "best"], "ways: expected a list, each one of truncate, late, context"),
     ],
 )
 def test_options_that_do_not_fit(posembed, words: list[str], options: list[str], message: str) -> None:

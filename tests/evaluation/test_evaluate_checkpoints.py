@@ -234,7 +234,7 @@ def test_a_name_is_the_end_of_a_path_that_no_other_has() -> None:
         **{"../z": "z", ".": ".", "/": "/"},
     }
     assert short_names(["me/x", "/a/x", "/a/me/x"], hub=["me/x"]) == {
-        **{"me/x": "me/x", "/a/x": "a/x", "/a/me/x": "a/me/x"},
+        **{"me/x": "me/x", "/a/x": "a/x", "/a/me/x": "a/me/x"}
     }
 
 

@@ -11,16 +11,7 @@ from torch import Tensor
 
 from evaluated_models import VOCABULARY, save_encoder
 from posembed.evaluation import ways
-from posembed.evaluation.ways import (
-    MATCHES,
-    WAYS,
-    Encoder,
-    Index,
-    Reading,
-    new_tokens,
-    slices,
-    tokens_to_read,
-)
+from posembed.evaluation.ways import MATCHES, WAYS, Encoder, Index, Reading, new_tokens, slices, tokens_to_read
 from together import together
 from tolerance import assert_close
 

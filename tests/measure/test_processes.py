@@ -33,13 +33,7 @@ EVALUATE = (
     *("--results", "kept", "--json"),
 )
 REFUSED = {
-    (
-        "resize",
-        "model",
-        "other",
-        "--length",
-        "128",
-    ): "divided between processes; start it without accelerate launch",
+    ("resize", "model", "other", "--length", "128"): "divided between processes; start it without accelerate launch",
     ("compare", "cost", "--preset", "quick", "--out", "runs"): "posembed cost is not divided between processes",
     ("tune", "model", "third", *TUNE[3:-1], "3"): "expected a multiple of the number of processes, 2; got 3",
 }

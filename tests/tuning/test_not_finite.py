@@ -90,10 +90,4 @@ def test_no_number_that_is_taken_breaks_a_step(folder: Path, name: str, value: f
 
 def test_json_has_no_number_that_is_not_finite() -> None:
     values = {"a": [1.0, math.nan, (math.inf, 2)], 3: {"b": -math.inf}, "c": None, "d": True, "e": "nan"}
-    assert plain(values) == {
-        "a": [1.0, None, [None, 2]],
-        "3": {"b": None},
-        "c": None,
-        "d": True,
-        "e": "nan",
-    }
+    assert plain(values) == {"a": [1.0, None, [None, 2]], "3": {"b": None}, "c": None, "d": True, "e": "nan"}

@@ -13,15 +13,7 @@ from posembed.lab.cost.results import CostResult, CostSettings, load, save
 from posembed.lab.cost.summary import METRICS, PLAIN, CostSummary
 from posembed.nn.encodings import names_for
 
-TINY: dict[str, Any] = {
-    "batch": 1,
-    "length": 16,
-    "width": 32,
-    "heads": 4,
-    "layers": 2,
-    "longest": 1024,
-    "seconds": 0,
-}
+TINY: dict[str, Any] = {"batch": 1, "length": 16, "width": 32, "heads": 4, "layers": 2, "longest": 1024, "seconds": 0}
 
 
 @pytest.fixture(scope="module")

@@ -38,12 +38,7 @@ def test_the_same_rows_from_every_kind_of_file(tmp_path: Path) -> None:
 
 def test_quotes_are_quotes_in_csv_and_characters_in_tsv(tmp_path: Path) -> None:
     rows = 'Sentence,Class\n"two\nlines",0\n"a ""b""",1\nc,0\nd,1\n'
-    assert all_of(written(tmp_path, "a.csv", rows)) == {
-        ("two\nlines", "0"),
-        ('a "b"', "1"),
-        ("c", "0"),
-        ("d", "1"),
-    }
+    assert all_of(written(tmp_path, "a.csv", rows)) == {("two\nlines", "0"), ('a "b"', "1"), ("c", "0"), ("d", "1")}
     rows = 'sentence\tlabel\n" open\tx\nb\ty\nc\tx\nd\ty\n'
     assert ('" open', "x") in all_of(written(tmp_path, "a.tsv", rows))
 
@@ -169,10 +164,7 @@ def test_pieces_are_whole_lines() -> None:
         ("text,label\n", "has no rows"),
         (csv_of([*ROWS, ("one of its kind", "eggs")]), "classes of a.csv with a single example: 1, such as 'eggs'"),
         (csv_of([*ROWS, ("more", " ")]), r"row 42 of a.csv has no label: column 'label' holds ' '; expected a name"),
-        (
-            csv_of([(t, f"0.{i}1") for i, (t, _) in enumerate(ROWS)]),
-            "column 'label' of a.csv holds numbers such as",
-        ),
+        (csv_of([(t, f"0.{i}1") for i, (t, _) in enumerate(ROWS)]), "column 'label' of a.csv holds numbers such as"),
         (
             csv_of([(t, f"title {i}") for i, (t, _) in enumerate(ROWS)]),
             r"has 40 different values in 40 texts, such as 'title 0': these identify texts, not classes",

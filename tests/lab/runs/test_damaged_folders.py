@@ -159,10 +159,7 @@ def test_a_disk_that_is_full(most: int, text: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["encodings", "--version"])
 def test_an_output_that_is_full(command: str) -> None:
     done = run_python("-m", "posembed", command, stdout="/dev/full")
-    assert (done.returncode, done.stderr) == (
-        1,
-        "posembed: error: the output cannot be written: the disk is full\n",
-    )
+    assert (done.returncode, done.stderr) == (1, "posembed: error: the output cannot be written: the disk is full\n")
 
 
 @pytest.mark.parametrize(("number", "step"), pairwise([signal.SIGINT, signal.SIGTERM], [0, 5, 11]))

@@ -16,12 +16,7 @@ from posembed.measure.jobs import read_settings
 def result(spec: LengthSpec, loss: float = 1.5) -> RunResult:
     by_length = dict.fromkeys(spec.test_lengths, loss)
     measured = Measurements(
-        by_length,
-        {**by_length, 40: None},
-        by_length,
-        by_length,
-        {8: 0.1, 16: None},
-        dict.fromkeys(by_length, 1.25),
+        by_length, {**by_length, 40: None}, by_length, by_length, {8: 0.1, 16: None}, dict.fromkeys(by_length, 1.25)
     )
     return RunResult(spec, 100, 10, None, ((1, 2.5), (12, loss)), measured, None, 3.5, 120.0, {"torch": "2"})
 

@@ -75,10 +75,7 @@ def test_more_seeds_and_encodings_join_a_folder(
     assert diary.trained == ["none", "rope", "none"]
     with pytest.raises(RunFolderError, match="steps: 2 there, 3 now"):
         sweep(
-            runs_of(dataclasses.replace(spec, steps=3), ["rope"], 1),
-            task,
-            RunFolder(tmp_path, LengthSpec),
-            accelerator,
+            runs_of(dataclasses.replace(spec, steps=3), ["rope"], 1), task, RunFolder(tmp_path, LengthSpec), accelerator
         )
 
 
@@ -99,11 +96,7 @@ def test_a_run_whose_own_settings_changed_is_refused_before_any_trains(
 
 
 def test_one_failed_run_does_not_stop_the_others(
-    spec: LengthSpec,
-    task: LanguageModelling,
-    accelerator: Accelerator,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = task.build
 

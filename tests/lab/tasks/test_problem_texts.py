@@ -12,12 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posembed.lab.questions.problems import Problem
-from posembed.lab.tasks.problem_texts import (
-    ALPHABET,
-    FILLER,
-    PROBLEMS,
-    addition_written_forwards,
-)
+from posembed.lab.tasks.problem_texts import ALPHABET, FILLER, PROBLEMS, addition_written_forwards
 from posembed.lab.tasks.problems import IDS, encode, ids_of, moved
 
 drawn = given(size=st.integers(1, 45), seed=st.integers(0, 2**32))
