@@ -34,15 +34,6 @@ def test_the_answer_comes_first(advise) -> None:
         assert heading in out
 
 
-def test_json(advise) -> None:
-    code, out, _ = advise("--grid 14x14 --longest-grid 24x24 --json")
-    assert code == 0
-    advice = json.loads(out)
-    assert advice["recommendation"] in ("learned-2d", "sinusoidal-2d", "factorized")
-    assert advice["needs"]["longest"] == 576
-    assert advice["needs"]["vocabulary"] == 0
-
-
 def test_a_checkpoint_is_inspected(advise, tmp_path: Path) -> None:
     saved(tiny_model("gpt2", GPT), tmp_path)
     length = GPT["n_positions"]
@@ -101,8 +92,3 @@ def test_enter_takes_the_defaults(ask) -> None:
 
 def test_questions_about_a_grid(ask) -> None:
     assert "learned-2d: one trained row per patch" in ask("y", "14x14", "", "", "")
-
-
-def test_a_width_alone_needs_no_heads(advise) -> None:
-    for width in (100, 97, 384):
-        assert advise(f"--length 512 --width {width}").code == 0

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from posembed.errors import ArgumentError
-from posembed.settings import Sides, converted
 from tiny_models import IMAGE, TEXT, saved, tiny_model
 
 
@@ -71,14 +69,6 @@ def test_image_sizes_and_grids(output, tmp_path: Path) -> None:
     assert "1 x 17 x 32 -> 1 x 37 x 32" in output("resize", source, tmp_path / "a", "--image-size", "48")
     assert "1 x 17 x 32 -> 1 x 13 x 32" in output("resize", source, tmp_path / "b", "--grid", "2x6")
     assert "image_size: 32 -> [16, 48]" in output("resize", source, tmp_path / "c", "--image-size", "16x48")
-
-
-def test_sides() -> None:
-    assert converted("image_size", "384", Sides) == (384, 384)
-    assert converted("grid", "24x32", Sides) == (24, 32)
-    for text in ("", "x", "24x", "-3", "24x24x24", "1e3", "9" * 30):
-        with pytest.raises(ArgumentError, match="grid: expected"):
-            converted("grid", text, Sides)
 
 
 def test_a_mistake_is_one_line(posembed, bert: Path, tmp_path: Path) -> None:

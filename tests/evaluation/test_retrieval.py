@@ -142,15 +142,6 @@ def test_lengths_beyond_every_document_are_measured_once(models: list[Path], tmp
     assert any("60: 0, 100: 0, 128: 0. The longest has 52 tokens." in note for note in plan.notes)
 
 
-def test_one_query_has_no_interval(models: list[Path], folder: Path, tmp_path: Path) -> None:
-    one = write_collection(tmp_path / "one")
-    (one / "qrels" / "test.tsv").write_text("q3\td3\t1\nq3\td4\t2\n")
-    evaluation = evaluated(models[:1], one, ways=["truncate"])
-    found = evaluation.rows[0].estimate("recall@10", 64)
-    assert found is not None
-    assert (evaluation.texts, found.low) == (1, None)
-
-
 @pytest.mark.parametrize("task", ["passkey", "needle"])
 def test_generated_tasks(models: list[Path], task: str) -> None:
     # The tokenizer of the small model knows no words of the tasks, so only the frame can be tested.

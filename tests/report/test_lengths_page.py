@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -93,21 +92,6 @@ def save_as_it_is(path: Path, results: list) -> RunFolder:
     for result in results:
         folder.add(result)
     return folder
-
-
-def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = save(tmp_path / "runs", runs(1, ("rope", "alibi")))
-    path = write_report(folder.path)
-    before = path.read_bytes()
-
-    def no_room(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    folder.add(run("none", (4.0, 4.0, 4.0, 4.0)))
-    monkeypatch.setattr(os, "fsync", no_room)
-    with pytest.raises(ArgumentError, match=r"report\.html cannot be written: the disk is full"):
-        write_report(folder.path)
-    assert path.read_bytes() == before
 
 
 def test_what_cannot_be_written_or_read(tmp_path: Path) -> None:

@@ -170,9 +170,3 @@ def test_a_start_that_all_seeds_share_is_named(tmp_path: Path) -> None:
         text = answer(save_by_task(tmp_path / init, runs))
         alike = f"All tables start from the same values ({init}), so they are alike before they learn." in text
         assert alike == init.startswith("sinusoidal")
-
-
-def test_a_larger_distance_is_more_different(tmp_path: Path) -> None:
-    folder = save_by_task(tmp_path, by_task_runs(4))
-    special = QUESTIONS["by-task"].summarise(folder.results(), folder=folder).special
-    assert {row.different for row in special.rows if row.tasks == ("causal", "masked")} == {"yes"}

@@ -376,16 +376,6 @@ def test_only_tasks_that_depend_on_order_decide() -> None:
     assert any("classifying texts hardly depends on order" in each for each in published.caveats)
 
 
-def test_advice_reads_as_text_and_as_plain_values() -> None:
-    advice = recommend(Needs(length=512, longest=4096, far=True), PUBLISHED)
-    text = repr(advice)
-    assert text.startswith(f"{advice.recommendation}: {advice.title}")
-    assert all(line in text for line in (*advice.reasons, *advice.caveats))
-    values = json.loads(json.dumps(advice.to_dict()))
-    assert values["needs"]["longest"] == 4096
-    assert values["options"][0]["name"] == advice.recommendation
-
-
 @given(st.integers(1, 5000))
 def test_any_width_has_heads_that_divide_it(width: int) -> None:
     heads = Needs(length=8, longest=8, width=width).attention_heads

@@ -79,14 +79,6 @@ def test_the_means_of_the_page_are_those_of_its_seeds(script: ModuleType) -> Non
         assert min(values) - 0.051 <= mean <= max(values) + 0.051, cell
 
 
-def test_the_learned_table_ends_and_the_ring_does_not() -> None:
-    study = next(study for study in published_studies() if study.kind == "perplexity")
-    assert study.value("learned", study.train_length) is not None
-    assert study.value("learned", study.lengths[-1]) is None
-    assert study.value("rolling", study.lengths[-1]) is not None
-    assert not study.has("nothing")
-
-
 def test_the_length_that_a_factor_needs() -> None:
     study = next(study for study in published_studies() if study.kind == "perplexity")
     at = study.train_length

@@ -56,15 +56,6 @@ def test_the_page_is_whole_escaped_and_written_beside_its_numbers(tmp_path: Path
         write_report(tmp_path, reference="rope")
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"aws": 3}', "\0"])
-def test_a_cost_json_of_the_users_stays(content: str, tmp_path: Path) -> None:
-    (tmp_path / OF_COST).write_text(content)
-    for refuse in (lambda folder: prepare(folder, RESULT.settings), lambda folder: save(RESULT, folder)):
-        with pytest.raises(RunFolderError, match=r"is not a folder of this command .* move its cost.json away"):
-            refuse(tmp_path)
-    assert (tmp_path / OF_COST).read_text() == content
-
-
 @together("name", [field.name for field in dataclasses.fields(RESULT.settings)])
 def test_an_earlier_result_of_these_settings_alone_is_replaced(name: str, tmp_path: Path) -> None:
     for _ in range(2):
@@ -84,11 +75,3 @@ def test_runs_and_costs_have_folders_of_their_own(tmp_path: Path) -> None:
     RunFolder(tmp_path / "runs", LengthSpec).prepare(spec("rope"))
     with pytest.raises(RunFolderError, match="question: lengths there, cost now"):
         prepare(tmp_path / "runs", RESULT.settings)
-
-
-def test_an_out_that_cannot_be_made_is_found_before_anything_is_measured(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    (tmp_path / "loop").symlink_to("loop")
-    for out in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "loop", tmp_path / ("n" * 300)):
-        with pytest.raises(RunFolderError, match="cannot be written"):
-            prepare(out, RESULT.settings)

@@ -16,7 +16,6 @@ from posembed.lab.runs import tensors
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.nn import Attention, Positions
-from posembed.nn.by_distance import diagonal_sums, even_by_distance
 from together import together
 from tolerance import assert_close
 
@@ -89,15 +88,6 @@ def test_few_sequences_at_a_time_are_the_same_and_nothing_is_left_behind(
     assert_close(task.attention(spec, model, accelerator.device), together, dtype=torch.float32)
     assert together.shape == (spec.layers, spec.heads, spec.train_length)
     assert all(not m._forward_pre_hooks for m in model.modules() if isinstance(m, Attention))
-
-
-@pytest.mark.parametrize("window", [None, 1, 4, 9, 30])
-def test_an_even_head_is_what_even_weights_give(window: int | None) -> None:
-    distance = torch.arange(9).unsqueeze(1) - torch.arange(9)
-    seen = ((distance >= 0) & (distance < (window or 9))).double()
-    even = (seen / seen.sum(dim=1, keepdim=True)).expand(1, 1, 9, 9)
-    expected = diagonal_sums(even)[0] / torch.arange(9, 0, -1)
-    assert_close(even_by_distance(9, window), expected)
 
 
 def test_the_file(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ from posembed.lab.tasks.amounts_specs import (
 )
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.measure.frame import Run
-from posembed.nn.encodings import names_for
 from together import together
 from tolerance import assert_close
 
@@ -162,16 +161,6 @@ def test_amounts_that_are_the_same_text_are_refused(available: int) -> None:
         else:
             with pytest.raises(ArgumentError, match=rf"{pair[0]} and {pair[1]} are the same text, [\d,]+ tokens"):
                 require_different(pair, available)
-
-
-def test_every_encoding_of_a_decoder_can_be_compared(tmp_path) -> None:
-    (tmp_path / "text.txt").write_text("a line of text\n" * 200)
-    sizes = {"width": 8, "heads": 2, "layers": 1, "steps": 3, "test_tokens": 200, "train_length": 16}
-    chosen = {"data": str(tmp_path / "text.txt"), "amounts": ("1/2",), **sizes}
-    question = QUESTIONS["data-efficiency"]
-    task, shared = question.prepare(question.settings(None, chosen))
-    for run in question.specs(shared, [*names_for("decoder"), "rope+window", "rope+logn"], 1, ["1/2"]):
-        train.check(run, task)
 
 
 def test_too_little_text_is_refused_before_anything_trains(spec: LengthSpec, corpus: Corpus) -> None:

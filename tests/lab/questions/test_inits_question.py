@@ -68,16 +68,6 @@ def test_the_runs_differ_in_the_start_and_nothing_else(specs: list[InitSpec], co
     assert not models[-1].encoding.weight.any()
 
 
-def test_runs_that_cannot_be(shared: InitSpec, corpus: Corpus) -> None:
-    with pytest.raises(ArgumentError, match="unknown initial values 'gaussian'"):
-        runs_of(shared, ["zero", "gaussian"], 1)
-    with pytest.raises(ArgumentError, match=r"the reference 'xavier' is not compared; the names are zero"):
-        runs_of(shared, ["zero"], 1, reference="xavier")
-    odd = dataclasses.replace(shared, width=15, heads=3)
-    with pytest.raises(ArgumentError, match="even"):
-        train.check(runs_of(odd, ["sinusoidal"], 1)[0], InitialValues(corpus))
-
-
 def test_a_run_measures_the_loss_and_what_became_of_the_table(
     specs: list[InitSpec], corpus: Corpus, accelerator: Accelerator
 ) -> None:

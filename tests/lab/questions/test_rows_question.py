@@ -14,8 +14,8 @@ from made_up_rows import NAMES, row_run, row_runs
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.rows import parts_of
-from posembed.lab.runs.results import RunFolder, RunResult, result_from_json
-from posembed.lab.tasks.row_specs import AT, ATTENTION, LOSS, TEXT, TRAINED, RowMeasurements, RowSpec, bands
+from posembed.lab.runs.results import RunResult
+from posembed.lab.tasks.row_specs import AT, ATTENTION, LOSS, TEXT, TRAINED, RowMeasurements, bands
 from posembed.nn.encodings import Sizes, encoding_by_name, names_for
 from posembed.report.questions import page_of
 from posembed.report.questions.rows import beyond, control_of
@@ -87,29 +87,6 @@ def test_each_run_has_its_own_lengths_and_encoding(data: str, tmp_path: Path) ->
     drawn = specs[2].lengths_drawn
     assert drawn is not None
     assert drawn.lengths == (5, 16)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("shrt", r"training lengths 'shrt' \(did you mean short\?\)"),
-        ("short+ropes", "unknown encoding 'ropes'"),
-        ("missing.txt", "or a file with one length per line"),
-    ],
-)
-def test_unknown_names_are_refused_before_the_text_is_read(name: str, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
-        runs_of(dataclasses.replace(row_run("full").spec), [name], 1)
-
-
-def test_results_with_lengths_come_back_from_their_file(tmp_path: Path) -> None:
-    result = row_run("full")
-    spec = dataclasses.replace(result.spec, train_lengths="some.txt", train_length_counts=((5, 9), (16, 1)))
-    result = dataclasses.replace(result, spec=spec)
-    assert result_from_json(result.to_json(), RowSpec) == result
-    folder = RunFolder(tmp_path, RowSpec)
-    folder.prepare(spec)
-    folder.prepare(row_run("short+sinusoidal").spec)  # another name, in the same folder
 
 
 def test_two_files_of_one_name_are_refused() -> None:

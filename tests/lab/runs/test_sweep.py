@@ -15,7 +15,7 @@ from torch import Tensor
 
 from asked import runs_of, summarise
 from fresh_process import run_fresh
-from posembed.errors import ArgumentError, RunFolderError
+from posembed.errors import RunFolderError
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
 from posembed.lab.questions import QUESTIONS
@@ -116,17 +116,6 @@ def test_one_failed_run_does_not_stop_the_others(
     row = found.rows[0]
     assert row.failures == ("seed 0: " + (results[0].failure or ""),)
     assert set(found.by_x(found.headline, row.name).values()) == {None}
-
-
-def test_a_mistake_in_any_run_is_said_before_the_first_trains(
-    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
-) -> None:
-    diary = Diary()
-    specs = runs_of(dataclasses.replace(spec, window=8, ring=4), ["rope", "rolling"], 1)
-    with pytest.raises(ArgumentError, match="ring=4"):
-        sweep(specs, task, RunFolder(tmp_path / "run", LengthSpec), accelerator, diary)
-    assert diary.trained == []
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_plan_counts_parameters_exactly_and_guesses_a_time(

@@ -77,13 +77,6 @@ def test_the_same_spec_gives_the_same_numbers_and_learns(
     assert numbers(other) != numbers(first)
 
 
-def test_every_encoding_of_a_seed_sees_the_same_text(spec: LengthSpec, task: LanguageModelling) -> None:
-    models = [task.build(dataclasses.replace(spec, encoding=name)) for name in ENCODINGS]
-    batches = [task.draw(spec, model, 5)[0] for model in models]
-    assert all(torch.equal(batch, batches[0]) for batch in batches)
-    assert not torch.equal(task.draw(spec, models[0], 6)[0], batches[0])
-
-
 @together("encoding", ENCODINGS, usual=lambda encoding: encoding == "rolling")
 def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     spec: LengthSpec,

@@ -132,19 +132,6 @@ def test_the_loss_is_the_mean_over_predicted_tokens(spec: ByTaskSpec, corpus: Co
     assert_close(task.loss(model, inputs, targets, position_ids).double(), plain, dtype=torch.float32)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_processes_share_a_batch(spec: ByTaskSpec, corpus: Corpus, name: str) -> None:
-    spec, task = dataclasses.replace(spec, task=name), InitialValues(corpus)
-    model = task.build(spec).eval()
-    whole = task.draw(spec, model, 3)
-    parts = [task.draw(spec, model, 3, rows) for rows in (slice(0, 2), slice(2, 4))]
-    for one, first, second in zip(whole[:2], *(part[:2] for part in parts), strict=True):
-        assert torch.equal(one, torch.cat((first, second)))
-    losses = [task.loss(model, *part) for part in parts]
-    assert_close(task.loss(model, *whole), sum(losses) / 2)
-    assert not torch.equal(task.draw(spec, model, 4)[0], whole[0])
-
-
 def test_the_held_out_loss_has_the_same_masks_in_every_run(
     spec: ByTaskSpec, corpus: Corpus, accelerator: Accelerator
 ) -> None:

@@ -65,16 +65,6 @@ def test_only_the_targets_count_and_all_their_tokens_alike(problem: str) -> None
     assert_close(task.loss(model, source, target, weights), torch.cat(found).mean())
 
 
-def test_shares_of_a_batch_have_its_loss_between_them_and_steps_differ() -> None:
-    spec, task = tiny(problem="dates"), Rewriting("dates")
-    model = task.build(spec)
-    whole = task.loss(model, *task.draw(spec, model, 3))
-    parts = [task.loss(model, *task.draw(spec, model, 3, slice(start, start + 2))) for start in (0, 2, 4)]
-    assert_close(torch.stack(parts).mean(), whole)
-    assert torch.equal(task.draw(spec, model, 1)[0], task.draw(tiny("none", "dates"), model, 1)[0])
-    assert not torch.equal(task.draw(spec, model, 1)[0], task.draw(spec, model, 2)[0])
-
-
 def test_one_pass_tells_what_greedy_decoding_would_write() -> None:
     # Trained a little, so that some targets begin well and go wrong somewhere.
     spec, task = tiny(problem="copy", width=32, batch=32, train_size=3, test_sizes=(2,)), Rewriting("copy")
