@@ -55,6 +55,7 @@ def test_means_are_over_seeds_and_differences_paired_by_seed(name: str) -> None:
                 if versus is None:
                     assert reference is None or not shared or metric.kind == "times"
                     continue
+                assert own != found.reference
                 gained = [same_scale(metric, ours[s]) - same_scale(metric, theirs[s]) for s in sorted(shared)]
                 ends = [math.exp(each) for each in gained] if metric.ratio else gained
                 assert_close(versus.over_seeds.values, ends, scale=1.0)
