@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from posembed.lab.runs.tensors import snapshot_steps
 from posembed.plots.several import frames
 from posembed.report import learned
 from posembed.report.svg import svg_for_page
+from tolerance import assert_close
 
 
 def texts(figure: Figure) -> list[str]:
@@ -64,10 +66,16 @@ def test_rows_that_were_never_trained_are_named() -> None:
     assert "0, 1, 2, 3, 4 and others" in learned.which_were_trained(tables(moving=0))
 
 
+def test_the_mean_norm_against_float64() -> None:
+    rows = torch.randn(7, 5)
+    expected = [math.sqrt(sum(x * x for x in row)) for row in rows.double().tolist()]
+    assert_close(learned.MEASURES["mean norm of the rows"]({0: rows}, 0), math.fsum(expected) / 7)
+
+
 def test_pictures_of_a_folder(tmp_path: Path) -> None:
     results = [run("learned", failure="the loss was nan at step 9 of 700"), *runs(2, ("rolling", "rope"))]
     folder = save(tmp_path, results)
-    titles = [picture.title for picture in learned.table_pictures(folder, results)]
+    titles = [picture.title for picture in learned.table_pictures(folder, results[::-1])]
     assert titles == [
         "rolling, seed 0: 16 rows of 96",
         "rolling, during training",
