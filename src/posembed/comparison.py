@@ -88,12 +88,12 @@ class PreparedCost:
 class Prepared:
     """A checked question with its data loaded. Nothing is trained yet."""
 
-    question: TrainedQuestion[Any, Any]
-    task: Task[Any, Any]
+    question: TrainedQuestion
+    task: Task
     specs: Sequence[TrainingSpec]
     reading: Reading
     conduct: Conduct
-    folder: RunFolder[Any]
+    folder: RunFolder
     accelerator: Accelerator
 
     @property
@@ -108,7 +108,7 @@ class Prepared:
         return plan(self.specs, self.task, self.accelerator)
 
     def run(
-        self, progress: Progress = silent, finished: Callable[[RunResult[Any, Any]], None] = lambda result: None
+        self, progress: Progress = silent, finished: Callable[[RunResult], None] = lambda result: None
     ) -> Comparison:
         """Trains the runs that are not in the folder yet. ``finished`` is called with each new result."""
         specs, task, folder, conduct = self.specs, self.task, self.folder, self.conduct
@@ -135,7 +135,7 @@ class Comparison:
 
     question: Question
     path: Path
-    results: Sequence[RunResult[Any, Any]]
+    results: Sequence[RunResult]
     summary: Any
 
     def answer(self) -> list[str]:
@@ -185,11 +185,11 @@ class Comparison:
         return self.summary.to_dict()
 
     @property
-    def _runs(self) -> RunFolder[Any]:
+    def _runs(self) -> RunFolder:
         return RunFolder(self.path, getattr(self.question, "Spec", TrainingSpec))
 
     @property
-    def _shown(self) -> Sequence[RunResult[Any, Any]]:
+    def _shown(self) -> Sequence[RunResult]:
         return self.question.shown(self.results)
 
     @property
@@ -231,7 +231,7 @@ def refuse_unknown(question: Question, left: Mapping[str, Any]) -> None:
         raise unknown("option", min(left), known, of=f" of {question.name}")
 
 
-def prepare_training(question: TrainedQuestion[Any, Any], given: dict[str, Any]) -> Prepared:
+def prepare_training(question: TrainedQuestion, given: dict[str, Any]) -> Prepared:
     choice = take(question.Choice, given)
     preset, names = choice.pop("preset", None), choice.pop(question.compared, question.usual)
     names = tuple(question.canonical(name) for name in names)

@@ -78,7 +78,7 @@ def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
     quiet = not prepared.accelerator.is_main_process
     with told_when_stopped(prepared.folder.path), Bar(about=prepared.description, quiet=quiet) as bar:
 
-        def finished(result: RunResult[Any, Any]) -> None:
+        def finished(result: RunResult) -> None:
             told, style = f"training loss {result.losses[-1][1]:.3f} after {result.seconds:.0f} s", None
             if result.failure:
                 told, style = f"failed: {result.failure}", "red"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.measure.metrics import Metric
@@ -14,6 +14,9 @@ from posembed.measure.summary import Axis, Summary, plain
 
 if TYPE_CHECKING:
     from posembed.lab.question import Reading, TrainedQuestion
+
+
+Results: TypeAlias = "Sequence[RunResult]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +45,11 @@ class Found(Summary):
 
     def __init__(
         self,
-        question: TrainedQuestion[Any, Any],
-        results: Sequence[RunResult[Any, Any]],
+        question: TrainedQuestion,
+        results: Results,
         reading: Reading,
         reference: str | None,
-        folder: RunFolder[Any] | None,
+        folder: RunFolder | None,
     ) -> None:
         self.rows = rows_of(results)
         super().__init__(question.frame(results, reading), [row.name for row in self.rows], reference)
@@ -91,9 +94,9 @@ class Found(Summary):
         return {**about, "rows": plain(self.rows), "estimates": self.estimates(), **special}
 
 
-def rows_of(results: Sequence[RunResult[Any, Any]]) -> tuple[Row, ...]:
+def rows_of(results: Results) -> tuple[Row, ...]:
     """Returns what was trained, one row per name, in order of first appearance."""
-    grouped: dict[str, list[RunResult[Any, Any]]] = {}
+    grouped: dict[str, list[RunResult]] = {}
     for result in results:
         grouped.setdefault(result.spec.compared, []).append(result)
     return tuple(

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from posembed.calls import closest, unknown
 from posembed.errors import ArgumentError
-from posembed.lab.found import Axis, Found
+from posembed.lab.found import Axis, Found, Results
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import MeasuredT, SpecT, merged, require_warmup
+from posembed.lab.runs.spec import TrainingSpec, merged, require_warmup
 from posembed.measure.frame import Frame, Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Count, Names, Settings, option
@@ -30,9 +30,19 @@ if TYPE_CHECKING:
     from posembed.lab.tasks.task import Task
     from posembed.nn.encodings import Use
 
-Loaded: TypeAlias = "tuple[Task[Any, Any], dict[str, Any]]"
+Loaded: TypeAlias = "tuple[Task, dict[str, Any]]"
 """A task, and the settings that are computed from its data, by name."""
-PRESETS = json.loads(Path(__file__).with_name("questions").joinpath("presets.json").read_text(encoding="utf-8"))
+
+
+def read(name: str) -> dict[str, dict[str, Any]]:
+    """Returns a file of questions/. Lists become tuples."""
+    text = Path(__file__).with_name("questions").joinpath(name).read_text(encoding="utf-8")
+    return json.loads(
+        text, object_hook=lambda o: {key: tuple(each) if isinstance(each, list) else each for key, each in o.items()}
+    )
+
+
+PRESETS, DECLARED = read("presets.json"), read("questions.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,30 +76,39 @@ class Compared(Reading):
     reference: str | None = option("The run that the others are compared with.", default=None)
 
 
-def presets_of(*names: str, common: Mapping[str, Any] = PRESETS["common"]) -> dict[str, dict[str, Any]]:
-    """Returns presets from presets.json: the common settings, overridden by the settings of each name in turn."""
-    found: dict[str, dict[str, Any]] = {}
-    for name in names:
-        for preset, settings in PRESETS.get(name, {}).items():
-            known = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
-            found[preset] = found.get(preset, dict(common)) | known
-    return found
-
-
 class Question:
     """A question that the lab can answer."""
 
     name: str
+    """Its plain attributes are those of this name in questions.json, such as ``asks``."""
     asks: str
     """The question itself, in one sentence."""
     page: str | None = None
     """The name of the module in posembed.report.questions with what is special about its page; None without one."""
     group: str | None = None
     """The parent command: ``posembed compare GROUP NAME``."""
+    common: Mapping[str, Any] = {}
+    """The default settings of all presets."""
     presets: Mapping[str, Mapping[str, Any]]
-    """Sets of default settings, by name. ``preset`` names the set to use by default."""
+    """Sets of default settings, by name. ``preset`` names the set to use by default. In questions.json, the names in
+    presets.json whose settings they have, the later before the earlier; by default the question's own."""
     preset: str = "default"
     presets_help: str | None = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" in vars(cls):
+            for attribute, value in {"presets": (cls.name,), **DECLARED[cls.name]}.items():
+                setattr(cls, attribute, cls.presets_of(*value) if attribute == "presets" else value)
+
+    @classmethod
+    def presets_of(cls, *names: str) -> dict[str, dict[str, Any]]:
+        """Returns presets of presets.json: the common settings, overridden by the settings of each name in turn."""
+        found: dict[str, dict[str, Any]] = {}
+        for name in names:
+            for preset, settings in PRESETS.get(name, {}).items():
+                found[preset] = found.get(preset, dict(cls.common)) | settings
+        return found
 
     @property
     def kinds(self) -> tuple[type[Settings], ...]:
@@ -118,15 +137,16 @@ class Question:
             raise unknown("preset", name, self.presets)
         return self.presets[name]
 
-    def shown(self, results: Sequence[RunResult[Any, Any]]) -> Sequence[RunResult[Any, Any]]:
+    def shown(self, results: Results) -> Results:
         """Returns the runs whose tables and attention are shown."""
         return results
 
 
-class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
+class TrainedQuestion(ABC, Question):
     """A question that trains models. Subclasses set the attributes and define ``load`` and ``about``."""
 
-    Spec: type[SpecT]
+    common = PRESETS["common"]
+    Spec: type[TrainingSpec]
     ReadingType: ClassVar[type[Reading]] = Compared
     use: Use = "decoder"
     """The kind of model that it trains, which determines the encodings that it can compare."""
@@ -207,7 +227,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
     def check_value(self, value: str) -> None:
         """Raises ArgumentError for a value that ``Spec.VARIED`` cannot have."""
 
-    def prepare(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], SpecT]:
+    def prepare(self, chosen: dict[str, Any]) -> tuple[Task, Any]:
         """Loads the data. Returns the task, and a spec with the settings that all runs share, but no compared name."""
         require_warmup(chosen)
         for value in self.values(chosen):
@@ -222,12 +242,12 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
             [] if self.varied is None else list(dict.fromkeys(self.canonical(value) for value in chosen[self.varied]))
         )
 
-    def specs(self, shared: SpecT, names: Sequence[str], seeds: int, values: Sequence[str] = ()) -> list[SpecT]:
+    def specs(self, shared: Any, names: Sequence[str], seeds: int, values: Sequence[str] = ()) -> list[Any]:
         """Returns one spec per name, value and seed. All runs of a seed come before the next seed, and all names of a
         value before the next value. ``values``: the values of ``Spec.VARIED``, if it has such a field."""
         varied: list[dict[str, Any]] = [{shared.VARIED: value} for value in values] if shared.VARIED else [{}]
         return [
-            dataclasses.replace(shared, seed=seed, **{shared.COMPARED: name}, **each)  # type: ignore[arg-type]
+            dataclasses.replace(shared, seed=seed, **{shared.COMPARED: name}, **each)
             for seed in range(seeds)
             for each in varied
             for name in dict.fromkeys(names)
@@ -244,17 +264,17 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
     tables_note: str = ""
     """A sentence below the heading of the learned tables."""
 
-    def axis(self, results: Sequence[RunResult[SpecT, Any]], metric: Metric) -> Axis | None:
+    def axis(self, results: Results, metric: Metric) -> Axis | None:
         """Returns what a metric is measured by; None if it has one value."""
         return None
 
-    def values_of(self, result: RunResult[SpecT, MeasuredT]) -> Iterable[Value]:
+    def values_of(self, result: RunResult) -> Iterable[Value]:
         """Returns the measured values of a successful run."""
         measured: Any = result.measurements
         found: Iterable[Value] = measured.values()
         return found
 
-    def frame(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any) -> Frame:
+    def frame(self, results: Results, reading: Any) -> Frame:
         """Returns every measured value of the results."""
         return Frame.of(results, self.values_of)
 
@@ -284,9 +304,9 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT]):
 
     def summarise(
         self,
-        results: Sequence[RunResult[SpecT, MeasuredT]],
+        results: Results,
         reading: Any = None,
-        folder: RunFolder[SpecT] | None = None,
+        folder: RunFolder | None = None,
     ) -> Found:
         """Summarises runs that share all settings except the compared name, the value of ``Spec.VARIED`` and the seed.
         ``folder``: the run folder; without it, the runs' tables are unknown.

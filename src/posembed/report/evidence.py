@@ -18,13 +18,13 @@ from posembed.report.page import Cell, Folded, Pairs, Section, Table, picture, t
 HOW_TO_READ = "One line per run. Each name stands at the mean final loss of its runs. A cross marks a run that failed."
 
 
-def training_section(results: Sequence[RunResult[Any, Any]], *, unit: str) -> Section:
+def training_section(results: Sequence[RunResult], *, unit: str) -> Section:
     """Returns a section with a figure of the training losses. ``unit``: the unit of a loss, such as "per token"."""
     figure, described = training_figure(results, unit=unit), "Training loss by step, with one line per run."
     return Section("Training", (picture(figure, name="training", described=described, caption=HOW_TO_READ),))
 
 
-def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per token") -> Figure:
+def training_figure(results: Sequence[RunResult], *, unit: str = "per token") -> Figure:
     """Draws the smoothed training loss by step on logarithmic axes: a line per run, with a cross if the run failed."""
     drawn = styles([result.spec.compared for result in results])
     title, below = f"training loss, nats {unit} (log scale)", "training step (log scale)"
@@ -53,7 +53,7 @@ def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per 
     return figure
 
 
-def run_evidence(results: Sequence[RunResult[Any, Any]], values: Sequence[Table]) -> Section:
+def run_evidence(results: Sequence[RunResult], values: Sequence[Table]) -> Section:
     """Returns a section with the settings, the machine and all values. ``values``: tables of the runs' measurements."""
     environments = [result.environment for result in results]
     found = {

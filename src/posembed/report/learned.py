@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,11 +47,9 @@ MEASURES: dict[str, Callable[[Tables, int], float]] = {
 }
 
 
-def first_kept(
-    runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]], kind: str
-) -> dict[str, tuple[RunResult[Any, Any], Path]]:
+def first_kept(runs: RunFolder, results: Sequence[RunResult], kind: str) -> dict[str, tuple[RunResult, Path]]:
     """Returns, for each name, the first successful run whose file exists, and that file."""
-    found: dict[str, tuple[RunResult[Any, Any], Path]] = {}
+    found: dict[str, tuple[RunResult, Path]] = {}
     for result in sorted(results, key=lambda result: result.spec.seed):
         file = runs.file(kind, result.spec)
         if result.failure is None and file.exists():
@@ -60,13 +57,13 @@ def first_kept(
     return found
 
 
-def tables_of(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> dict[str, tuple[int, Tables]]:
+def tables_of(runs: RunFolder, results: Sequence[RunResult]) -> dict[str, tuple[int, Tables]]:
     """Returns (seed, tables) of the first successful run of each name that kept its rows."""
     kept = first_kept(runs, results, "tables")
     return {name: (run.spec.seed, load_tables(file, run.spec.steps)) for name, (run, file) in kept.items()}
 
 
-def table_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
+def table_pictures(runs: RunFolder, results: Sequence[RunResult]) -> Iterator[Picture]:
     """Yields figures of each table before, during and after training, then one with numbers about all tables."""
     tables_by_name = tables_of(runs, results)
     for name, (seed, tables) in tables_by_name.items():
@@ -125,15 +122,13 @@ def compared_picture(tables: Mapping[str, Tensor], name: str, *, title: str, cap
     )
 
 
-def attention_of(
-    runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]
-) -> dict[str, tuple[RunResult[Any, Any], Tensor]]:
+def attention_of(runs: RunFolder, results: Sequence[RunResult]) -> dict[str, tuple[RunResult, Tensor]]:
     """Returns the first successful run of each name that kept its attention, and the weights (layers, H, L)."""
     kept = first_kept(runs, results, "attention")
     return {name: (run, load_attention(file)) for name, (run, file) in kept.items()}
 
 
-def attention_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
+def attention_pictures(runs: RunFolder, results: Sequence[RunResult]) -> Iterator[Picture]:
     for name, (result, weights) in attention_of(runs, results).items():
         yield picture(
             figure_of(attention_by_distance, weights, window=result.window),

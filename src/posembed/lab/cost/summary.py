@@ -7,78 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from posembed.lab.cost.results import GROWTH_SHAPE, CostResult, sizes_in_words
+from posembed.lab.metrics import GROUPS, metrics
 from posembed.measure.estimates import X
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import Axis, Summary, plain
 from posembed.statistics import INTERVAL, Estimate, estimate_median
 
 PLAIN = "attention without position"
-TABLES: dict[str, tuple[str, dict[str, Any]]] = {
-    "Time of the encoding alone": (
-        "Compared with an attention layer without position, round by round. An encoding at the input or as a bias is "
-        "computed once for all layers of a model; the last column is its share of the attention of all.",
-        {
-            "share of attention, with backward": "part",
-            "time alone, with backward": "time",
-            "share of attention, forward": "part",
-            "time alone, forward": "time",
-            "share of all layers": "part",
-        },
-    ),
-    "Overhead in the layer": (
-        "The whole layer with the encoding, compared with the layer without it. A bias prevents attention from using "
-        "its fastest path; a window saves time. An overhead is not significant if its interval contains 0; “none” "
-        "shows the noise.",
-        {
-            "overhead, with backward": "part",
-            "time of the layer, with backward": "time",
-            "overhead, forward": "part",
-            "time of the layer, forward": "time",
-        },
-    ),
-    "Parameters": (
-        "The share is of all position and token parameters.",
-        {"parameters": "times", "share of the position and token parameters": "part", "window": "times"},
-    ),
-    "Memory": (
-        "Memory of the encoding alone. Written: the size of its output by formula, which is 4 B L D bytes at the "
-        "input, 8 B L D at queries and keys, and 4 H L L as a bias. Peak: the measured maximum of all tensors it "
-        "creates, also as a multiple of what is written.",
-        {
-            "written bytes, input": "bytes",
-            "written bytes, queries and keys": "bytes",
-            "written bytes, scores": "bytes",
-            "peak bytes, forward": "bytes",
-            "times what is written": "number",
-            "peak bytes, with backward": "bytes",
-        },
-    ),
-    "Growth with length": (
-        f"The encoding alone, forward, for one sequence (width: {GROWTH_SHAPE.width}, heads: {GROWTH_SHAPE.heads}). "
-        "Exponents are fitted by least squares on the logarithms, from "
-        "2,048 tokens on: 1 is linear, 2 quadratic. A length was not tried if it would not fit in memory or time, as "
-        "predicted from the two lengths before it.",
-        {"exponent of time": "number", "exponent of memory": "number", "longest tried": "times"},
-    ),
-    "": (
-        "The encoding alone, forward, for one sequence.",
-        {"time by length": "time", "peak bytes by length": "bytes"},
-    ),
-}
-"""The metrics with their kinds, and how to read them, by the title of their table; those without one have a table each,
-by length."""
 METRICS = {
-    name: Metric(
-        name,
-        says if not title or name == next(iter(kinds)) else "",
-        better=None,
-        kind=kind,
-        digits=2,
-        table=title,
-        missing="none" if title else "not tried",
-    )
-    for title, (says, kinds) in TABLES.items()
-    for name, kind in kinds.items()
+    each.name: each
+    for group in GROUPS
+    if group.startswith("cost: ")
+    for each in metrics(group, width=GROWTH_SHAPE.width, heads=GROWTH_SHAPE.heads)
 }
 OVERHEAD = METRICS["overhead, with backward"]
 

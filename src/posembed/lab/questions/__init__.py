@@ -8,7 +8,7 @@ from typing import Any
 
 from posembed.errors import RunFolderError
 from posembed.lab.cost.results import CostSettings
-from posembed.lab.question import Question, presets_of
+from posembed.lab.question import Question
 from posembed.lab.questions.amounts import DataEfficiency
 from posembed.lab.questions.by_task import ByTask
 from posembed.lab.questions.classification import Images, Text
@@ -26,8 +26,7 @@ from posembed.settings import Settings, option
 class Cost(Question):
     """The question of what encodings cost, measured on this machine without training. Its result is in cost.json."""
 
-    name = page = "cost"
-    asks = "What does each encoding cost in parameters, time and memory, and how does the cost grow with length?"
+    name = "cost"
 
     @property
     def kinds(self) -> tuple[type[Settings], ...]:
@@ -35,11 +34,6 @@ class Cost(Question):
 
     def chosen(self) -> Iterable[tuple[str, Any, Any]]:
         yield "out", Path, option("The folder for cost.json, which posembed report reads.", default=Path("runs/cost"))
-
-    presets = presets_of("cost", common={})
-    presets_help = (
-        "default, documents (the sizes of the table that guides copy) or documents-quarter (a quarter of every size)."
-    )
 
 
 EVERY: list[Question] = [

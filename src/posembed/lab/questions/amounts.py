@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from posembed.lab.found import Axis, Found, model_size
-from posembed.lab.question import Loaded, TrainedQuestion, presets_of
-from posembed.lab.runs.results import RunResult
+from posembed.lab.found import Axis, Found, Results, model_size
+from posembed.lab.question import Loaded, TrainedQuestion
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.amounts_specs import (
     AMOUNTS,
@@ -15,7 +13,6 @@ from posembed.lab.tasks.amounts_specs import (
     HELD_OUT,
     TRAINING_TEXT,
     DataSpec,
-    LossesByAmount,
     canonical_amount,
     require_different,
     share_or_tokens,
@@ -25,19 +22,11 @@ from posembed.lab.tasks.text_specs import task_on_text
 from posembed.measure.metrics import Metric
 
 
-class DataEfficiency(TrainedQuestion[DataSpec, LossesByAmount]):
+class DataEfficiency(TrainedQuestion):
     name = "data-efficiency"
-    asks = "How much training text does each encoding need?"
     Spec = DataSpec
-    usual = ("learned", "sinusoidal", "rope", "none")
-    usual_reference = "learned"
     metrics = (HELD_OUT, TRAINING_TEXT, GAP)
-    of_each = "encoding and amount"
-    tables_note = "From the runs with the most text."
     varied_help = f"Amounts of training text to compare, separated by commas: {AMOUNTS}."
-    presets = presets_of("data-efficiency")
-    preset = "quick"
-    presets_help = "quick (minutes) or gpt2 (a GPU)."
 
     def canonical(self, text: str) -> str:
         return canonical_amount(text)
@@ -54,12 +43,12 @@ class DataEfficiency(TrainedQuestion[DataSpec, LossesByAmount]):
         with_default_window(chosen)
         return task, found
 
-    def shown(self, results: Sequence[RunResult[Any, Any]]) -> Sequence[RunResult[Any, Any]]:
+    def shown(self, results: Results) -> Results:
         """Returns the runs with the largest amount that any run succeeded with."""
         tokens = [0 if result.measurements is None else result.measurements.train_tokens for result in results]
         return [result for result, each in zip(results, tokens, strict=True) if each == max(tokens) > 0]
 
-    def axis(self, results: Sequence[RunResult[DataSpec, LossesByAmount]], metric: Metric) -> Axis:
+    def axis(self, results: Results, metric: Metric) -> Axis:
         amounts = sorted({each.measurements.train_tokens for each in results if each.measurements is not None})
         tokens = results[0].spec.tokens_read
         return Axis(

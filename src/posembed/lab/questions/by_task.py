@@ -6,32 +6,19 @@ from typing import Any
 
 from posembed.errors import ArgumentError
 from posembed.lab.found import Found, model_size
-from posembed.lab.question import Loaded, Reading, TrainedQuestion, presets_of
+from posembed.lab.question import Loaded, Reading, TrainedQuestion
 from posembed.lab.similarities import Similarities, similarities_of
-from posembed.lab.tasks.table_specs import CHANGES, LOSS, ByTaskSpec, InitMeasurements
+from posembed.lab.tasks.table_specs import CHANGES, LOSS, ByTaskSpec
 from posembed.lab.tasks.text_specs import task_on_text
 
 FEWEST_ROWS = 3
 
 
-class ByTask(TrainedQuestion[ByTaskSpec, InitMeasurements]):
+class ByTask(TrainedQuestion):
     name = "by-task"
-    page = "by_task"
     metrics = (LOSS, *CHANGES)
-    of_each = "task"
-    loss_unit = "per predicted token"
-    asks = "Do different tasks learn the same position table?"
     Spec = ByTaskSpec
     ReadingType = Reading
-    usual = ("causal", "masked")
-    usual_seeds = 3
-    names_help = (
-        "Tasks to compare, separated by commas: causal (predict the next token), backward (the previous token), masked "
-        "(hidden tokens, as BERT does), replaced (which tokens are random)."
-    )
-    presets = presets_of("inits", "by-task")
-    preset = "tiny"
-    presets_help = "tiny (two minutes on two cores) or bert (a GPU)."
 
     def check_name(self, name: str) -> None:
         from posembed.lab.tasks.objectives import objective_by_name

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from posembed.lab.found import Axis, Found, model_size
-from posembed.lab.question import Loaded, TrainedQuestion, presets_of
-from posembed.lab.runs.results import RunResult
-from posembed.lab.runs.spec import MeasuredT, SpecT
+from posembed.lab.found import Axis, Found, Results, model_size
+from posembed.lab.question import Loaded, TrainedQuestion
 from posembed.lab.tasks.classification_specs import (
     ACCURACY,
     LOSS,
     MACRO_F1,
     Classified,
     ImageSpec,
-    Recognised,
     TextSpec,
     require_room,
 )
@@ -26,7 +23,7 @@ TWINS = {"learned-1d", "learned-2d"}
 """Encodings with one row per patch and the same initial values: they are the same model until the grid changes."""
 
 
-class OfTexts(TrainedQuestion[SpecT, MeasuredT]):
+class OfTexts(TrainedQuestion):
     """A question about small encoders of labelled texts."""
 
     group = "tasks"
@@ -42,7 +39,7 @@ class OfTexts(TrainedQuestion[SpecT, MeasuredT]):
         """Returns on how many things of each kind a model is tested."""
         raise NotImplementedError
 
-    def batches(self, spec: SpecT) -> str:
+    def batches(self, spec: Any) -> str:
         """Says what a batch holds, for an ``about``."""
         return f"{self.unit} per batch, truncated to {spec.train_length:,} tokens"
 
@@ -57,15 +54,10 @@ class OfTexts(TrainedQuestion[SpecT, MeasuredT]):
         )
 
 
-class Text(OfTexts[TextSpec, Classified]):
+class Text(OfTexts):
     name = "text"
     metrics = (ACCURACY, MACRO_F1, LOSS)
-    loss_unit = "per example"
-    asks = "Does the position encoding matter for classifying texts?"
     Spec = TextSpec
-    learns, unit = "classify texts", "texts"
-    presets = presets_of("text")
-    presets_help = "default, documents (BERT-base's size, for a GPU) or documents-quarter (a quarter of every size)."
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.data.labelled import load_labelled
@@ -101,19 +93,11 @@ def most_frequent(kind: str, counts: Mapping[str, int], of: str) -> str:
     return f"Always predicting the most frequent {kind}, {name}, would be correct for {share}% of these {of}."
 
 
-class Images(TrainedQuestion[ImageSpec, Recognised]):
+class Images(TrainedQuestion):
     name = "images"
     metrics = (ACCURACY, LOSS)
-    items = "images"
-    loss_unit = "per image"
-    tables_note = "Row 0 belongs to the class token, if there is one; the patches follow row by row."
-    group = "tasks"
-    asks = "Which position encodings suit images, and which still work on another grid?"
     Spec = ImageSpec
     use = "images"
-    usual = ("learned-1d", "learned-2d", "factorized", "sinusoidal", "sinusoidal-2d", "none")
-    usual_reference = "learned-1d"
-    presets = presets_of("images")  # five seeds take minutes on two cores
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.classification import ImageClassification
@@ -123,7 +107,7 @@ class Images(TrainedQuestion[ImageSpec, Recognised]):
         tokens = (task.size // chosen["patch"]) ** 2 + (chosen["pooling"] == "cls")
         return task, {"data_sha256": task.sha256, "train_size": task.size, "train_length": tokens}
 
-    def axis(self, results: Sequence[RunResult[ImageSpec, Recognised]], metric: Metric) -> Axis:
+    def axis(self, results: Results, metric: Metric) -> Axis:
         spec = results[0].spec
         farthest = max(spec.test_sizes, key=lambda size: (abs(size - spec.train_size), size))
         notes = {size: " x ".join(map(str, spec.grid(size))) for size in spec.test_sizes}

@@ -9,13 +9,12 @@ from typing import Any
 
 from posembed.errors import ArgumentError
 from posembed.lab.found import Found, model_size
-from posembed.lab.question import Loaded, TrainedQuestion, presets_of
+from posembed.lab.question import Loaded, TrainedQuestion
 from posembed.lab.tasks.amounts_specs import (
     GAP,
     HELD_OUT,
     TRAINING_TEXT,
     DropoutSpec,
-    Losses,
     amount_in_words,
     canonical_amount,
     share_or_tokens,
@@ -24,19 +23,10 @@ from posembed.lab.tasks.amounts_specs import (
 from posembed.lab.tasks.text_specs import task_on_text
 
 
-class Dropout(TrainedQuestion[DropoutSpec, Losses]):
+class Dropout(TrainedQuestion):
     name = "dropout"
-    asks = "How much dropout should follow the sum of tokens and positions?"
     Spec = DropoutSpec
-    usual = ("0", "0.1", "0.3")
-    usual_reference = "0"
     metrics = (HELD_OUT, dataclasses.replace(TRAINING_TEXT, better="low"), GAP)
-    of_each = "rate"
-    tables_note = "Each table has the name of its dropout rate."
-    names_help = "Dropout rates to compare, at least 0 and below 1, separated by commas."
-    presets = presets_of("dropout")
-    preset = "quick"
-    presets_help = "quick (minutes) or gpt2 (a GPU)."
 
     def canonical(self, text: str) -> str:
         return f"{Decimal(text).normalize():f}" if is_rate(text) else text

@@ -7,33 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from posembed.lab.found import Found, model_size
-from posembed.lab.question import Compared, Loaded, TrainedQuestion, presets_of
+from posembed.lab.found import Found, Results, model_size
+from posembed.lab.metrics import metrics
+from posembed.lab.question import Compared, Loaded, TrainedQuestion
 from posembed.lab.runs.results import NORMS_AT_START, RunResult
-from posembed.lab.tasks.table_specs import CAUSAL, CHANGES, LOSS, MASKED, PERPLEXITY, InitMeasurements, InitSpec
+from posembed.lab.tasks.table_specs import CAUSAL, CHANGES, LOSS, MASKED, PERPLEXITY, InitSpec
 from posembed.lab.tasks.text_specs import task_on_text
 from posembed.measure.frame import Frame, Value
-from posembed.measure.metrics import Metric
 from posembed.settings import Positive, option
 from posembed.words import called, listed, loss_number
 
 LOSSES_AVERAGED = 8
 """The number of losses that ``recent`` averages, because the loss of a single batch is noisy. A run keeps about 100."""
-STEPS = Metric(
-    "number of steps",
-    "Steps: the first step at which the mean of the most recent training losses is at or below a loss, which the "
-    "answer names (each run records about a hundred losses).",
-    kind="times",
-    missing="not all",
-    told=True,
-)
-GRADIENTS = tuple(
-    Metric(name, says, better=None, digits=2, table="Gradients at the start", missing="unknown")
-    for name, says in (
-        ("gradient at step 1", "The norm of the gradient of all weights, before clipping."),
-        (f"highest gradient of {NORMS_AT_START} steps", "Steps that overflow are not counted."),
-    )
-)
+STEPS, *GRADIENTS = metrics("inits", steps=NORMS_AT_START)
 MODELS = {
     CAUSAL: "The model is causal: it predicts each token from the tokens before it.",
     MASKED: "The model is masked and bidirectional: it predicts hidden tokens from the tokens on both sides. As in "
@@ -49,25 +35,11 @@ class InitReading(Compared):
     )
 
 
-class Inits(TrainedQuestion[InitSpec, InitMeasurements]):
-    name = page = "inits"
+class Inits(TrainedQuestion):
+    name = "inits"
     metrics = (LOSS, PERPLEXITY, STEPS, *GRADIENTS, *CHANGES)
-    of_each = "table"
-    asks = "Which initial values should a learned table start from?"
     Spec = InitSpec
     ReadingType = InitReading
-    usual = ("normal-0.02", "normal-0.01", "normal-0.05", "xavier", "sinusoidal", "sinusoidal-0.02", "zero")
-    usual_reference = "normal-0.02"
-    names_help = (
-        "Initial values to compare, separated by commas: normal-STD, xavier, zero, sinusoidal (amplitude 1), "
-        "sinusoidal-STD (scaled to that standard deviation)."
-    )
-    presets = presets_of("lengths", "inits")
-    preset = "quick"
-    presets_help = (
-        "tiny (two minutes; the default with --model masked), quick (minutes), small (an hour on two cores), gpt2 or "
-        "bert (a GPU)."
-    )
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         masked = given.get("model") == MASKED
@@ -86,10 +58,10 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements]):
             chosen["model"] = model
         return task_on_text(InitialValues, chosen)
 
-    def frame(self, results: Sequence[RunResult[InitSpec, InitMeasurements]], reading: InitReading) -> Frame:
+    def frame(self, results: Results, reading: InitReading) -> Frame:
         losses = losses_to_reach(results, reading)
 
-        def values(result: RunResult[InitSpec, InitMeasurements]) -> Iterator[Value]:
+        def values(result: RunResult) -> Iterator[Value]:
             yield from super(Inits, self).values_of(result)
             yield Value(STEPS.name, step_at(result.losses, losses[result.spec.seed]))
             norms = [norm for step, norm in result.gradient_norms if step <= NORMS_AT_START]
@@ -123,7 +95,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements]):
             yield f"Not every run reached it: {listed(late)}."
 
 
-def losses_to_reach(results: Sequence[RunResult[InitSpec, InitMeasurements]], reading: Any) -> dict[int, float]:
+def losses_to_reach(results: Results, reading: Any) -> dict[int, float]:
     """Returns the training loss to which steps are counted, by seed, because each seed draws different text."""
     losses: dict[int, float] = {}
     for result in results:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from posembed.lab.found import Axis, Found, model_size
-from posembed.lab.question import Loaded, TrainedQuestion, presets_of
-from posembed.lab.runs.results import RunResult
+from posembed.lab.found import Axis, Found, Results, model_size
+from posembed.lab.question import Loaded, TrainedQuestion
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.text_specs import (
     BITS,
@@ -18,30 +17,16 @@ from posembed.lab.tasks.text_specs import (
     SAME_TOKENS,
     WHOLE_WINDOWS,
     LengthSpec,
-    Measurements,
     of_model,
     task_on_text,
 )
 from posembed.measure.metrics import Metric
 
 
-class Lengths(TrainedQuestion[LengthSpec, Measurements]):
-    name = page = "lengths"
+class Lengths(TrainedQuestion):
+    name = "lengths"
     metrics = (SAME_TOKENS, WHOLE_WINDOWS, BITS, CHUNKED_SAME, CHUNKED_WHOLE, REPEAT_GAIN)
-    asks = "How far does each encoding carry a language model past its training length?"
     Spec = LengthSpec
-    usual = ("learned", "rolling", "sinusoidal", "rope", "alibi")
-    usual_reference = "alibi"
-    names_help = (
-        "Encodings to compare, separated by commas. NAME+window applies a causal window, and NAME/NAME gives each "
-        "layer its own, over and over."
-    )
-    presets = presets_of("lengths")
-    preset = "quick"
-    presets_help = (
-        "quick (minutes), small (an hour on two cores), gpt2 (a GPU), documents (512 to 4,096 tokens, as in guides; a "
-        "GPU) or documents-quarter (a quarter of every size)."
-    )
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         chosen = super().settings(preset, given)
@@ -57,7 +42,7 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements]):
         with_default_window(chosen)
         return task_on_text(LanguageModelling, chosen)
 
-    def axis(self, results: Sequence[RunResult[LengthSpec, Measurements]], metric: Metric) -> Axis:
+    def axis(self, results: Results, metric: Metric) -> Axis:
         trained, tested = results[0].spec.train_length, results[0].spec.test_lengths
         if metric is REPEAT_GAIN:
             gaps = [gap for each in results if each.measurements for gap in each.measurements.repeat_gain]

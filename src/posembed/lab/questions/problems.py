@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from posembed.lab.found import Axis, Found, model_size
-from posembed.lab.question import Loaded, Reading, TrainedQuestion, presets_of
+from posembed.lab.found import Axis, Found, Results, model_size
+from posembed.lab.question import Loaded, Reading, TrainedQuestion
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
-from posembed.lab.tasks.problems_specs import EXACT, TOKENS, ProblemSpec, SolvedByTail, wrong_reads
+from posembed.lab.tasks.problems_specs import EXACT, TOKENS, ProblemSpec, wrong_reads
 from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import reached
@@ -20,7 +20,7 @@ SOLVED = 0.95
 """A size is solved if the model answers at least this share of its problems, over all seeds, without a mistake."""
 
 
-class Problem(TrainedQuestion[ProblemSpec, SolvedByTail]):
+class Problem(TrainedQuestion):
     """The question about one problem of PROBLEMS."""
 
     group = "tasks"
@@ -37,7 +37,7 @@ class Problem(TrainedQuestion[ProblemSpec, SolvedByTail]):
         self.names_help = f"Encodings to compare, separated by commas{f'; {ids} ids apply too' if ids else ''}."
         # To find what followed the same characters, a model needs two layers: in the first, each token reads its
         # neighbour. Each head must distinguish all rows of the table, so half as many heads need half as many steps.
-        self.presets = presets_of("problems", name)
+        self.presets = self.presets_of("problems", name)
 
     def check_name(self, name: str) -> None:
         from posembed.lab.tasks.problems import check_encoding
@@ -51,7 +51,7 @@ class Problem(TrainedQuestion[ProblemSpec, SolvedByTail]):
         with_default_window(chosen)
         return ProblemSolving(self.name), {"problem": self.name}
 
-    def axis(self, results: Sequence[RunResult[ProblemSpec, SolvedByTail]], metric: Metric) -> Axis:
+    def axis(self, results: Results, metric: Metric) -> Axis:
         spec = results[0].spec
         return Axis(PROBLEMS[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
 
@@ -102,9 +102,9 @@ class StateTracking(Problem):
         super().__init__(name)
         self.metrics = tuple(wrong_reads(tail) for tail in ("", *PROBLEMS[name].tails))
         self.usual = ("learned", "learned-averaged", "rope", "alibi", "none")
-        self.presets = presets_of("state-tracking", name)
+        self.presets = self.presets_of("state-tracking", name)
 
-    def values_of(self, result: RunResult[ProblemSpec, SolvedByTail]) -> Iterable[Value]:
+    def values_of(self, result: RunResult) -> Iterable[Value]:
         assert result.measurements is not None
         return result.measurements.wrong()
 

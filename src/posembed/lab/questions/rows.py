@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import ArgumentError
-from posembed.lab.data.lengths import FULL, NAMES, counts_of
-from posembed.lab.found import Axis, Found, model_size
-from posembed.lab.question import Loaded, TrainedQuestion, presets_of
+from posembed.lab.data.lengths import NAMES, counts_of
+from posembed.lab.found import Axis, Found, Results, model_size
+from posembed.lab.question import Loaded, TrainedQuestion
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.row_specs import (
     ATTENTION,
@@ -22,7 +22,6 @@ from posembed.lab.tasks.row_specs import (
     SHARE,
     TEXT,
     TRAINED,
-    RowMeasurements,
     RowSpec,
     bands,
 )
@@ -31,22 +30,10 @@ from posembed.measure.frame import Frame, Value
 from posembed.measure.metrics import Metric
 
 
-class Rows(TrainedQuestion[RowSpec, RowMeasurements]):
-    name = page = "rows"
+class Rows(TrainedQuestion):
+    name = "rows"
     metrics = (LOSS, TRAINED, SHARE, TEXT, OWN, LATER, NEIGHBOUR, ATTENTION)
-    of_each = "kind of training lengths"
-    asks = "Which rows of a learned table are learned poorly, and which matter?"
     Spec = RowSpec
-    usual = ("full", "short", "full+sinusoidal", "short+sinusoidal")
-    usual_reference = FULL
-    names_help = (
-        "Training lengths to compare, separated by commas: full, uniform (1 to the training length), short (few are "
-        "long), or a file with one length per line, or a length and a count. LENGTHS+ENCODING trains another encoding "
-        "than the learned table."
-    )
-    presets = presets_of("rows")
-    preset = "quick"
-    presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
 
     @property
     def compared(self) -> str:
@@ -82,7 +69,7 @@ class Rows(TrainedQuestion[RowSpec, RowMeasurements]):
 
         return task_on_text(TrainedRows, chosen)
 
-    def frame(self, results: Sequence[RunResult[RowSpec, RowMeasurements]], reading: Any) -> Frame:
+    def frame(self, results: Results, reading: Any) -> Frame:
         files: dict[str, set[Any]] = {}
         for result in results:
             files.setdefault(result.spec.compared, set()).add(result.spec.train_length_counts)
@@ -93,13 +80,13 @@ class Rows(TrainedQuestion[RowSpec, RowMeasurements]):
             )
         return super().frame(results, reading)
 
-    def values_of(self, result: RunResult[RowSpec, RowMeasurements]) -> Iterator[Value]:
+    def values_of(self, result: RunResult) -> Iterator[Value]:
         for value in super().values_of(result):
             yield value
             if value.metric == TRAINED.name and value.value is not None:
                 yield value._replace(metric=SHARE.name, value=value.value / (result.spec.steps * result.spec.batch))
 
-    def axis(self, results: Sequence[RunResult[RowSpec, RowMeasurements]], metric: Metric) -> Axis:
+    def axis(self, results: Results, metric: Metric) -> Axis:
         known = bands(results[0].spec.train_length)
         notes = {first: f"to {last:,}" for first, last in known.items() if last > first}
         return Axis(

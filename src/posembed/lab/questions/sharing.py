@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
-from posembed.lab.found import Axis, Found, model_size
-from posembed.lab.question import Loaded, TrainedQuestion, presets_of
+from posembed.lab.found import Axis, Found, Results, model_size
+from posembed.lab.question import Loaded, TrainedQuestion
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.pairs import PROBLEMS, problem_named
 from posembed.lab.tasks.problems_specs import EXACT, TOKENS
@@ -21,7 +21,6 @@ from posembed.lab.tasks.sharing_specs import (
     TABLES,
     TWO,
     WITHIN,
-    Rewritten,
     SharingSpec,
     lengths_of,
     mean_over,
@@ -30,19 +29,11 @@ from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 
 
-class Sharing(TrainedQuestion[SharingSpec, Rewritten]):
+class Sharing(TrainedQuestion):
     name = "sharing"
     metrics = (WITHIN, LOSS_WITHIN, PAST, EXACT, TOKENS, LOSS)
-    loss_unit = "per token of the targets"
-    tables_note = "The rows of two-tables are those of the encoder, followed by those of the decoder."
-    asks = "Should an encoder and a decoder share one position table?"
     Spec = SharingSpec
-    usual = (ONE, TWO, "sinusoidal", "encoder-table", "decoder-table", "none")
-    usual_reference = ONE
     names_help = f"What to compare, separated by commas: {', '.join((*TABLES, *SAME_ON_BOTH))}."
-    presets = presets_of("sharing")
-    preset = "quick"
-    presets_help = "quick (minutes), small (hours on two cores) or base (a GPU)."
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         """The sizes depend on the problem, so no preset sets them."""
@@ -61,7 +52,7 @@ class Sharing(TrainedQuestion[SharingSpec, Rewritten]):
 
         return Rewriting(chosen["problem"]), lengths_of(chosen["problem"], chosen["train_size"])
 
-    def values_of(self, result: RunResult[SharingSpec, Rewritten]) -> Iterator[Value]:
+    def values_of(self, result: RunResult) -> Iterator[Value]:
         measured, spec = result.measurements, result.spec
         assert measured is not None
         inside = [size for size in spec.test_sizes if size <= spec.train_size]
@@ -75,7 +66,7 @@ class Sharing(TrainedQuestion[SharingSpec, Rewritten]):
                 yield Value(metric.name, mean_over(sizes, values))
         yield from measured.values()
 
-    def axis(self, results: Sequence[RunResult[SharingSpec, Rewritten]], metric: Metric) -> Axis:
+    def axis(self, results: Results, metric: Metric) -> Axis:
         spec = results[0].spec
         return Axis(PROBLEMS[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from posembed.lab.found import Found
-from posembed.lab.question import Loaded, presets_of
+from posembed.lab.question import Loaded
 from posembed.lab.questions.classification import OfTexts, most_frequent
 from posembed.lab.tasks.classification_specs import LOSS, require_room
 from posembed.lab.tasks.tokens_specs import (
@@ -21,14 +21,10 @@ from posembed.lab.tasks.tokens_specs import (
 )
 
 
-class Tags(OfTexts[TagSpec, Tagged]):
+class Tags(OfTexts):
     name = "tags"
     metrics = (ENTITY_F1, TOKEN_ACCURACY, LOSS)
-    loss_unit = "per label"
-    asks = "Does the position encoding matter for labelling words, such as named entities?"
     Spec = TagSpec
-    learns, unit = "label the words of sentences", "sentences"
-    presets = presets_of("tags")
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.data.tagged import load_tagged
@@ -52,15 +48,10 @@ class Tags(OfTexts[TagSpec, Tagged]):
         return {} if found.measured is None else {"The labels of the held-out words": found.measured.labels}
 
 
-class Spans(OfTexts[SpanSpec, Answered]):
+class Spans(OfTexts):
     name = "spans"
     metrics = (F1, EXACT, LOSS)
-    loss_unit = "per label"
-    asks = "Does the position encoding matter for finding the answer to a question in a text?"
     Spec = SpanSpec
-    learns, unit = "find the answers to questions in texts", "questions"
-    presets = presets_of("spans")
-    presets_help = "default, documents (BERT-base's size, for a GPU) or documents-quarter (a quarter of every size)."
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.data.answered import load_answered

@@ -108,7 +108,7 @@ def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any
             board.note.remote(spec, step)
 
     with tempfile.TemporaryDirectory() as place:
-        folder: RunFolder[Any] = RunFolder(place, type(spec))
+        folder: RunFolder = RunFolder(place, type(spec))
         folder.prepare(spec)
         result = run(spec, task, make_accelerator(spec.precision, device), folder, note)
         files = {kind: folder.file(kind, spec) for kind in ("tables", "attention")}

@@ -9,23 +9,15 @@ from fractions import Fraction
 from typing import ClassVar
 
 from posembed.errors import ArgumentError, DataError
+from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import TRAINING
 from posembed.lab.tasks.text_specs import LanguageSpec
 from posembed.measure.frame import Value
-from posembed.measure.metrics import Metric
 from posembed.settings import Share, option
 
 AMOUNTS = "shares of the text, such as 1/16 (1 is all of it), or numbers of tokens, such as 65536"
 
-HELD_OUT = Metric("held-out loss", unit="nats per token")
-TRAINING_TEXT = Metric(
-    "loss on the training text",
-    "In eval mode, on at most as many tokens as the held-out loss. If it is far below the held-out loss, the model has "
-    "learned its text by heart.",
-    better=None,
-    unit="nats per token",
-)
-GAP = Metric("gap", "The held-out loss minus the loss on the training text.", unit="nats per token", told=True)
+HELD_OUT, TRAINING_TEXT, GAP = metrics("amounts")
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from posembed.errors import ArgumentError
+from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import MODEL, TrainingSpec
 from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Ascending, Count, TwoOrMore, option
 
-ACCURACY = Metric("accuracy", better="high", kind="share")
-MACRO_F1 = Metric("macro F1", "Macro F1 gives every class the same weight, however small.", better="high", kind="share")
-LOSS = Metric("loss", "The mean cross-entropy on the held-out part.", unit="nats", digits=4)
+ACCURACY, MACRO_F1, LOSS = metrics("labels")
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
 from posembed.lab.tasks.problem_texts import tokens_read
 from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Ascending, Count, option
 
-EXACT = Metric("exact match", "The share of answers without a mistake.", better="high", kind="share")
-TOKENS = Metric(
-    "token accuracy",
-    "The share of tokens of the answers predicted correctly, each from the correct tokens before it.",
-    better="high",
-    kind="share",
-)
-WRONG = Metric("share of wrong reads", "The share of wrong answers.", kind="share")
+EXACT, TOKENS, WRONG = metrics("problems")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from posembed.lab.data.lengths import TrainLengths, distribution
+from posembed.lab.metrics import metrics
 from posembed.lab.tasks.text_specs import LanguageSpec
 from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
@@ -17,22 +18,7 @@ from posembed.measure.metrics import Metric
 LEARNED = "learned"
 BAND_ENDS = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
 """The ends of the bands of positions, as shares of the training length."""
-LOSS = Metric("loss", "Every run predicts the same held-out tokens after the same context.", unit="nats per token")
-TRAINED = Metric("times trained", "The mean number of training sequences that reach a row.", better=None, kind="times")
-SHARE = Metric("share of the sequences that train a row", better=None, kind="share")
-MEAN_ROW = "one row is replaced with the mean row of the table"
-TEXT, OWN, LATER, NEIGHBOUR, ATTENTION = (
-    Metric(name, says, better=None, digits=2, signed=name != "attention, relative to even", missing="")
-    for name, says in {
-        "increase of a text's loss, mean row": f"In nats per text, if {MEAN_ROW}.",
-        "increase at the row, mean row": f"In nats, of the token predicted at the row, if {MEAN_ROW}.",
-        "increase per later token, mean row": f"In nats, of each token predicted after the row, if {MEAN_ROW}.",
-        "increase of a text's loss, neighbour": "In nats per text, if one row is replaced with the next, as if the "
-        "position were off by one.",
-        "attention, relative to even": "The attention that a position receives, relative to heads that attend equally "
-        "to all tokens they see.",
-    }.items()
-)
+LOSS, TRAINED, SHARE, TEXT, OWN, LATER, NEIGHBOUR, ATTENTION = metrics("rows")
 AT = {
     metric: dataclasses.replace(metric, name=f"{metric.name}, at each position")
     for metric in (LOSS, TRAINED, TEXT, NEIGHBOUR, ATTENTION)

@@ -7,24 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import MODEL, TRAINING
 from posembed.lab.tasks.pairs import PROBLEMS
 from posembed.lab.tasks.problems_specs import SizedSpec, Solved, by_size
 from posembed.measure.frame import Value
-from posembed.measure.metrics import Metric
 from posembed.settings import Ascending, Count, option
 
 ONE, TWO = "one-table", "two-tables"
-WITHIN = Metric(
-    "exact match within the sizes of training",
-    "The share of held-out pairs whose target is written without a mistake: the mean of the tested sizes up to the "
-    "largest of training.",
-    better="high",
-    kind="share",
-)
-LOSS_WITHIN = Metric("loss within the sizes of training", unit="nats per token of the targets", digits=4, told=True)
-PAST = Metric("exact match past the sizes of training", better="high", kind="share", told=True)
-LOSS = Metric("loss", unit="nats per token of the targets", digits=4)
+WITHIN, LOSS_WITHIN, PAST, LOSS = metrics("sharing")
 TABLES = (ONE, TWO, "encoder-table", "decoder-table")
 """Where a learned table is: one for both, one for each, or one for one side and no position on the other."""
 SAME_ON_BOTH = ("sinusoidal", "none", "rope", "alibi", "t5", "kerple-log", "kerple-power", "pope")

@@ -6,31 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import MODEL
 from posembed.lab.tasks.text_specs import LanguageSpec
 from posembed.measure.frame import Value
-from posembed.measure.metrics import Metric
 from posembed.settings import option
 
 CAUSAL, MASKED = "causal", "masked"
-LOSS = Metric("held-out loss", "In windows of the training length.", unit="nats per predicted token")
-PERPLEXITY = Metric("perplexity", better=None, kind="log")
-
-
-def of_rows(name: str, says: str = "", digits: int | None = 2) -> Metric:
-    return Metric(name, says, better=None, digits=digits, table="How the rows changed", missing="none")
-
-
-SCALE = of_rows("scale", "Scale: the root mean square of the rows.", None)
-SCALE_AFTER = of_rows("scale after", digits=None)
-MOVED = of_rows("moved", "Moved: the root mean square of the change, also as a multiple of the initial scale.", None)
-MOVED_TIMES = of_rows("times its scale")
-COSINE = of_rows("cosine to before", "Cosine: between the whole table before and after training.")
-RANK = of_rows("rank", "Rank: the number of directions that the rows use.", 1)
-RANK_AFTER = of_rows("rank after", digits=1)
-NEIGHBOURS = of_rows("neighbours", "Neighbours: the mean cosine of consecutive rows.")
-NEIGHBOURS_AFTER = of_rows("neighbours after")
-CHANGES = (SCALE, SCALE_AFTER, MOVED, MOVED_TIMES, COSINE, RANK, RANK_AFTER, NEIGHBOURS, NEIGHBOURS_AFTER)
+LOSS, PERPLEXITY = metrics("tables")
+CHANGES = metrics("changes")
+SCALE, SCALE_AFTER, MOVED, MOVED_TIMES, COSINE, RANK, RANK_AFTER, NEIGHBOURS, NEIGHBOURS_AFTER = CHANGES
 
 
 @dataclass(frozen=True, kw_only=True)

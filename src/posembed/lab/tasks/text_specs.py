@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from posembed.errors import ArgumentError
 from posembed.lab.data.lengths import FULL, NAMES, Counts, TrainLengths, counts_of, distribution
+from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
 from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
@@ -25,38 +26,7 @@ OF_MODEL = ("layers", "width", "heads", "dropout")
 CONTINUED_LEARNING_RATE = 1e-4
 """The default learning rate if training continues from weights. The presets' learning rates are too high for that."""
 
-
-SAME_TOKENS = Metric(
-    "perplexity of the same tokens",
-    "The same held-out tokens are predicted with more and more context.",
-    kind="log",
-)
-WHOLE_WINDOWS = Metric(
-    "perplexity over whole windows",
-    "The usual measure: all tokens, in windows that do not overlap. Longer windows lower it, because fewer tokens have "
-    "little context.",
-    kind="log",
-)
-CHUNKED = "the text is fed in chunks of the training length."
-CHUNKED_SAME = Metric(
-    "chunked perplexity of the same tokens", f"The same model and tokens, but {CHUNKED}", better=None, kind="log"
-)
-CHUNKED_WHOLE = Metric(
-    "chunked perplexity over whole windows", f"The same model and windows, but {CHUNKED}", better=None, kind="log"
-)
-BITS = Metric(
-    "bits per byte over whole windows",
-    "The same losses in bits per byte of text, which can be compared across tokenizers.",
-    digits=2,
-)
-REPEAT_GAIN = Metric(
-    "repeat gain",
-    "The model reads a passage, other text, then the passage again. A value shows how much lower the loss is the "
-    "second time.",
-    better="high",
-    unit="nats per token",
-    signed=True,
-)
+SAME_TOKENS, WHOLE_WINDOWS, BITS, CHUNKED_SAME, CHUNKED_WHOLE, REPEAT_GAIN = metrics("lengths")
 
 
 @dataclass(frozen=True)

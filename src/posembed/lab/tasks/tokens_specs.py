@@ -6,40 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import MODEL
 from posembed.lab.tasks.classification_specs import LOSS, LabelledSpec, by_item
 from posembed.measure.frame import Value
-from posembed.measure.metrics import Metric
 from posembed.settings import Amount, Count, option
 
-ENTITY_F1 = Metric(
-    "entity F1",
-    "An entity is correct if its first word, its last word and its type are. F1 is the harmonic mean of the share of "
-    "the marked entities that are correct and the share of the entities that are found.",
-    better="high",
-    kind="share",
-)
-TOKEN_ACCURACY = Metric(
-    "token accuracy",
-    "Token accuracy is the share of words with the correct label.",
-    better="high",
-    kind="share",
-    told=True,
-)
-F1 = Metric(
-    "F1",
-    "F1 compares the words of an answer with those of the references, as in SQuAD's evaluation script; the table has "
-    "the mean over questions.",
-    better="high",
-    kind="share",
-)
-EXACT = Metric(
-    "exact match",
-    "Exact match is the share of answers that equal a reference, apart from case, punctuation and articles.",
-    better="high",
-    kind="share",
-    told=True,
-)
+ENTITY_F1, TOKEN_ACCURACY = metrics("tags")
+F1, EXACT = metrics("spans")
 
 
 @dataclass(frozen=True)

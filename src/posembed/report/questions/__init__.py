@@ -55,7 +55,7 @@ class QuestionPage:
         """Returns tables that the metrics do not give."""
         return ()
 
-    def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
+    def learned(self, folder: RunFolder, results: Sequence[RunResult]) -> Iterable[Picture]:
         return table_pictures(folder, results)
 
     def main_tables(self, summary: Any) -> list[Table]:
@@ -123,7 +123,7 @@ class QuestionPage:
 
     def summary(self, folder: Path, reference: str | None) -> Any:
         """Reads the results of a folder, with the reference of its last command if none is given."""
-        question, runs = self.question, RunFolder[Any](folder, self.question.Spec)
+        question, runs = self.question, RunFolder(folder, self.question.Spec)
         reference = reference and question.canonical(reference)
         if reference is None:
             reading = runs.reading(question.ReadingType)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from posembed.lab.found import Found
 from posembed.lab.runs.results import RunFolder, RunResult
@@ -62,7 +61,7 @@ class Page(QuestionPage):
                 caption=f"Dots are means, ticks are pairs of runs, and bars are {INTERVAL}s over seeds.",
             )
 
-    def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
+    def learned(self, folder: RunFolder, results: Sequence[RunResult]) -> Iterable[Picture]:
         tables = {name: rows[max(rows)] for name, (_, rows) in tables_of(folder, results).items()}
         if len(tables) > 1:
             caption = "The trained table of each task, in its first run."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from posembed.lab.found import Found, Row
 from posembed.lab.questions.inits import STEPS
@@ -65,7 +64,7 @@ class Page(QuestionPage):
             first="initial values",
         )
 
-    def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
+    def learned(self, folder: RunFolder, results: Sequence[RunResult]) -> Iterable[Picture]:
         if tables := {name: rows for name, (_, rows) in tables_of(folder, results).items()}:
             for when, step in {"before": min, "after": max}.items():
                 compared = {name: rows[step(rows)] for name, rows in tables.items()}
