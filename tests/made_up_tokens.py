@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from made_up_classes import LOSSES, drawn
 from made_up_runs import made_up
-from posembed.lab.questions.tokens import Spans, Tags
+from posembed.lab.questions.classification import Spans, Tags
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.tokens_specs import Answered, SpanSpec, Tagged, TagSpec
 

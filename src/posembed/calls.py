@@ -7,72 +7,21 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from posembed.errors import ArgumentError, CallError
 from posembed.words import listed
 
-OTHER_NAMES: dict[str, str] = {
-    "base": "theta rope_theta rotary_base rotary_emb_base max_wavelength",
-    "buckets": "num_buckets relative_attention_num_buckets",
-    "cache": "past_key_values past_key_value layer_past kv_cache",
-    "causal": "is_causal",
-    "channels": "in_chans in_channels num_channels",
-    "cross_attention": "cross_attend add_cross_attention",
-    "dim": "d_model hidden_size n_embd embed_dim embedding_dim emb_dim dim_model model_dim",
-    "dropout": "p dropout_p dropout_prob dropout_rate drop_rate hidden_dropout_prob embd_pdrop",
-    "encoding": "position_encoding positional_encoding position_embedding_type pos_emb",
-    "eps": "layer_norm_eps layer_norm_epsilon norm_eps",
-    "grid": "grid_size",
-    "head_dim": "dim d_head dim_head head_size rotary_dim",
-    "heads": "num_heads nhead n_head n_heads num_attention_heads",
-    "image_size": "img_size",
-    "images": "pixel_values",
-    "k": "key keys",
-    "k_length": "key_length k_len",
-    "layers": "num_layers n_layer n_layers num_hidden_layers depth",
-    "mask": "attention_mask attn_mask padding_mask key_padding_mask src_key_padding_mask",
-    "max_distance": "relative_attention_max_distance",
-    "max_len": "max_length max_seq_len max_seq_length max_position_embeddings max_positions n_positions num_positions "
-    "num_embeddings n_ctx context_length block_size seq_len",
-    "memory": "encoder_hidden_states context key_value_states",
-    "memory_mask": "encoder_attention_mask context_mask memory_key_padding_mask",
-    "near_window": "window window_size sliding_window attention_window",
-    "offset": "past_length past_key_values_length start_pos",
-    "pad_id": "pad_token_id padding_idx",
-    "position_ids": "positions pos pos_ids input_pos cache_position",
-    "q": "query queries",
-    "q_length": "query_length q_len seq_len",
-    "scaling": "rope_scaling",
-    "std": "init_std initializer_range",
-    "token_ids": "input_ids",
-    "token_type_ids": "segment_ids segments type_ids",
-    "token_types": "type_vocab_size",
-    "vocab_size": "vocab n_vocab num_tokens ntoken num_embeddings",
-    "window": "window_size sliding_window attention_window",
-    "x": "input inputs inputs_embeds hidden_states src",
-}
-"""Maps an argument's name in posembed to its names in other libraries."""
-
-OTHER_CLASSES: dict[str, str] = {
-    "Alibi": "ALiBi AlibiPositionalBias AttentionWithLinearBiases",
-    "inputs": "TokenAndPositionEmbedding BertEmbeddings RobertaEmbeddings ViTEmbeddings PatchEmbedding",
-    "LearnedGridEmbedding": "PatchPositionEmbedding PositionEmbeddingLearned LearnedPositionalEncoding2D",
-    "LearnedPositionalEmbedding": "LearnedPositionalEncoding LearnablePositionalEncoding LearnablePositionalEmbedding "
-    "LearnedPositionEncoding LearnedPositionEmbedding LearnedEmbedding LearntPositionalEncoding PositionalEmbedding "
-    "PositionEmbedding AbsolutePositionalEmbedding TrainablePositionalEncoding BartLearnedPositionalEmbedding "
-    "OPTLearnedPositionalEmbedding",
-    "Llama3Scaling": "Llama3ScaledRoPE",
-    "PolarEmbedding": "PoPE PolarPositionalEmbedding",
-    "resize_table": "resample_abs_pos_embed resize_pos_embed interpolate_pos_encoding resize_rel_pos_bias_table",
-    "RotaryEmbedding": "RoPE Rope RotaryPositionalEmbedding RotaryPositionalEmbeddings LlamaRotaryEmbedding",
-    "SinusoidalPositionalEmbedding": "PositionalEncoding PositionalEncoding1D SinusoidalPositionalEncoding "
-    "SinusoidalPositionEncoding SinePositionEncoding ScaledSinusoidalEmbedding SinusoidalEmbedding",
-    "T5Bias": "RelativePositionBias RelativePositionalBias T5RelativePositionBias T5RelativeAttentionBias",
-}
-"""Maps a public name of posembed to the names of tutorials, fairseq, timm, x-transformers, torchtune and Keras."""
+OTHER_NAMES, OTHER_CLASSES, NOTES, AS_POSITIONS = json.loads(
+    Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
+).values()
+"""Four tables: an argument's name here, and its names in other libraries; a public name of posembed, and those of
+tutorials, fairseq, timm, x-transformers, torchtune and Keras; hints on arguments that some libraries define otherwise;
+what a layer reads from its ``position_ids`` alone, and the call of ``posembed.positions`` that computes it."""
 
 
 def name_here(name: str, ours: Mapping[str, str]) -> str | None:
@@ -83,22 +32,6 @@ def name_here(name: str, ours: Mapping[str, str]) -> str | None:
     known = next((here for here, theirs in OTHER_CLASSES.items() if name in theirs.split()), None)
     near = difflib.get_close_matches(name, list(ours), n=1, cutoff=0.8) if name[:1].isupper() else [name]
     return ours.get(known or next(iter(near), ""))
-
-
-NOTES = {
-    "head_dim": "the width of one head",
-    "mask": "1 for a token, 0 for padding",
-    "offset": "the number of earlier tokens",
-    "position_ids": "counted from 0",
-}
-"""Hints on arguments that some libraries define differently."""
-
-AS_POSITIONS = {
-    "cu_seqlens": "from_cu_seqlens(cu_seqlens, length)",
-    "mask": "from_mask(mask)",
-    "segment_ids": "from_segment_ids(segment_ids)",
-}
-"""Maps what a layer reads from its ``position_ids`` alone to the call of ``posembed.positions`` that computes them."""
 
 
 def wrong_call(

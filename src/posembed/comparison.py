@@ -11,8 +11,7 @@ import torch
 
 from posembed.calls import unknown
 from posembed.lab.cost import results as cost_results
-from posembed.lab.cost.measure import checked, measure_cost
-from posembed.lab.cost.plan import plan_cost
+from posembed.lab.cost.measure import checked, measure_cost, plan_cost
 from posembed.lab.cost.results import CostSettings, sizes_in_words
 from posembed.lab.cost.summary import CostSummary
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from posembed.calls import closest, unknown
 from posembed.errors import ArgumentError
-from posembed.lab.found import Axis, Found, Results
+from posembed.lab.found import Axis, Found, Results, model_size
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec, merged, require_warmup
 from posembed.measure.frame import Frame, Value
@@ -143,7 +143,7 @@ class Question:
 
 
 class TrainedQuestion(ABC, Question):
-    """A question that trains models. Subclasses set the attributes and define ``load`` and ``about``."""
+    """A question that trains models. Subclasses set the attributes and define ``load``."""
 
     common = PRESETS["common"]
     Spec: type[TrainingSpec]
@@ -286,9 +286,16 @@ class TrainedQuestion(ABC, Question):
         """Returns what the special part of the page shows, a dataclass of plain values; None without one."""
         return None
 
+    trains: str
+    """What was trained and measured, in a sentence or two. In braces: ``found``, ``spec``, ``size``, or ``facts``."""
+
+    def facts(self, found: Found) -> dict[str, Any]:
+        """Returns what ``trains`` names in braces."""
+        return {}
+
     def about(self, found: Found) -> str:
         """Describes in a sentence or two what was trained and measured."""
-        raise NotImplementedError
+        return self.trains.format(found=found, spec=found.spec, size=model_size(found.spec), **self.facts(found))
 
     def remarks(self, found: Found) -> Iterable[str]:
         """Returns sentences of the answer that the metrics do not give."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,64 +30,8 @@ IN_BUCKETS = {
     False: "learned, relative: buckets of distances",
 }
 NO_LENGTH = "any: no length changes the buckets, so the table needs no resize"
-# The title and the caption of each figure.
-WORDS = {
-    "spectrum": (
-        "How much of its width the table uses",
-        "A random table uses all directions equally. The steeper the right curve, the fewer directions the rows use.",
-    ),
-    "grid-similarity": (
-        "Which cells are similar",
-        "Each map marks one of nine cells and shows how similar all cells are to it: red is similar, blue opposite. A "
-        "spot around the mark shows that nearby cells are similar; a cross shows that rows and columns are separate.",
-    ),
-    "grid-components": (
-        "The strongest directions, on the grid",
-        "Each cell's coordinate along the strongest directions, with their share of the variance. A direction that "
-        "varies along only one axis encodes the position on that axis; speckle is noise.",
-    ),
-    "bias-maps": (
-        "What each head adds to the scores",
-        "One map for each head, by the difference of two cells in height (from top to bottom) and in width. In Swin "
-        "and BEiT it is the query's cell minus the key's. Red adds to the score, blue subtracts. A head with a red "
-        "spot in the middle attends to near cells; one with a stripe, to a row or a column.",
-    ),
-    "bias-lines": (
-        "What each head adds to the scores",
-        "One line for each head, by the difference of two positions. A head with a peak at 0 attends to near "
-        "positions; one whose line rises to one side attends in that direction.",
-    ),
-    "buckets": (
-        "Which distances share a bucket, and what each head adds to the scores",
-        "Above: the row that each difference reads, the key's position minus the query's. Every step is a bucket: near "
-        "distances have one each, far ones share one. Below: the bias of each head there. Distances are on a "
-        "logarithmic scale beyond 4.",
-    ),
-    "layers": (
-        "The layers",
-        "The root mean square of each layer's table. A layer that stands out treats positions unlike the others.",
-    ),
-    "along": (
-        "The table from its first row to its last",
-        "Blue is negative, red positive. Smooth bands are slow waves; speckle is noise, as at the start of training. "
-        "A row whose norm or similarity stands out has a special role, or was never trained.",
-    ),
-    "similarity": (
-        "Which positions are similar",
-        "Red is similar, white unrelated, blue opposite. A broad red diagonal shows that nearby positions are similar. "
-        "Stripes along it show that similarity depends only on distance. A line across shows a row unlike all others.",
-    ),
-    "components": (
-        "The strongest directions",
-        "Each row's coordinate along the strongest directions. A slope distinguishes distant rows, and waves "
-        "distinguish neighbours. A spike is a row with a direction of its own.",
-    ),
-    "fourier": (
-        "Whether the strongest directions are waves",
-        "Each line is a direction. One dark cell means a single wave, such as a sinusoid. Several adjacent cells mean "
-        "waves of similar lengths. Cells all over the line mean that the direction is not a wave.",
-    ),
-}
+WORDS: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+"""The title and the caption of each figure."""
 
 
 def facts(report: TableReport, group: Sequence[TableReport] = ()) -> list[tuple[str, str]]:

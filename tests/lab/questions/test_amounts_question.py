@@ -17,7 +17,7 @@ from posembed.comparison import Comparison
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.data.text import Corpus
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.dropout import Dropout
+from posembed.lab.questions.amounts import Dropout
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import plan, sweep

@@ -15,7 +15,7 @@ from asked import shared, summarise
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.data.answered import exact_match, f1_score, load_answered
 from posembed.lab.data.tagged import entities, load_tagged
-from posembed.lab.questions.tokens import Spans, Tags
+from posembed.lab.questions.classification import Spans, Tags
 from posembed.lab.runs import train
 from posembed.lab.tasks.tokens import IGNORED, Answering, Tagging, best_spans
 from posembed.lab.tasks.tokens_specs import ENTITY_F1, TOKEN_ACCURACY, Answered, SpanSpec, TagSpec

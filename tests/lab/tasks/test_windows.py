@@ -18,7 +18,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.data.answered import load_answered
 from posembed.lab.data.tokenizer import Pairs, Texts
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.tokens import Spans
+from posembed.lab.questions.classification import Spans
 from posembed.lab.runs import train
 from posembed.lab.tasks.tokens import Answering
 from posembed.lab.tasks.tokens_specs import Answered, SpanSpec

@@ -7,10 +7,11 @@ the others is significantly better than the best way to read with the old length
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
-from posembed.words import CAUSAL, MASKED, SENTENCES
+from posembed.words import signed
 
 OWN = ("keep", "chunk", "resize", "tune")
 """The options of an existing checkpoint, in the order of what they cost."""
@@ -55,37 +56,13 @@ class Finding:
         )
 
 
-SLIDING = "the same fine-tuning at the old length, in sliding windows"
-FINDINGS: Mapping[str, tuple[Finding, ...]] = {
-    SENTENCES: (
-        Finding(
-            "resize", "resized", 2048, 0.013, 0.032, "NDCG@10", "all-MiniLM-L6-v2", "WikiText-2",
-            "benchmarks/results/retrieval.md",
-        ),
-        Finding(
-            "tune", "fine-tuned, whole", 2048, -0.025, 0.052, "NDCG@10", "all-MiniLM-L6-v2", "WikiText-2",
-            "docs/tune.md",
-        ),
-    ),
-    CAUSAL: (
-        Finding(
-            "tune", "causal, perplexity at 128", 128, 1.03, 0.01, "perplexity",
-            "a small model of bytes with 64 positions", "WikiText-2", "docs/tune.md", SLIDING,
-        ),
-    ),
-    MASKED: (
-        Finding(
-            "tune", "masked, pseudo-perplexity at 128", 128, 1.13, 0.03, "pseudo-perplexity",
-            "a small model of bytes with 64 positions", "WikiText-2", "docs/tune.md", SLIDING,
-        ),
-    ),
-}  # fmt: skip
+FINDINGS: dict[str, tuple[Finding, ...]] = {
+    kind: tuple(Finding(**found) for found in of_kind)
+    for kind, of_kind in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items()
+}
 """The measurements by kind of model. Kinds without any are resized, and the advice says that nothing was measured."""
 
-FAR = Finding(
-    "tune", "definitions, looked up from afar: right answers at 256", 256, 0.514, 0.049, "right answers",
-    "a small BERT with 64 positions", "generated texts", "docs/tune.md", "the same fine-tuning on chunks",
-)  # fmt: skip
+(FAR,) = FINDINGS.pop("far")
 """What was measured where an answer needs two places that are farther apart than the table is long."""
 
 
@@ -99,7 +76,3 @@ def cheapest(kind: str, *, far: bool = False) -> str:
     known = findings(kind, far=far)
     better = [each.option for each in known if each.better]
     return min(better, key=OWN.index) if better else "chunk" if known else "resize"
-
-
-def signed(value: float) -> str:
-    return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")

@@ -7,13 +7,22 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Literal, NamedTuple
 
 import torch
 
 from posembed.errors import ArgumentError
-from posembed.lab.cost.instruments import Step, fit_exponent, peak_bytes, ratio, take_turns
+from posembed.lab.cost.instruments import (
+    FEWEST_ROUNDS,
+    Step,
+    fit_exponent,
+    peak_bytes,
+    ratio,
+    seconds_of,
+    take_turns,
+    time_batch,
+)
 from posembed.lab.cost.places import AttentionWith, Places, writes
 from posembed.lab.cost.results import GROWTH_SHAPE, CostResult, CostSettings, Shape
 from posembed.lab.cost.summary import PLAIN
@@ -22,7 +31,7 @@ from posembed.lab.runs.spec import default_window, require_divisible
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.measure.frame import Frame, Run, Value
-from posembed.measure.jobs import Progress, silent
+from posembed.measure.jobs import Planned, Progress, silent
 from posembed.nn import Attention, Sizes, encoding_by_name
 from posembed.nn.encodings import split_name
 from posembed.statistics import Estimate
@@ -221,3 +230,37 @@ def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | No
     if taken > seconds:
         return f"{length:,} tokens would bring its time to about {taken:.0f} s, more than its share of {seconds:.0f}"
     return None
+
+
+# --- the plan ------------------------------------------------------------------------------------------------------
+
+GROWTH_TAKES = SECONDS / 2
+"""About the seconds that the growth measurement takes for all encodings together."""
+
+
+def plan_cost(settings: CostSettings) -> list[Planned]:
+    """Estimates how long ``measure_cost`` takes: for attention without position, then for each encoding. Raises
+    ArgumentError for invalid settings."""
+    settings = checked(settings)
+    passes = [_seconds_of_steps(settings, training=training) for training in SHARES]
+    seconds = {step: math.fsum(each[step] for each in passes) for step in passes[0]}
+    planned = [Planned(PLAIN, 0, seconds[PLAIN])]
+    for name in settings.encodings:
+        taken = seconds[f"alone {name}"] + seconds[f"with {name}"] + GROWTH_TAKES / len(settings.encodings)
+        planned.append(Planned(name, parameter_count(encoding_of(settings, name)), taken))
+    return planned
+
+
+def _seconds_of_steps(settings: CostSettings, *, training: bool) -> dict[str, float]:
+    """Estimates the seconds that all rounds of one pass take, by step."""
+
+    @cache
+    def steps(rows: int) -> dict[str, Step]:
+        return steps_of(dataclasses.replace(settings, batch=rows), training=training)
+
+    def timed(name: str) -> float:
+        return time_batch(lambda _, rows: seconds_of(steps(rows)[name]), settings.batch)
+
+    each = {name: timed(name) for name in steps(1)}
+    rounds = max(FEWEST_ROUNDS + 1, settings.seconds * SHARES[training] / math.fsum(each.values()))
+    return {name: rounds * seconds for name, seconds in each.items()}

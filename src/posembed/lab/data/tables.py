@@ -57,29 +57,9 @@ class Named:
     """The name of the hub's held-out split, if it is not the usual one."""
 
 
-NAMED = {
-    "sst2": Named("nyu-mll/glue:sst2", ("train.tsv", "dev.tsv"), ("sentence", "label")),
-    "mnli": Named(
-        "nyu-mll/glue:mnli",
-        ("train.tsv", "dev_matched.tsv"),
-        ("premise", "hypothesis", "label"),
-        ("sentence1", "sentence2", "gold_label"),
-    ),
-    "mnli-mismatched": Named(
-        "nyu-mll/glue:mnli",
-        ("train.tsv", "dev_mismatched.tsv"),
-        ("premise", "hypothesis", "label"),
-        ("sentence1", "sentence2", "gold_label"),
-        held_out="validation_mismatched",
-    ),
-    "qnli": Named("nyu-mll/glue:qnli", ("train.tsv", "dev.tsv"), ("question", "sentence", "label")),
-    "qqp": Named(
-        "nyu-mll/glue:qqp",
-        ("train.tsv", "dev.tsv"),
-        ("question1", "question2", "label"),
-        ("question1", "question2", "is_duplicate"),
-    ),
-    "squad": Named("rajpurkar/squad", ("train-v1.1.json", "dev-v1.1.json")),
+NAMED: dict[str, Named] = {
+    name: Named(**known)
+    for name, known in json.loads(Path(__file__).with_name("named.json").read_text(encoding="utf-8")).items()
 }
 """The data sets with a name: NAME is the hub's version, and NAME:FOLDER the published files in a folder."""
 SEPARATED = (".csv", ".tsv")

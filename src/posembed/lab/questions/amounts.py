@@ -1,10 +1,14 @@
-"""How much training text does each encoding need?"""
+"""How much training text does each encoding need, and how much dropout should follow the sum with positions?"""
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from decimal import Decimal
 from typing import Any
 
-from posembed.lab.found import Axis, Found, Results, model_size
+from posembed.errors import ArgumentError
+from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import Loaded, TrainedQuestion
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.amounts_specs import (
@@ -13,6 +17,8 @@ from posembed.lab.tasks.amounts_specs import (
     HELD_OUT,
     TRAINING_TEXT,
     DataSpec,
+    DropoutSpec,
+    amount_in_words,
     canonical_amount,
     require_different,
     share_or_tokens,
@@ -59,11 +65,32 @@ class DataEfficiency(TrainedQuestion):
             told=tuple(amounts),
         )
 
-    def about(self, found: Found) -> str:
+
+class Dropout(TrainedQuestion):
+    name = "dropout"
+    Spec = DropoutSpec
+    metrics = (HELD_OUT, dataclasses.replace(TRAINING_TEXT, better="low"), GAP)
+
+    def canonical(self, text: str) -> str:
+        return f"{Decimal(text).normalize():f}" if is_rate(text) else text
+
+    def check_name(self, name: str) -> None:
+        if not is_rate(name):
+            raise ArgumentError(f"rates: expected numbers of at least 0 and below 1, such as 0,0.1,0.3; got {name!r}")
+
+    def load(self, chosen: dict[str, Any]) -> Loaded:
+        from posembed.lab.tasks.amounts import DropoutAfterTheSum
+
+        share_or_tokens(chosen["amount"])
+        chosen["amount"] = canonical_amount(chosen["amount"])
+        return task_on_text(DropoutAfterTheSum, chosen)
+
+    def facts(self, found: Found) -> dict[str, Any]:
         spec = found.spec
-        return (
-            f"Each run trains the same small Transformer ({model_size(spec)}) on a part of {spec.data} for "
-            f"{spec.steps:,} steps, in {spec.sequences_in_words} (tokenizer: {spec.tokenizer}). Only the amount of "
-            "text and the position encoding differ. The number of steps is the same for all amounts, so all models get "
-            "the same number of updates, and a smaller amount is read more often."
-        )
+        tokens = next((each.measurements.train_tokens for each in found.results if each.measurements is not None), None)
+        often = "" if tokens is None else f", which it reads {times_read(spec.tokens_read / tokens)}"
+        return {"amount": amount_in_words(spec.amount), "often": often}
+
+
+def is_rate(text: str) -> bool:
+    return re.fullmatch(r"0?\.\d{1,15}|0", text, re.ASCII) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from posembed.errors import ArgumentError
-from posembed.lab.found import Found, model_size
+from posembed.lab.found import Found
 from posembed.lab.question import Loaded, Reading, TrainedQuestion
 from posembed.lab.similarities import Similarities, similarities_of
 from posembed.lab.tasks.table_specs import CHANGES, LOSS, ByTaskSpec
@@ -39,14 +39,7 @@ class ByTask(TrainedQuestion):
     def special(self, found: Found) -> Similarities:
         return similarities_of(found)
 
-    def about(self, found: Found) -> str:
+    def facts(self, found: Found) -> dict[str, Any]:
         from posembed.lab.tasks.objectives import OBJECTIVES
 
-        spec = found.spec
-        tasks = "; ".join(f"{name} {OBJECTIVES[name].line}" for name in found.names)
-        return (
-            f"Each run trains a small Transformer ({model_size(spec)}) with a learned table of {spec.train_length:,} "
-            f"rows on {spec.data} for {spec.steps:,} steps (tokenizer: {spec.tokenizer}). The tasks: {tasks}. For each "
-            f"seed, all tasks read the same text, and their tables start from the same values ({spec.init}). Losses of "
-            "different tasks cannot be compared."
-        )
+        return {"tasks": "; ".join(f"{name} {OBJECTIVES[name].line}" for name in found.names)}

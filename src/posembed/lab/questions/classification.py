@@ -1,12 +1,12 @@
-"""Classification: does the position encoding matter for texts, and which encodings suit images on other grids?"""
+"""Labels of texts, words and images, and spans that answer questions: does the position encoding matter there?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from posembed.lab.found import Axis, Found, Results, model_size
-from posembed.lab.question import Loaded, TrainedQuestion
+from posembed.lab.found import Axis, Found, Results
+from posembed.lab.question import DECLARED, Loaded, TrainedQuestion
 from posembed.lab.tasks.classification_specs import (
     ACCURACY,
     LOSS,
@@ -16,6 +16,7 @@ from posembed.lab.tasks.classification_specs import (
     TextSpec,
     require_room,
 )
+from posembed.lab.tasks.tokens_specs import ENTITY_F1, EXACT, F1, TOKEN_ACCURACY, Answered, SpanSpec, Tagged, TagSpec
 from posembed.measure.metrics import Metric
 from posembed.words import listed, percent
 
@@ -27,6 +28,7 @@ class OfTexts(TrainedQuestion):
     """A question about small encoders of labelled texts."""
 
     group = "tasks"
+    trains = DECLARED["labelled texts"]["trains"]
     use = "encoder"
     usual = ("learned", "sinusoidal", "rope", "alibi", "t5", "none")
     usual_reference = "sinusoidal"
@@ -40,18 +42,15 @@ class OfTexts(TrainedQuestion):
         raise NotImplementedError
 
     def batches(self, spec: Any) -> str:
-        """Says what a batch holds, for an ``about``."""
+        """Says what a batch holds, for ``trains``."""
         return f"{self.unit} per batch, truncated to {spec.train_length:,} tokens"
 
-    def about(self, found: Found) -> str:
-        spec, held_out = found.spec, ""
+    def facts(self, found: Found) -> dict[str, Any]:
+        held_out = ""
         if found.measured is not None:
             known = listed([f"{count:,} {what}" for what, count in self.tested(found.measured).items() if count])
             held_out = f" The model is tested on {known}, all held out."
-        return (
-            f"Each run trains a small Transformer encoder ({model_size(spec)}) to {self.learns} ({spec.data}): "
-            f"{spec.steps:,} steps, {spec.batch} {self.batches(spec)}.{held_out} Only the position encoding differs."
-        )
+        return {"learns": self.learns, "batches": self.batches(found.spec), "held_out": held_out}
 
 
 class Text(OfTexts):
@@ -113,7 +112,7 @@ class Images(TrainedQuestion):
         notes = {size: " x ".join(map(str, spec.grid(size))) for size in spec.test_sizes}
         return Axis("pixels a side", farthest, trained=spec.train_size, notes=notes)
 
-    def about(self, found: Found) -> str:
+    def facts(self, found: Found) -> dict[str, Any]:
         spec, measured = found.spec, found.measured
         resized = ""
         if spec.train_sizes:
@@ -121,14 +120,7 @@ class Images(TrainedQuestion):
                 f" For each step, they are resized to one of {', '.join(map(str, spec.train_sizes))} pixels a side."
             )
         number = 0 if measured is None else len(next(iter(measured.right.values())))
-        return (
-            f"Each run trains a small ViT ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, with "
-            f"{spec.batch} images per batch. Each image has {spec.train_size} x {spec.train_size} pixels and is "
-            f"divided into a grid of {' x '.join(map(str, spec.grid(spec.train_size)))} patches.{resized} Only the "
-            f"position encoding differs. Each model is tested on {number:,} held-out images, at that size and resized "
-            "bilinearly to other sizes, with its table resized to the new grid and no further training. Patches keep "
-            "their size in pixels, so their number changes."
-        )
+        return {"grid": " x ".join(map(str, spec.grid(spec.train_size))), "resized": resized, "number": number}
 
     def remarks(self, found: Found) -> Iterable[str]:
         size = found.spec.train_size
@@ -139,3 +131,63 @@ class Images(TrainedQuestion):
                     f"{name} and {found.reference} are the same model until the grid changes, so with equal "
                     "seeds, their accuracies on the training grid are equal."
                 )
+
+
+class Tags(OfTexts):
+    name = "tags"
+    metrics = (ENTITY_F1, TOKEN_ACCURACY, LOSS)
+    Spec = TagSpec
+
+    def load(self, chosen: dict[str, Any]) -> Loaded:
+        from posembed.lab.data.tagged import load_tagged
+        from posembed.lab.tasks.tokens import Tagging
+
+        asked = {name: chosen.get(name) for name in ("text_column", "label_column", "test_data")}
+        task = Tagging(load_tagged(chosen["data"], **asked), chosen["tokenizer"])
+        return task, {"data_sha256": task.sha256}
+
+    def tested(self, measured: Tagged) -> dict[str, int]:
+        words, entities = sum(measured.words), sum(measured.entities)
+        return {"words": words, "entities": entities, "documents": len(measured.words)}
+
+    def remarks(self, found: Found) -> Iterable[str]:
+        if found.measured is not None:
+            yield most_frequent("label", found.measured.labels, "words")
+            if truncated := found.measured.truncated:
+                yield f"{truncated:,} of these words are past the training length and count as wrong."
+
+    def counted(self, found: Found) -> Mapping[str, Mapping[str, int]]:
+        return {} if found.measured is None else {"The labels of the held-out words": found.measured.labels}
+
+
+class Spans(OfTexts):
+    name = "spans"
+    metrics = (F1, EXACT, LOSS)
+    Spec = SpanSpec
+
+    def load(self, chosen: dict[str, Any]) -> Loaded:
+        from posembed.lab.data.answered import load_answered
+        from posembed.lab.tasks.tokens import Answering
+
+        require_room(chosen["train_length"], 2)
+        chosen["stride"] = chosen.get("stride") or None  # one spelling of truncation, so that a folder continues
+        task = Answering(load_answered(chosen["data"], test_data=chosen.get("test_data")), chosen["tokenizer"])
+        return task, {"data_sha256": task.sha256}
+
+    def tested(self, measured: Answered) -> dict[str, int]:
+        return {"questions": sum(measured.questions), "documents": len(measured.questions)}
+
+    def batches(self, spec: SpanSpec) -> str:
+        if spec.stride is None:
+            return super().batches(spec)
+        return (
+            f"windows of at most {spec.train_length:,} tokens per batch, which start {spec.stride:,} tokens apart in "
+            "contexts that do not fit into one"
+        )
+
+    def remarks(self, found: Found) -> Iterable[str]:
+        if found.measured is not None and (unseen := found.measured.truncated):
+            where = "past the training length; --stride makes it read on"
+            if (stride := found.spec.stride) is not None:
+                where = f"in none of the windows that start {stride:,} tokens apart; a smaller --stride may help"
+            yield f"For {unseen:,} of these questions, the model does not see the answer, which is {where}."

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from posembed.lab.found import Found, Results, model_size
+from posembed.lab.found import Found, Results
 from posembed.lab.metrics import metrics
 from posembed.lab.question import Compared, Loaded, TrainedQuestion
 from posembed.lab.runs.results import NORMS_AT_START, RunResult
@@ -72,13 +72,8 @@ class Inits(TrainedQuestion):
 
         return Frame.of(results, values)
 
-    def about(self, found: Found) -> str:
-        spec = found.spec
-        return (
-            f"Each run trains the same small Transformer ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, "
-            f"in {spec.sequences_in_words} (tokenizer: {spec.tokenizer}). {MODELS[spec.objective]} A "
-            f"learned table of {spec.train_length:,} rows is added to its input. Only its initial values differ."
-        )
+    def facts(self, found: Found) -> dict[str, Any]:
+        return {"model": MODELS[found.spec.objective]}
 
     def remarks(self, found: Found) -> Iterable[str]:
         reading: Any = found.reading

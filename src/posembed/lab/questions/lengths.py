@@ -50,14 +50,10 @@ class Lengths(TrainedQuestion):
         base = max((length for length in tested if length <= trained), default=None)
         return Axis("tokens of context", max(tested), trained=trained, base=base)
 
-    def about(self, found: Found) -> str:
+    def facts(self, found: Found) -> dict[str, Any]:
         spec = found.spec
         model, more = f"the same small Transformer ({model_size(spec)})", ""
         if spec.model is not None:
             model = f"the same model, {spec.model} ({model_size(spec)}), {spec.model_start},"
             more = " Where its heads look is not shown, because only the lab's own model returns attention weights."
-        return (
-            f"Each run trains {model} on {spec.data} for {spec.steps:,} steps, in {spec.sequences_in_words} "
-            f"(tokenizer: {spec.tokenizer}), and tests it with up to {max(spec.test_lengths):,} tokens. Chunked: the "
-            f"text is fed in chunks of {spec.train_length:,}. Only the position encoding differs.{more}"
-        )
+        return {"model": model, "more": more, "longest": max(spec.test_lengths)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from posembed.lab.found import Axis, Found, Results, model_size
-from posembed.lab.question import Loaded, Reading, TrainedQuestion
+from posembed.lab.found import Axis, Found, Results
+from posembed.lab.question import DECLARED, Loaded, Reading, TrainedQuestion
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
@@ -24,6 +24,7 @@ class Problem(TrainedQuestion):
     """The question about one problem of PROBLEMS."""
 
     group = "tasks"
+    trains = DECLARED["problems"]["trains"]
     metrics: tuple[Metric, ...] = (EXACT, TOKENS)
     loss_unit = "per token of the answers"
     Spec = ProblemSpec
@@ -55,14 +56,8 @@ class Problem(TrainedQuestion):
         spec = results[0].spec
         return Axis(PROBLEMS[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
 
-    def about(self, found: Found) -> str:
-        spec = found.spec
-        return (
-            f"Each run trains the same small Transformer decoder ({model_size(spec)}) for {spec.steps:,} steps on "
-            f"problems of 1 to {spec.train_size:,} {PROBLEMS[spec.problem].unit} ({PROBLEMS[spec.problem].line}), and "
-            f"tests it on {spec.test_problems:,} problems of each size, up to {max(spec.test_sizes):,}. Only the "
-            "position encoding differs."
-        )
+    def facts(self, found: Found) -> dict[str, Any]:
+        return {"problem": PROBLEMS[found.spec.problem], "largest": max(found.spec.test_sizes)}
 
     def remarks(self, found: Found) -> Iterator[str]:
         if not any(row.seeds for row in found.rows):
@@ -96,6 +91,7 @@ class Problem(TrainedQuestion):
 class StateTracking(Problem):
     """The question about a problem with reads in the middle of the text, tested on other distributions too."""
 
+    trains = DECLARED["state-tracking"]["trains"]
     presets_help = "default (minutes), one-layer (PaTH's model, 512 tokens) or six-layers (Liu et al.'s; a GPU)."
 
     def __init__(self, name: str) -> None:
@@ -107,14 +103,6 @@ class StateTracking(Problem):
     def values_of(self, result: RunResult) -> Iterable[Value]:
         assert result.measurements is not None
         return result.measurements.wrong()
-
-    def about(self, found: Found) -> str:
-        spec, problem = found.spec, PROBLEMS[found.spec.problem]
-        return (
-            f"Each run trains the same small Transformer decoder ({model_size(spec)}) for {spec.steps:,} steps on "
-            f"texts of {spec.train_size:,} {problem.unit} ({problem.line}), and tests it on {spec.test_problems:,} "
-            "texts of each size and each distribution. Only the position encoding differs."
-        )
 
     def remarks(self, found: Found) -> Iterator[str]:
         yield from ()

@@ -9,7 +9,7 @@ from typing import Any
 
 from posembed.errors import ArgumentError
 from posembed.lab.data.lengths import NAMES, counts_of
-from posembed.lab.found import Axis, Found, Results, model_size
+from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import Loaded, TrainedQuestion
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.row_specs import (
@@ -98,17 +98,6 @@ class Rows(TrainedQuestion):
         wanted = found.specs[found.reference or name].lengths_name, found.specs[name].encoding
         own = next((other for other, spec in found.specs.items() if (spec.lengths_name, spec.encoding) == wanted), None)
         return None if own == name else own
-
-    def about(self, found: Found) -> str:
-        spec = found.spec
-        return (
-            f"Each run trains the same small Transformer decoder ({model_size(spec)}) on {spec.data} for "
-            f"{spec.steps:,} steps of {spec.batch:,} sequences (tokenizer: {spec.tokenizer}). A learned table of "
-            f"{spec.train_length:,} rows is added to its input, unless the name gives another encoding. The runs "
-            "differ in the lengths of the training sequences: full (all have the training length), uniform (1 to it), "
-            "short (few are long) or those of a file. Each encoding is compared with its own run with the lengths of "
-            f"{found.reference}. Values belong to bands of positions."
-        )
 
 
 def parts_of(name: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
-from posembed.lab.found import Axis, Found, Results, model_size
+from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import Loaded, TrainedQuestion
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.pairs import PROBLEMS, problem_named
@@ -70,16 +70,9 @@ class Sharing(TrainedQuestion):
         spec = results[0].spec
         return Axis(PROBLEMS[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
 
-    def about(self, found: Found) -> str:
-        spec = found.spec
-        unit = PROBLEMS[spec.problem].unit
-        sizes = "one" if spec.train_size == 1 else f"1 to {spec.train_size:,} {unit}"
-        return (
-            f"Each run trains the same small encoder-decoder ({model_size(spec)}, on each side) for {spec.steps:,} "
-            f"steps to {PROBLEMS[spec.problem].line}, {sizes} at a time. It is tested on {spec.test_pairs:,} pairs of "
-            "each size that training never draws. Only the positions of the encoder and of the decoder differ; "
-            "cross-attention has none."
-        )
+    def facts(self, found: Found) -> dict[str, Any]:
+        problem, largest = PROBLEMS[found.spec.problem], found.spec.train_size
+        return {"problem": problem, "sizes": "one" if largest == 1 else f"1 to {largest:,} {problem.unit}"}
 
     def remarks(self, found: Found) -> Iterable[str]:
         two = found.versus(WITHIN, TWO) if found.reference == ONE and TWO in found.names else None
