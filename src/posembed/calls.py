@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from posembed.errors import ArgumentError, CallError
+from posembed.files import data_of
 from posembed.words import listed
 
-OTHER_NAMES, OTHER_CLASSES, NOTES, AS_POSITIONS = json.loads(
-    Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
-).values()
+OTHER_NAMES, OTHER_CLASSES, NOTES, AS_POSITIONS = data_of(__file__).values()
 """Four tables: an argument's name here, and its names in other libraries; a public name of posembed, and those of
 tutorials, fairseq, timm, x-transformers, torchtune and Keras; hints on arguments that some libraries define otherwise;
 what a layer reads from its ``position_ids`` alone, and the call of ``posembed.positions`` that computes it."""

@@ -121,6 +121,12 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
+def data_of(module: str, name: str | None = None) -> Any:
+    """Returns what a JSON file beside a module holds: the file of its own name, or another. module: ``__file__``."""
+    path = Path(module).with_suffix(".json")
+    return json.loads((path if name is None else path.parent / f"{name}.json").read_text(encoding="utf-8"))
+
+
 def json_object(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)

@@ -8,16 +8,15 @@ facts and the filler of the needle task are our own.
 from __future__ import annotations
 
 import itertools
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from posembed.errors import ArgumentError
 from posembed.evaluation.collection import Collection
+from posembed.files import data_of
 
-DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+DATA = data_of(__file__)
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from functools import cache
 from typing import Any
 
+from posembed.files import data_of
 from posembed.measure.metrics import Metric
 
-GROUPS: dict[str, dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+GROUPS: dict[str, dict[str, dict[str, Any]]] = data_of(__file__)
 
 
-def metrics(group: str, **values: object) -> tuple[Metric, ...]:
-    """Returns the metrics of a group, in order. ``values``: what stands in braces in their names and texts."""
-    shared = {"says": "", **GROUPS[group].get("*", {})}
+@cache
+def metrics(*groups: str, **values: object) -> tuple[Metric, ...]:
+    """Returns the metrics of groups, in order. ``values``: what stands in braces in their names and texts."""
     return tuple(
-        Metric(name.format(**values), **{**fields, "says": fields["says"].format(**values)})
+        Metric(name.format(**values), **{**fields, "says": fields.get("says", "").format(**values)})
+        for group in groups
         for name, own in GROUPS[group].items()
         if name != "*"
-        for fields in [{**shared, **own}]
+        for fields in [{**GROUPS[group].get("*", {}), **own}]
     )

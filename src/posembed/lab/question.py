@@ -9,19 +9,21 @@ imports torch before its task is built.
 from __future__ import annotations
 
 import dataclasses
-import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from posembed.calls import closest, unknown
 from posembed.errors import ArgumentError
+from posembed.files import data_of
 from posembed.lab.found import Axis, Found, Results, model_size
+from posembed.lab.metrics import metrics
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec, merged, require_warmup
+from posembed.lab.tasks.text_specs import task_on_text
 from posembed.measure.frame import Frame, Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Count, Names, Settings, option
@@ -34,15 +36,7 @@ Loaded: TypeAlias = "tuple[Task, dict[str, Any]]"
 """A task, and the settings that are computed from its data, by name."""
 
 
-def read(name: str) -> dict[str, dict[str, Any]]:
-    """Returns a file of questions/. Lists become tuples."""
-    text = Path(__file__).with_name("questions").joinpath(name).read_text(encoding="utf-8")
-    return json.loads(
-        text, object_hook=lambda o: {key: tuple(each) if isinstance(each, list) else each for key, each in o.items()}
-    )
-
-
-PRESETS, DECLARED = read("presets.json"), read("questions.json")
+PRESETS, DECLARED = (data_of(__file__, f"questions/{name}") for name in ("presets", "questions"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +70,10 @@ class Compared(Reading):
     reference: str | None = option("The run that the others are compared with.", default=None)
 
 
+def in_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
 class Question:
     """A question that the lab can answer."""
 
@@ -99,7 +97,8 @@ class Question:
         super().__init_subclass__()
         if "name" in vars(cls):
             for attribute, value in {"presets": (cls.name,), **DECLARED[cls.name]}.items():
-                setattr(cls, attribute, cls.presets_of(*value) if attribute == "presets" else value)
+                made = {"presets": cls.presets_of, "metrics": metrics}.get(attribute)
+                setattr(cls, attribute, in_tuple(value) if made is None else made(*value))
 
     @classmethod
     def presets_of(cls, *names: str) -> dict[str, dict[str, Any]]:
@@ -107,7 +106,7 @@ class Question:
         found: dict[str, dict[str, Any]] = {}
         for name in names:
             for preset, settings in PRESETS.get(name, {}).items():
-                found[preset] = found.get(preset, dict(cls.common)) | settings
+                found[preset] = found.get(preset, dict(cls.common)) | {key: in_tuple(settings[key]) for key in settings}
         return found
 
     @property
@@ -142,8 +141,8 @@ class Question:
         return results
 
 
-class TrainedQuestion(ABC, Question):
-    """A question that trains models. Subclasses set the attributes and define ``load``."""
+class TrainedQuestion(Question):
+    """A question that trains models. Subclasses set the attributes, and define ``load`` if its data are no text."""
 
     common = PRESETS["common"]
     Spec: type[TrainingSpec]
@@ -254,7 +253,7 @@ class TrainedQuestion(ABC, Question):
         ]
 
     metrics: tuple[Metric, ...]
-    """What it measures, the main metric first."""
+    """What it measures, the main metric first. In questions.json, their groups in metrics.json."""
     items: str = "documents"
     """What a metric's values by item belong to."""
     of_each: str = "encoding"
@@ -332,6 +331,9 @@ class TrainedQuestion(ABC, Question):
         reference = (wanted or usual) if isinstance(reading, Compared) else None
         return Found(self, results, reading, reference, folder)
 
-    @abstractmethod
+    task: str
+    """The class of its task on text, as in "rows:TrainedRows" of lab.tasks."""
+
     def load(self, chosen: dict[str, Any]) -> Loaded:
         """Checks and completes the settings in ``chosen``, loads the data, and returns the task."""
+        return task_on_text(resolve_name(f"posembed.lab.tasks.{self.task}"), chosen)

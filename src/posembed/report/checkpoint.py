@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from posembed.checkpoints.inspect import CheckpointReport, Learned, TableReport
 from posembed.checkpoints.position_tables import PositionTable
+from posembed.files import data_of
 from posembed.report.page import Lines, Pairs, Part, Picture, Section, picture, render_page
 from posembed.report.words import capitalised
 from posembed.tables.health import describe_rows
@@ -30,7 +30,7 @@ IN_BUCKETS = {
     False: "learned, relative: buckets of distances",
 }
 NO_LENGTH = "any: no length changes the buckets, so the table needs no resize"
-WORDS: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+WORDS: dict[str, tuple[str, str]] = data_of(__file__)
 """The title and the caption of each figure."""
 
 

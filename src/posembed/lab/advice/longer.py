@@ -7,10 +7,9 @@ the others is significantly better than the best way to read with the old length
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 
+from posembed.files import data_of
 from posembed.words import signed
 
 OWN = ("keep", "chunk", "resize", "tune")
@@ -57,8 +56,7 @@ class Finding:
 
 
 FINDINGS: dict[str, tuple[Finding, ...]] = {
-    kind: tuple(Finding(**found) for found in of_kind)
-    for kind, of_kind in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items()
+    kind: tuple(Finding(**found) for found in of_kind) for kind, of_kind in data_of(__file__).items()
 }
 """The measurements by kind of model. Kinds without any are resized, and the advice says that nothing was measured."""
 

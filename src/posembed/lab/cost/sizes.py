@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
+
+from posembed.files import data_of
 
 
 @dataclass(frozen=True)
@@ -54,4 +54,4 @@ class Size:
         return self.table / self.model if self.model else None
 
 
-KNOWN = tuple(Size(**size) for size in json.loads(Path(__file__).with_name("sizes.json").read_text(encoding="utf-8")))
+KNOWN = tuple(Size(**size) for size in data_of(__file__))

@@ -14,12 +14,8 @@ from posembed.measure.summary import Axis, Summary, plain
 from posembed.statistics import INTERVAL, Estimate, estimate_median
 
 PLAIN = "attention without position"
-METRICS = {
-    each.name: each
-    for group in GROUPS
-    if group.startswith("cost: ")
-    for each in metrics(group, width=GROWTH_SHAPE.width, heads=GROWTH_SHAPE.heads)
-}
+MEASURED = metrics(*(group for group in GROUPS if group.startswith("cost: ")), **vars(GROWTH_SHAPE))
+METRICS = {each.name: each for each in MEASURED}
 OVERHEAD = METRICS["overhead, with backward"]
 
 

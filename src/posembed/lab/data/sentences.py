@@ -11,30 +11,17 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
+from posembed.files import data_of
+
 WordsT = TypeVar("WordsT")
 
 SEED = 0
-PATTERNS = (
-    "{PER} joined {ORG} in {LOC} .",
-    "{ORG} hired {PER} in {LOC} .",
-    "{PER} left {LOC} for {ORG} .",
-    "{ORG} left {LOC} with {PER} .",
-    "in {LOC} , {PER} met {PER} of {ORG} .",
-    "{PER} , who never met {PER} , moved from {LOC} to {LOC} .",
-    "{ORG} , which {PER} left , sold {ORG} to {ORG} .",
-    "{LOC} thanked {PER} and {PER} .",
-    "people of {LOC} : {PER} , {PER} , {ORG} .",
-    "list one : {PER} , {ORG} , {LOC} .",
-    "list two : {LOC} , {PER} , {ORG} .",
-    "list three : {ORG} , {LOC} , {PER} .",
-)
+PATTERNS, THINGS, ORDINALS = data_of(__file__).values()
 """The sentences, with the types of their names: persons, organisations (companies) and locations."""
 FIELD = re.compile(r"\{(\w+)\}")
 NAME_WORDS = (1, 1, 2, 2, 3)
 """The numbers of words in a name, each equally likely."""
 
-THINGS = ("box", "cup", "key", "map", "pen", "ring", "shoe", "book")
-ORDINALS = ("first", "second", "third")
 FACTS = 3
 """The number of sentences in a generated context."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from posembed.errors import DataError
+from posembed.files import data_of
 from posembed.lab.data.documents import load_hugging_face, read_text
 
 Row: TypeAlias = tuple[int, Mapping[str, Any]]
@@ -57,10 +58,7 @@ class Named:
     """The name of the hub's held-out split, if it is not the usual one."""
 
 
-NAMED: dict[str, Named] = {
-    name: Named(**known)
-    for name, known in json.loads(Path(__file__).with_name("named.json").read_text(encoding="utf-8")).items()
-}
+NAMED = {name: Named(**known) for name, known in data_of(__file__, "named").items()}
 """The data sets with a name: NAME is the hub's version, and NAME:FOLDER the published files in a folder."""
 SEPARATED = (".csv", ".tsv")
 

@@ -24,14 +24,12 @@ from posembed.lab.tasks.amounts_specs import (
     share_or_tokens,
     times_read,
 )
-from posembed.lab.tasks.text_specs import task_on_text
 from posembed.measure.metrics import Metric
 
 
 class DataEfficiency(TrainedQuestion):
     name = "data-efficiency"
     Spec = DataSpec
-    metrics = (HELD_OUT, TRAINING_TEXT, GAP)
     varied_help = f"Amounts of training text to compare, separated by commas: {AMOUNTS}."
 
     def canonical(self, text: str) -> str:
@@ -41,10 +39,8 @@ class DataEfficiency(TrainedQuestion):
         share_or_tokens(value)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        from posembed.lab.tasks.amounts import TrainingOnLess
-
-        task: TrainingOnLess[DataSpec]
-        task, found = task_on_text(TrainingOnLess, chosen)
+        task: Any
+        task, found = super().load(chosen)
         require_different(self.values(chosen), len(task.corpus.train))
         with_default_window(chosen)
         return task, found
@@ -79,11 +75,9 @@ class Dropout(TrainedQuestion):
             raise ArgumentError(f"rates: expected numbers of at least 0 and below 1, such as 0,0.1,0.3; got {name!r}")
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        from posembed.lab.tasks.amounts import DropoutAfterTheSum
-
         share_or_tokens(chosen["amount"])
         chosen["amount"] = canonical_amount(chosen["amount"])
-        return task_on_text(DropoutAfterTheSum, chosen)
+        return super().load(chosen)
 
     def facts(self, found: Found) -> dict[str, Any]:
         spec = found.spec

@@ -8,15 +8,13 @@ from posembed.errors import ArgumentError
 from posembed.lab.found import Found
 from posembed.lab.question import Loaded, Reading, TrainedQuestion
 from posembed.lab.similarities import Similarities, similarities_of
-from posembed.lab.tasks.table_specs import CHANGES, LOSS, ByTaskSpec
-from posembed.lab.tasks.text_specs import task_on_text
+from posembed.lab.tasks.table_specs import ByTaskSpec
 
 FEWEST_ROWS = 3
 
 
 class ByTask(TrainedQuestion):
     name = "by-task"
-    metrics = (LOSS, *CHANGES)
     Spec = ByTaskSpec
     ReadingType = Reading
 
@@ -26,7 +24,7 @@ class ByTask(TrainedQuestion):
         objective_by_name(name)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        from posembed.lab.tasks.language import InitialValues, initial_table
+        from posembed.lab.tasks.language import initial_table
 
         initial_table(chosen["init"], 1, 2)
         if chosen["train_length"] < FEWEST_ROWS:
@@ -34,7 +32,7 @@ class ByTask(TrainedQuestion):
                 f"train_length must be at least {FEWEST_ROWS}, because tables of fewer rows cannot be compared; got "
                 f"{chosen['train_length']}"
             )
-        return task_on_text(InitialValues, chosen)
+        return super().load(chosen)
 
     def special(self, found: Found) -> Similarities:
         return similarities_of(found)

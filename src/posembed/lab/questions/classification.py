@@ -9,14 +9,12 @@ from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import DECLARED, Loaded, TrainedQuestion
 from posembed.lab.tasks.classification_specs import (
     ACCURACY,
-    LOSS,
-    MACRO_F1,
     Classified,
     ImageSpec,
     TextSpec,
     require_room,
 )
-from posembed.lab.tasks.tokens_specs import ENTITY_F1, EXACT, F1, TOKEN_ACCURACY, Answered, SpanSpec, Tagged, TagSpec
+from posembed.lab.tasks.tokens_specs import Answered, SpanSpec, Tagged, TagSpec
 from posembed.measure.metrics import Metric
 from posembed.words import listed, percent
 
@@ -55,7 +53,6 @@ class OfTexts(TrainedQuestion):
 
 class Text(OfTexts):
     name = "text"
-    metrics = (ACCURACY, MACRO_F1, LOSS)
     Spec = TextSpec
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
@@ -94,7 +91,6 @@ def most_frequent(kind: str, counts: Mapping[str, int], of: str) -> str:
 
 class Images(TrainedQuestion):
     name = "images"
-    metrics = (ACCURACY, LOSS)
     Spec = ImageSpec
     use = "images"
 
@@ -135,7 +131,6 @@ class Images(TrainedQuestion):
 
 class Tags(OfTexts):
     name = "tags"
-    metrics = (ENTITY_F1, TOKEN_ACCURACY, LOSS)
     Spec = TagSpec
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
@@ -162,7 +157,6 @@ class Tags(OfTexts):
 
 class Spans(OfTexts):
     name = "spans"
-    metrics = (F1, EXACT, LOSS)
     Spec = SpanSpec
 
     def load(self, chosen: dict[str, Any]) -> Loaded:

@@ -12,7 +12,6 @@ from posembed.lab.metrics import metrics
 from posembed.lab.question import Compared, Loaded, TrainedQuestion
 from posembed.lab.runs.results import NORMS_AT_START, RunResult
 from posembed.lab.tasks.table_specs import CAUSAL, CHANGES, LOSS, MASKED, PERPLEXITY, InitSpec
-from posembed.lab.tasks.text_specs import task_on_text
 from posembed.measure.frame import Frame, Value
 from posembed.settings import Positive, option
 from posembed.words import called, listed, loss_number
@@ -51,12 +50,10 @@ class Inits(TrainedQuestion):
         initial_table(name, 1, 2)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        from posembed.lab.tasks.language import InitialValues
-
         chosen.pop("test_lengths", None)
         if (model := chosen.pop("model", None)) not in (None, CAUSAL):
             chosen["model"] = model
-        return task_on_text(InitialValues, chosen)
+        return super().load(chosen)
 
     def frame(self, results: Results, reading: InitReading) -> Frame:
         losses = losses_to_reach(results, reading)

@@ -10,22 +10,15 @@ from posembed.lab.found import Axis, Found, Results, model_size
 from posembed.lab.question import Loaded, TrainedQuestion
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.text_specs import (
-    BITS,
-    CHUNKED_SAME,
-    CHUNKED_WHOLE,
     REPEAT_GAIN,
-    SAME_TOKENS,
-    WHOLE_WINDOWS,
     LengthSpec,
     of_model,
-    task_on_text,
 )
 from posembed.measure.metrics import Metric
 
 
 class Lengths(TrainedQuestion):
     name = "lengths"
-    metrics = (SAME_TOKENS, WHOLE_WINDOWS, BITS, CHUNKED_SAME, CHUNKED_WHOLE, REPEAT_GAIN)
     Spec = LengthSpec
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,10 +30,7 @@ class Lengths(TrainedQuestion):
             from posembed.lab.tasks.inside import load_inside
 
             return load_inside(chosen)
-        from posembed.lab.tasks.language import LanguageModelling
-
-        with_default_window(chosen)
-        return task_on_text(LanguageModelling, chosen)
+        return super().load(with_default_window(chosen))
 
     def axis(self, results: Results, metric: Metric) -> Axis:
         trained, tested = results[0].spec.train_length, results[0].spec.test_lengths

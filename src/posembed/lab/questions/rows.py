@@ -10,29 +10,21 @@ from typing import Any
 from posembed.errors import ArgumentError
 from posembed.lab.data.lengths import NAMES, counts_of
 from posembed.lab.found import Axis, Found, Results
-from posembed.lab.question import Loaded, TrainedQuestion
+from posembed.lab.question import TrainedQuestion
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.row_specs import (
-    ATTENTION,
-    LATER,
     LEARNED,
-    LOSS,
-    NEIGHBOUR,
-    OWN,
     SHARE,
-    TEXT,
     TRAINED,
     RowSpec,
     bands,
 )
-from posembed.lab.tasks.text_specs import task_on_text
 from posembed.measure.frame import Frame, Value
 from posembed.measure.metrics import Metric
 
 
 class Rows(TrainedQuestion):
     name = "rows"
-    metrics = (LOSS, TRAINED, SHARE, TEXT, OWN, LATER, NEIGHBOUR, ATTENTION)
     Spec = RowSpec
 
     @property
@@ -63,11 +55,6 @@ class Rows(TrainedQuestion):
             dataclasses.replace(spec, encoding=own[spec.compared][1], train_length_counts=counts[spec.compared])
             for spec in super().specs(shared, names, seeds, values)
         ]
-
-    def load(self, chosen: dict[str, Any]) -> Loaded:
-        from posembed.lab.tasks.rows import TrainedRows
-
-        return task_on_text(TrainedRows, chosen)
 
     def frame(self, results: Results, reading: Any) -> Frame:
         files: dict[str, set[Any]] = {}

@@ -12,7 +12,7 @@ from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Ascending, Count, TwoOrMore, option
 
-ACCURACY, MACRO_F1, LOSS = metrics("labels")
+ACCURACY, MACRO_F1, LOSS = metrics("accuracy", "macro F1", "loss of labels")
 
 
 @dataclass(frozen=True)

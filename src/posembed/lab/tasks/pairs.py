@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from posembed.calls import unknown
 from posembed.errors import DataError
+from posembed.files import data_of
 
 PADDING, START, END = "_", "^", "$"
 ONE_IN = 10
@@ -55,49 +56,46 @@ def of_letters(answer: Callable[[list[str]], list[str]]) -> Callable[[int, rando
 
 # --- dates ---------------------------------------------------------------------------------------------------------
 
-MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
-FORMATS: tuple[Callable[[int, int, int], str], ...] = (
-    lambda y, m, d: f"{MONTHS[m - 1]} {d}, {y}",
-    lambda y, m, d: f"{d} {MONTHS[m - 1]} {y}",
-    lambda y, m, d: f"{MONTHS[m - 1][:3]} {d} {y}",
-    lambda y, m, d: f"{d}-{MONTHS[m - 1][:3]}-{y}",
-    lambda y, m, d: f"{m}/{d}/{y}",  # month first
-    lambda y, m, d: f"{d}.{m}.{y}",  # day first
-    lambda y, m, d: f"{y} {MONTHS[m - 1]} {d}",
+WORDS = data_of(__file__)
+MONTHS = WORDS["months"]
+FORMATS = (
+    "{month} {d}, {y}",
+    "{d} {month} {y}",
+    "{month:.3} {d} {y}",
+    "{d}-{month:.3}-{y}",
+    "{m}/{d}/{y}",  # month first
+    "{d}.{m}.{y}",  # day first
+    "{y} {month} {d}",
 )
 """The ways to write a year, month and day. The separators tell whether the month or the day comes first."""
 YEARS = (1900, 2099)
 BETWEEN_DATES = "; "
 ISO_LENGTH = len("2021-03-05")
-LONGEST_DATE = max(len(write(2021, month, 30)) for write in FORMATS for month in range(1, 13))
+
+
+def written(how: str, y: int, m: int, d: int) -> str:
+    return how.format(y=y, m=m, d=d, month=MONTHS[m - 1])
+
+
+LONGEST_DATE = max(len(written(how, 2021, month, 30)) for how in FORMATS for month in range(1, 13))
 
 
 def dates(size: int, draw: random.Random) -> Pair:
     """Writes dates in mixed formats, and as year-month-day: "March 5, 2021; 6.4.1999" -> "2021-03-05 1999-04-06"."""
     drawn = [(draw.randint(*YEARS), draw.randint(1, 12), draw.randint(1, 28)) for _ in range(size)]
-    source = BETWEEN_DATES.join(draw.choice(FORMATS)(*date) for date in drawn)
+    source = BETWEEN_DATES.join(written(draw.choice(FORMATS), *date) for date in drawn)
     return list(source), list(" ".join(f"{y}-{m:02}-{d:02}" for y, m, d in drawn))
 
 
 # --- sentences of an invented language -----------------------------------------------------------------------------
 
-NOUNS = {
-    "dog": ("kavo", 0), "cat": ("miru", 1), "bird": ("selt", 2), "house": ("domi", 1), "tree": ("arpu", 0),
-    "river": ("neva", 2), "child": ("tiko", 0), "teacher": ("olmar", 1), "book": ("libe", 2), "stone": ("gran", 0),
-    "horse": ("evko", 1), "ship": ("barn", 2),
-}  # fmt: skip
+NOUNS = WORDS["nouns"]
 """Each noun with its translation and class; the translation alone does not show the class."""
-ADJECTIVES = {"small": "pilo", "big": "mago", "red": "rubo", "old": "seno", "quiet": "tace", "green": "verd"}
-VERBS = {"see": "vido", "follow": "sekvo", "find": "trovo", "love": "amo", "draw": "desgo", "carry": "porto"}
-DETERMINERS = {"the": "lo", "a": "un", "two": "dua"}
-PLURAL = ("two", "many")
-DETERMINERS["many"] = "multa"
-TIMES = {"today": "hodi", "yesterday": "hiero", "tomorrow": "morga"}
-TENSES = {None: "-as", "today": "-as", "yesterday": "-is", "tomorrow": "-os"}
-AGREEMENT = (("-a", "-an"), ("-e", "-en"), ("-i", "-in"))
+ADJECTIVES, VERBS, DETERMINERS, PLURAL, TIMES = (
+    WORDS[name] for name in ("adjectives", "verbs", "determiners", "plural", "times")
+)
+TENSES = {None: "-as", **WORDS["tenses"]}
+AGREEMENT = WORDS["agreement"]
 """The ending for each class, in the singular and in the plural."""
 OBJECT, AND, THEN = "wo", "and", "ne"
 CLAUSE = (11, 20)

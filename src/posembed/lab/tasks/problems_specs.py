@@ -15,7 +15,7 @@ from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Ascending, Count, option
 
-EXACT, TOKENS, WRONG = metrics("problems")
+EXACT, TOKENS, WRONG = metrics("answers", "wrong reads")
 
 
 @dataclass(frozen=True)

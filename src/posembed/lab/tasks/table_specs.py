@@ -13,7 +13,7 @@ from posembed.measure.frame import Value
 from posembed.settings import option
 
 CAUSAL, MASKED = "causal", "masked"
-LOSS, PERPLEXITY = metrics("tables")
+LOSS, PERPLEXITY = metrics("held-out loss", "perplexity")
 CHANGES = metrics("changes")
 SCALE, SCALE_AFTER, MOVED, MOVED_TIMES, COSINE, RANK, RANK_AFTER, NEIGHBOURS, NEIGHBOURS_AFTER = CHANGES
 
