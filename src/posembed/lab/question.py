@@ -1,9 +1,9 @@
 """A question of the lab: what it compares, with which settings, and how it summarises the runs.
 
 A question is one object. ``posembed compare``, ``posembed report`` and ``posembed.compare`` use it. To add one, write
-its task, which owns its settings and its measured values, declare its metrics, and add one line to
-``questions/__init__.py``. What is special about its page is in ``posembed/report/questions/PAGE.py``. No question
-imports torch before its task is built.
+its task, which owns its settings and its measured values, declare its metrics in ``metrics.json`` and its texts in
+``questions/questions.json``, and add one line to ``questions/__init__.py``. What is special about its page is in
+``posembed/report/questions/PAGE.py``. No question imports torch before its task is built.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Question:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "name" in vars(cls):
-            for attribute, value in {"presets": (cls.name,), **DECLARED[cls.name]}.items():
+            for attribute, value in {"presets": (cls.name,), **DECLARED.get(cls.name, {})}.items():
                 made = {"presets": cls.presets_of, "metrics": metrics}.get(attribute)
                 setattr(cls, attribute, in_tuple(value) if made is None else made(*value))
 

@@ -108,7 +108,6 @@ def draw_heads(axes: Axes, differences: Tensor, biases: Tensor, *, steps: bool =
         ends.append((mean[-1].item(), "mean", INK))
     axes.set_xlim(differences[0].item(), differences[-1].item())
     axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.set_ylim(*axes.get_ylim())
     label_line_ends(axes, ends)
 
 

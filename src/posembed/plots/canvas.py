@@ -117,34 +117,32 @@ def entitle(axes: Axes, title: str, colour: str = MUTED, lift: float = 0) -> Non
     axes.set_title(title, loc="left", fontsize=TEXT - 1, color=colour, pad=5 + lift, parse_math=False)
 
 
-def axes_at(figure: Figure, *, left: float, top: float, width: float, height: float, **words: Any) -> Axes:
-    """Adds axes to a figure, ``left`` and ``top`` points from its upper left corner. words: see ``dress``."""
-    tall = figure.get_figheight() * 72
-    return dress(
-        figure.add_axes((left / WIDTH, 1 - (top + height) / tall, width / WIDTH, height / tall)),
-        **words,
-    )
-
-
 @dataclass(frozen=True)
 class Panels:
-    """Axes that contain only other axes. Positions are in points of a drawing WIDTH wide and ``height`` high."""
+    """A figure, or axes that contain only other axes. Positions are in points of a drawing WIDTH wide and ``height``
+    high, from its upper left corner."""
 
-    axes: Axes
+    axes: Any
     height: float
 
     def at(self, *, left: float, top: float, width: float, height: float, **words: Any) -> Axes:
-        """Adds axes, ``left`` and ``top`` points from the upper left corner. words: see ``dress``."""
-        bottom = 1 - (top + height) / self.height
+        """Adds axes. words: see ``dress``."""
+        place = (left / WIDTH, 1 - (top + height) / self.height, width / WIDTH, height / self.height)
         return dress(
-            self.axes.inset_axes((left / WIDTH, bottom, width / WIDTH, height / self.height)),
-            **words,
+            self.axes.add_axes(place) if isinstance(self.axes, Figure) else self.axes.inset_axes(place), **words
         )
 
     def heading(self, text: str, *, left: float, top: float, **how: Any) -> None:
-        """Writes a line of text. ``top`` is 14 points above its baseline."""
-        how = {"fontsize": TEXT, "color": INK, "transform": self.axes.transAxes, "parse_math": False, **how}
+        """Writes a line of text. ``top`` is 14 points above its baseline. how: see ``Figure.text``."""
+        how = {"fontsize": TEXT, "color": INK, "parse_math": False, **how}
+        if isinstance(self.axes, Axes):
+            how = {"transform": self.axes.transAxes, **how}
         self.axes.text(left / WIDTH, 1 - (top + 14) / self.height, text, **how)
+
+
+def axes_at(figure: Figure, **where: Any) -> Axes:
+    """Adds axes to a figure, as ``Panels.at`` does."""
+    return Panels(figure, figure.get_figheight() * 72).at(**where)
 
 
 def checked_axes(ax: object) -> Axes:
@@ -226,10 +224,8 @@ def key_above(axes: Axes, lines: Sequence[tuple[str, Line2D]], **how: Any) -> No
 
 
 def heading(figure: Figure, text: str, *, left: float = 2, top: float = 0, **how: Any) -> None:
-    """Writes a line of text, such as a title, at a position in points. how: see ``Figure.text``."""
-    tall = figure.get_figheight() * 72
-    how = {"fontsize": TEXT, "color": INK, "parse_math": False, **how}
-    figure.text(left / WIDTH, 1 - (top + 14) / tall, text, **how)
+    """Writes a line of text, such as a title, as ``Panels.heading`` does."""
+    Panels(figure, figure.get_figheight() * 72).heading(text, left=left, top=top, **how)
 
 
 def sheet(

@@ -294,10 +294,9 @@ def kept_in_lines(values: Tensor) -> Tensor:
 
 
 def name_lines(axes: Axes, curves: Curves) -> None:
-    """Writes the names of several curves beside the plot. The limits of the y axis must be set."""
+    """Writes the names of several curves beside the plot."""
     if len(curves) < 2:
         return
-    axes.set_ylim(*axes.get_ylim())  # fixed before the labels are placed
     looks, ends = styles(list(curves)), []
     for name, (_, values) in curves.items():
         known = values[values.isfinite()]

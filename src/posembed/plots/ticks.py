@@ -75,12 +75,13 @@ def room_for_lines(names: int) -> float:
 def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Writes names beside the plot, each joined to the end of its line.
 
-    ends: (last value, name, colour) of each line. The limits and scale of the y axis must be set. The names of lines
-    that leave the plot stand at its top. Many names are small: ``room_for_lines`` is the height at which none is.
+    ends: (last value, name, colour) of each line. The limits of the y axis are then fixed. The names of lines that
+    leave the plot stand at its top. Many names are small: ``room_for_lines`` is the height at which none is.
     """
     ends = sorted(ends, key=lambda end: end[0] if end[0] < math.inf else math.inf)
     figure = axes.get_figure(root=True)
     assert figure is not None
+    axes.set_ylim(*axes.get_ylim())
     to_axes = axes.transData + axes.transAxes.inverted()
     top, right = axes.get_ylim()[1], axes.get_xlim()[1]
     heights = [to_axes.transform((right, value if value < top else top))[1] for value, _, _ in ends]
