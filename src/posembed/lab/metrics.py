@@ -11,12 +11,15 @@ from posembed.measure.metrics import Metric
 GROUPS: dict[str, dict[str, dict[str, Any]]] = data_of(__file__)
 
 
-@cache
 def metrics(*groups: str, **values: object) -> tuple[Metric, ...]:
     """Returns the metrics of groups, in order. ``values``: what stands in braces in their names and texts."""
+    return tuple(each for group in groups for each in of_group(group, **values))
+
+
+@cache
+def of_group(group: str, **values: object) -> tuple[Metric, ...]:
     return tuple(
         Metric(name.format(**values), **{**fields, "says": fields.get("says", "").format(**values)})
-        for group in groups
         for name, own in GROUPS[group].items()
         if name != "*"
         for fields in [{**GROUPS[group].get("*", {}), **own}]

@@ -9,7 +9,7 @@ its task, which owns its settings and its measured values, declare its metrics i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -96,9 +96,9 @@ class Question:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "name" in vars(cls):
+            makers: dict[str, Callable[..., Any]] = {"presets": cls.presets_of, "metrics": metrics}
             for attribute, value in {"presets": (cls.name,), **DECLARED.get(cls.name, {})}.items():
-                made = {"presets": cls.presets_of, "metrics": metrics}.get(attribute)
-                setattr(cls, attribute, in_tuple(value) if made is None else made(*value))
+                setattr(cls, attribute, makers[attribute](*value) if attribute in makers else in_tuple(value))
 
     @classmethod
     def presets_of(cls, *names: str) -> dict[str, dict[str, Any]]:

@@ -9,11 +9,7 @@ from typing import Any
 from posembed.lab.found import Axis, Found, Results, model_size
 from posembed.lab.question import Loaded, TrainedQuestion
 from posembed.lab.runs.spec import with_default_window
-from posembed.lab.tasks.text_specs import (
-    REPEAT_GAIN,
-    LengthSpec,
-    of_model,
-)
+from posembed.lab.tasks.text_specs import REPEAT_GAIN, LengthSpec, of_model
 from posembed.measure.metrics import Metric
 
 

@@ -12,13 +12,7 @@ from posembed.lab.data.lengths import NAMES, counts_of
 from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import TrainedQuestion
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.row_specs import (
-    LEARNED,
-    SHARE,
-    TRAINED,
-    RowSpec,
-    bands,
-)
+from posembed.lab.tasks.row_specs import LEARNED, SHARE, TRAINED, RowSpec, bands
 from posembed.measure.frame import Frame, Value
 from posembed.measure.metrics import Metric
 
