@@ -38,12 +38,6 @@ def test_bias_differs_from_transformers_bloom_by_a_constant_a_row(heads: int) ->
     assert_close(ours[:, -1] - ours[:, -1, :1], theirs - theirs[:, :1])
 
 
-def test_bias_is_minus_slope_times_distance() -> None:
-    bias = Alibi(2).at_scores(torch.tensor([5, 2]), torch.tensor([0, 2, 5]))
-    distance = torch.tensor([[5.0, 3, 0], [2, 0, 3]])
-    assert torch.equal(bias, torch.stack([-(2.0**-4) * distance, -(2.0**-8) * distance]))
-
-
 @pytest.mark.parametrize("scale", [0.5, 96])
 def test_the_scale_multiplies_every_slope_in_every_form(scale: float) -> None:
     scaled, plain = Alibi(4, scale=scale), Alibi(4)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from posembed import PositionEncoding
-from posembed.errors import ArgumentError
 from posembed.lab.model import Decoder
 from posembed.layers import AveragedPositionalEmbedding, NoPosition
 from posembed.layers.averaged import FITTED_FROM, DistanceBias, fitted_line, mean_logits_by_distance
@@ -147,28 +146,6 @@ def test_flex_attention_in_each_layer_is_the_dense_path(monkeypatch: pytest.Monk
 def test_encodings_that_are_the_same_in_every_layer_say_so() -> None:
     encoding = NoPosition()
     assert encoding.in_layer(lambda rows: rows) is encoding
-
-
-def test_state_and_drawing_anew() -> None:
-    layer = AveragedPositionalEmbedding(max_len=8, dim=8, heads=2)
-    assert list(layer.state_dict()) == ["weight"]
-    start = layer.weight.detach().clone()
-    layer.weight.data.zero_()
-    layer.reset_parameters()
-    assert torch.equal(layer.weight, start)
-    bias = layer.in_layer(lambda rows: rows.repeat(1, 2))
-    assert bias(3, 20).shape == (2, 3, 20)
-    assert not bias(20)[-1].any()
-    assert "heads_without=1" in repr(layer)
-
-
-def test_bad_sizes_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"at least 8; got 7"):
-        AveragedPositionalEmbedding(max_len=7, dim=8, heads=2)
-    with pytest.raises(ArgumentError, match=r"multiple of heads.*got 10 and 4"):
-        AveragedPositionalEmbedding(max_len=8, dim=10, heads=4)
-    with pytest.raises(ArgumentError, match=r"heads_without.*got 2"):
-        AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, heads_without=2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

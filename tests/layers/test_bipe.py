@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
-from torch import Tensor
 
 from posembed import Alibi, RotaryEmbedding
-from posembed.errors import ArgumentError, PositionError
 from posembed.layers import BilevelEncoding, YarnScaling
 from posembed.nn import Decoder
 from posembed.positions import from_separators
 from together import together
-from tolerance import assert_close, close
+from tolerance import assert_close
 
 ENDS = [869, 13]  # "." and a new line in Llama's vocabulary
 KINDS = ["rope", "alibi"]
@@ -66,47 +63,6 @@ def test_attention_sees_segments_and_the_input_sees_places(kind: str) -> None:
     if scores is not None:
         slopes = torch.tensor([2.0**-4, 2.0**-8])[:, None, None]
         assert_close(scores, -slopes * (segments[:, None] - segments).abs())
-
-
-@torch.no_grad()
-@together("kind", KINDS)
-@together("kv_heads", [1, 2])
-def test_given_positions_in_every_layout(kind: str, kv_heads: int) -> None:
-    """Padded is unpadded, packed, and token by token with a cache."""
-    model, tokens = decoder(kind, kv_heads), torch.tensor(TOKENS)
-    table = torch.randn(1000, 16, dtype=torch.float64)
-    ids = from_separators(tokens, ENDS, max_len=4)
-    whole = model(table[tokens], ids)
-    assert not close(whole, model(table[tokens]), depth=2**20)
-
-    mask = torch.ones(2, 17, dtype=torch.long)
-    mask[:, :5] = 0
-    padded = torch.cat((torch.full((2, 5), 13), tokens), dim=1)
-    with_padding = model(table[padded], from_separators(padded, ENDS, max_len=4, mask=mask), mask=mask)
-    assert_close(with_padding[:, 5:], whole)
-
-    packed = model(table[tokens.flatten()], ids.flatten(), cu_seqlens=torch.tensor([0, 12, 24]))
-    assert_close(packed, whole.flatten(0, 1))
-
-    def cached(steps: list[int]) -> Tensor:
-        cache = model.new_cache(2, 12)
-        parts = zip(table[tokens].split(steps, dim=1), ids.split(steps, dim=1), strict=True)
-        return torch.cat([model(x, some, cache=cache) for x, some in parts], dim=1)
-
-    assert_close(cached([1] * 12), whole)
-    assert_close(cached([7, 1, 4]), whole)
-
-
-def test_arguments_that_cannot_be_used() -> None:
-    windowed = Alibi(2)
-    windowed.window = 4
-    for between in (None, windowed, "rope"):
-        with pytest.raises(ArgumentError, match="between"):
-            BilevelEncoding(max_len=4, dim=16, between=between)  # type: ignore[arg-type]
-    with pytest.raises(PositionError, match="-1"):
-        encoding("rope").at_input(torch.randn(1, 2, 16), torch.tensor([0, -1]))
-    with pytest.raises(ArgumentError, match=r"head_dim=4"):
-        Decoder(dim=16, heads=2, layers=1, encoding=BilevelEncoding(max_len=4, dim=16, between=RotaryEmbedding(4)))
 
 
 def test_a_scaling_counts_segments() -> None:

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed import PositionEncoding
-from posembed.errors import ArgumentError
-from posembed.layers import Alibi, Cable, Cope, Dape, Fox, HouseholderPath, KerpleLog, RotaryEmbedding, Tupe
+from posembed.layers import Alibi, Cable, Cope, Dape, Fox, HouseholderPath, KerpleLog
 from posembed.layers.base import Content
 from posembed.layers.content import fox
 from posembed.layers.content.path import path_scores
@@ -103,14 +102,6 @@ def test_cable_is_its_authors_code() -> None:
     assert_reads(layer, x, q @ k.mT / math.sqrt(WIDTH) + b.unsqueeze(3) - b.unsqueeze(2), v)
 
 
-def test_cable_is_fox_with_the_opposite_sign() -> None:
-    layer, x, *_ = layer_of(Cable(dim=D, heads=H))
-    other = copy.deepcopy(layer)
-    other.encoding = Fox(dim=D, heads=H).double()
-    other.encoding.load_state_dict({name: -value for name, value in layer.encoding.state_dict().items()})
-    assert_close(other(x), layer(x))
-
-
 def test_cope_is_its_authors_code() -> None:
     layer, x, q, k, v = layer_of(encoding := Cope(WIDTH, max_len=7))
     logits = q @ k.mT / math.sqrt(WIDTH)
@@ -151,12 +142,6 @@ def test_dape_is_its_authors_code(of: str) -> None:
     x_a_bias = torch.permute(x_a_bias, (0, 2, 3, 1))
     x_a_bias = torch.func.functional_call(mlp2, dict(zip(names, own, strict=True)), (x_a_bias,))
     assert_reads(layer, x, scores + a + torch.permute(x_a_bias, (0, 3, 1, 2)), v)
-
-
-@pytest.mark.parametrize("wrong", [RotaryEmbedding(WIDTH), Tupe(max_len=8, dim=D, heads=H), None])
-def test_dape_takes_a_bias_alone(wrong: object) -> None:
-    with pytest.raises(ArgumentError, match="bias"):
-        Dape(wrong)  # type: ignore[arg-type]
 
 
 def directions(encoding: HouseholderPath, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -223,8 +208,8 @@ def test_a_real_size_in_half_precision(name: str) -> None:
     errors = {}
     for encoding in (name, "rope"):
         torch.manual_seed(0)
-        model = Decoder(dim=256, heads=4, layers=2, encoding=encoding, kv_heads=2).eval()
-        x = torch.randn(2, 300, 256)
+        model = Decoder(dim=128, heads=4, layers=1, encoding=encoding, kv_heads=2).eval()
+        x = torch.randn(2, 200, 128)
         y = model(x)
         half = copy.deepcopy(model).to(torch.bfloat16)
         ours = half(x.bfloat16())
@@ -232,10 +217,10 @@ def test_a_real_size_in_half_precision(name: str) -> None:
         errors[encoding] = (ours.float() - y).abs().max().item()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             errors[f"autocast {encoding}"] = (model(x).float() - y).abs().max().item()
-        assert_close(model(torch.cat((x[:, 290:], x[:, :290]), 1), mask=torch.arange(300).expand(2, -1) >= 10)[:, 10:],
-                     y[:, :290], depth=4)  # fmt: skip
-        cache = half.new_cache(2, 300)
-        steps = torch.cat([half(part, cache=cache) for part in x.bfloat16().split([290, 1, 9], dim=1)], dim=1)
+        assert_close(model(torch.cat((x[:, 190:], x[:, :190]), 1), mask=torch.arange(200).expand(2, -1) >= 10)[:, 10:],
+                     y[:, :190], depth=4)  # fmt: skip
+        cache = half.new_cache(2, 200)
+        steps = torch.cat([half(part, cache=cache) for part in x.bfloat16().split([190, 1, 9], dim=1)], dim=1)
         assert_close(steps.float(), ours.float(), depth=4, dtype=torch.bfloat16)
     assert errors[name] < 2 * errors["rope"], errors
     assert errors[f"autocast {name}"] < 2 * errors["autocast rope"], errors

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from posembed import LearnedPositionalEmbedding, resize_table
-from posembed.errors import ArgumentError, PositionError
+from posembed.errors import PositionError
 from posembed.layers import ExtendedPositionalEmbedding
 from posembed.layers.extended import METHODS as FOLLOWED
 from posembed.layers.extended import RANDOM, extended_rows
@@ -16,7 +16,6 @@ from together import together
 from tolerance import assert_close
 
 METHODS = (*FOLLOWED, RANDOM)
-STABLE = ("tile", "hierarchical", RANDOM)
 LONGEST = 20
 
 
@@ -80,7 +79,7 @@ def test_padded_packed_and_sharded_are_alone(method: str) -> None:
     assert torch.equal(ours(long[:, 10:], offset=10, text_length=20), alone_long[:, 10:])
 
 
-@together("method", METHODS, usual=lambda method: list(METHODS).index(method) % 3 == 0)
+@together("method", METHODS, usual=lambda method: method in (METHODS[0], RANDOM))
 def test_compiled_whole_and_exported(method: str) -> None:
     ours = layer(method)
     torch.compiler.reset()
@@ -92,19 +91,6 @@ def test_compiled_whole_and_exported(method: str) -> None:
         assert torch.equal(compiled(x), expected)
     exported = torch.export.export(ours, (x, ids)).module()
     assert torch.equal(exported(x, ids), expected)
-
-
-@pytest.mark.parametrize("method", STABLE)
-def test_cached_and_padded_are_plain(method: str) -> None:
-    ours = layer(method)
-    x = torch.randn(1, 20, 4)
-    whole = ours(x)
-    one_by_one = [ours(x[:, i : i + 1], offset=i) for i in range(20)]
-    assert torch.equal(torch.cat(one_by_one, dim=1), whole)
-    mask = torch.tensor([[0] * 11 + [1] * 9, [1] * 20])
-    padded = ours(torch.cat([x.roll(11, 1), x]), from_mask(mask))
-    assert torch.equal(padded[:1, 11:], ours(x[:, :9]))
-    assert torch.equal(padded[1:], whole)
 
 
 def test_what_stretches_moves_its_rows_with_the_length() -> None:
@@ -161,27 +147,5 @@ def test_random_ends_at_its_longest(longest: int) -> None:
             read()
 
 
-def test_the_longest_is_asked_for_and_for_nothing_else() -> None:
-    for longest in (None, 5):
-        with pytest.raises(ArgumentError, match=rf"longest must be .* at least max_len=6; got {longest}"):
-            ExtendedPositionalEmbedding(max_len=6, dim=4, method=RANDOM, longest=longest)
-    for longest in (9.0, "9"):
-        with pytest.raises(ArgumentError, match="longest: expected a whole number"):
-            ExtendedPositionalEmbedding(max_len=6, dim=4, method=RANDOM, longest=longest)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="leave it out for 'tile'"):
-        ExtendedPositionalEmbedding(max_len=6, dim=4, method="tile", longest=9)
-
-
-def test_negative_positions_are_refused_at_any_length() -> None:
-    with pytest.raises(PositionError, match="position -1 has no row"):
-        layer("tile").rows(torch.tensor([-1, 8]))
-
-
 def test_state_dict_is_that_of_the_plain_table() -> None:
     LearnedPositionalEmbedding(max_len=6, dim=4).load_state_dict(layer("linear").state_dict())
-
-
-@pytest.mark.parametrize("method", ["truncate", "stretch"])
-def test_a_method_that_makes_nothing_longer(method: str) -> None:
-    with pytest.raises(ArgumentError, match=rf"unknown method '{method}'; choose from tile, hier"):
-        ExtendedPositionalEmbedding(max_len=6, dim=4, method=method)

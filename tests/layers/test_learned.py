@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers.models.bart.modeling_bart import BartLearnedPositionalEmbedding
 from transformers.models.opt.modeling_opt import OPTLearnedPositionalEmbedding
@@ -21,8 +17,6 @@ from tolerance import assert_close
 
 MAX_LEN, DIM = 24, 6
 LAYOUTS = [TableLayout.BERT, TableLayout.OPT, TableLayout.roberta(pad_id=3), TableLayout(reserved=3, pad_row=0)]
-
-few = settings(max_examples=25, deadline=None, derandomize=True)
 
 
 def layer_of(layout: TableLayout = TableLayout(), **options) -> LearnedPositionalEmbedding:  # noqa: B008
@@ -55,85 +49,6 @@ def test_each_token_gets_the_row_of_its_position(layout: TableLayout) -> None:
     assert torch.equal(layer(x, torch.tensor(ids[:1])), expected(layer, x, [ids[0]] * 2))
     assert torch.equal(layer.at_input(x, torch.tensor(ids)), layer(x, torch.tensor(ids)))
     assert isinstance(layer, PositionEncoding)
-
-
-layouts, dtypes = st.sampled_from(LAYOUTS), st.sampled_from([torch.float32, torch.bfloat16])
-some_lengths = st.lists(st.integers(1, 8), min_size=1, max_size=3)
-
-
-def sequences_of(lengths: list[int], dtype: torch.dtype) -> list[Tensor]:
-    return [torch.randn(1, length, DIM, dtype=dtype) for length in lengths]
-
-
-@few
-@given(layouts, some_lengths, st.sampled_from(["left", "right", "inner"]), dtypes)
-def test_padding_changes_nothing(layout: TableLayout, lengths: list[int], side: str, dtype: torch.dtype) -> None:
-    layer, sequences = layer_of(layout).to(dtype), sequences_of(lengths, dtype)
-    width = max(lengths) + 2
-    padded = torch.randn(len(lengths), width, DIM, dtype=dtype)
-    mask = torch.zeros(len(lengths), width, dtype=torch.int64)
-    for row, length in enumerate(lengths):
-        places = {
-            "left": torch.arange(width - length, width),
-            "right": torch.arange(length),
-            "inner": torch.randperm(width)[:length].sort().values,
-        }[side]
-        mask[row, places] = 1
-        padded[row, places] = sequences[row][0]
-    out = layer(padded, positions.from_mask(mask))
-    for row, x in enumerate(sequences):
-        assert torch.equal(out[row, mask[row] == 1], layer(x)[0])
-
-
-@few
-@given(layouts, some_lengths, dtypes)
-def test_packing_changes_nothing(layout: TableLayout, lengths: list[int], dtype: torch.dtype) -> None:
-    layer, sequences = layer_of(layout).to(dtype), sequences_of(lengths, dtype)
-    packed, alone = torch.cat(sequences, dim=1), torch.cat([layer(x) for x in sequences], dim=1)
-    bounds = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0)
-    assert torch.equal(layer(packed, positions.from_cu_seqlens(bounds, packed.shape[1])), alone)
-    segments = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
-    assert torch.equal(layer(packed, positions.from_segment_ids(segments)), alone)
-
-
-@few
-@given(layouts, st.integers(0, 16), st.integers(0, 8), dtypes)
-def test_a_cache_changes_nothing(layout: TableLayout, start: int, split: int, dtype: torch.dtype) -> None:
-    layer, x = layer_of(layout).to(dtype), torch.randn(2, 8, DIM, dtype=dtype)
-    cached = [layer(x[:, :split], offset=start), layer(x[:, split:], offset=start + split)]
-    one_by_one = [layer(x[:, t : t + 1], offset=torch.full((2,), start + t)) for t in range(8)]
-    for parts in (cached, one_by_one):
-        assert torch.equal(torch.cat(parts, dim=1), layer(x, offset=start))
-
-
-@few
-@given(layouts, st.integers(0, 16), dtypes, st.sampled_from([positions.contiguous_shard, positions.zigzag_shard]))
-def test_sharding_changes_nothing(layout: TableLayout, start: int, dtype: torch.dtype, shard: Any) -> None:
-    layer, x = layer_of(layout).to(dtype), torch.randn(2, 8, DIM, dtype=dtype)
-    for rank in range(2):
-        ids = shard(8, rank, 2)
-        assert torch.equal(layer(x[:, ids], ids + start), layer(x, offset=start)[:, ids])
-
-
-@pytest.mark.parametrize("read", ["slice", "ids of one row", "ids of all rows", "offsets"])
-def test_gradients(read: str) -> None:
-    layer = layer_of(TableLayout.OPT)
-    x = torch.randn(3, 5, DIM, requires_grad=True)
-    upstream = torch.randn(3, 5, DIM)
-    ids = torch.arange(4, 9)
-    if read == "slice":
-        out = layer(x, offset=4)
-    elif read == "ids of one row":
-        out = layer(x, ids)
-    elif read == "ids of all rows":
-        out = layer(x, ids.repeat(3, 1))
-    else:
-        out = layer(x, offset=torch.tensor([4, 4, 4]))
-    out.backward(upstream)
-    assert torch.equal(x.grad, upstream)
-    exact = torch.zeros(MAX_LEN + 2, DIM, dtype=torch.float64)
-    exact[6:11] = upstream.double().sum(0)
-    assert_close(layer.weight.grad.double(), exact, dtype=torch.float32)
 
 
 def test_gradients_of_repeated_positions_add_up() -> None:
@@ -217,18 +132,6 @@ def test_mixed_precision_follows_pytorchs_promotion() -> None:
         layer.float()
 
 
-def test_dropout_comes_after_the_sum() -> None:
-    layer = layer_of(dropout=0.25).train()
-    x = torch.ones(400, 20, DIM)
-    for ids in (None, torch.arange(20), torch.arange(20).repeat(400, 1)):
-        torch.manual_seed(1)
-        out = layer(x, ids)
-        torch.manual_seed(1)
-        assert torch.equal(out, F.dropout(x + layer.weight[:20], 0.25))
-        assert abs((out == 0).float().mean() - 0.25) < 0.01
-    assert torch.equal(layer.eval()(x), x + layer.weight[:20])
-
-
 def test_padding_reads_its_row_and_trains_nothing() -> None:
     layer = layer_of(TableLayout.roberta(pad_id=1))
     ids = torch.tensor([[0, 1, PADDING], [PADDING, 0, 1]])
@@ -310,13 +213,6 @@ def test_the_error_of_every_way_in(layout: TableLayout) -> None:
     layer(token, offset=511)
 
 
-def test_a_negative_position_has_no_row() -> None:
-    for layout, position in ((TableLayout.BERT, -1), (TableLayout.OPT, -2)):
-        layer = layer_of(layout)
-        with pytest.raises(PositionError, match=f"position {position} has no row: .* Count from 0"):
-            layer.rows(torch.tensor([0, position, 3]))
-
-
 def test_unchecked_ids_are_read_as_they_are() -> None:
     layer = layer_of(check_ids=False)
     assert torch.equal(layer.rows(torch.tensor([3])), layer.weight[3:4])
@@ -356,23 +252,6 @@ def test_cuda_survives_the_error() -> None:
 
 
 # As a module
-
-
-def test_from_the_meta_device() -> None:
-    source = layer_of(TableLayout.OPT)
-    for init in ("normal", "truncated_normal", "xavier", "sinusoidal", "zero", source.weight.detach()):
-        with torch.device("meta"):
-            layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM, layout=TableLayout.OPT, init=init).eval()
-        assert layer.weight.is_meta
-        x = torch.randn(2, 5, DIM)
-        ids = torch.arange(5)
-        assert layer(x.to("meta"), ids.to("meta")).shape == (2, 5, DIM)
-        layer.to_empty(device="cpu").load_state_dict(source.state_dict())
-        assert torch.equal(layer(x, ids), source(x, ids))
-    with torch.device("meta"):
-        layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM)
-    layer.load_state_dict(layer_of().state_dict(), assign=True)
-    assert torch.equal(layer.weight, layer_of().weight)
 
 
 def test_one_table_for_encoder_and_decoder() -> None:

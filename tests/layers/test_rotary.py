@@ -3,11 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from posembed import RotaryEmbedding
-from posembed.errors import ArgumentError
 from posembed.layers import rotary
 from posembed.layers.rotary import Pairing, rotate
 from together import together
@@ -36,31 +33,6 @@ def test_it_is_the_formula(pairing: Pairing, position: int) -> None:
     assert_close(turned[0, 0, 0].numpy(), expected, dtype=torch.float32, scale=position * q.abs().max().item(), terms=1)
 
 
-@settings(max_examples=25)
-@given(st.sampled_from(PAIRINGS), st.integers(1, 8), st.integers(-50, 500), st.integers(0, 40), st.integers(0, 40))
-def test_products_depend_on_distance_alone(pairing: Pairing, half: int, shift: int, i: int, j: int) -> None:
-    generator = torch.Generator().manual_seed(half)
-    q, k = torch.randn(2, 1, 2, 1, 2 * half, generator=generator, dtype=torch.float64)
-    layer = RotaryEmbedding(2 * half, pairing=pairing)
-
-    def product(query_position: int, key_position: int) -> torch.Tensor:
-        a, b = layer.at_queries_keys(q, k, torch.tensor([query_position]), torch.tensor([key_position]))
-        return (a * b).sum(-1)
-
-    size = (abs(shift) + 40) * (q.norm() * k.norm()).item()  # of an angle, which is float32, and of what it turns
-    assert_close(product(i + shift, j + shift), product(i, j), dtype=torch.float32, scale=size, terms=1)
-
-
-@pytest.mark.parametrize("pairing", PAIRINGS)
-def test_norms_are_kept_and_gradients_flow(pairing: Pairing) -> None:
-    q = torch.randn(2, 3, 7, 6, dtype=torch.float64, requires_grad=True)
-    k = torch.randn(2, 3, 7, 6, dtype=torch.float64, requires_grad=True)
-    layer = RotaryEmbedding(6, pairing=pairing)
-    turned, _ = layer(q, k)
-    assert_close(turned.norm(dim=-1), q.norm(dim=-1), dtype=torch.float32)
-    assert torch.autograd.gradcheck(lambda a, b: layer(a, b), (q, k), atol=1e-5)
-
-
 @together("pairing", PAIRINGS)
 @together("dtype", [torch.float64, torch.bfloat16])
 @together("by_row", [False, True])
@@ -78,8 +50,8 @@ def test_pieces_equal_the_whole(
 @pytest.mark.filterwarnings("ignore:`torch.jit")  # by which PyTorch loads its own forward mode
 @pytest.mark.parametrize("pairing", PAIRINGS)
 def test_gradients_are_those_of_the_formula_in_every_mode(pairing: Pairing) -> None:
-    x = torch.randn(2, 3, 7, 6, dtype=torch.float64, requires_grad=True)
-    cos, sin = (t.double() for t in RotaryEmbedding(6).cos_sin(torch.arange(7)))
+    x = torch.randn(1, 2, 3, 4, dtype=torch.float64, requires_grad=True)
+    cos, sin = (t.double() for t in RotaryEmbedding(4).cos_sin(torch.arange(3)))
 
     def turned(x: torch.Tensor) -> torch.Tensor:
         return rotate(x, cos, sin, pairing)
@@ -126,31 +98,6 @@ def test_interleaved_equals_transformers_gptj() -> None:
     assert_close(turned, expected)
 
 
-def test_bfloat16_models_keep_positions_apart() -> None:
-    layer = RotaryEmbedding(8).to(torch.bfloat16)
-    q = torch.ones(1, 1, 300, 8, dtype=torch.bfloat16)
-    turned, _ = layer(q, q)
-    expected, _ = RotaryEmbedding(8)(q.float(), q.float())
-    assert turned.dtype == torch.bfloat16
-    assert torch.equal(turned, expected.to(torch.bfloat16))
-
-
-@pytest.mark.parametrize("head_dim", [0, 5])
-def test_an_odd_width_is_refused(head_dim: int) -> None:
-    with pytest.raises(ArgumentError, match=f"even.*{head_dim}"):
-        RotaryEmbedding(head_dim)
-
-
-def test_other_bad_arguments() -> None:
-    with pytest.raises(ArgumentError, match="half_split"):
-        RotaryEmbedding(8, pairing="neox")  # type: ignore[arg-type]
-    q = torch.randn(1, 1, 3, 8)
-    with pytest.raises(ArgumentError, match="not both"):
-        RotaryEmbedding(8)(q, q, torch.arange(3), offset=1)
-    with pytest.raises(ArgumentError, match=r"\(B, H, L, d=6\)"):
-        RotaryEmbedding(6)(q, q)
-
-
 @together("share", [0.25, 0.5, 0.75, 1.0])
 @together("head_dim", [10, 16, 64])
 def test_p_rope_is_the_proportional_rope_of_transformers(head_dim: int, share: float) -> None:
@@ -181,8 +128,3 @@ def test_hope_rotates_what_turns_once_within_the_training_length(length: int) ->
     pairs = x.double().view(16, 2).numpy() @ [1, 1j] * np.exp(9j * theta * kept)
     expected = np.stack((pairs.real, pairs.imag), axis=-1).flatten()
     assert_close(turned.flatten().numpy(), expected, dtype=torch.float32, scale=9 * x.abs().max().item(), terms=1)
-
-
-def test_more_pairs_than_a_head_has() -> None:
-    with pytest.raises(ArgumentError, match="a head of width 8 has 4 pairs; got pairs=5"):
-        RotaryEmbedding(8, pairs=5)

@@ -110,8 +110,3 @@ def test_frequencies_are_learned_and_shared_by_the_query_heads_of_a_group() -> N
         assert_close(turned[:, head, None], alone(q[:, head, None], k[:, :1])[0])
     with pytest.raises(ArgumentError, match=r"k must be \(B, H=2, L, d\)"):
         layer(q, q)
-
-
-def test_a_width_with_a_part_of_a_pair() -> None:
-    with pytest.raises(ArgumentError, match="head_dim must be a multiple of 4, two pairs for row and column; got 6"):
-        AxialRotaryEmbedding(head_dim=6, grid=GRID)

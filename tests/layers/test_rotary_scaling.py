@@ -177,15 +177,6 @@ def test_attention_factor_is_on_queries_and_keys() -> None:
         assert_close(2 * a, b)
 
 
-def test_bfloat16_models_and_gradients() -> None:
-    layer = RotaryEmbedding(8, scaling=YarnScaling(16)).to(torch.bfloat16)
-    q = torch.ones(1, 1, 300, 8, dtype=torch.bfloat16)
-    expected, _ = RotaryEmbedding(8, scaling=YarnScaling(16))(q.float(), q.float())
-    assert torch.equal(layer(q, q)[0], expected.to(torch.bfloat16))
-    q = torch.randn(1, 2, 5, 8, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: layer(x, x), (q,), atol=1e-4)
-
-
 def test_the_constructor_is_shown() -> None:
     assert repr(RotaryEmbedding(8, scaling=LinearScaling(factor=2.0))).endswith(
         "scaling=LinearScaling(factor=2.0, original_length=None), pairs=None)"
@@ -196,47 +187,6 @@ def test_meta_device() -> None:
     with torch.device("meta"):
         q, _ = RotaryEmbedding(8, scaling=NTKScaling(original_length=4))(*torch.randn(2, 1, 1, 9, 8))
     assert q.shape == (1, 1, 9, 8)
-
-
-@together(
-    ("build", "message"),
-    [
-        (lambda: LinearScaling(), "give either a fixed factor or an original_length.* got factor=None"),
-        (lambda: NTKScaling(factor=2.0, original_length=64), "give either"),
-        (lambda: LinearScaling(factor=0.5), "factor: expected a number of at least 1; got 0.5"),
-        (lambda: YarnScaling(1), "at least 2; got 1"),
-        (lambda: YarnScaling(64, beta_fast=1.0), "beta_fast must be above beta_slow"),
-        (lambda: Llama3Scaling(64, high_frequency_factor=1.0), "high_frequency_factor must be above"),
-        (lambda: LongRopeScaling((1.0,), (1.0, 2.0), 64, 2.0), "the same length"),
-        (
-            lambda: RotaryEmbedding(8, scaling=LongRopeScaling((1.0,), (1.0,), 64, 2.0)),
-            "this head has 4 pairs.*got 1 factors",
-        ),
-        *(
-            (
-                lambda wrong=wrong: LongRopeScaling((1.0,) * len(wrong), wrong, 64, 2.0),
-                "long_factors|one positive number per pair",
-            )
-            for wrong in ((), (math.nan, 1.0), (1.0, math.nan), (math.inf,), (0.0,), ("2",), torch.ones(1))
-        ),
-        (lambda: LongRopeScaling([1.0], (-1.0,), 64, 2.0), "long_factors: expected a list, each a number above 0"),
-        (lambda: LongRopeScaling(1.0, 2.0, 64, 2.0), "short_factors: expected a list"),
-        (lambda: LongRopeScaling((1.0,), (2.0,), 64, None), "factor: expected a number of at least 1; got None"),
-        (
-            lambda: LongRopeScaling((1.0,), (2.0,), None, 2.0),
-            "original_length: expected a whole number of at least 2; got None",
-        ),
-        (
-            lambda: LongRopeScaling((1.0,), (2.0,), 64, 2.0, math.nan),
-            "attention_factor: expected a finite number above 0",
-        ),
-        (lambda: YarnScaling(64, attention_factor=0.0), "attention_factor: expected a number above 0"),
-        (lambda: RotaryEmbedding(8, base=1.0, scaling=YarnScaling(64)), "a base above 1; got 1"),
-    ],
-)
-def test_bad_arguments(build: Any, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
-        build()
 
 
 @pytest.mark.parametrize("scaling", FOLLOWING, ids=lambda s: type(s).__name__)
@@ -265,23 +215,6 @@ def test_padded_packed_sharded_and_cached_are_alone(scaling: RotaryScaling) -> N
     last_q, all_k = layer.at_queries_keys(long[:, :, -1:], long, torch.tensor([19]), torch.arange(20))
     assert torch.equal(last_q, alone_long[:, :, -1:])
     assert torch.equal(all_k, alone_long)
-
-
-@pytest.mark.parametrize(
-    ("length", "message"),
-    [
-        (0, "text_length counts the tokens of a text, from 1; got 0"),
-        (2.5, "text_length must be a whole number; got 2.5"),
-        (torch.ones(2), "text_length must be integers"),
-        (torch.ones(3, dtype=torch.int64), r"\(B,\)=\(2,\) or \(B, L\) for this input; got \(3,\)"),
-        (torch.ones(2, 4, dtype=torch.int64), r"or \(B, L\) with L=5; got \(2, 4\)"),
-    ],
-)
-def test_a_text_length_that_cannot_be(length: object, message: str) -> None:
-    layer = RotaryEmbedding(8, scaling=NTKScaling(original_length=8))
-    q = torch.randn(2, 2, 5, 8)
-    with pytest.raises(ArgumentError, match=message):
-        layer(q, q, text_length=length)
 
 
 def test_initial_tokens_keep_their_angles() -> None:

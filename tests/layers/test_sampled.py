@@ -5,8 +5,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posembed import LearnedPositionalEmbedding
-from posembed.errors import ArgumentError, PositionError
 from posembed.layers import SampledPositionalEmbedding
 from posembed.layers.sampled import SAMPLERS
 
@@ -40,20 +38,3 @@ def test_how_each_is_drawn() -> None:
     assert (draw("shifted", 30, 8).diff() == 1).all()
     assert ((draw("skipped", 30, 8).diff() != 1).sum(dim=1) <= 1).all()
     assert (draw("randomized", 30, 8).diff() != 1).float().mean() > 0.5
-
-
-def test_all_else_is_the_plain_table() -> None:
-    torch.manual_seed(0)
-    ours = SampledPositionalEmbedding(max_len=9, dim=4, sampler="shifted").eval()
-    plain = LearnedPositionalEmbedding(max_len=9, dim=4, init=ours.weight.detach()).eval()
-    x = torch.randn(2, 9, 4)
-    assert torch.equal(ours(x), plain(x))
-    with pytest.raises(PositionError, match="position 9 has no row"):
-        ours(torch.zeros(1, 10, 4))
-
-
-def test_bad_arguments() -> None:
-    with pytest.raises(ArgumentError, match=r"'random' \(did you mean randomized\?\); choose from shifted, "):
-        SampledPositionalEmbedding(max_len=9, dim=4, sampler="random")
-    with pytest.raises(PositionError, match="position 9 has no row"):
-        draw("shifted", 9, 10)

@@ -94,8 +94,8 @@ def test_it_maps_over_positions(build: Callable[[int], ScoreBias]) -> None:
 def test_score_mod_has_the_gradients_of_the_dense_bias(build: Callable[[int], ScoreBias]) -> None:
     bias = build(2)
     parameters = list(bias.parameters())
-    positions = torch.arange(9)
-    weights = torch.randn(2, 9, 9)
+    positions = torch.arange(5)
+    weights = torch.randn(2, 5, 5)
     dense = torch.autograd.grad((bias.at_scores(positions, positions) * weights).sum(), parameters)
     modded = torch.autograd.grad((from_score_mod(bias, positions, positions, 1)[0] * weights).sum(), parameters)
     for ours, theirs in zip(modded, dense, strict=True):
@@ -107,13 +107,13 @@ def test_score_mod_has_the_gradients_of_the_dense_bias(build: Callable[[int], Sc
 @pytest.mark.parametrize("by_row", [False, True])
 def test_flex_attention_gives_what_the_dense_bias_gives(build: Callable[[int], ScoreBias], by_row: bool) -> None:
     bias = build(3)
-    q, k, v = torch.randn(3, 2, 3, 20, 8)
-    positions = torch.stack((torch.arange(20), 2 * torch.arange(20))) if by_row else torch.arange(20)
-    q_positions, q = positions[..., 15:], q[:, :, 15:]  # a cache: five queries of twenty tokens
+    q, k, v = torch.randn(3, 2, 3, 9, 8)
+    positions = torch.stack((torch.arange(9), 2 * torch.arange(9))) if by_row else torch.arange(9)
+    q_positions, q = positions[..., 6:], q[:, :, 6:]  # a cache: three queries of nine tokens
     dense = bias.at_scores(q_positions, positions)
     with torch.no_grad():
         y = flex_attention(q, k, v, score_mod=bias.score_mod(q_positions, positions))
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=dense.expand(2, 3, 5, 20))
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=dense.expand(2, 3, 3, 9))
     assert_close(y, expected)
 
 
@@ -134,15 +134,6 @@ def test_score_mod_can_be_traced_whole() -> None:
 
 
 @every_bias
-def test_positions_by_row_equal_each_row_alone(build: Callable[[int], ScoreBias]) -> None:
-    bias = build(4)
-    ids = torch.tensor([[0, 1, 2], [5, 7, 7]])
-    together = bias.at_scores(ids, ids)
-    for row in range(2):
-        assert_close(together[row], bias.at_scores(ids[row], ids[row]))
-
-
-@every_bias
 def test_decoding_reads_the_last_rows(build: Callable[[int], ScoreBias]) -> None:
     bias = build(2)
     assert_close(bias(3, 20), bias(20)[:, -3:])
@@ -157,33 +148,6 @@ def test_bfloat16_models_compute_in_float32(build: Callable[[int], ScoreBias]) -
     wider = build(2).double()
     wider.load_state_dict(bias.state_dict())
     assert_close(bias(300), wider(300).float())
-
-
-@every_learned_bias
-def test_gradients_are_right(build: Callable[[int], ScoreBias]) -> None:
-    bias = build(2).double()
-    positions = torch.arange(6)
-    parameters = tuple(bias.parameters())
-    assert torch.autograd.gradcheck(lambda *_: bias.at_scores(positions, positions), parameters)
-
-
-@every_learned_bias
-def test_meta_device_and_drawing_anew(build: Callable[[int], T5Bias | KerpleLog | KerplePower | Fire]) -> None:
-    with torch.device("meta"):
-        bias = build(2)
-    assert bias(4, device=torch.device("meta")).shape == (2, 4, 4)
-    drawn = []
-    for layer in (bias.to_empty(device="cpu"), build(2)):
-        torch.manual_seed(1)
-        layer.reset_parameters()
-        drawn.append(layer(9))
-    assert torch.equal(*drawn)
-
-
-@every_bias
-def test_no_head_is_refused(build: Callable[[int], ScoreBias]) -> None:
-    with pytest.raises(ArgumentError, match="heads: expected a whole number of at least 1; got 0"):
-        build(0)
 
 
 def test_no_position_has_no_score_mod() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posembed.errors import ArgumentError, PositionError
+from posembed.errors import PositionError
 from posembed.layers import SequentialPositionalEmbedding
 from posembed.torch_internals import without_memory
 from together import together
@@ -45,15 +45,6 @@ def test_the_number_of_digits(longest: int, digits: int) -> None:
         layer.rows(torch.tensor([longest]))
 
 
-def test_positions_in_any_order_and_shape() -> None:
-    layer, ids = small(), torch.tensor([[5, 17, 5], [999, 0, 17]], dtype=torch.int16)
-    rows = layer.rows(ids)
-    assert rows.shape == (2, 3, 3)
-    for place in torch.cartesian_prod(torch.arange(2), torch.arange(3)):
-        assert_close(rows[tuple(place)], layer.rows(ids[tuple(place)].reshape(1))[0])
-    assert layer.rows(torch.zeros(0, dtype=torch.long)).shape == (0, 3)
-
-
 def test_tensors_without_values() -> None:
     with without_memory():
         layer = SequentialPositionalEmbedding(longest=20, dim=6, width=4)
@@ -73,8 +64,3 @@ def test_training_starts_a_share_of_sequences_elsewhere() -> None:
     assert (whole.training_positions(50, 30, torch.Generator()) == torch.arange(30)).all()
     with pytest.raises(PositionError):
         whole.training_positions(2, 31, torch.Generator())
-
-
-def test_a_width_that_the_heads_do_not_divide() -> None:
-    with pytest.raises(ArgumentError, match="width must be a multiple of encoder_heads; got 6 and 4"):
-        SequentialPositionalEmbedding(longest=10, dim=8, width=6, encoder_heads=4)

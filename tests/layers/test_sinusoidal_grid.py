@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posembed.errors import ArgumentError, PositionError
 from posembed.layers import SinusoidalGridEmbedding
 from posembed.layers.sinusoidal import grid_sinusoids
 from tolerance import assert_close
@@ -55,18 +54,3 @@ def test_the_layer_adds_them_to_patches_alone() -> None:
     half = layer.half().at_input(torch.zeros(1, 8, 8, dtype=torch.float16), torch.arange(8))
     assert half.dtype == torch.float16
     assert "grid=(2, 3), dim=8, special=2" in repr(layer)
-
-
-def test_dropout_is_of_the_sum_and_of_training() -> None:
-    layer = SinusoidalGridEmbedding(grid=(2, 2), dim=8, dropout=0.5)
-    x = torch.ones(64, 5, 8)
-    share = (layer.at_input(x, torch.arange(5))[:, 0] == 0).double().mean().item()
-    assert share == pytest.approx(0.5, abs=0.1)
-    assert torch.equal(layer.eval().at_input(x, torch.arange(5))[:, 0], x[:, 0])
-
-
-def test_what_cannot_be_used() -> None:
-    with pytest.raises(ArgumentError, match=r"dim must be a multiple of 4, .*; got 6"):
-        SinusoidalGridEmbedding(grid=(2, 2), dim=6)
-    with pytest.raises(PositionError):
-        SinusoidalGridEmbedding(grid=(2, 2), dim=8).at_input(torch.zeros(1, 6, 8), torch.arange(6))
