@@ -50,31 +50,19 @@ def test_a_part_that_automodel_does_not_know_is_built_from_the_file_of_its_confi
 
 PACKED = {**IMAGE, "hidden_size": 48, "num_hidden_layers": 2}
 GRIDS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "kimi_k25_vision": (
-        {"pos_emb_height": 4, "pos_emb_width": 4},
-        {"grid": (6, 6)},
-        {"pos_emb_height": 6, "pos_emb_width": 6},
-    ),
-    "muse_glimmer_vision": (
-        {"pos_emb_height": 4, "pos_emb_width": 4},
-        {"grid": (6, 6)},
-        {"pos_emb_height": 6, "pos_emb_width": 6},
-    ),
-    "inkling2_vision": (
-        {"posemb_grid_size": 4, "projection_hidden_dim": 8, "text_hidden_size": 8},
-        {"grid": (6, 6)},
-        {"posemb_grid_size": 6},
-    ),
-    "molmo2_vision": (
-        {"num_position_embeddings": 16, "image_size": [32, 32]},
-        {"grid": (6, 6)},
-        {"num_position_embeddings": 36},
-    ),
+    "kimi_k25_vision": ({"pos_emb_height": 4, "pos_emb_width": 4}, {"grid": (6, 6)},
+                        {"pos_emb_height": 6, "pos_emb_width": 6}),
+    "muse_glimmer_vision": ({"pos_emb_height": 4, "pos_emb_width": 4}, {"grid": (6, 6)},
+                            {"pos_emb_height": 6, "pos_emb_width": 6}),
+    "inkling2_vision": ({"posemb_grid_size": 4, "projection_hidden_dim": 8, "text_hidden_size": 8}, {"grid": (6, 6)},
+                        {"posemb_grid_size": 6}),
+    "molmo2_vision": ({"num_position_embeddings": 16, "image_size": [32, 32]}, {"grid": (6, 6)},
+                      {"num_position_embeddings": 36}),
     "hunyuan_vl_vision": ({"max_image_size": 32}, {"image_size": 48}, {"max_image_size": 48}),
     "glm4v_vision": ({"depth": 1, "num_heads": 2, "out_hidden_size": 16}, {"image_size": 48}, {"image_size": 48}),
     "paddleocr_vl_vision": ({}, {"image_size": 48}, {"image_size": 48}),
     "minicpmv4_6_vision": ({"insert_layer_id": 0}, {"image_size": 64}, {"image_size": 64}),
-}
+}  # fmt: skip
 
 
 @together("family", GRIDS)

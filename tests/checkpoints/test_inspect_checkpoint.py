@@ -212,11 +212,6 @@ def test_companions_hang_on_the_same_field(tmp_path: Path) -> None:
     assert [table.dependents for table in tables] == [(keys[1],), (keys[0],)]
 
 
-def test_a_model_without_a_table(tmp_path: Path) -> None:
-    settings = {key: value for key, value in TEXT.items() if key != "max_position_embeddings"}
-    assert posembed.inspect_checkpoint(saved(tiny_model("llama", settings), tmp_path / "llama")).tables == ()
-
-
 def test_only_the_tables_and_a_sample_of_tokens_are_read(tmp_path: Path) -> None:
     source = saved(tiny_model("bert", TEXT), tmp_path / "source")
     whole = posembed.inspect_checkpoint(source).to_dict()

@@ -16,6 +16,7 @@ from posembed.checkpoints.find import is_in_timm
 from posembed.tables.layout import TableLayout
 from posembed.tables.rows import as_table, table_rows
 from tiny_models import IMAGE, TEXT, saved, tiny_model
+from together import pairwise
 
 
 def lite_text(rows: int) -> Any:
@@ -33,8 +34,7 @@ def lite_text(rows: int) -> Any:
     return model
 
 
-@pytest.mark.parametrize("rows", [7, 32, 77])
-@pytest.mark.parametrize("length", [4, 150])
+@pytest.mark.parametrize(("rows", "length"), pairwise([7, 32, 77], [4, 150]))
 def test_a_table_that_is_spread_over_any_text_needs_no_resize(rows: int, length: int, tmp_path: Path) -> None:
     model = lite_text(rows)
     source = saved(model, tmp_path / "source")

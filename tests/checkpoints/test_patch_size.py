@@ -173,22 +173,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "too large": (CASES["ViT"], {"patch_size": 65}, "expected a grid of 1 to .* got 0 x 0"),
     "no size": (CASES["ViT"], {"patch_size": 0}, "each at least 1"),
     "text": (lambda: built("Bert", TEXT), {"patch_size": 8}, "no table of a grid of patches"),
-    "pixels as output": (
-        lambda: built("ViTMAE", VISION, "ForPreTraining"),
-        {"patch_size": 8},
-        "decoder_pred.weight: not resized: it depends on patch_size",
-    ),
-    "pixels as output of a convolution": (
-        lambda: built("ViT", {**VISION, "encoder_stride": 16}, "ForMaskedImageModeling"),
-        {"patch_size": 8},
-        "decoder.1 makes pixels of each patch",
-    ),
-    "patches cut beforehand": (
-        lambda: built("Siglip2Vision", {**WIDE, "num_patches": 16, "patch_size": 16}),
-        {"patch_size": 8},
-        "the patch size of .* is unknown",
-    ),
-}
+    "pixels as output": (lambda: built("ViTMAE", VISION, "ForPreTraining"), {"patch_size": 8},
+                         "decoder_pred.weight: not resized: it depends on patch_size"),
+    "pixels as output of a convolution": (lambda: built("ViT", {**VISION, "encoder_stride": 16},
+                                                        "ForMaskedImageModeling"),
+                                          {"patch_size": 8}, "decoder.1 makes pixels of each patch"),
+    "patches cut beforehand": (lambda: built("Siglip2Vision", {**WIDE, "num_patches": 16, "patch_size": 16}),
+                               {"patch_size": 8},
+                               "the patch size of .* is unknown"),
+}  # fmt: skip
 
 
 @together("name", REFUSED)

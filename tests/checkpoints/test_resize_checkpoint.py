@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from transformers import FlavaConfig, FlavaForPreTraining, FlavaImageProcessorPi
 import posembed
 from posembed.errors import ArgumentError, CheckpointError
 from tiny_models import GPT, IMAGE, TEXT, WHISPER, reloaded, saved, tiny_model
-from together import together
+from together import pairwise, together
 
 TABLE = "embeddings.position_embeddings.weight"
 
@@ -326,35 +327,44 @@ def test_a_real_sentence_encoder_reads_four_times_as_far(tmp_path: Path) -> None
 # --- what is refused, with the disk as it was
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ({}, "expected one of"),
-        ({"length": 64, "grid": (2, 2)}, "expected one of"),
-        ({"length": 0}, "takes 1 to"),
-        ({"length": -5}, "takes 1 to"),
-        ({"length": 40}, "already holds 40 positions"),
-        ({"length": 1601, "method": "hierarchical"}, "1600"),
-        ({"length": 64, "method": "truncate"}, "truncate"),
-        ({"length": 64, "method": "magic"}, "no method"),
-        ({"length": 64, "method": "bicubic"}, "no method"),
-        ({"length": 64, "table": "pooler.dense.weight"}, "not a position table"),
-        ({"image_size": 64}, "no table of a grid"),
-        ({"grid": (4, 4)}, "no table of a grid"),
-        ({"image_size": 64, "table": TABLE}, "--length"),
-    ],
+NO_SIDES = [(6,), (6, 6, 6), (6.0, 6.0), "66", "6x6", 6.0, (0, 6), (-6, -6), (10**9, 10**9), ()]
+OF_TEXT: list[tuple[dict[str, Any], str]] = [
+    ({}, "expected one of"),
+    ({"length": 64, "grid": (2, 2)}, "expected one of"),
+    *(({"length": length}, r"takes 1 to|length: expected a whole number")
+      for length in (0, -1, 10**13, 10**21, True, 64.0, "64")),
+    ({"length": 40}, "already holds 40 positions"),
+    ({"length": 1601, "method": "hierarchical"}, "1600"),
+    ({"length": 64, "method": "truncate"}, "truncate"),
+    ({"length": 64, "method": "magic"}, "no method"),
+    ({"length": 64, "method": "bicubic"}, "no method"),
+    *(({"length": 64, "method": method}, r"method: expected text|expected the name of a method")
+      for method in (3, ["tile"], posembed.resize_table)),
+    ({"length": 64, "table": "pooler.dense.weight"}, "not a position table"),
+    ({"image_size": 64}, "no table of a grid"),
+    ({"grid": (4, 4)}, "no table of a grid"),
+    ({"image_size": 64, "table": TABLE}, "--length"),
+]  # fmt: skip
+OF_IMAGES: list[tuple[dict[str, Any], str]] = [
+    *(({"grid": grid}, "already holds") for grid in ((4, 4), [4, 4])),
+    ({"image_size": 32}, "already holds"),
+    ({"image_size": 3}, "a grid of 1 to"),
+    ({"grid": (0, 4)}, "at least 1"),
+    *(({name: size}, "expected") for name in ("grid", "image_size") for size in NO_SIDES),
+]
+
+
+@together(
+    ("family", "settings", "arguments", "reason"),
+    [("bert", TEXT, *refused) for refused in OF_TEXT] + [("vit", IMAGE, *refused) for refused in OF_IMAGES],
 )
-def test_arguments_that_cannot_be_used(arguments: dict[str, Any], reason: str, bert: Path, tmp_path: Path) -> None:
+def test_arguments_that_cannot_be_used(
+    family: str, settings: dict[str, Any], arguments: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    source = saved(tiny_model(family, settings), tmp_path / "source")
     with pytest.raises((ArgumentError, CheckpointError), match=reason):
-        posembed.resize_checkpoint(bert, tmp_path / "out", **arguments)
-    assert [path.name for path in tmp_path.iterdir()] == ["bert"]
-
-
-@pytest.mark.parametrize("arguments", [{"image_size": 32}, {"grid": (4, 4)}, {"image_size": 3}, {"grid": (0, 4)}])
-def test_grids_that_cannot_be_used(arguments: dict[str, Any], tmp_path: Path) -> None:
-    source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
-    with pytest.raises(ArgumentError, match=r"already holds|at least 1|a grid of 1 to"):
         posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
 def test_a_config_that_disagrees_with_the_table(bert: Path, tmp_path: Path) -> None:
@@ -423,11 +433,18 @@ def test_the_config_that_changes_is_that_of_the_weights(weights: str, tmp_path: 
         assert len(model.get_parameter(key)) == 24
 
 
-@together("new", [(48, 48), (16, 16), (32, 48), (64, 32)])
-@together("size", [
-        37, 32, [37, 37], {"height": 37, "width": 40}, {"shortest_edge": 37}, {"shortest_edge": 32},
-        {"longest_edge": 32}, {"max_height": 32, "max_width": 32}, {"shortest_edge": 32, "longest_edge": 64},
-    ])  # fmt: skip
+NEW_SIDES: list[tuple[int, int]] = [(48, 48), (16, 16), (32, 48), (64, 32)]
+SIZES: list[Any] = [
+    37, 32, [37, 37], {"height": 37, "width": 40}, {"shortest_edge": 37}, {"shortest_edge": 32},
+    {"longest_edge": 32}, {"max_height": 32, "max_width": 32}, {"shortest_edge": 32, "longest_edge": 64},
+]  # fmt: skip
+
+
+@together(
+    "size, new",
+    list(product(SIZES, NEW_SIDES)),
+    usual=lambda size, new: (SIZES.index(size) + NEW_SIDES.index(new)) % 4 in (0, 2),
+)
 def test_what_stood_over_a_crop_still_does(size: Any, new: tuple[int, int], tmp_path: Path) -> None:
     """DeiT's processor makes 256 pixels and cuts 224 out of them: else the rest of the image is black."""
     source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
@@ -467,8 +484,9 @@ def test_each_side_of_a_pair_has_its_own_settings(side: str, new: int, tmp_path:
     assert read(out / "generation_config.json")["max_length"] == (new if side == "decoder" else 32)
 
 
-@pytest.mark.parametrize("kind", ["relative_key", "relative_key_query"])
-@pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
+@pytest.mark.parametrize(
+    ("family", "kind"), pairwise(["bert", "roberta", "electra"], ["relative_key", "relative_key_query"])
+)
 def test_a_model_with_relative_positions_too_is_refused(family: str, kind: str, tmp_path: Path) -> None:
     """transformers 5 builds such a model without them, as if only the table hung on the length."""
     source = saved(tiny_model(family, TEXT), tmp_path / "source")
@@ -523,33 +541,3 @@ def test_two_keys_of_a_pickle_that_share_one_table_are_refused(meant: str, tmp_p
             table=f"{meant}.position_embeddings.weight",
         )
     assert not (tmp_path / "o.safetensors").exists()
-
-
-@pytest.mark.parametrize("length", [0, -1, 10**13, 10**21, True, 64.0, "64"])
-def test_a_length_that_no_table_can_have_is_refused(length: Any, bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"takes 1 to|length: expected a whole number"):
-        posembed.resize_checkpoint(bert, tmp_path / "out", length=length)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("method", [3, ["tile"], posembed.resize_table])
-def test_a_method_is_named(method: Any, bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"method: expected text|expected the name of a method"):
-        posembed.resize_checkpoint(bert, tmp_path / "out", length=64, method=method)
-
-
-@pytest.mark.parametrize("kind", [tuple, list])
-def test_the_grid_that_is_there_is_refused_in_every_form(kind: Any, tmp_path: Path) -> None:
-    vit = saved(tiny_model("vit", IMAGE), tmp_path / "vit")
-    side = IMAGE["image_size"] // IMAGE["patch_size"]
-    with pytest.raises(ArgumentError, match="already holds"):
-        posembed.resize_checkpoint(vit, tmp_path / "out", grid=kind([side, side]))
-
-
-@together("name", ["grid", "image_size"])
-@together("size", [(6,), (6, 6, 6), (6.0, 6.0), "66", "6x6", 6.0, (0, 6), (-6, -6), (10**9, 10**9), ()])
-def test_sides_that_are_none_are_refused(name: str, size: Any, tmp_path: Path) -> None:
-    vit = saved(tiny_model("vit", IMAGE), tmp_path / "vit")
-    with pytest.raises(ArgumentError, match="expected"):
-        posembed.resize_checkpoint(vit, tmp_path / "out", **{name: size})
-    assert not (tmp_path / "out").exists()

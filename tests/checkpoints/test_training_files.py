@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections import OrderedDict
 from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.pickles import load_without_running
 from posembed.modelfiles.training_files import DROPPED, at, leaves, nodes, replaced, tree_of
 from posembed.plots.source import of_checkpoint
+from together import together
 
 ROWS, DIM = 16, 8
 
@@ -119,8 +121,14 @@ def read(path: Path) -> Any:
     return load_without_running(path)
 
 
-@pytest.mark.parametrize("name", WRAPPINGS)
-@pytest.mark.parametrize("suffix", [".pt", ".pth.tar", ".ckpt"])
+SUFFIXES = [".pt", ".pth.tar", ".ckpt"]
+
+
+@together(
+    "name, suffix",
+    list(product(WRAPPINGS, SUFFIXES)),
+    usual=lambda name, suffix: [*WRAPPINGS].index(name) % 3 == SUFFIXES.index(suffix),
+)
 def test_what_is_beside_the_weights_stays(name: str, suffix: str, tmp_path: Path) -> None:
     """Longer and back again is the file that it was; between, only the tables, masks and lengths differ."""
     paths = [tmp_path / f"{each}{suffix}" for each in ("old", "long", "back")]

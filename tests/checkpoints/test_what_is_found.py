@@ -147,13 +147,6 @@ def test_a_renamed_table_is_resized_in_the_files(tmp_path: Path) -> None:
 # --- what is said where nothing, or nothing that is understood, was found
 
 
-def test_a_model_of_rope_has_no_table(tmp_path: Path) -> None:
-    settings = {key: value for key, value in TEXT.items() if key != "max_position_embeddings"}
-    source = saved(tiny_model("llama", settings), tmp_path / "source")
-    with pytest.raises(CheckpointError, match=r"nothing to resize: .* rotates queries and keys"):
-        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
-
-
 def test_a_table_that_no_field_of_the_config_says_the_length_of_is_named(tmp_path: Path) -> None:
     settings = {**TEXT, "num_hash_functions": 2, "num_hash_buckets": 32}
     source = saved(tiny_model("canine", settings), tmp_path / "source")
