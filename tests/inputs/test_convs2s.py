@@ -30,13 +30,6 @@ def test_a_convolution_does_not_see_padding(side: str, with_mask: bool) -> None:
         assert_close(convolved[row, mask[row]], alone[0])
 
 
-def test_token_plus_position() -> None:
-    layer = ConvS2SInput(vocab_size=20, max_len=9, dim=6).eval()
-    ids = torch.tensor([[3, 4, 5]])
-    expected = layer.embed_tokens.weight[ids] + layer.embed_positions.weight[[2, 3, 4]]  # behind fairseq's pad row
-    assert torch.equal(layer(ids), expected)
-
-
 def test_padding_trains_nothing() -> None:
     layer = ConvS2SInput(vocab_size=20, max_len=9, dim=6)
     layer(torch.tensor([[3, 4, PAD]])).sum().backward()

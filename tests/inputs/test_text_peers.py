@@ -21,7 +21,12 @@ class Case(NamedTuple):
     layer: nn.Module
 
 
-@pytest.fixture(scope="module", params=list(TEXT_PEERS))
+ALIKE = ("xlm-roberta", "camembert", "roberta, pad 3", "plbart", "siglip", "bert alone")
+"""Peers whose embeddings are those of another one here."""
+NAMES = [pytest.param(name, marks=pytest.mark.whole) if name in ALIKE else name for name in TEXT_PEERS]
+
+
+@pytest.fixture(scope="module", params=NAMES)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """A model with random weights, and our layer from the files that the model saved.
 

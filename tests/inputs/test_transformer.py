@@ -10,13 +10,6 @@ from posembed.inputs import TransformerInput
 from tolerance import assert_close
 
 
-def test_tokens_times_sqrt_d_plus_positions() -> None:
-    layer = TransformerInput(vocab_size=20, max_len=9, dim=6).double().eval()
-    ids = torch.tensor([[3, 4, 5], [7, 3, 0]])
-    rows = layer.embed_positions.weight[[0, 1, 2]]
-    assert_close(layer(ids), layer.embed_tokens.weight[ids] * math.sqrt(6) + rows)
-
-
 def test_the_table_starts_as_the_papers_sinusoids() -> None:
     layer = TransformerInput(vocab_size=20, max_len=9, dim=6)
     for position in range(9):

@@ -14,12 +14,7 @@ from posembed.errors import ArgumentError, CheckpointError
 from posembed.inputs import DeiTInput, ViTInput
 from tolerance import assert_close
 
-SETTINGS: dict[str, Any] = {
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 8,
-}
+SETTINGS: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 VIT, DEIT = ("ViTForImageClassification", ViTInput), ("DeiTModel", DeiTInput)
 
 

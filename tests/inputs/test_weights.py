@@ -192,70 +192,58 @@ def test_a_fairseq_file(layer_class: type[TransformerInput | ConvS2SInput], side
     assert (layer.embed_positions.max_len, layer.embed_positions.dropout, layer.uncounted_id) == (6, 0.2, 1)
 
 
-@pytest.mark.parametrize("setting", ["no_scale_embedding", "layernorm_embedding"])
-def test_a_fairseq_transformer_that_is_another(setting: str, tmp_path: Path) -> None:
-    model = {"encoder.embed_tokens.weight": torch.zeros(10, 4)}
-    torch.save({"args": Namespace(**{setting: True}), "model": model}, tmp_path / "best.pt")
-    with pytest.raises(CheckpointError, match=f"trained with {setting}"):
-        TransformerInput.from_checkpoint(tmp_path / "best.pt")
-
-
-def test_no_fairseq_file(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"expected a file that fairseq or torch\.save wrote; found none"):
-        ConvS2SInput.from_checkpoint(tmp_path / "best.pt")
-
-
 # What is refused
 
 
-def test_a_file_instead_of_its_folder(tmp_path: Path) -> None:
-    one_safetensors(tmp_path, gpt2_tensors())
-    with pytest.raises(CheckpointError, match=r"got a file\. Give "):
-        GPT2Input.from_checkpoint(tmp_path / "model.safetensors")
+def without_positions() -> dict[str, Tensor]:
+    return {key: tensor for key, tensor in gpt2_tensors().items() if "wpe" not in key}
 
 
-def test_a_model_of_another_family(tmp_path: Path) -> None:
-    """RoBERTa's keys are BERT's, but its row 0 is not position 0."""
-    write_config(tmp_path, model_type="roberta")
-    with pytest.raises(CheckpointError, match=r"expected a model of type bert or .*; this is 'roberta'"):
-        BertInput.from_checkpoint(tmp_path)
-    write_config(tmp_path, model_type="bert")
-    with pytest.raises(CheckpointError, match=r"expected a model of type roberta or .*; this is 'bert'"):
-        RobertaInput.from_checkpoint(tmp_path)
+BART = {"shared.weight": torch.zeros(10, 4), "encoder.embed_positions.weight": torch.zeros(2, 4)}
+RELATIVE = {"model_type": "bert", "position_embedding_type": "relative_key"}
+REFUSED: list[tuple[Any, dict[str, Any], dict[str, Tensor], str]] = [  # RoBERTa's row 0 is not position 0
+    (BertInput, {"model_type": "roberta"}, {}, "expected a model of type bert or .*; this is 'roberta'"),
+    (RobertaInput, {"model_type": "bert"}, {}, "expected a model of type roberta or .*; this is 'bert'"),
+    (BertInput, RELATIVE, {}, r"positions enter in attention .*'relative_key'.*, not at the input"),
+    (GPT2Input, {}, without_positions(), r"expected the tensors wte\.weight, wpe\.weight, .*; found 2 tensors"),
+    (
+        GPT2Input,
+        {},
+        gpt2_tensors("first.") | gpt2_tensors("second."),
+        r"one model; .* behind each of 'first\.', 'second\.'",
+    ),
+    (GPT2Input, {}, gpt2_tensors() | {"transformer.wte.weight": torch.zeros(10, 5)}, "its tensors do not fit together"),
+    (BartInput, {"model_type": "bart"}, BART, "no row left for a position"),
+]
 
 
-def test_positions_that_enter_in_attention(tmp_path: Path) -> None:
-    write_config(tmp_path, model_type="bert", position_embedding_type="relative_key")
-    with pytest.raises(CheckpointError, match=r"positions enter in attention .*'relative_key'.*, not at the input"):
-        BertInput.from_checkpoint(tmp_path)
+@together(("kind", "settings", "tensors", "message"), REFUSED)
+def test_what_does_not_fit(
+    kind: Any, settings: dict[str, Any], tensors: dict[str, Tensor], message: str, tmp_path: Path
+) -> None:
+    write_config(tmp_path, **settings)
+    one_safetensors(tmp_path, tensors or {"x": torch.zeros(1)})
+    with pytest.raises(ValueError, match=message):
+        kind.from_checkpoint(tmp_path)
 
 
-def test_a_missing_tensor(tmp_path: Path) -> None:
-    write_config(tmp_path)
-    tensors = gpt2_tensors()
-    del tensors["transformer.wpe.weight"]
-    one_safetensors(tmp_path, tensors)
-    with pytest.raises(CheckpointError, match=r"expected the tensors wte\.weight, wpe\.weight, .*; found 2 tensors"):
-        GPT2Input.from_checkpoint(tmp_path)
-
-
-def test_two_models_in_one_checkpoint(tmp_path: Path) -> None:
-    write_config(tmp_path)
-    one_safetensors(tmp_path, gpt2_tensors("first.") | gpt2_tensors("second."))
-    with pytest.raises(CheckpointError, match=r"expected one model; found .* behind each of 'first\.', 'second\.'"):
-        GPT2Input.from_checkpoint(tmp_path)
-
-
-def test_tables_of_two_widths(tmp_path: Path) -> None:
-    write_config(tmp_path)
-    one_safetensors(tmp_path, gpt2_tensors() | {"transformer.wte.weight": torch.zeros(10, 5)})
-    with pytest.raises(CheckpointError, match="its tensors do not fit together"):
-        GPT2Input.from_checkpoint(tmp_path)
-
-
-def test_a_table_with_no_row_for_a_position(tmp_path: Path) -> None:
-    write_config(tmp_path, model_type="bart")
-    tensors = {"shared.weight": torch.zeros(10, 4), "encoder.embed_positions.weight": torch.zeros(2, 4)}
-    one_safetensors(tmp_path, tensors)
-    with pytest.raises(ValueError, match="no row left for a position"):
-        BartInput.from_checkpoint(tmp_path)
+@together(
+    ("kind", "saved", "message"),
+    [
+        (GPT2Input, gpt2_tensors(), r"got a file\. Give "),
+        (ConvS2SInput, None, r"expected a file that fairseq or torch\.save wrote; found none"),
+        *(
+            (
+                TransformerInput,
+                {"args": Namespace(**{setting: True}), "model": gpt2_tensors()},
+                f"trained with {setting}",
+            )
+            for setting in ("no_scale_embedding", "layernorm_embedding")
+        ),
+    ],
+)
+def test_a_file_that_does_not_fit(kind: Any, saved: Any, message: str, tmp_path: Path) -> None:
+    if saved is not None:
+        torch.save(saved, tmp_path / "best.pt")
+    with pytest.raises(CheckpointError, match=message):
+        kind.from_checkpoint(tmp_path / "best.pt")

@@ -45,23 +45,13 @@ def test_every_folder_keeps_the_weights_that_its_loader_takes(
         (["model.safetensors", "2_Dense/pytorch_model.bin"], []),
         (["pytorch_model.bin", "adapter_model.safetensors", "adapter_config.json"], []),
         (["pytorch_model.bin", "onnx/model.safetensors"], ["onnx/model.safetensors"]),
-        (
-            ["pytorch_model.bin", "checkpoint-9/optimizer.pt", "checkpoint-9/config.json"],
-            ["checkpoint-9/optimizer.pt"],
-        ),
+        (["pytorch_model.bin", "checkpoint-9/optimizer.pt", "checkpoint-9/config.json"], ["checkpoint-9/optimizer.pt"]),
         (["model.safetensors", "pytorch_model.bin", "optimizer.pt"], ["pytorch_model.bin", "optimizer.pt"]),
         (
-            [
-                "model.safetensors.index.json",
-                "model-00001-of-00001.safetensors",
-                "pytorch_model-00001-of-00001.bin",
-            ],
+            ["model.safetensors.index.json", "model-00001-of-00001.safetensors", "pytorch_model-00001-of-00001.bin"],
             ["pytorch_model-00001-of-00001.bin"],
         ),
-        (
-            ["model.safetensors", "onnx/model.onnx_data", "openvino/a.bin"],
-            ["onnx/model.onnx_data", "openvino/a.bin"],
-        ),
+        (["model.safetensors", "onnx/model.onnx_data", "openvino/a.bin"], ["onnx/model.onnx_data", "openvino/a.bin"]),
     ],
 )
 def test_no_second_copies(listing: list[str], ignored: list[str]) -> None:

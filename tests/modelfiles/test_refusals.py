@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ class RunsCode:
         return os.mkdir, ("it-ran",)
 
 
-def shards(folder: Path, **weight_map: str) -> None:
+def shards(folder: Path, **weight_map: Any) -> None:
     for number, (key, tensor) in enumerate(TENSORS.items()):
         save_file({key: tensor}, folder / f"model-{number}.safetensors")
     names = {key: f"model-{number}.safetensors" for number, key in enumerate(TENSORS)}
@@ -56,42 +57,68 @@ def two_sets(folder: Path) -> None:
         save_file(TENSORS, folder / f"{name}.safetensors")
 
 
-def a_pipe(folder: Path) -> None:
-    os.mkfifo(folder / "model.safetensors")
+def a_tensor_in_two_shards(folder: Path) -> None:
+    shards(folder)
+    save_file(TENSORS, folder / "model-1.safetensors")
+
+
+def pickled(content: Any, **how: Any) -> Callable[[Path], Any]:
+    return lambda folder: torch.save(content, folder / "pytorch_model.bin", **how)
+
+
+def bytes_of_a_pickle(content: bytes) -> Callable[[Path], Any]:
+    return lambda folder: (folder / "pytorch_model.bin").write_bytes(content)
+
+
+def a_shard_called(name: Any) -> Callable[[Path], Any]:
+    return lambda folder: shards(folder, **{"wpe.weight": name})
+
+
+def named(name: str) -> Callable[[Path], Any]:
+    return lambda folder: save_file(TENSORS, folder / name)
+
+
+TABLE, OLD = TENSORS["wpe.weight"], {"_use_new_zipfile_serialization": False}
+OF_A_PICKLE: dict[str, Callable[[Path], Any]] = {
+    "one key twice": pickled({"a": {"b": TABLE}, "a.b": TABLE}),
+    "a sparse tensor": pickled({"a": TABLE.to_sparse()}),
+    "an expanded tensor": pickled({"a": torch.ones(1).expand(10**9)}),
+    "nothing": bytes_of_a_pickle(b""),
+    "half a zip": bytes_of_a_pickle(b"PK\3\4" + b"\0" * 40),
+    "an empty list": bytes_of_a_pickle(b"\x80\x02]."),
+    "a pickle of pickle": bytes_of_a_pickle(pickle.dumps(RunsCode())),
+}
+PARTS = ("model-00001-of-00004.safetensors", "model-00004-of-00004.safetensors", "adapter.safetensors",
+         "diffusion_pytorch_model-1-of-2.safetensors", "adapter_model.safetensors")  # fmt: skip
 
 
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no weights": (lambda folder: None, "no weights"),
     "truncated safetensors": (truncated, "not a whole safetensors file"),
     "empty safetensors": (lambda folder: (folder / "model.safetensors").touch(), "not a whole safetensors file"),
-    "a pipe": (a_pipe, "expected a file"),
-    "pickle with code": (
-        lambda folder: torch.save({"wte.weight": RunsCode()}, folder / "pytorch_model.bin"),
-        "could run code",
-    ),
-    "pickle of a list": (lambda folder: torch.save([1, 2], folder / "pytorch_model.bin"), "expected a state dict"),
-    "pickle without tensors": (lambda folder: torch.save({"epoch": 3}, folder / "pytorch_model.bin"), "state dict"),
+    "a pipe": (lambda folder: os.mkfifo(folder / "model.safetensors"), "expected a file"),
+    "pickle with code": (pickled({"wte.weight": RunsCode()}), "could run code"),
+    "old pickle with code": (pickled({"wte.weight": RunsCode()}, **OLD), "could run code, so it was not loaded"),
+    "pickle of a list": (pickled([1, 2]), "expected a state dict"),
+    "pickle without tensors": (pickled({"epoch": 3}), "state dict"),
     "zip bomb": (compressed, "are compressed"),
-    "no pickle": (lambda folder: (folder / "pytorch_model.bin").write_bytes(b"hello"), "not a whole file"),
+    "no pickle": (bytes_of_a_pickle(b"hello"), "not a whole file"),
+    **{f"pickle: {name}": (make, "pytorch_model.bin: ") for name, make in OF_A_PICKLE.items()},
     "two sets of weights": (two_sets, "several weights files and no index"),
     "GGUF alone": (lambda folder: (folder / "model.gguf").write_bytes(b"GGUF"), "no weights"),
-    "an adapter alone": (lambda folder: save_file(TENSORS, folder / "adapter_model.safetensors"), "only a part"),
-    "one of four shards": (
-        lambda folder: save_file(TENSORS, folder / "model-00001-of-00004.safetensors"),
-        "only a part",
-    ),
+    **{f"{name} alone": (named(name), f"holds {name}, only a part") for name in PARTS},
     "a missing shard": (without_a_shard, "not there; fetch the rest"),
-    "a shard outside": (
-        lambda folder: shards(folder, **{"wpe.weight": "../x.safetensors"}),
-        "in the same folder as the index",
-    ),
-    "a shard of another kind": (
-        lambda folder: shards(folder, **{"wpe.weight": "x.json"}),
-        "in the same folder as the index",
-    ),
-    "an index that lies": (
-        lambda folder: shards(folder, **{"wpe.weight": "model-0.safetensors"}),
-        "does not hold it",
+    **{
+        f"a shard called {name}": (a_shard_called(name), "in the same folder as the index")
+        for name in ("../x.safetensors", "/etc/passwd", "..", "x.json")
+    },
+    "a shard that is not there": (a_shard_called("model-7.safetensors"), "not there"),
+    "an index that lies": (a_shard_called("model-0.safetensors"), "does not hold it"),
+    "a number for a shard": (a_shard_called(3), "weight_map"),
+    "a tensor in two shards": (a_tensor_in_two_shards, "expected it once"),
+    "a list for an index": (
+        lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight_map": []}'),
+        "expected a weight_map",
     ),
     "an index of nothing": (
         lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),

@@ -96,11 +96,7 @@ def lying(path: Path, header: Any, data: bytes = b"\0" * 16) -> Path:
 
 
 def entry(start: int, stop: int, shape: list[Any] | None = None, dtype: str = "F32") -> dict[str, Any]:
-    return {
-        "dtype": dtype,
-        "shape": [(stop - start) // 4] if shape is None else shape,
-        "data_offsets": [start, stop],
-    }
+    return {"dtype": dtype, "shape": [(stop - start) // 4] if shape is None else shape, "data_offsets": [start, stop]}
 
 
 @together(
