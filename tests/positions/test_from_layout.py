@@ -140,14 +140,8 @@ bad = [
     (lambda: from_mask(torch.tensor([0, 0])), "the mask holds only padding"),
     (lambda: from_mask(torch.ones(1, 1, 2, 2)), r"must be \(L,\) or \(B, L\)"),
     (lambda: from_token_ids(torch.tensor([[3, 3]]), 3), "row 0 of the mask holds only padding"),
-    (
-        lambda: from_token_ids(torch.tensor([0.5]), 0),
-        "token_ids: expected a tensor of integers .*; got .*long",
-    ),
-    (
-        lambda: from_segment_ids(torch.tensor([0.5])),
-        "segment_ids: expected a tensor of integers .*; got .*long",
-    ),
+    (lambda: from_token_ids(torch.tensor([0.5]), 0), "token_ids: expected a tensor of integers .*; got .*long"),
+    (lambda: from_segment_ids(torch.tensor([0.5])), "segment_ids: expected a tensor of integers .*; got .*long"),
     (lambda: from_cu_seqlens(torch.tensor([1, 3, 5]), 5), "must rise from 0 to .*, 5; got 1 to 5"),
     (
         lambda: from_cu_seqlens(torch.tensor([0, 3, 4]), 5),
@@ -156,10 +150,7 @@ bad = [
     (lambda: from_cu_seqlens(torch.tensor([0, 3, 2, 5]), 5), "must rise from 0 .*; got 2 after 3"),
     (lambda: from_cu_seqlens(torch.tensor([0, 3, 3, 5]), 5), r"got 3 after 3\. .*unique_consecutive\(\)"),
     (lambda: from_cu_seqlens(torch.tensor([[0, 5]]), 5), r"\(number of sequences \+ 1,\); got shape \(1, 2\)"),
-    (
-        lambda: from_cu_seqlens(torch.tensor([0.0, 5.0]), 5),
-        "cu_seqlens: expected a tensor of integers .*; got .*long",
-    ),
+    (lambda: from_cu_seqlens(torch.tensor([0.0, 5.0]), 5), "cu_seqlens: expected a tensor of integers .*; got .*long"),
 ]
 
 

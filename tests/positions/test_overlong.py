@@ -21,11 +21,7 @@ def test_which_tokens_are_kept() -> None:
 
 @pytest.mark.parametrize("max_len", [10, 11, 99])
 def test_what_fits_is_kept_whole(max_len: int) -> None:
-    for kept in (
-        keep_first(tokens, max_len),
-        keep_last(tokens, max_len),
-        keep_head_and_tail(tokens, max_len, head=3),
-    ):
+    for kept in (keep_first(tokens, max_len), keep_last(tokens, max_len), keep_head_and_tail(tokens, max_len, head=3)):
         assert torch.equal(kept, tokens)
 
 

@@ -156,10 +156,7 @@ bad = [
     (lambda: skipped(2, 5, max_len=9, chunks=0), "got 0"),
     (lambda: augmented(2, 5, max_shift=-1), "max_shift: expected a number of at least 0"),
     (lambda: augmented(2, 5, max_shift=1, max_scale=0.5), "max_scale: expected a number of at least 1; got 0.5"),
-    (
-        lambda: abacus(torch.tensor([[0.5]]), DIGITS),
-        "token_ids: expected a tensor of integers .*; got .*long",
-    ),
+    (lambda: abacus(torch.tensor([[0.5]]), DIGITS), "token_ids: expected a tensor of integers .*; got .*long"),
     (lambda: abacus(written("1"), DIGITS, max_shift=-1), "max_shift: expected a whole number of at least 0; got -1"),
     (lambda: coupled(written("1"), DIGITS, 11, max_start=0), "max_start: expected a whole number of at least 1; got 0"),
 ]

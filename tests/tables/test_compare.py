@@ -77,8 +77,8 @@ def test_a_rotated_scaled_and_moved_table_is_the_same_table(n: int, d: int) -> N
 
 
 def test_the_floor_is_the_mean_over_all_orders_of_the_rows() -> None:
-    a, b = table(6, 3), table(6, 4)
-    every = [compare_tables(a, b[list(order)]) for order in itertools.permutations(range(6))]
+    a, b = table(5, 3), table(5, 4)
+    every = [compare_tables(a, b[list(order)]) for order in itertools.permutations(range(5))]
     floor = compare_tables(a, b).floor
     for name in ("cka", "shared_subspace"):
         mean = math.fsum(getattr(one, name) for one in every) / len(every)
@@ -108,8 +108,10 @@ def test_tables_that_cannot_be_compared() -> None:
         compare_tables(a, a.clone().fill_(math.nan))
 
 
-@together(("n", "d"), [(512, 768), (128, 64), (64, 64), (24, 6), (40, 2)])
-@together("k", [1, 3, -5, 0])
+SIZES = [(128, 64), (64, 64), (24, 6), (40, 2)]
+
+
+@together("n, d, k", [(512, 768, 1), *((n, d, k) for n, d in SIZES for k in (1, 3, -5, 0))])
 def test_a_shift_of_sinusoids_is_linear(n: int, d: int, k: int) -> None:
     assert linear_shift(sinusoidal_table(n, d), k) == pytest.approx(1, abs=1e-4)  # the penalty
 

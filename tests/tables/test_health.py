@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,6 +15,7 @@ from posembed.tables.fill import initial_table, sinusoidal_table
 from posembed.tables.health import Finding, check_scale, check_table, describe_rows
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import resize_table
+from together import together
 
 
 def only(findings: tuple[Finding, ...]) -> Finding:
@@ -179,28 +182,6 @@ def test_the_scale_is_that_of_the_positions_alone() -> None:
     assert only(check_scale(0.01 * torch.ones(2, 3, 8), layer.weight, layout=layer.layout)) == finding
 
 
-def test_no_scale_to_compare() -> None:
-    with pytest.raises(ArgumentError, match=r"tokens: expected a tensor of floats \(\.\.\., D\); got torch.int64"):
-        check_scale(torch.ones(2, 3, dtype=torch.int64), torch.ones(5, 8))
-    with pytest.raises(ArgumentError, match=r"tokens must be \(\.\.\., D=8\); got \(2, 3\)"):
-        check_scale(torch.ones(2, 3), torch.ones(5, 8))
-    with pytest.raises(ArgumentError, match="RotaryEmbedding has no table of learned rows"):
-        check_scale(torch.ones(2, 3, 8), RotaryEmbedding(8))
-
-
-@pytest.mark.parametrize("token_norm", [0, -1.0, float("nan")])
-def test_a_token_norm_is_above_zero(token_norm: float) -> None:
-    with pytest.raises(ArgumentError, match="token_norm"):
-        check_table(trained(), token_norm=token_norm)
-
-
-def test_what_is_not_a_table_is_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"\(N, D\)"):
-        check_table(torch.zeros(3))
-    with pytest.raises(ArgumentError, match="no row left"):
-        check_table(torch.zeros(3, 4), layout=TableLayout(reserved=3))
-
-
 def test_the_table_is_not_changed() -> None:
     table = trained()
     before = table.clone()
@@ -238,8 +219,21 @@ def test_a_table_is_checked_in_whatever_holds_it(holder: str) -> None:
     assert check_scale(torch.ones(2, 64), held) == check_scale(torch.ones(2, 64), rows, layout=layout)
 
 
-@pytest.mark.parametrize("holder", [RotaryEmbedding(head_dim=8), "my-model", None, nn.Linear(3, 4), torch.nn.Dropout()])
-def test_what_holds_no_table_is_refused(holder: object) -> None:
-    for check in (check_table, lambda held: check_scale(torch.ones(2, 4), held)):
-        with pytest.raises(ArgumentError):
-            check(holder)  # type: ignore[arg-type]
+ROPE, TOKENS = RotaryEmbedding(8), torch.ones(2, 3, 8)
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: check_scale(TOKENS.long(), TOKENS[0]), r"tokens: expected .* of floats \(\.\.\., D\); got torch.int64"),
+    (lambda: check_scale(torch.ones(2, 3), torch.ones(5, 8)), r"tokens must be \(\.\.\., D=8\); got \(2, 3\)"),
+    (lambda: check_scale(TOKENS, ROPE), "RotaryEmbedding has no table of learned rows"),
+    *((lambda norm=norm: check_table(trained(), token_norm=norm), "token_norm") for norm in (0, -1.0, float("nan"))),
+    (lambda: check_table(torch.zeros(3)), r"\(N, D\)"),
+    (lambda: check_table(torch.zeros(3, 4), layout=TableLayout(reserved=3)), "no row left"),
+    *((lambda holder=holder, check=check: check(holder), "table|rows")
+      for holder in (ROPE, "my-model", None, nn.Linear(3, 4), nn.Dropout())
+      for check in (check_table, lambda held: check_scale(torch.ones(2, 4), held))),
+]  # fmt: skip
+
+
+@together(("call", "message"), REFUSED)
+def test_what_is_no_table_or_no_scale_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        call()

@@ -14,13 +14,7 @@ from torch import Tensor
 from posembed import resize_table
 from posembed.errors import ArgumentError
 from posembed.tables import Axis, TableLayout, leading_rows_kept
-from posembed.tables.resize_methods import (
-    DIFFERENCE_GRID_METHODS,
-    DIFFERENCE_METHODS,
-    LINE_METHODS,
-    groups,
-    kernels_of,
-)
+from posembed.tables.resize_methods import DIFFERENCE_GRID_METHODS, DIFFERENCE_METHODS, LINE_METHODS, groups, kernels_of
 from timm_peer import vision_transformer
 from together import together
 from tolerance import assert_close

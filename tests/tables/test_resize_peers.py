@@ -40,7 +40,7 @@ def timm_resample() -> Callable[..., Tensor]:
     """timm's function without timm's models, which need torchvision: its layers folder under a name of our own."""
     timm = importlib.util.find_spec("timm")
     if timm is None:
-        pytest.skip("timm is not installed; its values are tested below")
+        pytest.skip("timm is not installed; test_conformance.py has its values")
     layers = types.ModuleType("timm_layers")
     layers.__path__ = [str(Path(timm.submodule_search_locations[0]) / "layers")]
     sys.modules["timm_layers"] = layers
@@ -57,23 +57,6 @@ def test_timm(timm_resample: Callable[..., Tensor], dtype: torch.dtype, new: tup
     assert ours.dtype == theirs.dtype
     assert torch.equal(ours[:, :prefix], theirs[:, :prefix])
     assert_close(ours, theirs)
-
-
-def test_timm_on_a_grid_that_is_not_square(timm_resample: Callable[..., Tensor]) -> None:
-    old = image_table(4 * 9)
-    theirs = timm_resample(old, [6, 5], [4, 9], num_prefix_tokens=1)
-    ours = resize_table(old, grid=(6, 5), method="timm", layout=TableLayout(prefix=1, grid=(4, 9)))
-    assert_close(ours, theirs)
-
-
-def test_timms_values() -> None:
-    """Returned by timm 1.0's resample_abs_pos_embed for a class row and a grid of 3 x 4, made 4 x 3."""
-    old = torch.cat([torch.tensor([7.0]), torch.arange(12.0) ** 2])[None, :, None]
-    new = resize_table(old, grid=(4, 3), method="timm", layout=TableLayout(prefix=1, grid=(3, 4)))
-    theirs = [7.0]
-    theirs += [-0.83968, 0.89651, 5.92575, 7.58167, 15.69876, 27.10892]
-    theirs += [37.30705, 54.71841, 75.42282, 69.70126, 93.49352, 120.57886]
-    assert_close(new[0, :, 0], torch.tensor(theirs))
 
 
 # --- transformers ------------------------------------------------------------------------------------------------
@@ -109,16 +92,6 @@ def test_siglip2(new: tuple[int, int]) -> None:
 
 
 # --- others ------------------------------------------------------------------------------------------------------
-
-
-def test_dinov2() -> None:
-    """The call that DINOv2's interpolate_pos_encoding makes, offset 0.1, on its own 37 x 37 grid."""
-    old = image_table(37 * 37)
-    picture = old[:, 1:].reshape(1, 37, 37, 8).permute(0, 3, 1, 2)
-    scale = (float(46 + 0.1) / 37, float(16 + 0.1) / 37)
-    theirs = torch.nn.functional.interpolate(picture, mode="bicubic", antialias=False, scale_factor=scale)
-    ours = resize_table(old, grid=(46, 16), method="dinov2", layout=TableLayout.VIT.on_grid(37, 37))
-    assert torch.equal(ours[:, 1:], theirs.permute(0, 2, 3, 1).reshape(1, -1, 8))
 
 
 def test_long_clip() -> None:

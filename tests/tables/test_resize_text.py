@@ -28,43 +28,8 @@ shapes = settings(max_examples=40, deadline=None, derandomize=True)
 lengths = st.integers(1, 70)
 
 
-def ramp(n: int) -> Tensor:
-    """Row i holds i."""
-    return torch.arange(float(n))[:, None]
-
-
 def table(n: int, dim: int = 5) -> Tensor:
     return torch.randn(n, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
-
-
-# --- published values --------------------------------------------------------------------------------------------
-
-
-def test_linear_with_edges_aligned() -> None:
-    new = interpolate(ramp(4), 8)
-    assert new[:, 0].tolist() == [0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3]
-
-
-def test_linear_with_corners_aligned() -> None:
-    new = interpolate(ramp(4), 8, align_corners=True)
-    assert_close(new[:, 0], torch.arange(8) * 3 / 7)
-
-
-def test_long_clip_from_77_to_248() -> None:
-    new = TEXT_METHODS["long-clip"](ramp(77), 248)[:, 0]
-    assert torch.equal(new[:20], torch.arange(20.0))
-    assert torch.equal(new[20:], 20 + torch.arange(228) / 4)
-    assert new[-1] == 76.75
-
-
-def test_longformer_repeats_the_512_positions() -> None:
-    new = TEXT_METHODS["longformer"](ramp(512), 4096)[:, 0]
-    assert new.tolist() == [k % 512 for k in range(4096)]
-
-
-def test_hierarchical_of_two_rows() -> None:
-    new = hierarchical(torch.tensor([[1.0], [2.0]]), 4, alpha=0.4)
-    assert_close(new[:, 0], torch.tensor([1, 2, 1.666667, 2.666667]), places=6)
 
 
 # --- formulas ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from minilm import minilm_positions
 from posembed.tables.fill import initial_table, sinusoidal_table
 from posembed.tables.health import (
     dead_rows,
-    first_equal_row,
     fresh_rows,
     nearer_cosine,
     norm_over_median,
@@ -34,14 +33,6 @@ def smooth_table(n: int = 200, dim: int = 64, noise: float = 0.02) -> Tensor:
     torch.manual_seed(0)
     waves = sinusoidal_table(n, 8, base=100.0) @ torch.randn(8, dim)
     return (waves + noise * torch.randn(n, dim)).double()
-
-
-def test_all_minilm_l6_v2_has_four_marked_rows() -> None:
-    rows = minilm_positions().double()
-    assert which(outlying_rows(rows)) == [0, 127, 510, 511]
-    assert not fresh_rows(rows).any()
-    assert not dead_rows(rows).any()
-    assert first_equal_row(rows).tolist() == list(range(512))
 
 
 def test_the_thresholds_stand_clear_of_the_figures_they_were_read_from() -> None:
@@ -110,11 +101,6 @@ def test_dead_rows_are_zero_or_lost_beside_the_others() -> None:
     assert which(dead_rows(rows)) == [3, 4]
     assert dead_rows(torch.zeros(5, 3)).all()
     assert not dead_rows(torch.ones(1, 3)).any()
-
-
-def test_equal_rows_name_their_first() -> None:
-    rows = torch.tensor([[3.0], [1.0], [3.0], [2.0], [1.0], [3.0]])
-    assert first_equal_row(rows).tolist() == [0, 1, 0, 3, 1, 0]
 
 
 def test_local_median_follows_a_drift_and_ignores_a_mark() -> None:
