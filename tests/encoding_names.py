@@ -8,7 +8,7 @@ MIXED = ("rope+window/none", "t5/rope+logn", "fox/rope", "rolling/alibi", "learn
 """Encodings of two layers."""
 ALIKE = ("cable", "kerple-log", "kerple-power", "tupe-r", "rope-linear", "rope-ntk", "rope-llama3", "rope-longrope",
          "learned-hierarchical", "learned-random", "learned-tiled", "learned-long", "learned-shifted",
-         "learned-randomized", "learned-skipped", "none", "sinusoidal")  # fmt: skip
+         "learned-randomized", "learned-skipped", "none", "sinusoidal", "p-rope", "hope")  # fmt: skip
 """Encodings with another of their kind: a model calls both in the same way, and only their formulas differ."""
 
 

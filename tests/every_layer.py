@@ -553,8 +553,13 @@ ALIKE = ("GPT1Input", "GPT2Input", "BartInput", "CLIPTextInput", "WhisperDecoder
 
 def is_usual(name: str, size: Size = SMALL) -> bool:
     """Whether a layer, at a size, also runs without --whole where a case takes long."""
-    at_the_largest = ("LearnedPositionalEmbedding", "SinusoidalPositionalEmbedding", "BertInput", "ViTInput")
+    at_the_largest = ("LearnedPositionalEmbedding", "SinusoidalPositionalEmbedding", "BertInput")
     return name not in ALIKE and (size != SIZES[-1] or name in at_the_largest or LAYERS[name].contract == "bias")
+
+
+EACH_KIND = ("LearnedPositionalEmbedding", "SinusoidalPositionalEmbedding", "LearnedGridEmbedding", "RotaryEmbedding",
+             "T5Bias", "BertInput", "RobertaInput", "ViTInput")  # fmt: skip
+"""One layer of each way above the thresholds: rows of a table and of a formula, rotations, biases, one lookup."""
 
 
 def public_layers() -> set[str]:

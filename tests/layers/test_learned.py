@@ -74,16 +74,6 @@ def test_consecutive_positions_never_gather() -> None:
     assert "EmbeddingBackward0" in operations(layer(x, torch.arange(5)).grad_fn)
 
 
-def test_neither_the_input_nor_the_table_is_written_to() -> None:
-    layer = layer_of(dropout=0.5).train()
-    x = torch.randn(2, 5, DIM)
-    before = x.clone(), layer.weight.detach().clone()
-    for ids in (None, torch.arange(5), torch.arange(10).view(2, 5)):
-        layer(x, ids)
-    assert torch.equal(x, before[0])
-    assert torch.equal(layer.weight, before[1])
-
-
 def test_integer_input_gives_the_rows_alone() -> None:
     layer = layer_of(TableLayout.OPT, dropout=0.9).train()
     tokens = torch.randint(0, 100, (2, 5))
@@ -99,16 +89,6 @@ def test_rows_of_any_shape() -> None:
     for shape in ((), (5,), (2, 5), (2, 3, 5)):
         ids = torch.randint(0, MAX_LEN, shape)
         assert torch.equal(layer.rows(ids), layer.weight[ids])
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16])
-def test_ids_of_any_integer_dtype(dtype: torch.dtype) -> None:
-    ids = torch.tensor([0, 5, 23])
-    x = torch.randn(1, 3, DIM)
-    for layout in (TableLayout(), TableLayout(reserved=120)):
-        layer = layer_of(layout)
-        assert torch.equal(layer(x, ids.to(dtype)), layer(x, ids))
-        assert torch.equal(layer(x, offset=ids[1:2].to(dtype)), layer(x, offset=5))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -252,23 +232,6 @@ def test_cuda_survives_the_error() -> None:
 
 
 # As a module
-
-
-def test_one_table_for_encoder_and_decoder() -> None:
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder = nn.ModuleDict({"positions": layer_of()})
-            self.decoder = nn.ModuleDict({"positions": self.encoder["positions"]})
-
-    both = Both()
-    assert len(list(both.parameters())) == 1
-    x = torch.randn(1, 3, DIM)
-    (both.encoder["positions"](x) + both.decoder["positions"](x, offset=1)).sum().backward()
-    assert both.encoder["positions"].weight.grad[:4, 0].tolist() == [1, 2, 2, 1]
-    twin = Both()
-    twin.load_state_dict(both.state_dict())
-    assert torch.equal(twin.decoder["positions"].weight, both.encoder["positions"].weight)
 
 
 def test_a_table_of_another_length_is_refused_with_the_remedy() -> None:

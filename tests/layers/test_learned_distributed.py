@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -106,6 +107,7 @@ def main(rank: int) -> None:
     check_sequence_parallel(rank, copy.deepcopy(model.positions))
 
 
+@pytest.mark.whole  # tests/matrix/test_sharded.py runs each layer in two processes
 def test_two_processes_give_one_processs_numbers(tmp_path: Path) -> None:
     start_both(__file__, tmp_path / "store")
 

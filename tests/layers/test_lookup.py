@@ -100,14 +100,7 @@ NORMS, PLACES = ["none", "layer", "rms"], ["none", "shared", "own"]
 )
 def test_gradients_and_their_gradients_by_differences(norm: str, position_ids: str) -> None:
     request = oracle.request_of(
-        batch=2,
-        length=3,
-        dim=3,
-        dtype=torch.float64,
-        norm=norm,
-        position_ids=position_ids,
-        type_ids="own",
-        scale=2,
+        batch=2, length=3, dim=3, dtype=torch.float64, norm=norm, position_ids=position_ids, type_ids="own", scale=2
     )
     given_tables = tables_of(request)
     inputs = tuple(table for table in given_tables if table is not None)
@@ -213,13 +206,6 @@ def test_dropout_is_drawn_anew_from_pytorchs_seed() -> None:
     assert not torch.equal(first, second)
 
 
-def test_what_was_dropped_has_no_gradient() -> None:
-    positions = torch.ones(50, 64, requires_grad=True)
-    out = lookup(Request(torch.zeros(1, 50, dtype=torch.int64), torch.zeros(1, 64), positions, dropout=0.5))
-    out.sum().backward()
-    assert torch.equal(positions.grad, out[0])
-
-
 # Determinism, sparse gradients, other ways through PyTorch
 
 
@@ -269,29 +255,6 @@ def test_compiled_for_every_length_with_two_graphs_at_most() -> None:
         wanted = torch.autograd.grad(expected.sum(), tables)
         assert all(map(torch.equal, torch.autograd.grad(out.sum(), tables), wanted))
     assert graphs.frame_count <= 2
-
-
-def test_vmap_and_functional_gradients_go_through_the_definition() -> None:
-    request = oracle.request_of(batch=4)
-    tokens, positions, types, weight, bias = (table.detach() for table in tables_of(request))
-
-    def loss(tokens: Tensor, ids: Tensor) -> Tensor:
-        norm = {"norm": "layer", "weight": weight, "bias": bias, "eps": 1e-5}
-        return lookup(Request(ids[None], tokens, positions, types=types, **norm)).square().sum()
-
-    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(tokens, request.token_ids)
-    leaf = tokens.requires_grad_()
-    expected = [torch.autograd.grad(loss(leaf, ids), leaf)[0] for ids in request.token_ids]
-    assert_close(each, torch.stack(expected))
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by which PyTorch gets at its formulas
-def test_forward_mode_derivatives_go_through_the_definition() -> None:
-    request = oracle.request_of(norm="none")
-    with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(request.tokens, torch.ones_like(request.tokens))
-        tangent = torch.autograd.forward_ad.unpack_dual(lookup(Request(request.token_ids, dual, scale=3.0))).tangent
-    assert torch.equal(tangent, torch.full(request.shape, 3.0))
 
 
 def test_an_id_without_a_row() -> None:

@@ -56,7 +56,7 @@ def main(rank: int) -> None:
         assert len(calls) == (0 if tables_alone else 2 * len(batches)), "a table with hooks of its own is called"
 
 
-@pytest.mark.whole  # tests/layers/test_learned_distributed.py and tests/matrix/test_sharded.py start two processes
+@pytest.mark.whole  # tests/matrix/test_sharded.py runs each layer in two processes
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     start_both(__file__, tmp_path / "store")
 

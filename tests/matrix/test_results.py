@@ -9,7 +9,7 @@ from itertools import product
 import torch
 from torch.nn import functional as F
 
-from every_layer import LAYERS, SIZES, SMALL, Size, is_usual, loss_of, tensors
+from every_layer import EACH_KIND, LAYERS, SIZES, SMALL, Size, loss_of, tensors
 from together import together
 from tolerance import assert_close, assert_same
 
@@ -25,7 +25,7 @@ IN_PLACE = {
 }
 
 
-@together("name, size", list(product(OTHERS, SIZES[:6])), usual=lambda name, size: size == SMALL or is_usual(name))
+@together("name, size", list(product(OTHERS, SIZES[:6])), usual=lambda name, size: size == SMALL or name in EACH_KIND)
 def test_it_owns_its_memory(name: str, size: Size) -> None:
     case = LAYERS[name]
     layer, arguments = case.make(size), case.arguments(size)
@@ -43,7 +43,7 @@ def test_it_owns_its_memory(name: str, size: Size) -> None:
 @together(
     "name, size, how",
     list(product(OTHERS, BOTH, IN_PLACE)),
-    usual=lambda name, size, how: size == SMALL or (is_usual(name) and how in ("+=", "slice")),
+    usual=lambda name, size, how: size == SMALL or (name in EACH_KIND and how in ("+=", "slice")),
 )
 def test_it_may_be_changed_in_place(name: str, size: Size, how: str) -> None:
     """With gradients, and without them, when nothing but the result may change."""
@@ -86,7 +86,7 @@ def test_rows_alone_are_no_part_of_the_table(name: str) -> None:
     assert_same(layer.state_dict(), before)
 
 
-@together("name, size", list(product(LAYERS, BOTH)), usual=lambda name, size: size == SMALL or is_usual(name))
+@together("name, size", list(product(LAYERS, BOTH)), usual=lambda name, size: size == SMALL or name in EACH_KIND)
 def test_layouts_and_no_tokens(name: str, size: Size) -> None:
     """Transposed, strided and expanded inputs, and inputs of no sequence or of no token."""
     case = LAYERS[name]

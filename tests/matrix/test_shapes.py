@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from fresh_process import run_python
 from posembed.layers.rotary import rotate
 
 HERE = Path(__file__).parent
 CHECKED = ["test_contracts.py", "test_values.py", "test_shapes.py"]
-CHOSEN = "(contracts and not checked) or 2x5x8 or 1x7x16 or wrong"
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--shapes", *arguments]
-    return subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+CHOSEN = "(contracts and not checked) or test_positions or wrong"
 
 
 def test_shapes() -> None:
     pytest.importorskip("jaxtyping")
     pytest.importorskip("beartype")
-    done = run(*CHECKED, "-k", CHOSEN)
+    done = run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", "--shapes", *CHECKED, "-k", CHOSEN, cwd=HERE)
     assert done.returncode == 0, done.stdout[-3000:]
 
 

@@ -17,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from every_layer import LAYERS, SMALL, Size, loss_of, tensors
+from posembed.errors import PositionError
 from together import together
 from tolerance import assert_close, assert_same
 from two_processes import WORLD_SIZE, be_both, start_both
@@ -81,6 +82,11 @@ def main(rank: int) -> None:
         replicated.zero_grad()
         replicated = DistributedDataParallel(replicated)
         assert_same(tensors(replicated(*arguments)), tensors(alone), msg=name)
+
+    sharded = LAYERS["LearnedPositionalEmbedding"].make(SMALL)
+    fully_shard(sharded, mesh=mesh)
+    with pytest.raises(PositionError, match="has no row"):
+        sharded(torch.zeros(1, 1, SMALL.dim), offset=1000)
 
 
 def test_sharded_it_is_whole(tmp_path: Path) -> None:

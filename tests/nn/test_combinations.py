@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
@@ -12,37 +11,23 @@ from accelerate import cpu_offload
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+import small_models
 from encoding_names import is_usual
+from largest import Largest
 from posembed import PositionEncoding
 from posembed.errors import ArgumentError
 from posembed.lab.advice.built import end_of
-from posembed.nn import Decoder, Encoder, Positions, Sizes, encoding_by_name, gpt2_init_
+from posembed.nn import Decoder, Positions, gpt2_init_
 from posembed.nn.encodings import names_for
+from small_models import DIM, LENGTH, tokens
 from together import together
 from tolerance import assert_close
 
-DIM, HEADS, LENGTH = 16, 4, 16
+HEADS = 4
 DECODERS = [*names_for("decoder"), "rope+window", "rope-yarn+logn"]
 NAMES = [*DECODERS, *(f"encoder {name}" for name in names_for("encoder"))]
-
-
-def model_of(name: str, **options: object) -> Encoder | Decoder:
-    """In float64, with weights far from their small start, so that attention is far from even."""
-    kind: Callable[..., Encoder | Decoder] = Encoder if name.startswith("encoder ") else Decoder
-    sizes = Sizes(dim=DIM, heads=HEADS, kv_heads=2, max_len=LENGTH, longest=40, window=5, causal=kind is Decoder,
-                  rope_factors=(1.0, 2.0))  # fmt: skip
-    encoding = encoding_by_name(name.split()[-1], sizes)
-    model = kind(dim=DIM, heads=HEADS, layers=2, kv_heads=2, encoding=encoding, **options)
-    for parameter in model.parameters():
-        parameter.data += 0.3 * torch.randn_like(parameter)
-    return model.double().eval()
-
-
-def tokens(*shape: int) -> Tensor:
-    return torch.randn(*shape, DIM, dtype=torch.float64)
+model_of = partial(small_models.model_of, kv_heads=2)
 
 
 @torch.no_grad()
@@ -118,19 +103,6 @@ def test_a_padded_prompt_in_chunks_is_the_prompt_at_once(name: str, steps: list[
     again = model(x[:, length // 2 :], mask=mask[:, length // 2 :], cache=cache, text_length=40)
     kept = mask[:, length // 2 :].bool()
     assert_close(again[kept], expected[:, length // 2 :][kept])
-
-
-class Largest(TorchDispatchMode):
-    """Records the size of the largest tensor that an operation returns."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.elements = max(
-            self.elements, *(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor)), 0
-        )
-        return result
 
 
 @torch.no_grad()

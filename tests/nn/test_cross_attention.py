@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from encoding_names import is_usual
 from posembed import Alibi, LearnedPositionalEmbedding, PositionEncoding, RotaryEmbedding
 from posembed.errors import ArgumentError
 from posembed.layers import LinearScaling
@@ -26,21 +27,14 @@ from posembed.nn import (
     gpt2_init_,
 )
 from posembed.nn.encodings import names_for
+from small_models import DIM, scrambled, tokens
 from together import together
 from tolerance import assert_close, close
 
-DIM, HEADS = 16, 2
+HEADS = 2
 ACROSS = [None, "rope", "alibi", "t5", "kerple-log", "pope"]
 MASK = torch.tensor([[1, 1, 1, 0, 0, 0, 0], [1] * 7, [1, 0, 0, 0, 0, 0, 0]])
 LENGTHS = (3, 7, 1)
-
-
-def scrambled(model: nn.Module) -> nn.Module:
-    """Weights far from their small start. Float64, in eval mode."""
-    torch.manual_seed(0)
-    for parameter in model.parameters():
-        parameter.data += 0.3 * torch.randn_like(parameter)
-    return model.double().eval()
 
 
 def decoder(name: str = "rope", across: str | None = None, **options: object) -> Decoder:
@@ -49,10 +43,6 @@ def decoder(name: str = "rope", across: str | None = None, **options: object) ->
     )  # type: ignore[arg-type]
     settings = {"dim": DIM, "heads": HEADS, "layers": 2, "cross_attention": True, "cross_encoding": across, **options}
     return scrambled(Decoder(encoding=encoding, **settings))  # type: ignore[arg-type, return-value]
-
-
-def tokens(batch: int, length: int) -> Tensor:
-    return torch.randn(batch, length, DIM, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -163,7 +153,7 @@ def test_every_layout_gives_the_same_numbers(across: str | None, kv_heads: int |
 
 
 @torch.no_grad()
-@together("name", names_for("decoder"))
+@together("name", names_for("decoder"), usual=is_usual)
 def test_no_encoding_reaches_cross_attention_unasked(name: str) -> None:
     """Without a cross encoding, the order of the memory's tokens changes nothing, whatever the decoder's encoding."""
     model, x, memory = decoder(name), tokens(2, 6), tokens(2, 7)

@@ -5,56 +5,50 @@ from __future__ import annotations
 import copy
 import math
 import sys
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from encoding_names import ENDS, MIXED, is_usual
 from posembed import LearnedPositionalEmbedding, PositionEncoding
 from posembed.layers.base import Content
-from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, Positions, Sizes, encoding_by_name
+from posembed.nn import Attention, DecoderLayer, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import ENCODINGS, names_for
+from small_models import DIM, LENGTH, encoding_of, model_of, scrambled, tokens
 from together import together
 from tolerance import assert_close
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 from agreement import OUT, ROWS
 
-DIM, HEADS, LENGTH, GRID = 16, 2, 16, (3, 5)
+HEADS, GRID, SIDES = 2, (3, 5), ("left", "right", "between")
 SUFFIXED = ["rope+window", "alibi+window", "learned+logn", "rope-yarn+logn", "learned-averaged+window"]
 DECODERS = [*names_for("decoder"), *SUFFIXED, *MIXED]
 ENCODERS = names_for("encoder")
+
+
+def turn_of(name: str) -> int:
+    """The number of an encoding, by which it takes one of several sides."""
+    return DECODERS.index(name) if name in DECODERS else ENCODERS.index(name.removeprefix("encoder "))
+
+
 STRETCHED = ("rope-linear", "rope-ntk", "rope-yarn", "rope-llama3", "rope-longrope", "learned-interpolated")
 """Those that read a text in another way when it is longer."""
 
 
-def sizes(*, causal: bool = True, grid: tuple[int, int] | None = None) -> Sizes:
-    factors = (1.0, 1.5, 2.0, 4.0)
-    return Sizes(dim=DIM, heads=HEADS, max_len=LENGTH, longest=40, window=5, rope_factors=factors, causal=causal,
-                 grid=grid)  # fmt: skip
+decoder = partial(model_of, heads=HEADS)
 
 
-def scrambled(model: nn.Module) -> nn.Module:
-    """Weights far from their small start, so that attention is far from even. Float64, in eval mode."""
-    for parameter in model.parameters():
-        parameter.data += 0.3 * torch.randn_like(parameter)
-    return model.double().eval()
-
-
-def decoder(name: str, layers: int = 2) -> Decoder:
-    return scrambled(Decoder(dim=DIM, heads=HEADS, layers=layers, encoding=encoding_by_name(name, sizes())))  # type: ignore[return-value]
-
-
-def encoder(name: str) -> Encoder:
-    encoding = encoding_by_name(name, sizes(causal=False))
-    return scrambled(Encoder(dim=DIM, heads=HEADS, layers=2, encoding=encoding))  # type: ignore[return-value]
-
-
-def tokens(batch: int, length: int) -> Tensor:
-    return torch.randn(batch, length, DIM, dtype=torch.float64)
+ON_SIDES = together(
+    "name, side",
+    list(product([*DECODERS, *(f"encoder {name}" for name in ENCODERS)], SIDES)),
+    usual=lambda name, side: turn_of(name) % 3 == SIDES.index(side),
+)
 
 
 def padded(x: Tensor, side: str) -> tuple[Tensor, Tensor]:
@@ -78,10 +72,9 @@ def test_every_encoding_has_a_row_in_the_page_that_compares_it_with_its_authors_
 
 
 @torch.no_grad()
-@together("side", ["left", "right", "between"])
-@together("name", [*DECODERS, *(f"encoder {name}" for name in ENCODERS)])
+@ON_SIDES
 def test_padded_is_unpadded(name: str, side: str) -> None:
-    model = encoder(name.split()[1]) if name.startswith("encoder") else decoder(name)
+    model = decoder(name)
     x = tokens(3, 12)
     together, mask = padded(x, side)
     y = model(together, mask=mask)
@@ -116,8 +109,11 @@ def test_a_text_of_known_length_is_decoded_as_it_is_read(name: str) -> None:
 
 
 @torch.no_grad()
-@together("side", ["left", "right", "between"])
-@together("name", DECODERS, usual=is_usual)
+@together(
+    "name, side",
+    list(product(DECODERS, SIDES)),
+    usual=lambda name, side: is_usual(name) and (turn_of(name) + 1) % 3 == SIDES.index(side),
+)
 def test_padded_prompts_continue_as_unpadded_ones(name: str, side: str) -> None:
     model = decoder(name)
     x = tokens(3, 16)
@@ -164,13 +160,15 @@ def definition(layer: Attention, encoding: PositionEncoding, x: Tensor) -> Tenso
     return out.transpose(1, 2).flatten(2) @ layer.output.weight.T
 
 
-@together("name", [*(name for name in DECODERS if name not in MIXED), *(f"encoder {name}" for name in ENCODERS)])
+@together(
+    "name",
+    [*(name for name in DECODERS if name not in MIXED), *(f"encoder {name}" for name in ENCODERS)],
+    usual=is_usual,  # tests/matrix has the formula of each layer
+)
 def test_attention_is_its_definition(name: str) -> None:
     """Rows, rotation, bias, window and log-length scale, in values and gradients."""
-    causal = not name.startswith("encoder")
-    encoding = encoding_by_name(name.split()[-1], sizes(causal=causal))
-    layer = scrambled(Attention(dim=DIM, heads=HEADS, encoding=encoding, causal=causal))
-    assert isinstance(layer, Attention)
+    encoding = encoding_of(name, heads=HEADS)
+    layer = scrambled(Attention(dim=DIM, heads=HEADS, encoding=encoding, causal=not name.startswith("encoder")))
     length = LENGTH if name.split("+")[0].split()[-1] in ENDS else 23
     x = tokens(2, length).requires_grad_()
     weights = torch.randn(2, length, DIM, dtype=torch.float64)
@@ -217,13 +215,13 @@ def test_the_table_is_trained_saved_and_loaded(name: str, tmp_path: Path) -> Non
         assert rows.any()
     save_file({key: value.contiguous() for key, value in model.state_dict().items()}, tmp_path / "a.safetensors")
     torch.manual_seed(7)
-    fresh = Decoder(dim=DIM, heads=HEADS, layers=2, encoding=encoding_by_name(name, sizes())).double().eval()
+    fresh = decoder(name)
     fresh.load_state_dict(load_file(tmp_path / "a.safetensors"))
     assert torch.equal(fresh(x), y)
 
 
 def image_encoding(name: str) -> PositionEncoding:
-    encoding = encoding_by_name(name, sizes(causal=False, grid=GRID))
+    encoding = encoding_by_name(name, Sizes(dim=DIM, heads=HEADS, max_len=LENGTH, causal=False, grid=GRID))
     for parameter in encoding.parameters():
         parameter.data.normal_()
     return encoding.eval()
@@ -288,7 +286,7 @@ def test_a_shared_encoding_on_another_grid_trains_this_one(name: str) -> None:
 
 @together("name", [name for name in names_for("decoder") if name not in names_for("images")])
 def test_sequences_have_no_grid_but_tables_are_resized_as_a_line(name: str) -> None:
-    encoding = encoding_by_name(name, sizes())
+    encoding = encoding_of(name, heads=HEADS)
     table = encoding.table()
     other = encoding.on_grid((4, 6))
     if isinstance(encoding, LearnedPositionalEmbedding):
@@ -315,16 +313,16 @@ def test_a_compiled_decoder(name: str) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["learned", "rope", "t5"])
 def test_a_real_size(name: str) -> None:
-    """Batch 8 x 512 x 256 in float32: padded, and with a cache."""
+    """Batch 5 x 512 x 256 in float32: padded, and with a cache."""
     encoding = encoding_by_name(name, Sizes(dim=256, heads=4, max_len=512))
     layer = DecoderLayer(dim=256, heads=4, encoding=encoding).eval()
-    x = torch.randn(8, 512, 256)
+    x = torch.randn(5, 512, 256)
     y = layer(x)
-    mask = torch.ones(8, 512)
+    mask = torch.ones(5, 512)
     mask[:4, :200] = 0
     moved = torch.cat((x[:4, 312:], x[:4, :312]), dim=1)  # the first 312 tokens, after padding
     assert_close(layer(torch.cat((moved, x[4:])), mask=mask)[:4, 200:], y[:4, :312])
     assert_close(layer(torch.cat((moved, x[4:])), mask=mask)[4:], y[4:])
-    cache = layer.new_cache(8, 512)
+    cache = layer.new_cache(5, 512)
     parts = [layer(part, cache=cache) for part in x.split([500, 1, 1, 10], dim=1)]
     assert_close(torch.cat(parts, dim=1), y)
