@@ -7,25 +7,17 @@ from pathlib import Path
 
 SENTENCES = {
     "sst2": (("sentence", "label"), lambda i: (f"a film {i} ", str(i % 2))),
-    "qnli": (
-        ("index", "question", "sentence", "label"),
-        lambda i: (str(i), f'what is "{i}?', f"it is {i}", ("entailment", "not_entailment")[i % 2]),
-    ),
-    "qqp": (
-        ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
-        lambda i: (str(i), "1", "2", f"how {i}?", f"why {i}?", str(i % 2)),
-    ),
-    "mnli": (
-        (
-            *("index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse"),
-            *("sentence1_parse", "sentence2_parse", "sentence1", "sentence2", "label1", "gold_label"),
-        ),
-        lambda i: (
-            *(str(i), "31", "31n", "fiction", "( a )", "( b )", "(ROOT)", "(ROOT)", f"premise {i}", f"so {i}"),
-            *[("neutral", "entailment", "contradiction")[i % 3]] * 2,
-        ),
-    ),
-}
+    "qnli": (("index", "question", "sentence", "label"),
+             lambda i: (str(i), f'what is "{i}?', f"it is {i}", ("entailment", "not_entailment")[i % 2])),
+    "qqp": (("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
+            lambda i: (str(i), "1", "2", f"how {i}?", f"why {i}?", str(i % 2))),
+    "mnli": ((*("index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse"),
+              *("sentence1_parse", "sentence2_parse", "sentence1", "sentence2", "label1", "gold_label")),
+
+             lambda i: (*(str(i), "31", "31n", "fiction", "( a )", "( b )", "(ROOT)", "(ROOT)", f"premise {i}",
+                          f"so {i}"),
+                        *[("neutral", "entailment", "contradiction")[i % 3]] * 2)),
+}  # fmt: skip
 SENTENCES["mnli-mismatched"] = SENTENCES["mnli"]
 """The columns of GLUE's files, and their rows."""
 

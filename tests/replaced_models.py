@@ -38,10 +38,7 @@ MODELS: dict[str, tuple[type, dict[str, Any]]] = {
     "biogpt": (hf.BioGptForCausalLM, {**GPT2}),
     "bert": (hf.BertForMaskedLM, {**GPT2}),
     "roberta": (hf.RobertaForMaskedLM, {**GPT2, "max_position_embeddings": LENGTH + 1}),
-    "distilbert": (
-        hf.DistilBertForMaskedLM,
-        {**GPT2, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
-    ),
+    "distilbert": (hf.DistilBertForMaskedLM, {**GPT2, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}),
     "electra": (hf.ElectraForMaskedLM, {**GPT2, "embedding_size": 8}),
     "albert": (hf.AlbertForMaskedLM, {**GPT2, "embedding_size": 8}),
     "clip_text": (hf.CLIPTextModel, {**GPT2}),

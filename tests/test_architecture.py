@@ -27,21 +27,8 @@ MAY_IMPORT = {
     "plots": {"tables", "layers", "nn", "checkpoints", "modelfiles"},
     "report": {"plots", "tables", "checkpoints", "evaluation", "lab", "measure", "tuning"},
     "comparison": {"lab", "measure", "report"},
-    "cli": {
-        "comparison",
-        "nn",
-        "layers",
-        "inputs",
-        "positions",
-        "tables",
-        "checkpoints",
-        "evaluation",
-        "lab",
-        "measure",
-        "publish",
-        "report",
-        "tuning",
-    },
+    "cli": {"comparison", "nn", "layers", "inputs", "positions", "tables", "checkpoints", "evaluation", "lab",
+            "measure", "publish", "report", "tuning"},
     "arguments": set(),
     "calls": set(),
     "errors": set(),
@@ -53,7 +40,7 @@ MAY_IMPORT = {
     "words": set(),
     "__main__": {"cli"},
     "_version": set(),
-}
+}  # fmt: skip
 FOR_ALL = {"arguments", "calls", "errors", "files", "settings", "statistics", "torch_internals", "versions", "words"}
 FOR_ALL |= {"_version"}
 
@@ -98,13 +85,7 @@ WRITES = re.compile(
     r"os\.(replace|rename|remove|unlink)\(|shutil\.(move|rmtree|copy)|\.write_(text|bytes)\(|\.(unlink|rename)\("
     r"|open\([^)]*[\"'](x|w|a)b?[\"']|FileIO\(|from posembed\.files import .*\b(written_whole|write_text)\b"
 )
-MAY_WRITE = (
-    "files.py",
-    "modelfiles/copies.py",
-    "modelfiles/raw_files.py",
-    "lab/cost/results.py",
-    "measure/jobs.py",
-)
+MAY_WRITE = ("files.py", "modelfiles/copies.py", "modelfiles/raw_files.py", "lab/cost/results.py", "measure/jobs.py")
 
 
 def test_files_are_written_in_few_places() -> None:

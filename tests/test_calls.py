@@ -25,17 +25,8 @@ from posembed.nn import ENCODINGS, Sizes, encoding_by_name
 from together import together
 
 SIZES = {
-    "max_len",
-    "dim",
-    "heads",
-    "head_dim",
-    "vocab_size",
-    "grid",
-    "window",
-    "near_window",
-    "image_size",
-    "patch_size",
-}
+    "max_len", "dim", "heads", "head_dim", "vocab_size", "grid", "window", "near_window", "image_size", "patch_size",
+}  # fmt: skip
 BY_ITSELF = [name for name, layer in LAYERS.items() if layer.contract != "both"]
 """The layers of ``every_layer`` that have a ``forward``."""
 

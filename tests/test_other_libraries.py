@@ -53,12 +53,7 @@ READS = (
             "transformers.models.mpnet.modeling_mpnet.MPNetEncoder: compute_position_bias",
         ),
     ),
-    Reads(
-        "publish/check.py",
-        "model.config.image_token_id",
-        SOME,
-        ("transformers.Qwen2VLConfig: image_token_id",),
-    ),
+    Reads("publish/check.py", "model.config.image_token_id", SOME, ("transformers.Qwen2VLConfig: image_token_id",)),
     Reads("checkpoints/inspect.py", "table[name]", OURS),
     Reads(
         "checkpoints/live.py",
@@ -107,10 +102,7 @@ READS = (
         ),
     ),
     Reads(
-        "checkpoints/small_copies.py",
-        "models[0].config.num_frames",
-        SOME,
-        ("transformers.VideoMAEConfig: num_frames",),
+        "checkpoints/small_copies.py", "models[0].config.num_frames", SOME, ("transformers.VideoMAEConfig: num_frames",)
     ),
     Reads("checkpoints/small_copies.py", "section[field.path[-1]]", DATA),
     Reads("checkpoints/proof.py", "module[field]", SOME, ("transformers.LlavaConfig: image_seq_length",)),
@@ -205,11 +197,7 @@ READS = (
         ),
     ),
     Reads("integrations/trial.py", "module._hf_hook", "only modules that accelerate offloads have it"),
-    Reads(
-        "integrations/slot.py",
-        "module._former_parameters",
-        OURS,
-    ),
+    Reads("integrations/slot.py", "module._former_parameters", OURS),
     Reads(
         "integrations/timm.py",
         "block.attn blocks[0].num_heads model.positions",
@@ -236,11 +224,7 @@ READS = (
     Reads("modelfiles/raw_files.py", "os.copy_file_range", PYTHON),
     Reads("nn/attention.py", "encoding[name]", OURS),
     Reads("nn/positions.py", "encoding.at_input", USERS),
-    Reads(
-        "plots/by_length.py",
-        "comparison.summary summary.headline value.is_meta value.ndim",
-        USERS,
-    ),
+    Reads("plots/by_length.py", "comparison.summary summary.headline value.is_meta value.ndim", USERS),
     Reads("plots/canvas.py", "ax.flat ax.size", USERS),
     Reads("plots/canvas.py", "how['title']", OURS),
     Reads("plots/charts.py", "how['logarithmic']", OURS),

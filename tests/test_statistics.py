@@ -9,15 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from posembed.statistics import (
-    Estimate,
-    estimate,
-    estimate_median,
-    jackknife,
-    paired_difference,
-    safe_exp,
-    shares,
-)
+from posembed.statistics import Estimate, estimate, estimate_median, jackknife, paired_difference, safe_exp, shares
 from together import together
 from tolerance import assert_close
 

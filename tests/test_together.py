@@ -29,6 +29,7 @@ def test_what_is_unusual_runs_with_whole(whole: bool, monkeypatch: pytest.Monkey
     seen = []
     together("n", range(4), usual=lambda n: n % 2 == 1)(lambda n: seen.append(n))()
     assert seen == ([0, 1, 2, 3] if whole else [1, 3])
+    assert module.by_turns("abcde", 4) == (list("abcde") if whole else ["b", "e"])
     with pytest.raises(AssertionError) if not whole else pytest.raises(pytest.skip.Exception):
         together("n", [1], usual=lambda n: False)(lambda n: pytest.skip("for a reason"))()
 

@@ -32,6 +32,11 @@ def pairwise(one: Iterable[Any], other: Iterable[Any]) -> list[Any]:
     return [pytest.param(one[i], other[j], marks=marked) for (i, j), marked in marks.items()]
 
 
+def by_turns(cases: Iterable[Any], turn: int) -> list[Any]:
+    """Every third case from number ``turn`` on; all cases with --whole. For a loop inside the case of a test."""
+    return [case for number, case in enumerate(cases) if asked["whole"] or number % 3 == turn % 3]
+
+
 def together(
     names: str | tuple[str, ...], cases: Iterable[Any], *, usual: Callable[..., bool] = lambda *case: True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:

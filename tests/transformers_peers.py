@@ -70,12 +70,7 @@ class Peer:
 
 
 def _bert(**settings: Any) -> dict[str, Any]:
-    sizes = {
-        "vocab_size": TOKENS,
-        "hidden_size": WIDTH,
-        "intermediate_size": 8,
-        "max_position_embeddings": POSITIONS,
-    }
+    sizes = {"vocab_size": TOKENS, "hidden_size": WIDTH, "intermediate_size": 8, "max_position_embeddings": POSITIONS}
     depth = {"num_hidden_layers": 1, "num_attention_heads": 2}
     return sizes | depth | {"hidden_dropout_prob": 0.25, "layer_norm_eps": 1e-3} | settings
 
@@ -150,12 +145,7 @@ TEXT_PEERS = {
         options={"side": "decoder"},
     ),
     "mbart": Peer(
-        inputs.BartInput,
-        "MBartModel",
-        _seq2seq(scale_embedding=True),
-        "encoder",
-        first_block="layers.0",
-        first_id=None,
+        inputs.BartInput, "MBartModel", _seq2seq(scale_embedding=True), "encoder", first_block="layers.0", first_id=None
     ),
     "plbart": Peer(inputs.BartInput, "PLBartModel", _seq2seq(), "encoder", first_block="layers.0", first_id=None),
     "opt": Peer(
