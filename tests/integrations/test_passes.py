@@ -284,31 +284,6 @@ def test_positions_that_are_no_tensor_of_integers_are_refused() -> None:
 # --- other models and copies within a pass ------------------------------------------------------------------------
 
 
-@together("name", [name for name in made.MODELS if name not in made.IMAGES])
-def test_copies_and_replicas_compute_with_their_own_weights(name: str) -> None:
-    """A replica, as DataParallel makes it, is a module with the same attributes and other parameters."""
-    encoding = "learned-averaged" if name in made.DECODERS else "tupe"  # both project rows with the layer's weights
-    model, given = replace_positions(made.tiny(name), encoding), made.inputs(name)
-    want = outputs(model, **given)
-    replicas = {path: module._replicate_for_data_parallel() for path, module in model.named_modules()}
-    for path, replica in replicas.items():
-        for child in model.get_submodule(path)._modules:
-            replica._modules[child] = replicas[f"{path}.{child}".lstrip(".")]
-        rows = {
-            key: None if value is None else value.detach().clone()
-            for key, value in model.get_submodule(path)._parameters.items()
-        }
-        replica._former_parameters = {key: value for key, value in rows.items() if value is not None}
-        for key, value in rows.items():
-            setattr(replica, key, value)
-    copied = copy.deepcopy(model)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_()
-    for other in (replicas[""], copied):
-        assert_close(outputs(other, **given), want, depth=2)
-
-
 @together("name", made.MODELS)
 def test_a_pass_may_contain_passes_of_other_models_and_copies(name: str) -> None:
     """Also while gradients are recorded, when rows on a module could not be copied."""

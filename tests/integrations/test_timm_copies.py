@@ -7,34 +7,37 @@ import io
 import pickle
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from encoding_names import is_usual
 from posembed.errors import ArgumentError
 from posembed.layers.alibi import Alibi
 from posembed.layers.base import PositionEncoding
 from posembed.nn import ENCODINGS
 from timm_peer import vision_transformer
-from together import together
+from together import asked, together
 from tolerance import assert_close, close
 
 VISION = vision_transformer()
 from posembed.integrations.timm import CURRENT, replace_positions  # noqa: E402 - timm needs the peer first
 
 
+@cache
 def accepted() -> list[str]:
-    names = []
-    for name in ENCODINGS:
-        try:
-            model_with(name)
-        except ArgumentError:
-            continue
-        names.append(name)
+    def is_accepted(name: str) -> bool:
+        with suppress(ArgumentError):
+            return bool(model_with(name))
+        return False
+
+    names = [name for name in ENCODINGS if is_accepted(name)]
     assert {"learned-2d", "rope", "alibi", "t5", "tupe", "pope", "none"} <= set(names)
-    return names
+    return [name for name in names if asked["whole"] or is_usual(name)]
 
 
 def model_with(name: str, **settings: Any) -> nn.Module:

@@ -7,6 +7,7 @@ import importlib
 import io
 import math
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from posembed.errors import ArgumentError
 from posembed.integrations.transformers import replace_positions
 from posembed.nn import ENCODINGS
 from posembed.tables import TableLayout
-from together import together
+from together import by_turns, together
 from tolerance import assert_close, close
 
 CAUSAL = (
@@ -70,6 +71,7 @@ def test_every_encoding_reaches_the_outputs(name: str) -> None:
     model, given = made.tiny(name), made.inputs(name)
     names = [each for each in ENCODINGS if "images" in ENCODINGS[each].uses] if name in made.IMAGES else []
     names += list(CAUSAL if name in (*made.DECODERS, "clip_text") else BIDIRECTIONAL)
+    names = by_turns(names, list(made.MODELS).index(name))
     known = {"none": outputs(replace_positions(model, "none"), **given)}
     for seed, each in enumerate(dict.fromkeys(names)):
         torch.manual_seed(seed)
@@ -135,12 +137,12 @@ def test_rows_below_the_projections_are_added_to_their_input() -> None:
 # --- where the tokens are -----------------------------------------------------------------------------------------
 
 
-@together("name", ["gpt2", "gpt_neo", "opt", *made.ENCODERS])
+@together("name", [*made.DECODERS[:3], *made.ENCODERS])
 def test_padding_changes_nothing(name: str) -> None:
     model, ids = made.tiny(name), made.inputs(name, batch=3)["input_ids"]
     ids[1, :3] = ids[2, 6:] = 0
     mask = (ids != 0).long()
-    for encoding in CAUSAL if name in made.DECODERS else BIDIRECTIONAL:
+    for encoding in by_turns(CAUSAL if name in made.DECODERS else BIDIRECTIONAL, list(made.MODELS).index(name)):
         replace_positions(model, encoding, **SIZES.get(encoding, {}))
         got = outputs(model, input_ids=ids, attention_mask=mask)
         for row, text in enumerate((slice(None), slice(3, None), slice(6))):
@@ -293,9 +295,7 @@ def test_generate_follows_the_whole_text() -> None:
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt"])
 def test_a_cache_of_fixed_size_needs_no_mask(name: str) -> None:
     ids = made.inputs(name, length=12)["input_ids"]
-    for encoding in CAUSAL:
-        if encoding in BY_LENGTH:
-            continue
+    for encoding in by_turns([each for each in CAUSAL if each not in BY_LENGTH], made.DECODERS.index(name)):
         model = replaced(name, encoding)
         want, cache = outputs(model, input_ids=ids), hf.StaticCache(config=model.config, max_cache_len=20)
         parts = [outputs(model, input_ids=part, **{made.CACHE: cache}) for part in ids.split((5, 3, 1, 3), dim=1)]
@@ -322,18 +322,26 @@ def test_a_model_without_values_is_refused_and_stays_unchanged() -> None:
 # --- training -----------------------------------------------------------------------------------------------------
 
 
-@together("name", ["gpt2", "gpt_neo", "opt", "bert", "vit", "siglip_vision"])
+RECOMPUTED = ("gpt2", "gpt_neo", "opt", "bert", "vit", "siglip_vision")
+OF_LAYERS = ("rope", "t5", "learned-averaged", "rolling", "learned", "kerple-log", "fire")
+WAYS = [
+    case
+    for case in product(RECOMPUTED, OF_LAYERS, (False, True))
+    if case[0] in made.DECODERS or case[1] in BIDIRECTIONAL
+]
+
+
 @together(
-    "encoding",
-    ["rope", "t5", "kerple-log", "fire", "learned-averaged", "rolling", "learned"],
-    usual=lambda encoding: encoding not in ("kerple-log", "fire"),
+    "name, encoding, reentrant",
+    WAYS,
+    usual=lambda name, encoding, reentrant: (
+        encoding in OF_LAYERS[:5] and (RECOMPUTED.index(name) + OF_LAYERS.index(encoding)) % 2 == reentrant
+    ),
 )
-@together("reentrant", [False, True])
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_gradient_checkpointing_gives_the_same_gradients(name: str, encoding: str, reentrant: bool) -> None:
+    """Without --whole each model meets each encoding in one of the two ways."""
     causal = name in made.DECODERS
-    if not causal and (encoding == "rolling" or encoding not in BIDIRECTIONAL):
-        pytest.skip("for decoders")
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} if not causal else {}
     off |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0} if name == "gpt2" else {}
     off |= {"resid_dropout": 0.0, "embed_dropout": 0.0, "attention_dropout": 0.0} if name == "gpt_neo" else {}
@@ -388,12 +396,15 @@ def replicas(model: nn.Module, number: int = 2) -> list[nn.Module]:
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt", "bert", "roberta", "vit", "clip_vision"])
 def test_replicas_of_data_parallel_give_the_same_outputs_and_gradients(name: str) -> None:
-    model, given = replaced(name, "t5"), made.inputs(name)
+    """They read the values that the parameters had when they were made, rows that layers project included."""
+    model, given = replaced(name, "learned-averaged" if name in made.DECODERS else "tupe"), made.inputs(name)
     want = model(**given)[0]
     want.square().sum().backward()
     gradients = {key: parameter.grad for key, parameter in model.named_parameters()}
     model.zero_grad()
     first, second = replicas(model)
+    for parameter in model.parameters():
+        parameter.data.normal_()
     got = torch.cat([one(**{k: v[i : i + 1] for k, v in given.items()})[0] for i, one in enumerate((first, second))])
     got.square().sum().backward()
     assert_close(got, want, depth=2)
