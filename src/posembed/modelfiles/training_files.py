@@ -11,7 +11,7 @@ import argparse
 import copy
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ from posembed.modelfiles.safetensors import can_be_stored
 
 Place: TypeAlias = "tuple[Any, ...]"
 """The keys, indices and attributes that lead to a value."""
+Values: TypeAlias = "Iterator[tuple[Place, Any]]"
 MODELS = (
     "state_dict",
     "model_state_dict",
@@ -40,6 +41,9 @@ WRAPPERS = re.compile(r"^((module|_orig_mod)\.)+")
 """What DistributedDataParallel, AveragedModel and torch.compile put before the names of a model's tensors."""
 NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 """Types that hold settings as attributes."""
+COPIES = re.compile(r"fp32|master")
+"""Matches the names of the float32 copies that a mixed-precision optimizer keeps of parameters in float16."""
+STATE = re.compile(rf"optim|{COPIES.pattern}")
 DROPPED = object()
 """The new value of an entry that is left out."""
 
@@ -55,7 +59,7 @@ class Tree:
 
     def places(self, model: Place) -> dict[str, Place]:
         """Returns the places of a state dict's tensors by key. The keys of nested dictionaries are joined by dots."""
-        held = leaves(at(self.root, model))
+        held = leaves(at(self.root, model), without=is_of_optimizer)
         return {joined(place): (*model, *place) for place, value in held if is_weight(value)}
 
     def tensors(self, model: Place) -> dict[str, Tensor]:
@@ -68,23 +72,22 @@ class Tree:
         return {places[key]: DROPPED if new is None else new for key, new in tensors.items()}
 
     @cached_property
+    def others(self) -> dict[Place, Any]:
+        """All values by place, without the tensors of the model and its copies."""
+        held = {place for model in (self.model, *self.copies) for place in self.places(model).values()}
+        return {place: value for place, value in leaves(self.root) if place not in held}
+
+    @cached_property
     def beside(self) -> dict[Place, Any]:
-        """All values by place, without the tensors of the model and its copies, and without the optimizers."""
-        models = self.model, *self.copies
-        return {
-            place: value
-            for place, value in leaves(self.root)
-            if all(place[: len(each)] != each for each in (*self.optimizers, *(models * is_weight(value))))
-        }
+        """The other values, without what optimizers keep of each parameter."""
+        states = [(*each, "state") for each in self.optimizers]
+        return {p: value for p, value in self.others.items() if all(p[: len(each)] != each for each in states)}
 
     @cached_property
     def entries(self) -> list[str]:
         """The names of everything but the model's tensors: of the largest parts that hold nothing of the model."""
-        found = []
-        for place, value in leaves(self.root):
-            inside = place[: len(self.model)] == self.model
-            if inside and is_weight(value):
-                continue
+        found, held = [], set(self.places(self.model).values())
+        for place in (place for place, _ in leaves(self.root) if place not in held):
             same = next((i for i, (one, two) in enumerate(zip(place, self.model, strict=False)) if one != two), None)
             found.append(joined(place if same is None else place[: same + 1]))
         return list(dict.fromkeys(found))
@@ -94,14 +97,23 @@ class Tree:
         """The states of optimizers, as PyTorch saves them, by place."""
         return {place: value for place, value in nodes(self.root) if is_optimizer(value)}
 
-    def entry_of(self, optimizer: Place) -> Place:
-        """Returns the place to leave out with an optimizer: the list or mixed-precision optimizer that holds
-        it, unless that holds the model too; otherwise its own."""
-        entry = optimizer
-        while len(entry) > 1 and (type(entry[-1]) is int or "optim" in str(entry[-2])):
-            entry = entry[:-1]
-        models = (self.model, *self.copies)
-        return optimizer if any(model[: len(entry)] == entry for model in models) else entry
+    def in_state(self, place: Place) -> bool:
+        """Whether a value is part of what an optimizer keeps."""
+        return any(STATE.search(str(name)) for name in place) or any(place[: len(e)] == e for e in self.optimizers)
+
+    def entry_of(self, place: Place) -> Place:
+        """Returns the place to leave out with a part of what an optimizer keeps: the list or mixed-precision optimizer
+        that holds it, unless that holds the model too; otherwise its own."""
+        place = next((each for each in self.optimizers if place[: len(each)] == each), place)
+        names = [end for end, name in enumerate(place) if type(name) is not int]
+        ends = [end for end in names if STATE.search(str(place[end]))] + names[-1:]
+        entry = next((place[: end + 1] for end in ends if not self.holds_model(place[: end + 1])), place)
+        above = entry[:-1]
+        copies = any(COPIES.search(str(name)) and children(each) for name, each in children(at(self.root, above)))
+        return above if above and copies and not self.holds_model(above) else entry
+
+    def holds_model(self, place: Place) -> bool:
+        return any(model[: len(place)] == place for model in (self.model, *self.copies))
 
 
 def is_weight(value: Any) -> bool:
@@ -110,10 +122,11 @@ def is_weight(value: Any) -> bool:
 
 
 def is_optimizer(value: Any) -> bool:
-    if not isinstance(value, Mapping) or not {"state", "param_groups"} <= value.keys():
-        return False
-    state = value["state"]
-    return isinstance(state, Mapping) and all(isinstance(each, Mapping) for each in state.values())
+    return isinstance(value, Mapping) and "param_groups" in value and isinstance(value.get("state"), Mapping)
+
+
+def is_of_optimizer(place: Place, value: Any) -> bool:
+    return is_optimizer(value) or (bool(children(value)) and "optim" in str(place[-1:]))
 
 
 def tree_of(root: Any) -> Tree | None:
@@ -121,7 +134,8 @@ def tree_of(root: Any) -> Tree | None:
     model: Place = ()
     while True:
         inside = at(root, model)
-        found = [name for name, value in inside.items() if isinstance(value, Mapping) and holds_weights(value)]
+        parts = {name: value for name, value in inside.items() if isinstance(value, Mapping)}
+        found = [name for name, value in parts.items() if holds_weights(name, value)]
         own = [value for value in inside.values() if isinstance(value, Tensor) and value.ndim]
         named = [name for name in MODELS if name in found]
         # Beside a state dict, whole numbers are the state of a random generator, and others may be weights of classes.
@@ -162,9 +176,10 @@ def unwrapped(key: str) -> str:
     return WRAPPERS.sub("", key)
 
 
-def holds_weights(value: Mapping[Any, Any]) -> bool:
+def holds_weights(name: Any, value: Mapping[Any, Any]) -> bool:
     """Whether a dictionary holds tensors that are not those of an optimizer."""
-    return not is_optimizer(value) and any(isinstance(each, Tensor) and each.ndim for _, each in leaves(value))
+    held = leaves({name: value}, without=is_of_optimizer)
+    return any(isinstance(each, Tensor) and each.ndim for _, each in held)
 
 
 def joined(place: Place) -> str:
@@ -179,15 +194,17 @@ def children(value: Any) -> list[tuple[Any, Any]]:
     return list(enumerate(value)) if isinstance(value, list | tuple) else []
 
 
-def nodes(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Yields a value and all values in it, with their places."""
+def nodes(value: Any, place: Place = (), *, without: Callable[[Place, Any], bool] | None = None) -> Values:
+    """Yields a value and all values in it, with their places. without: whether to leave a value out, with all in it."""
+    if place and without is not None and without(place, value):
+        return
     yield place, value
     for name, inner in children(value):
-        yield from nodes(inner, (*place, name))
+        yield from nodes(inner, (*place, name), without=without)
 
 
-def leaves(value: Any) -> Iterator[tuple[Place, Any]]:
-    return ((place, each) for place, each in nodes(value) if not children(each))
+def leaves(value: Any, *, without: Callable[[Place, Any], bool] | None = None) -> Values:
+    return ((place, each) for place, each in nodes(value, without=without) if not children(each))
 
 
 def at(value: Any, place: Place) -> Any:

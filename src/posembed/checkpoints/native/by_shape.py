@@ -8,39 +8,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from numbers import Integral
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from posembed.checkpoints.find import is_index
 from posembed.checkpoints.layouts import A_GUESS, GUESSED_PREFIXES, found_tensor, projection_beside
+from posembed.checkpoints.native.sizes import AXES, field_of, kind_of, sides
 from posembed.checkpoints.patterns import index_of
-from posembed.checkpoints.position_tables import Cells, ConfigField, FoundTable, PositionTable, Size, Tensors, pair
-from posembed.checkpoints.responses import WINDOWED
+from posembed.checkpoints.position_tables import Cells, ConfigField, FoundTable, PositionTable, Size, Tensors
 from posembed.modelfiles.safetensors import values_of
 from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout
 from posembed.tables.modules import is_table_name, parent
 
-SIZES = {
-    "image_size": re.compile(r"im(age|g)_?(size|res)|input_(size|res)|resolution"),
-    "num_frames": re.compile(r"frames"),
-    "patch_size": re.compile(r"^patch_?size$"),
-    "num_queries": re.compile(r"^num_(object_)?queries$"),
-    "grid_size": re.compile(r"grid_?size"),
-    "position_size": re.compile(r"^pos\w*_size$"),  # the side of a grid, or the length of a text
-    "num_patches": re.compile(r"^n(um)?_patches$"),
-    "window_size": WINDOWED,
-}
-"""The usual name of a setting, and a pattern of its other names, for each kind of size."""
-AXES = ("time", *IMAGE_AXES)
 DISTANCES = re.compile(r"(^|\.)attention_biases$")
 IN_CODE = (
     "its columns are distances of two cells, as in LeViT and TinyViT, and which cells is in the model's code; load it "
     "with timm, write a folder with timm.models.save_for_hf(model, FOLDER), and resize that"
 )
-HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 NO_IMAGE = "its differences are neither those of the grid of another table of the file nor of a smaller window"
 
 
@@ -62,16 +47,6 @@ KINDS = (
     Kind(re.compile(r"(^|\.)((time|temporal)_(pos_)?embed(ding)?|pos_embed_temporal)$"), ("time",), relative=False),
     Kind(re.compile(r"(^|\.)(query|queries|refpoint)_(embed|feat)(der|ures)?\.weight$"), ("query",), relative=False),
 )
-
-
-def name_of(place: Sequence[Any]) -> str:
-    """Returns the name of a setting as Python spells it: img_size for IMG_SIZE, imgSize and the key visual.img_size."""
-    return HUMP.sub("_", str(place[-1]).rpartition(".")[2]).lower() if place else ""
-
-
-def kind_of(place: Sequence[Any]) -> str:
-    """Returns which of ``SIZES`` a setting is; "" for any other, such as a length."""
-    return next((kind for kind, pattern in SIZES.items() if pattern.search(name_of(place))), "")
 
 
 def tables_by_shape(tensors: Tensors, old_grid: tuple[int, ...] | None) -> Iterator[FoundTable]:
@@ -179,21 +154,3 @@ def with_cells(
         fields["time"] = field_of("num_frames", (grid["time"] * strides["time"],), sizes)
     cells = (Cells(fields[axis.name], int(axis.name == "width"), *(strides[axis.name],) * 2) for axis in axes)
     return replace(table, found_by="settings", doubt="", field=fields[axes[-1].name], cells=tuple(cells))
-
-
-def field_of(name: str, size: tuple[int, ...], sizes: Mapping[Any, Any]) -> ConfigField:
-    """Returns the setting that holds a size, or else its usual name."""
-    both = size[0], size[-1]
-    fits = (place for place, value in sizes.items() if kind_of(place) == name and sides(value) == both)
-    return ConfigField(tuple(map(str, next(fits, (name,)))), both[0] if both[0] == both[1] else both)
-
-
-def sides(value: Any) -> Size | None:
-    """Returns the two sides that a setting says: a number, or the last two of (height, width) or (3, height, width)."""
-    if isinstance(value, Tensor) and (not value.ndim or value.shape in ((2,), (3,))):
-        value = value.tolist()
-    if isinstance(value, list | tuple) and len(value) in (2, 3):
-        value = [int(each) if isinstance(each, Integral) else each for each in value][-2:]
-    elif isinstance(value, Integral) and not isinstance(value, bool):  # also numpy's
-        value = int(value)
-    return pair(value)

@@ -1,0 +1,227 @@
+"""What changes beside the weights in one file: settings, copies of the weights, and what an optimizer keeps of them.
+
+A copy is known by the names of its tensors, or by its values: a mixed-precision optimizer keeps the parameters a second
+time, in float32 and without names, and would write the old table over the new one at its next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posembed.checkpoints.native.sizes import changed_sizes, plain, renewed
+from posembed.checkpoints.plan import Edit, TableChange
+from posembed.checkpoints.position_tables import Tensors
+from posembed.checkpoints.settings import Setting
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.modelfiles.checkpoint import WeightFile
+from posembed.modelfiles.safetensors import tensor_bytes
+from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, is_weight, joined, leaves, unwrapped
+from posembed.tables.modules import is_table_name
+
+MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
+"""The names of means of gradients in PyTorch's optimizers. Zero is where they begin."""
+UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
+OF_PATCHES = "the weights of its patches have other shapes than its moments"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What changes beside the weights. values: new values by place. numbers: those among the tensors of the model, by
+    key, for a file of tensors only. dropped: why each entry is left out. unchanged:
+    tensors that look like the table, such as a second copy of it without its name, but stay as they are."""
+
+    settings: tuple[Setting, ...] = ()
+    copies: Mapping[str, Edit] = field(default_factory=dict)
+    values: Mapping[Place, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Tensor] = field(default_factory=dict)
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    unchanged: tuple[str, ...] = ()
+
+
+def changes_beside(
+    file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str | None, keep: Sequence[str] = ()
+) -> Beside:
+    """Returns what changes beside the weights. plan: the same resize of a copy of the weights, given its tensors.
+    optimizer: "keep" or "drop"; None for a new file of tensors only. keep: settings that stay."""
+    tree, values, settings = file.tree, dict[Place, Any](), []
+    keys: Mapping[Place, str] = {(key,): key for key in file.tensors}
+    if tree is not None:
+        keys = {place: key for key, place in tree.places(tree.model).items()}
+    sizes = {
+        joined(place): (place, value, new)
+        for place, value, new in changed_sizes(file, edit)
+        if optimizer is not None or place in keys
+    }
+    if unknown := [name for name in keep if name not in sizes]:
+        would = ", ".join(sizes) or "none"
+        raise ArgumentError(f"--keep (keep=...): {unknown[0]} is no setting that changes; these do: {would}")
+    for place, value, new in (size for name, size in sizes.items() if name not in keep):
+        values[place] = renewed(value, new, f"{file.path}: {joined(place)}")
+        settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), plain(values[place])))
+    if tree is None or optimizer is None:
+        return Beside(tuple(settings), numbers={keys[place]: new for place, new in values.items()})
+    equal, mixed = equal_tensors(tree, edit)
+    masters = {place: key for place, key in equal.items() if key in edit.tensors}
+    dropped = {tree.entry_of(place): UNKNOWN for place in mixed}
+    for place, state in tree.optimizers.items():
+        inside = {each[len(place) :]: key for each, key in masters.items() if each[: len(place)] == place}
+        moments = changed_moments(state, edit, tree, inside) if edit.target.patch_size is None else None
+        values |= {(*place, *each): moment for each, moment in (moments or {}).items()}
+        if moments is None or optimizer == "drop":
+            dropped[tree.entry_of(place)] = UNKNOWN if edit.target.patch_size is None else OF_PATCHES
+    if optimizer == "drop":
+        dropped = dict.fromkeys((*dropped, *map(tree.entry_of, filter(tree.in_state, masters))), ASKED_FOR)
+    copies = {}
+    for name, places, tensors in copies_in(tree, masters):
+        if edit.tensors.keys().isdisjoint(places) or any(
+            each[: len(d)] == d for each in places.values() for d in dropped
+        ):
+            continue
+        try:
+            of_copy = plan(tensors)
+        except CheckpointError as error:
+            raise CheckpointError(f"{name}: a second copy of the weights, not resized: {error}") from error
+        copies[name] = replace(of_copy, tables=tuple(change for change in of_copy.tables if change.key in places))
+        new = {key: DROPPED if each is None else each for key, each in of_copy.tensors.items()}
+        values |= {place: new[key] for key, place in places.items() if key in new}
+    values = {place: new for place, new in values.items() if all(place[: len(entry)] != entry for entry in dropped)}
+    values |= dict.fromkeys(dropped, DROPPED)
+    unchanged = [each for each in like_tables(tree, edit) if each not in equal or equal[each] in edit.tensors]
+    unchanged = [place for place in unchanged if all(place[: len(each)] != each for each in values)]
+    names = {joined(entry): why for entry, why in dropped.items()}
+    return Beside(tuple(settings), copies, values, dropped=names, unchanged=tuple(map(joined, unchanged)))
+
+
+def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, dict[str, Place], Tensors]]:
+    """Yields the copies of the weights: their names, the places of their tensors by the keys of the model, and these
+    tensors. masters: keys of copies without names, by place; the model has the other tensors."""
+    model = tree.tensors(tree.model)
+    of_model = {unwrapped(key): key for key in model}  # such as wpe.weight: module.wpe.weight
+    for copy in tree.copies:
+        places = {of_model.get(unwrapped(key), key): place for key, place in tree.places(copy).items()}
+        yield joined(copy), places, {key: at(tree.root, place) for key, place in places.items()}
+    left = list(masters)
+    while left:  # each time, one copy of each tensor
+        places = {masters[place]: place for place in reversed(left)}
+        left = [place for place in left if place not in places.values()]
+        name = next(iter(places.values()))
+        while any(place[: len(name)] != name for place in places.values()):
+            name = name[:-1]
+        yield joined(name), places, {**model, **{key: at(tree.root, place) for key, place in places.items()}}
+
+
+def equal_tensors(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place]]:
+    """Returns where the file holds tensors of the model again, without their names: their keys by place, for those that
+    have the shape of one that changes. Then the places of tensors that may hold one that changes among other values."""
+    model, equal, mixed = tree.tensors(tree.model), dict[Place, str](), []
+    changes = (*edit.tables, *edit.others)
+    old = {each.key: each.before for each in changes if each.after is not None and each.before.is_floating_point()}
+    least = min(each.numel() for each in old.values())
+    for place, value in tree.others.items():
+        is_moment = place not in tree.beside and place[-1] in MOMENTS
+        if is_moment or not is_weight(value) or not value.is_floating_point():
+            continue
+        alike = {key for key, each in model.items() if each.shape == value.shape}
+        of_table, keys = not alike.isdisjoint(old), [key for key in alike if same(value, model[key])]
+        if (
+            of_table
+            and keys
+            and (old.keys().isdisjoint(keys) or (old.keys() >= {*keys} and (old.keys() >= alike or varies(value))))
+        ):
+            equal[place] = keys[0]
+        elif place in tree.beside and tree.in_state(place):
+            mixed += [place] * (of_table or (not alike and value.numel() >= least))
+        elif place in tree.beside and not of_table and any(holds(value, each) for each in old.values()):
+            mixed.append(place)
+    return equal, mixed
+
+
+def same(one: Tensor, two: Tensor) -> bool:
+    """Whether tensors of one shape have the same values in the narrower of both dtypes."""
+    narrow = min(one.dtype, two.dtype, key=lambda dtype: dtype.itemsize)
+    return two.is_floating_point() and torch.equal(one.detach().to(narrow), two.detach().to(narrow))
+
+
+def varies(tensor: Tensor) -> bool:
+    return bool((tensor != tensor.flatten()[:1]).any())
+
+
+def holds(value: Tensor, tensor: Tensor) -> bool:
+    """Whether a larger tensor holds all values of a tensor in a row."""
+    inside = value.numel() > tensor.numel() and varies(tensor)
+    return inside and bytes(tensor_bytes(tensor)) in bytes(tensor_bytes(value.detach().to(tensor.dtype)))
+
+
+def like_tables(tree: Tree, edit: Edit) -> Iterator[Place]:
+    """Yields tensors outside the weights and optimizers that have a table's shape, or a table's name and its rows."""
+    shapes = {tuple(change.before.shape) for change in edit.tables}
+    for place, value in tree.beside.items():
+        if isinstance(value, Tensor):
+            shape, named = tuple(value.shape), is_table_name(joined(place))
+            if shape in shapes or (named and any(shape[:-1] == each[:-1] for each in shapes)):
+                yield place
+
+
+def changed_moments(
+    state: Mapping[Any, Any], edit: Edit, tree: Tree, masters: Mapping[Place, str]
+) -> dict[Place, Tensor] | None:
+    """Returns the moments that an optimizer keeps of the tables, in the new sizes, by place in its state: rows that
+    stay the same keep theirs, and all others begin with zeros. None if it is not known which are the tables'.
+
+    A state dict of torch.distributed.checkpoint has the parameters' names. Others number them in an order that only the
+    script knows, so a table is known by its shape, or by a copy of it among its moments. masters: the keys of such
+    copies, by place.
+    """
+    found: dict[Place, Tensor] = {}
+    of_model = [tuple(tensor.shape) for tensor in distinct(tree.tensors(tree.model))]
+    others = (tuple(each.shape) for place, each in tree.beside.items() if is_weight(each) and not tree.in_state(place))
+    known = {*others, *of_model}
+    keys = {unwrapped(key) for key in tree.places(tree.model) if not key.isdigit()}
+    by_name = all(unwrapped(str(number)) in keys for number in state["state"])
+    held = [each for each in moments_of(state) if ("state", *each[:2]) not in masters]
+    plain = by_name or all(shape in known and name in MOMENTS for _, name, shape in held)
+    for change in edit.tables:
+        shape, wanted = tuple(change.before.shape), unwrapped(change.key)
+        alike = {number for (_, number, *_), key in masters.items() if key == change.key}
+        certain = by_name or alike or of_model.count(shape) == 1
+        alike = alike or {
+            number for number, _, other in held if (unwrapped(number) == wanted if by_name else other == shape)
+        }
+        elsewhere = (each for other in tree.optimizers.values() if other is not state for each in moments_of(other))
+        if not alike and (plain or any(other == shape for *_, other in elsewhere)):
+            continue  # it optimizes other parameters
+        names = {name: other for number, name, other in held if number in alike}
+        if len(alike) != 1 or not certain or not names.keys() <= MOMENTS or {*names.values()} - {shape}:
+            return None
+        (number,) = alike
+        moments = {name: state["state"][number][name] for name in names}
+        if not all(moment.is_floating_point() for moment in moments.values()):
+            return None
+        found |= {("state", number, name): resized_moment(moment, change, edit) for name, moment in moments.items()}
+    return found
+
+
+def moments_of(state: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, tuple[int, ...]]]:
+    """Yields the number of a parameter, the name and the shape for each tensor that an optimizer keeps."""
+    for place, each in leaves(state["state"]):
+        if isinstance(each, Tensor) and each.ndim:
+            yield place[0], place[1] if len(place) == 2 else joined(place[1:]), tuple(each.shape)
+
+
+def distinct(tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    """Returns tensors without those that share the memory of another, such as tied weights."""
+    return list({(each.data_ptr(), each.shape): each for each in tensors.values()}.values())
+
+
+def resized_moment(moment: Tensor, change: TableChange, edit: Edit) -> Tensor:
+    size = next(each for each in edit.target.changes if each.table.key == change.key)
+    old = size.table.layout.rows_in(moment)
+    new = old.new_zeros(size.layout.rows(size.length), old.shape[-1])
+    kept = change.kept if change.leading else 0
+    new[:kept] = old[:kept]
+    return size.layout.stored(new, like=moment)

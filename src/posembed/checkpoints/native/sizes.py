@@ -1,0 +1,148 @@
+"""Settings beside the weights that hold a size: what they mean by their names, and their values for another size."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posembed.checkpoints.plan import Edit
+from posembed.checkpoints.position_tables import ConfigField, Size, pair
+from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES, WINDOWED
+from posembed.errors import CheckpointError
+from posembed.modelfiles.checkpoint import WeightFile
+from posembed.modelfiles.safetensors import values_of
+from posembed.modelfiles.training_files import Place, nodes
+from posembed.tables.layout import IMAGE_AXES
+
+SIZES = {
+    "image_size": re.compile(r"im(age|g)_?(size|res)|input_(size|res)|resolution"),
+    "num_frames": re.compile(r"frames"),
+    "patch_size": re.compile(r"^patch_?size$"),
+    "num_queries": re.compile(r"^num_(object_)?queries$"),
+    "grid_size": re.compile(r"grid_?size"),
+    "position_size": re.compile(r"^pos\w*_size$"),  # the side of a grid, or the length of a text
+    "num_patches": re.compile(r"^n(um)?_patches$"),
+    "window_size": WINDOWED,
+}
+"""The usual name of a setting, and a pattern of its other names, for each kind of size."""
+AXES = ("time", *IMAGE_AXES)
+HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+NO_LENGTH = re.compile(r"pred|queue|dataset|silen|challen|compos|purpos|depos|dispos|expos|label|valid")
+"""Matches settings whose names hold "len" or "pos", but which say nothing about a table."""
+LINES = ("", "num_frames", "position_size")
+"""The kinds of settings that may be the length of a table whose rows lie in a line."""
+FEW_NUMBERS = 3
+STAYS = "--keep (keep=...) leaves it as it is"
+
+
+def name_of(place: Sequence[Any]) -> str:
+    """Returns the name of a setting as Python spells it: img_size for IMG_SIZE, imgSize and the key visual.img_size."""
+    return HUMP.sub("_", str(place[-1]).rpartition(".")[2]).lower() if place else ""
+
+
+def kind_of(place: Sequence[Any]) -> str:
+    """Returns which of ``SIZES`` a setting is; "" for any other, such as a length."""
+    return next((kind for kind, pattern in SIZES.items() if pattern.search(name_of(place))), "")
+
+
+def sizes_in(file: WeightFile) -> dict[Place, Any]:
+    """Returns the settings and the tensors of a few numbers that may be a length or the side of an image, by place."""
+    few = (((key,), tensor) for key, tensor in file.tensors.items() if math.prod(tensor.shape) <= FEW_NUMBERS)
+    held = ((place, values_of(tensor)) for place, tensor in few) if file.tree is None else nodes(file.tree.root)
+    return {place: value for place, value in held if is_size(place, value)}
+
+
+def is_size(place: Place, value: Any) -> bool:
+    """Whether a value may be a length, or a size (height, width), by its name and its type."""
+    name = name_of(place)
+    if OTHER_SIZES.search(name) or NO_LENGTH.search(name):
+        return False
+    return bool(LENGTH_LIKE.search(name) or kind_of(place)) and sides(value) is not None
+
+
+def plain(value: Any) -> Any:
+    """Returns a number of PyTorch or numpy as one of Python, also in a size."""
+    if isinstance(value, Tensor) and value.ndim and sides(value):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    is_number = (isinstance(value, Tensor) and not value.ndim) or isinstance(value, Integral)
+    return operator.index(value) if is_number and not isinstance(value, bool) and sides(value) else value
+
+
+def field_of(name: str, size: tuple[int, ...], sizes: Mapping[Any, Any]) -> ConfigField:
+    """Returns the setting that holds a size, or else its usual name."""
+    both = size[0], size[-1]
+    fits = (place for place, value in sizes.items() if kind_of(place) == name and sides(value) == both)
+    return ConfigField(tuple(map(str, next(fits, (name,)))), both[0] if both[0] == both[1] else both)
+
+
+def sides(value: Any) -> Size | None:
+    """Returns the two sides that a setting says: a number, or the last two of (height, width) or (3, height, width)."""
+    if isinstance(value, Tensor) and (not value.ndim or value.shape in ((2,), (3,))):
+        value = value.tolist()
+    if isinstance(value, list | tuple) and len(value) in (2, 3):
+        value = [int(each) if isinstance(each, Integral) else each for each in value][-2:]
+    elif isinstance(value, Integral) and not isinstance(value, bool):  # also numpy's
+        value = int(value)
+    return pair(value)
+
+
+def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, tuple[int, ...]]]:
+    """Yields the settings with an old size: their places, their values and their new sizes."""
+    lengths: dict[int, int] = {}
+    for change in edit.target.changes:
+        if not change.layout.axes:  # the number of cells of a grid is the length of no text
+            lengths |= {change.table.rows: change.layout.rows(change.length), change.table.length: change.length}
+    changed: dict[tuple[str, Any], tuple[int, ...] | None] = {}  # new sizes by the kind and the old size
+    for of, value in edit.target.values.items():
+        if (kind := kind_of(of.path)) and pair(value) != pair(of.value):
+            changed[kind, pair(of.value)] = pair(value)
+    for change in edit.target.changes:
+        old, new = change.table.layout.axes, change.layout.axes
+        if tuple(axis.name for axis in old) in (AXES, IMAGE_AXES) and not any(axis.relative for axis in old):
+            before, after = (tuple(int(axis.size) for axis in axes) for axes in (old, new))
+            follow: dict[tuple[str, Any], tuple[int, ...] | None]
+            follow = {(kind, before[at:]): after[at:] for kind in ("grid_size", "position_size") for at in (0, -2)}
+            follow["num_patches", pair(math.prod(before))] = pair(math.prod(after))
+            changed |= {old: new for old, new in follow.items() if old[1] != new}
+    for place, value in sizes_in(file).items():
+        kind, number = kind_of(place), plain(value)
+        whole = tuple(number) if isinstance(number, list) else None
+        size = changed.get((kind, whole)) or changed.get((kind, sides(value)))
+        if size is None and kind in LINES and type(number) is int:
+            size = pair(lengths.get(number))
+        if size:
+            yield place, value, size
+
+
+def renewed(value: Any, new: tuple[int, ...], name: str) -> Any:
+    """Returns a new size as its setting holds it. Raises CheckpointError if the setting cannot."""
+    one = isinstance(plain(value), int)
+    if one and len(set(new)) > 1:
+        raise CheckpointError(f"{name} is one number, so the new size must be square; {STAYS}")
+    made = None
+    with suppress(OverflowError, RuntimeError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy before 2 warns and keeps the last bits
+        made = like(value, new[0] if one else new)
+    if sides(made) != new[-2:]:
+        raise CheckpointError(f"{name} cannot hold {max(new)} in its {value.dtype}; save it in a wider one, or {STAYS}")
+    return made
+
+
+def like(value: Any, new: Any) -> Any:
+    """Returns a new size as its setting holds it: a number of the same type, or (channels, height, width)."""
+    if isinstance(value, Tensor):
+        return torch.tensor(like(value.tolist(), new), dtype=value.dtype)
+    if isinstance(value, list | tuple):
+        return type(value)((*value[: -len(new)], *map(like, value[-len(new) :], new)))
+    return type(value)(new)
