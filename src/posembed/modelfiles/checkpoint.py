@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 from posembed.errors import CheckpointError
 from posembed.files import reason
 from posembed.modelfiles.folders import (
+    OF_DEEPSPEED,
     PICKLES,
     RECORD,
     WEIGHTS,
     not_needed,
     read_modules,
     read_weight_map,
+    refuse_parts,
     weights_path,
 )
 from posembed.modelfiles.json_files import json_text, read_json
@@ -45,8 +47,9 @@ OTHER_FORMATS = {
     ".keras": "a model of Keras; convert it to PyTorch first",
     ".gguf": "a model for llama.cpp; resize the checkpoint that it was made from, and convert that again",
     ".onnx": "an exported graph; resize the checkpoint that it was exported from, and export that again",
+    "_optim_states.pt": OF_DEEPSPEED,
 }
-"""What to do with files that hold no weights of PyTorch, by their ending."""
+"""What to do with files that hold no weights of a model for PyTorch, by the end of their names."""
 PIPELINE = (
     "a pipeline of diffusers; resize its model, {folder}/transformer, to a new folder, and put that in its place. "
     "text_encoder and tokenizer stay as they are: only their own table has their length, which is resized the same way"
@@ -131,13 +134,14 @@ def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Chec
         if path.is_dir():
             folder = model_folder(path)
             if (folder / ".metadata").is_file():
+                refuse_parts(folder)
                 return Checkpoint(folder, None, (open_distributed(folder),))
             weights = weights_path(folder)
             if weights.suffix == ".json":
                 return Checkpoint(path, folder, open_shards(weights, wanted), index=weights)
             return Checkpoint(path, folder, (open_weights(weights),))
-        if path.suffix in OTHER_FORMATS:
-            raise CheckpointError(f"{path}: {OTHER_FORMATS[path.suffix]}")
+        if why := next((why for end, why in OTHER_FORMATS.items() if path.name.endswith(end)), None):
+            raise CheckpointError(f"{path}: {why}")
         if path.suffix not in (known := (".safetensors", *PICKLES)):
             raise CheckpointError(f"{path}: expected a folder or a weights file ({', '.join(known)})")
         return Checkpoint(path, None, (open_weights(path),))

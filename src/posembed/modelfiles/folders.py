@@ -36,6 +36,19 @@ WEIGHTS = (
     "diffusion_pytorch_model.bin",
     "diffusion_pytorch_model.bin.index.json",
 )
+OF_DEEPSPEED = (
+    "a part of a checkpoint of DeepSpeed's ZeRO, whose optimizer keeps the weights again in other files; merge them "
+    "with the script beside them, python zero_to_fp32.py . NEW, and resize NEW"
+)
+IN_PARTS = {
+    "zero_to_fp32.py": OF_DEEPSPEED,
+    "mp_rank_*_model_states.pt": OF_DEEPSPEED,
+    "common.pt": "a checkpoint of Megatron-Core in parts for its own code; repeat the training command with "
+    "--ckpt-convert-format torch --ckpt-convert-save NEW, and resize each model_optim_rng.pt in NEW",
+    "__*.metadata": "each rank wrote its own metadata; load it in your training script, and save it with "
+    "torch.distributed.checkpoint.save(..., use_collectives=True)",
+}
+"""What to do with folders that hold a model in parts, by the pattern of a file in them."""
 SHARD = re.compile(r"-\d+-of-\d+(?=\.\w+$)")
 PART_OF_A_MODEL = re.compile(r".*-\d+-of-\d+\.safetensors$|adapter")
 
@@ -101,6 +114,12 @@ def read_weight_map(index: Path) -> dict[str, str]:
     return weight_map
 
 
+def refuse_parts(folder: Path) -> None:
+    for pattern, why in IN_PARTS.items():
+        if any(folder.glob(pattern)):
+            raise CheckpointError(f"{folder}: {why}")
+
+
 def weights_path(folder: Path) -> Path:
     """Returns the weights file or the index that a loader would choose, or else the only safetensors file."""
     for name in WEIGHTS:
@@ -112,6 +131,7 @@ def weights_path(folder: Path) -> Path:
         raise CheckpointError(f"{folder}: holds {parts[0]}, only a part of a model; {remedy}")
     if len(found) == 1:
         return folder / found[0]
+    refuse_parts(folder)
     reason = f"several weights files and no index ({', '.join(found[:4])})" if found else "no weights"
     raise CheckpointError(f"{folder}: {reason}; expected model.safetensors, an index of shards, or pytorch_model.bin")
 

@@ -87,8 +87,8 @@ def changes_beside(
         except CheckpointError as error:
             raise CheckpointError(f"{name}: a second copy of the weights, not resized: {error}") from error
         copies[name] = replace(of_copy, tables=tuple(change for change in of_copy.tables if change.key in places))
-        new = {key: DROPPED if each is None else each for key, each in of_copy.tensors.items()}
-        values |= {place: new[key] for key, place in places.items() if key in new}
+        after = {key: DROPPED if each is None else each for key, each in of_copy.tensors.items()}
+        values |= {place: after[key] for key, place in places.items() if key in after}
     values = {place: new for place, new in values.items() if all(place[: len(entry)] != entry for entry in dropped)}
     values |= dict.fromkeys(dropped, DROPPED)
     unchanged = [each for each in like_tables(tree, edit) if each not in equal or equal[each] in edit.tensors]
@@ -112,7 +112,7 @@ def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, d
         name = next(iter(places.values()))
         while any(place[: len(name)] != name for place in places.values()):
             name = name[:-1]
-        yield joined(name), places, {**model, **{key: at(tree.root, place) for key, place in places.items()}}
+        yield joined(name), places, {**model, **{key: at(tree.root, place).detach() for key, place in places.items()}}
 
 
 def equal_tensors(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place]]:
