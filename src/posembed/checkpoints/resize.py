@@ -53,10 +53,7 @@ class Resize:
         left_out = (f"{name}: not copied, because {why}" for name, why in self.left_out.items())
         copies = (f"{name}: {each!r}" for name, edit in self.beside.copies.items() for each in edit.tables)
         changes = (*self.edit.tables, *self.edit.others, *self.settings)
-        unchanged = (
-            f"{name}: looks like a table of the old size, and stays as it is" for name in self.beside.unchanged
-        )
-        return "\n".join([*map(repr, changes), *copies, *self.edit.remarks, *left_out, *unchanged])
+        return "\n".join([*map(repr, changes), *copies, *self.edit.remarks, *left_out, *self.beside.remarks])
 
 
 @checks_arguments

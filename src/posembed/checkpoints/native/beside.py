@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.native.sizes import changed_sizes, plain, renewed
+from posembed.checkpoints.native.sizes import changed_sizes, plain, renewed, unchanged_sizes
 from posembed.checkpoints.plan import Edit, TableChange
 from posembed.checkpoints.position_tables import Tensors
 from posembed.checkpoints.settings import Setting
@@ -32,15 +32,15 @@ OF_PATCHES = "the weights of its patches have other shapes than its moments"
 @dataclass(frozen=True)
 class Beside:
     """What changes beside the weights. values: new values by place. numbers: those among the tensors of the model, by
-    key, for a file of tensors only. dropped: why each entry is left out. unchanged:
-    tensors that look like the table, such as a second copy of it without its name, but stay as they are."""
+    key, for a file of tensors only. dropped: why each entry is left out. remarks: what
+    stays although it looks like a table or a size, in sentences."""
 
     settings: tuple[Setting, ...] = ()
     copies: Mapping[str, Edit] = field(default_factory=dict)
     values: Mapping[Place, Any] = field(default_factory=dict)
     numbers: Mapping[str, Tensor] = field(default_factory=dict)
     dropped: Mapping[str, str] = field(default_factory=dict)
-    unchanged: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def changes_beside(
@@ -91,10 +91,15 @@ def changes_beside(
         values |= {place: after[key] for key, place in places.items() if key in after}
     values = {place: new for place, new in values.items() if all(place[: len(entry)] != entry for entry in dropped)}
     values |= dict.fromkeys(dropped, DROPPED)
-    unchanged = [each for each in like_tables(tree, edit) if each not in equal or equal[each] in edit.tensors]
-    unchanged = [place for place in unchanged if all(place[: len(each)] != each for each in values)]
+    tables = (each for each in like_tables(tree, edit) if each not in equal or equal[each] in edit.tensors)
+    stay = {**dict.fromkeys(tables, "a table"), **dict.fromkeys(unchanged_sizes(tree, edit, values), "a setting")}
+    remarks = (
+        f"{joined(place)}: looks like {what} of the old size, and stays as it is"
+        for place, what in stay.items()
+        if all(place[: len(each)] != each for each in values)
+    )
     names = {joined(entry): why for entry, why in dropped.items()}
-    return Beside(tuple(settings), copies, values, dropped=names, unchanged=tuple(map(joined, unchanged)))
+    return Beside(tuple(settings), copies, values, dropped=names, remarks=tuple(remarks))
 
 
 def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, dict[str, Place], Tensors]]:

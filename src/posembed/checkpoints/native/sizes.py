@@ -6,7 +6,7 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral
 from typing import Any
@@ -20,11 +20,11 @@ from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES, WINDOWED
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import WeightFile
 from posembed.modelfiles.safetensors import values_of
-from posembed.modelfiles.training_files import Place, nodes
+from posembed.modelfiles.training_files import Place, Tree, nodes
 from posembed.tables.layout import IMAGE_AXES
 
 SIZES = {
-    "image_size": re.compile(r"im(age|g)_?(size|res)|input_(size|res)|resolution"),
+    "image_size": re.compile(r"im(age|g)_?(size|sz|res)|(^|_)im_?(size|sz)|input_(size|res)|resolution"),
     "num_frames": re.compile(r"frames"),
     "patch_size": re.compile(r"^patch_?size$"),
     "num_queries": re.compile(r"^num_(object_)?queries$"),
@@ -41,6 +41,8 @@ NO_LENGTH = re.compile(r"pred|queue|dataset|silen|challen|compos|purpos|depos|di
 LINES = ("", "num_frames", "position_size")
 """The kinds of settings that may be the length of a table whose rows lie in a line."""
 FEW_NUMBERS = 3
+LEAST_IMAGE = 16  # pixels
+LONGEST_SIZE = 100  # characters
 STAYS = "--keep (keep=...) leaves it as it is"
 
 
@@ -87,23 +89,43 @@ def field_of(name: str, size: tuple[int, ...], sizes: Mapping[Any, Any]) -> Conf
 
 
 def sides(value: Any) -> Size | None:
-    """Returns the two sides that a setting says: a number, or the last two of (height, width) or (3, height, width)."""
-    if isinstance(value, Tensor) and (not value.ndim or value.shape in ((2,), (3,))):
-        value = value.tolist()
-    if isinstance(value, list | tuple) and len(value) in (2, 3):
-        value = [int(each) if isinstance(each, Integral) else each for each in value][-2:]
+    """Returns the two sides that a setting says: a number, alone in a list or not, (height, width), (3, height, width)
+    or (height, width, 3)."""
+    value = value.tolist() if isinstance(value, Tensor) and value.ndim < 2 and value.numel() <= FEW_NUMBERS else value
+    if isinstance(value, list | tuple) and 0 < len(value) <= FEW_NUMBERS:
+        value = [int(each) if isinstance(each, Integral) else each for each in value][in_list(value)]
+        value = value if len(value) > 1 else value[0]
     elif isinstance(value, Integral) and not isinstance(value, bool):  # also numpy's
         value = int(value)
     return pair(value)
 
 
+def in_list(value: Sequence[Any]) -> slice:
+    """Returns where the sides are in a list."""
+    channels_last = len(value) == 3 and value[2] in (1, 3) and value[1] >= LEAST_IMAGE
+    return slice(0, 2) if channels_last else slice(-2, None)
+
+
 def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, tuple[int, ...]]]:
     """Yields the settings with an old size: their places, their values and their new sizes."""
+    lengths, changed = new_sizes(edit)
+    for place, value in sizes_in(file).items():
+        kind, number = kind_of(place), plain(value)
+        whole = tuple(number) if isinstance(number, list) else None
+        size = changed.get((kind, whole)) or changed.get((kind, sides(value)))
+        if size is None and kind in LINES and (whole is None or len(whole) == 1):
+            size = pair(lengths.get((sides(value) or (0,))[0]))
+        if size:
+            yield place, value, size
+
+
+def new_sizes(edit: Edit) -> tuple[dict[int, int], dict[tuple[str, Any], tuple[int, ...] | None]]:
+    """Returns the new lengths by the old ones, and the new sizes by their kind and the old ones."""
     lengths: dict[int, int] = {}
     for change in edit.target.changes:
         if not change.layout.axes:  # the number of cells of a grid is the length of no text
             lengths |= {change.table.rows: change.layout.rows(change.length), change.table.length: change.length}
-    changed: dict[tuple[str, Any], tuple[int, ...] | None] = {}  # new sizes by the kind and the old size
+    changed: dict[tuple[str, Any], tuple[int, ...] | None] = {}
     for of, value in edit.target.values.items():
         if (kind := kind_of(of.path)) and pair(value) != pair(of.value):
             changed[kind, pair(of.value)] = pair(value)
@@ -115,20 +137,32 @@ def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, tu
             follow = {(kind, before[at:]): after[at:] for kind in ("grid_size", "position_size") for at in (0, -2)}
             follow["num_patches", pair(math.prod(before))] = pair(math.prod(after))
             changed |= {old: new for old, new in follow.items() if old[1] != new}
-    for place, value in sizes_in(file).items():
-        kind, number = kind_of(place), plain(value)
-        whole = tuple(number) if isinstance(number, list) else None
-        size = changed.get((kind, whole)) or changed.get((kind, sides(value)))
-        if size is None and kind in LINES and type(number) is int:
-            size = pair(lengths.get(number))
-        if size:
-            yield place, value, size
+    return lengths, changed
+
+
+def unchanged_sizes(tree: Tree, edit: Edit, followed: Collection[Place]) -> Iterator[Place]:
+    """Yields the settings with the name of a size that hold the old one in a form that does not follow, such as
+    "224x224", and those of images whose new size is not known. followed: the settings that change."""
+    changed = new_sizes(edit)[1]
+    kinds = {kind for kind, _ in changed}
+    for place, value in nodes(tree.root):
+        kind, size = kind_of(place), sides(value)
+        if not kind or any(each[: len(place)] == place for each in followed):
+            continue
+        if size and kind == "image_size" and kind not in kinds and "grid_size" in kinds:
+            yield place
+        elif size is None and not (isinstance(value, Tensor) and value.numel() > FEW_NUMBERS):
+            text = str(value)
+            numbers = set(map(int, re.findall(r"\d+", text))) if len(text) < LONGEST_SIZE else set()
+            if any(kind == other and numbers >= {*old} for other, old in changed if old):
+                yield place
 
 
 def renewed(value: Any, new: tuple[int, ...], name: str) -> Any:
     """Returns a new size as its setting holds it. Raises CheckpointError if the setting cannot."""
-    one = isinstance(plain(value), int)
-    if one and len(set(new)) > 1:
+    number = plain(value)
+    one = isinstance(number, int)
+    if (one or len(number) == 1) and len(set(new)) > 1:
         raise CheckpointError(f"{name} is one number, so the new size must be square; {STAYS}")
     made = None
     with suppress(OverflowError, RuntimeError), warnings.catch_warnings():
@@ -140,9 +174,12 @@ def renewed(value: Any, new: tuple[int, ...], name: str) -> Any:
 
 
 def like(value: Any, new: Any) -> Any:
-    """Returns a new size as its setting holds it: a number of the same type, or (channels, height, width)."""
+    """Returns a new size as its setting holds it: a number of the same type, or a list with other numbers in it."""
     if isinstance(value, Tensor):
         return torch.tensor(like(value.tolist(), new), dtype=value.dtype)
-    if isinstance(value, list | tuple):
-        return type(value)((*value[: -len(new)], *map(like, value[-len(new) :], new)))
-    return type(value)(new)
+    if not isinstance(value, list | tuple):
+        return type(value)(new)
+    inside = list(value)
+    where = slice(None) if len(new) == len(value) else in_list(value)
+    inside[where] = map(like, inside[where], new)
+    return type(value)(inside)
