@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,13 +82,16 @@ def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
     return None
 
 
-def index_of(axes: Sequence[Axis], *, behind_token: bool = False) -> Tensor:
-    """Returns the row of a table of differences for each pair of cells (N, N), as Swin stores it. behind_token: whether
-    a class token is before the cells, whose pairs have the last three rows, as in BEiT."""
+def index_of(axes: Sequence[Axis], *, behind_token: bool = False, step: int = 1) -> Tensor:
+    """Returns the row of a table of differences for each pair of cells (N, N), as Swin stores it, or of distances, as
+    LeViT does. behind_token: whether a class token is before the cells, whose pairs have the last three rows, as in
+    BEiT. step: 2 if only every second cell along each axis attends, as between LeViT's stages."""
     cells = torch.stack(torch.meshgrid(*(torch.arange(axis.size) for axis in axes), indexing="ij")).flatten(1)
+    own = cells[:, (cells % step == 0).all(0)]
     index = torch.zeros(1, dtype=torch.int64)
-    for axis, at in zip(axes, cells, strict=True):
-        index = index * axis.rows + at[:, None] - at[None] + axis.size - 1
+    for axis, at, of in zip(axes, own, cells, strict=True):
+        apart = at[:, None] - of[None]
+        index = index * axis.rows + (apart + axis.size - 1 if axis.signed else apart.abs())
     if behind_token:
         rows = math.prod(axis.rows for axis in axes)
         index = torch.nn.functional.pad(index, (1, 0, 1, 0))
@@ -118,10 +122,12 @@ def buffers_of_windows(
     cells = math.prod(axis.size for axis in old)
     for key, tensor in tensors.items():
         shape = tuple(tensor.shape)
-        if len(shape) not in (2, 3) or shape[-1] != shape[-2] or shape[-1] not in (cells, cells + 1):
+        sampled = len(shape) == 2 and shape == (math.prod(-(-int(axis.size) // 2) for axis in old), cells)
+        if len(shape) not in (2, 3) or not (sampled or shape[-1] == shape[-2]) or shape[-1] not in (cells, cells + 1):
             continue
         if len(shape) == 2 and (dtype_name(tensor).startswith(("I", "U")) or key.endswith("index")):
-            patterns: list[Tensor | None] = [index_of(axes, behind_token=shape[-1] > cells) for axes in (old, new)]
+            how: Mapping[str, Any] = {"behind_token": shape[-1] > cells, "step": 1 + (shape[0] < cells)}
+            patterns: list[Tensor | None] = [index_of(axes, **how) for axes in (old, new)]
         elif len(shape) == 3 and NAMED_LIKE_A_BUFFER.search(key):
             patterns = [shifted_windows(shape[0], (axes[0].size, axes[-1].size)) for axes in (old, new)]
         else:

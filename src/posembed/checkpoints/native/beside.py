@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.native.sizes import changed_sizes, plain, renewed, unchanged_sizes
+from posembed.checkpoints.native.sizes import changed_sizes, plain, renewed, sides, sizes_in, unchanged_sizes
 from posembed.checkpoints.plan import Edit, TableChange
 from posembed.checkpoints.position_tables import Tensors
 from posembed.checkpoints.settings import Setting
@@ -26,6 +26,7 @@ from posembed.tables.modules import is_table_name
 MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
 """The names of means of gradients in PyTorch's optimizers. Zero is where they begin."""
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
+OVERLAP = "{}: its images are taken to have {} x {} pixels, of which no two patches share any; if they do, pass --grid"
 OF_PATCHES = "the weights of its patches have other shapes than its moments"
 
 
@@ -93,13 +94,16 @@ def changes_beside(
     values |= dict.fromkeys(dropped, DROPPED)
     tables = (each for each in like_tables(tree, edit) if each not in equal or equal[each] in edit.tensors)
     stay = {**dict.fromkeys(tables, "a table"), **dict.fromkeys(unchanged_sizes(tree, edit, values), "a setting")}
-    remarks = (
+    remarks = tuple(
         f"{joined(place)}: looks like {what} of the old size, and stays as it is"
         for place, what in stay.items()
         if all(place[: len(each)] != each for each in values)
     )
+    old = edit.target.image_size and edit.target.image_size[0]
+    if old and old[0] != old[1] and old not in map(sides, sizes_in(file).values()):
+        remarks = (*remarks, OVERLAP.format(edit.target.table.key, *old))
     names = {joined(entry): why for entry, why in dropped.items()}
-    return Beside(tuple(settings), copies, values, dropped=names, remarks=tuple(remarks))
+    return Beside(tuple(settings), copies, values, dropped=names, remarks=remarks)
 
 
 def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, dict[str, Place], Tensors]]:

@@ -8,9 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from posembed.checkpoints.find import is_index
 from posembed.checkpoints.layouts import A_GUESS, GUESSED_PREFIXES, found_tensor, projection_beside
@@ -25,6 +27,10 @@ DISTANCES = re.compile(r"(^|\.)attention_biases$")
 IN_CODE = (
     "its columns are distances of two cells, as in LeViT and TinyViT, and which cells is in the model's code; load it "
     "with timm, write a folder with timm.models.save_for_hf(model, FOLDER), and resize that"
+)
+INTERPOLATED = (
+    "SAM 2 interpolates pos_embed to each image and repeats pos_embed_window, so it needs no resize; give its config "
+    "the new image_size"
 )
 NO_IMAGE = "its differences are neither those of the grid of another table of the file nor of a smaller window"
 
@@ -54,22 +60,59 @@ def tables_by_shape(tensors: Tensors, old_grid: tuple[int, ...] | None) -> Itera
     user gives them; otherwise they are equal."""
     for key, tensor in tensors.items():
         table, shape = found_tensor(tensors, key), tuple(tensor.shape)
-        if is_table_name(key) and len(shape) == 4 and shape[0] == 1:
+        if key.removesuffix("_window").endswith("pos_embed") and f"{key.removesuffix('_window')}_window" in tensors:
+            yield replace(table, fixed=True).doubted(INTERPOLATED)
+        elif is_table_name(key) and len(shape) == 4 and shape[0] == 1:
             fits = [at for at in (1, 2) if shape[at] > 1 and shape[at : at + 2] == (old_grid or (shape[at],) * 2)]
             axes = tuple(map(Axis, IMAGE_AXES, shape[fits[0] :])) if len(fits) == 1 else ()
             read = table.read_by(TableLayout(axes=axes, dims=(fits[0], fits[0] + 1)), doubt=A_GUESS) if axes else None
             yield read or table.doubted("the sides of its grid are not known; pass --old-grid (old_grid=...)")
         if DISTANCES.search(key) and len(shape) == 2:
-            yield table.doubted(IN_CODE)
+            yield table_of_distances(table, tensors)
         for kind in KINDS:
             if kind.name.search(key) and shape[:-2] == (1,) * (kind.axes == ("time",)) and table.rows > 1:
                 yield table_of(kind, table, tensors)
 
 
+def index_beside(table: FoundTable, tensors: Tensors) -> Tensor | None:
+    beside = (key for key in tensors if is_index(key) and parent(key) == parent(table.key))
+    return next((values_of(tensors[key]) for key in beside), None)
+
+
+def table_of_distances(table: FoundTable, tensors: Tensors) -> FoundTable:
+    """Returns a table of the distances of the cells of a square, if the index beside it confirms them."""
+    index, side = index_beside(table, tensors), math.isqrt(table.shape[-1])
+    axes = tuple(Axis(name, side, relative=True, signed=False) for name in IMAGE_AXES)
+    step = 1 if index is None or len(index) == side * side else 2
+    fits = index is not None and torch.equal(index, index_of(axes, step=step).to(index.dtype))
+    return table.read_by(TableLayout(axes=axes, dims=(1,)), doubt=IN_CODE) if fits else table.doubted(IN_CODE)
+
+
+def in_stages(
+    table: PositionTable, tables: Sequence[PositionTable], sizes: Mapping[Any, Any], tensors: Tensors
+) -> FoundTable:
+    """Returns a table of distances with the size of the first stage: each further one has half as many cells on a side.
+    It has a doubt unless indices between the stages show this, because windows have the same names."""
+    of_side: dict[int, set[int]] = {}  # the sides of the cells that attend
+    for each in (each for each in tables if not each.layout.axes[0].signed):
+        index = index_beside(each, tensors)
+        of_side.setdefault(int(each.layout.axes[0].size), set()).add(0 if index is None else math.isqrt(len(index)))
+    first, *others = sorted(of_side, reverse=True)
+    if not others or any(small not in of_side[large] for large, small in pairwise((first, *others))):
+        return table.doubted(IN_CODE)
+    image = next(
+        (size for place, value in sizes.items() if kind_of(place) == "image_size" and (size := sides(value))), None
+    )
+    field = field_of("image_size", image, sizes) if image else field_of("grid_size", (first,), sizes)
+    stride = (image[0] // first if image else 1) * 2 ** [first, *others].index(int(table.layout.axes[0].size))
+    return replace(
+        table, found_by="settings", doubt="", field=field, cells=tuple(Cells(field, at, 1, stride) for at in (0, 1))
+    )
+
+
 def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
     """Returns a table with its axes, which the index beside it confirms, if there is one; with a doubt if none fit."""
-    beside = (key for key in tensors if is_index(key) and parent(key) == parent(table.key))
-    index = next((values_of(tensors[key]) for key in beside), None)
+    index = index_beside(table, tensors)
     for tail in kind.tails:
         rows = table.rows - tail
         side = (math.isqrt(max(rows, 0)) + 1) // 2 if len(kind.axes) > 1 else (rows + 1) // 2 if kind.relative else rows
@@ -115,6 +158,8 @@ def with_cells(
     class token takes part in them (BEiT). sizes: the settings, by place.
     """
     axes, projection = table.layout.axes, projection_beside(table.key, tensors)
+    if not axes[0].signed:
+        return in_stages(table, tables, sizes, tensors)
     patch = (1, 1, *tensors[projection].shape[2:])[-3:] if projection else None
     grid = {axis.name: int(axis.size) for axis in axes}
     if axes[0].name == "query":  # in LW-DETR and RF-DETR, training has several groups of them
@@ -146,6 +191,8 @@ def with_cells(
         if fits is None:
             return table  # the patches overlap, or the images of the settings are not those that are cut into patches
         image = fits
+    elif image and projection and tensors[projection].shape[1] == 1 and grid["height"] != grid["width"]:
+        return table  # a spectrogram, whose patches may overlap (AST)
     fields = {}
     if image:
         field = field_of("window_size", window, sizes) if window else field_of("image_size", image, sizes)
