@@ -334,3 +334,14 @@ def check_shards(_: int) -> None:
 
 if __name__ == "__main__":
     be_both(check_shards)
+
+
+def test_folders_in_parts_are_refused_with_what_puts_them_together(folder: Path, tmp_path: Path) -> None:
+    """Megatron-Core has names and cuts of its own; without collectives, each rank writes its own metadata."""
+    torch.save({"args": argparse.Namespace(max_position_embeddings=ROWS)}, folder / "common.pt")
+    with pytest.raises(CheckpointError, match="repeat the training command with --ckpt-convert-format torch"):
+        resize_checkpoint(folder, tmp_path / "new", length=40)
+    (folder / "common.pt").unlink()
+    (folder / METADATA).rename(folder / f"__0{METADATA}")
+    with pytest.raises(CheckpointError, match="each rank wrote its own metadata"):
+        resize_checkpoint(folder, tmp_path / "new", length=40)

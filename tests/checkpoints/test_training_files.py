@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import enum
+import io
 import random
 import shlex
 import sys
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from posembed import inspect_checkpoint, resize_checkpoint
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.modelfiles.pickles import load_without_running
+from posembed.modelfiles.pickles import load_without_running, save
 from posembed.modelfiles.training_files import DROPPED, at, leaves, nodes, replaced, tree_of
 from posembed.plots.source import of_checkpoint
 from together import together
@@ -170,8 +171,16 @@ def test_a_project_finds_its_enumerations_again(tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as there:
         there.setitem(sys.modules, module.__name__, module)
         torch.save({"args": argparse.Namespace(**args), "model": unmasked()}, tmp_path / "old.pt")
+    seen, write = set(sys.modules), io.BytesIO.write
+
+    class Watched(io.BytesIO):
+        def write(self, data: Any) -> int:
+            assert module.__name__ not in sys.modules
+            return write(self, data)
+
+    save(load_without_running(tmp_path / "old.pt"), Watched())
     resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
-    assert module.__name__ not in sys.modules
+    assert module.__name__ not in set(sys.modules) - seen
     monkeypatch.setitem(sys.modules, module.__name__, module)
     new = torch.load(tmp_path / "new.pt", weights_only=False)
     assert vars(new["args"]) == {**args, "max_position_embeddings": 40, "seq_length": 40}
@@ -562,6 +571,25 @@ def test_pickles_of_newer_protocols_are_called_so(zipped: bool, tmp_path: Path) 
         torch.save({"model": weights(), "step": 3}, tmp_path / "old.pt", **kinds)
         with pytest.raises(CheckpointError, match=f"protocol {protocol}") if protocol > 3 else nullcontext():
             resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
+
+
+def test_sizes_in_other_forms_follow_or_are_named(tmp_path: Path) -> None:
+    sizes = {"img_size": [64], "input_size": (64, 64, 3), "imgsz": 64, "im_size": torch.tensor([64, 64, 3])}
+    named = {"image_res": "64x64", "resolution": [64.0, 64.0], "crop": {"image_size": {"height": 64, "width": 64}}}
+    other = {"image_size_name": "512x512", "input_res": None}
+    for state, size in ((vit(4), {"image_size": 96}), ({"pos_embed": vit(4)["pos_embed"]}, {"grid": (6, 6)})):
+        torch.save({"model": state, "cfg": {**sizes, **named, **other}}, tmp_path / "old.pth")
+        said = repr(resize_checkpoint(tmp_path / "old.pth", tmp_path / "new.pth", **size, overwrite=True))
+        follow = "image_size" in size
+        new = read(tmp_path / "new.pth")["cfg"]
+        large = {"img_size": [96], "input_size": (96, 96, 3), "imgsz": 96, "im_size": torch.tensor([96, 96, 3])}
+        assert_same(new, {**(large if follow else sizes), **named, **other})
+        stay = {"image_res", "resolution", "crop.image_size"} if follow else set(sizes)
+        lines = [line for line in said.splitlines() if "looks like a setting of the old size" in line]
+        assert {line.partition(":")[0].removeprefix("cfg.") for line in lines} == stay
+    torch.save({"model": vit(4), "cfg": {"img_size": [64]}}, tmp_path / "old.pth")
+    with pytest.raises(CheckpointError, match=r"cfg\.img_size is one number, so the new size must be square"):
+        resize_checkpoint(tmp_path / "old.pth", tmp_path / "tall.pth", image_size=(96, 64))
 
 
 def test_an_optimizer_of_other_parameters_stays(tmp_path: Path) -> None:

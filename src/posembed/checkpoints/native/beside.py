@@ -26,7 +26,7 @@ from posembed.tables.modules import is_table_name
 MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
 """The names of means of gradients in PyTorch's optimizers. Zero is where they begin."""
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
-OVERLAP = "{}: its images are taken to have {} x {} pixels, of which no two patches share any; if they do, pass --grid"
+OVERLAP = "{}: its images are taken to have {} x {} pixels, in patches that do not overlap; if they do, pass --grid"
 OF_PATCHES = "the weights of its patches have other shapes than its moments"
 
 

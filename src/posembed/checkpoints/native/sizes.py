@@ -93,8 +93,9 @@ def sides(value: Any) -> Size | None:
     or (height, width, 3)."""
     value = value.tolist() if isinstance(value, Tensor) and value.ndim < 2 and value.numel() <= FEW_NUMBERS else value
     if isinstance(value, list | tuple) and 0 < len(value) <= FEW_NUMBERS:
-        value = [int(each) if isinstance(each, Integral) else each for each in value][in_list(value)]
-        value = value if len(value) > 1 else value[0]
+        numbers = [int(each) for each in value if isinstance(each, Integral)]
+        two = numbers[in_list(numbers)] if len(numbers) == len(value) else []
+        value = two if len(two) > 1 else (*two, None)[0]
     elif isinstance(value, Integral) and not isinstance(value, bool):  # also numpy's
         value = int(value)
     return pair(value)
@@ -146,9 +147,10 @@ def unchanged_sizes(tree: Tree, edit: Edit, followed: Collection[Place]) -> Iter
     changed = new_sizes(edit)[1]
     kinds = {kind for kind, _ in changed}
     for place, value in nodes(tree.root):
-        kind, size = kind_of(place), sides(value)
+        kind = kind_of(place)
         if not kind or any(each[: len(place)] == place for each in followed):
             continue
+        size = sides(value)
         if size and kind == "image_size" and kind not in kinds and "grid_size" in kinds:
             yield place
         elif size is None and not (isinstance(value, Tensor) and value.numel() > FEW_NUMBERS):
