@@ -36,12 +36,7 @@ PARTS = {"state_dict_metadata", "planner_data", "storage_data", "storage_meta", 
 ZIP = b"PK\3\4"
 FLAT_OPTIMIZER = re.compile(r"(state|param_groups)\.(.+)\.(\w+)", re.DOTALL)
 """Matches the entries of an optimizer's state dict that was flattened (``flatten_optimizer_state_dict``)."""
-INERT = (
-    "torch.distributed.checkpoint.metadata",
-    "torch.distributed.checkpoint.filesystem",
-    "pathlib",
-    "pathlib._local",
-)
+INERT = re.compile(r"torch\.distributed\.checkpoint\.(metadata|filesystem)|pathlib(\._local)?")
 """Modules whose objects become a ``StandIn``. Python 3.11.0 also saved members of an enum as calls of getattr."""
 DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 FIELDS: tuple[Any, ...] = (Tensor.shape, Tensor.dtype, Tensor.ndim, Tensor.layout, Tensor.requires_grad)
@@ -71,7 +66,7 @@ class Inert(pickle.Unpickler):
         self.path = path
 
     def find_class(self, module: str, name: str) -> Any:
-        if module in INERT or (module, name) == ("builtins", "getattr"):
+        if INERT.fullmatch(module) or (module, name) == ("builtins", "getattr"):
             return StandIn
         if module == "torch" and name in DTYPES:
             return DTYPES[name]

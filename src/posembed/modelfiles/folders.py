@@ -25,17 +25,11 @@ RECORD = "posembed.json"
 
 # In a loader's order of preference: a single file before an index of shards, safetensors before pickles.
 WEIGHTS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "open_clip_model.safetensors",
-    "open_clip_pytorch_model.bin",
-    "diffusion_pytorch_model.safetensors",
-    "diffusion_pytorch_model.safetensors.index.json",
-    "diffusion_pytorch_model.bin",
-    "diffusion_pytorch_model.bin.index.json",
-)
+    "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
+    "open_clip_model.safetensors", "open_clip_pytorch_model.bin",
+    "diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.safetensors.index.json",
+    "diffusion_pytorch_model.bin", "diffusion_pytorch_model.bin.index.json",
+)  # fmt: skip
 OF_DEEPSPEED = (
     "a part of a checkpoint of DeepSpeed's ZeRO, whose optimizer keeps the weights again in other files; merge them "
     "with the script beside them, python zero_to_fp32.py . NEW, and resize NEW"

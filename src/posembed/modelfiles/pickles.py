@@ -20,17 +20,7 @@ import torch
 from posembed.errors import CheckpointError
 from posembed.modelfiles.folders import OF_DEEPSPEED, RECORD
 from posembed.modelfiles.raw_files import create, open_file
-from posembed.modelfiles.training_files import (
-    NAMESPACES,
-    Place,
-    Tree,
-    at,
-    joined,
-    leaves,
-    replaced,
-    still_tied,
-    tree_of,
-)
+from posembed.modelfiles.training_files import NAMESPACES, Place, Tree, leaves, replaced, still_tied, tree_of
 from posembed.words import brief
 
 SCRIPT = "constants.pkl"
@@ -89,10 +79,7 @@ def harmless() -> list[Any]:
     and arrays of numpy."""
     import numpy as np
 
-    kinds = {
-        type(np.dtype(name))
-        for name in ("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "U1", "S1")
-    }
+    kinds = {type(np.dtype(code)) for code in "?bhilqBHILQefdUS"}
     makers = {"scalar": np.float64(0).__reduce__()[0], "_reconstruct": np.zeros(0).__reduce__()[0]}
     modules = ("numpy.core.multiarray", "numpy._core.multiarray")  # numpy before 2, and since
     made = [(maker, f"{module}.{name}") for module in modules for name, maker in makers.items()]
@@ -128,9 +115,8 @@ def tree_in(path: Path, loaded: Any) -> Tree:
     if tree is None or not tree.places(tree.model):
         found = f"only {', '.join(map(repr, loaded)) or 'nothing'}"
         raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {brief(found)}")
-    keys = [joined(place) for place, _ in leaves(at(loaded, tree.model))]
-    if twice := {key for key in keys if keys.count(key) > 1} if len(keys) > len(set(keys)) else ():
-        raise CheckpointError(f"{path}: holds {min(twice)!r} twice, nested and with dots; save one of them")
+    if tree.twice:
+        raise CheckpointError(f"{path}: holds {min(tree.twice)!r} twice, nested and with dots; save one of them")
     return tree
 
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -40,11 +41,6 @@ TORCH_DTYPES = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }  # fmt: skip
 DTYPE_NAMES = {f"torch.{theirs}": name for name, theirs in TORCH_DTYPES.items()}
-BITS = {
-    "C64": 64, "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16,
-    "U16": 16, "I8": 8, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
-    "F8_E8M0": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,  # copied, but not read as numbers
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,12 @@ def can_be_stored(dtype: torch.dtype) -> bool:
 
 
 def byte_count(tensor: AnyTensor) -> int:
-    return math.prod(tensor.shape) * BITS[dtype_name(tensor)] // 8
+    return math.prod(tensor.shape) * bits(dtype_name(tensor)) // 8
+
+
+def bits(dtype: str) -> int:
+    """Returns the bits of a number, as the dtype's name says: 4 for F4, 8 for F8_E4M3."""
+    return 8 if dtype == "BOOL" else int(re.findall(r"\d+", dtype)[0])
 
 
 def tensor_bytes(tensor: Tensor) -> memoryview:
@@ -149,7 +150,7 @@ def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mappin
     An OSError from writing ``path`` is not converted, so that the caller can name the copy.
     """
     # The widest dtypes come first, as in safetensors itself, so that every tensor is aligned to its width.
-    ordered = sorted(tensors.items(), key=lambda item: -BITS[dtype_name(item[1])])
+    ordered = sorted(tensors.items(), key=lambda item: -bits(dtype_name(item[1])))
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
     for key, tensor in ordered:

@@ -11,7 +11,7 @@ import argparse
 import copy
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -25,17 +25,8 @@ Place: TypeAlias = "tuple[Any, ...]"
 """The keys, indices and attributes that lead to a value."""
 Values: TypeAlias = "Iterator[tuple[Place, Any]]"
 MODELS = (
-    "state_dict",
-    "model_state_dict",
-    "model",
-    "module",
-    "net",
-    "network",
-    "params",
-    "weights",
-    "ema",
-    "model_ema",
-)
+    "state_dict", "model_state_dict", "model", "module", "net", "network", "params", "weights", "ema", "model_ema",
+)  # fmt: skip
 """The usual names of weights, best first, in files that hold more."""
 WRAPPERS = re.compile(r"^((module|_orig_mod)\.)+")
 """What DistributedDataParallel, AveragedModel and torch.compile put before the names of a model's tensors."""
@@ -66,6 +57,12 @@ class Tree:
         """Returns the tensors of a state dict by key."""
         return {key: at(self.root, place) for key, place in self.places(model).items()}
 
+    @cached_property
+    def twice(self) -> set[str]:
+        """The keys of the model that are there nested and with dots."""
+        keys = [joined(place) for place, _ in leaves(at(self.root, self.model))]
+        return {key for key in keys if keys.count(key) > 1} if len(keys) > len(set(keys)) else set()
+
     def changes(self, model: Place, tensors: Mapping[str, Tensor | None]) -> dict[Place, Any]:
         """Returns new values of tensors of a state dict, by place. None removes a tensor."""
         places = self.places(model)
@@ -81,7 +78,7 @@ class Tree:
     def beside(self) -> dict[Place, Any]:
         """The other values, without what optimizers keep of each parameter."""
         states = [(*each, "state") for each in self.optimizers]
-        return {p: value for p, value in self.others.items() if all(p[: len(each)] != each for each in states)}
+        return {place: value for place, value in self.others.items() if not within(place, states)}
 
     @cached_property
     def entries(self) -> list[str]:
@@ -99,12 +96,12 @@ class Tree:
 
     def in_state(self, place: Place) -> bool:
         """Whether a value is part of what an optimizer keeps."""
-        return any(STATE.search(str(name)) for name in place) or any(place[: len(e)] == e for e in self.optimizers)
+        return any(STATE.search(str(name)) for name in place) or within(place, self.optimizers)
 
     def entry_of(self, place: Place) -> Place:
         """Returns the place to leave out with a part of what an optimizer keeps: the list or mixed-precision optimizer
         that holds it, unless that holds the model too; otherwise its own."""
-        place = next((each for each in self.optimizers if place[: len(each)] == each), place)
+        place = next((each for each in self.optimizers if within(place, [each])), place)
         names = [end for end, name in enumerate(place) if type(name) is not int]
         ends = [end for end in names if STATE.search(str(place[end]))] + names[-1:]
         entry = next((place[: end + 1] for end in ends if not self.holds_model(place[: end + 1])), place)
@@ -113,7 +110,12 @@ class Tree:
         return above if above and copies and not self.holds_model(above) else entry
 
     def holds_model(self, place: Place) -> bool:
-        return any(model[: len(place)] == place for model in (self.model, *self.copies))
+        return any(within(model, [place]) for model in (self.model, *self.copies))
+
+
+def within(place: Place, places: Iterable[Place]) -> bool:
+    """Whether a place is one of some places, or inside one."""
+    return any(place[: len(each)] == each for each in places)
 
 
 def is_weight(value: Any) -> bool:
@@ -153,8 +155,8 @@ def tree_of(root: Any) -> Tree | None:
         place
         for place, value in nodes(root)
         if isinstance(value, Mapping)
-        and place[: len(model)] != model
-        and model[: len(place)] != place
+        and not within(place, [model])
+        and not within(model, [place])
         and any(isinstance(each, Tensor) for each in value.values())
         and len(keys & set(shapes(value))) > len(keys) / 2
     ]

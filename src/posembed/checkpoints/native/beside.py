@@ -20,7 +20,7 @@ from posembed.checkpoints.settings import Setting
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import WeightFile
 from posembed.modelfiles.safetensors import tensor_bytes
-from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, is_weight, joined, leaves, unwrapped
+from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, is_weight, joined, leaves, unwrapped, within
 from posembed.tables.modules import is_table_name
 
 MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
@@ -66,22 +66,18 @@ def changes_beside(
         settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), plain(values[place])))
     if tree is None or optimizer is None:
         return Beside(tuple(settings), numbers={keys[place]: new for place, new in values.items()})
-    equal, mixed = equal_tensors(tree, edit)
-    masters = {place: key for place, key in equal.items() if key in edit.tensors}
-    dropped = {tree.entry_of(place): UNKNOWN for place in mixed}
-    for place, state in tree.optimizers.items():
-        inside = {each[len(place) :]: key for each, key in masters.items() if each[: len(place)] == place}
-        moments = changed_moments(state, edit, tree, inside) if edit.target.patch_size is None else None
-        values |= {(*place, *each): moment for each, moment in (moments or {}).items()}
-        if moments is None or optimizer == "drop":
-            dropped[tree.entry_of(place)] = UNKNOWN if edit.target.patch_size is None else OF_PATCHES
+    masters, mixed, like_tables = second_copies(tree, edit)
+    dropped, why = dict.fromkeys(map(tree.entry_of, mixed), UNKNOWN), OF_PATCHES if edit.target.patch_size else UNKNOWN
+    for place in tree.optimizers:
+        moments = None if edit.target.patch_size else changed_moments(tree, place, edit, masters)
+        values |= moments or {}
+        dropped |= {tree.entry_of(place): why} if moments is None else {}
     if optimizer == "drop":
-        dropped = dict.fromkeys((*dropped, *map(tree.entry_of, filter(tree.in_state, masters))), ASKED_FOR)
+        of_optimizers = (*tree.optimizers, *filter(tree.in_state, masters))
+        dropped |= dict.fromkeys(map(tree.entry_of, of_optimizers), ASKED_FOR)
     copies = {}
     for name, places, tensors in copies_in(tree, masters):
-        if edit.tensors.keys().isdisjoint(places) or any(
-            each[: len(d)] == d for each in places.values() for d in dropped
-        ):
+        if edit.tensors.keys().isdisjoint(places) or any(within(place, dropped) for place in places.values()):
             continue
         try:
             of_copy = plan(tensors)
@@ -90,20 +86,20 @@ def changes_beside(
         copies[name] = replace(of_copy, tables=tuple(change for change in of_copy.tables if change.key in places))
         after = {key: DROPPED if each is None else each for key, each in of_copy.tensors.items()}
         values |= {place: after[key] for key, place in places.items() if key in after}
-    values = {place: new for place, new in values.items() if all(place[: len(entry)] != entry for entry in dropped)}
+    values = {place: new for place, new in values.items() if not within(place, dropped)}
     values |= dict.fromkeys(dropped, DROPPED)
-    tables = (each for each in like_tables(tree, edit) if each not in equal or equal[each] in edit.tensors)
-    stay = {**dict.fromkeys(tables, "a table"), **dict.fromkeys(unchanged_sizes(tree, edit, values), "a setting")}
-    remarks = tuple(
+    like = {"a table": like_tables, "a setting": unchanged_sizes(tree, edit)}
+    remarks = [
         f"{joined(place)}: looks like {what} of the old size, and stays as it is"
-        for place, what in stay.items()
-        if all(place[: len(each)] != each for each in values)
-    )
+        for what, places in like.items()
+        for place in places
+        if not within(place, values) and not any(within(each, [place]) for each in values)
+    ]
     old = edit.target.image_size and edit.target.image_size[0]
     if old and old[0] != old[1] and old not in map(sides, sizes_in(file).values()):
-        remarks = (*remarks, OVERLAP.format(edit.target.table.key, *old))
-    names = {joined(entry): why for entry, why in dropped.items()}
-    return Beside(tuple(settings), copies, values, dropped=names, remarks=remarks)
+        remarks.append(OVERLAP.format(edit.target.table.key, *old))
+    left_out = {joined(entry): why for entry, why in dropped.items()}
+    return Beside(tuple(settings), copies, values, dropped=left_out, remarks=tuple(remarks))
 
 
 def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, dict[str, Place], Tensors]]:
@@ -124,30 +120,33 @@ def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, d
         yield joined(name), places, {**model, **{key: at(tree.root, place).detach() for key, place in places.items()}}
 
 
-def equal_tensors(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place]]:
-    """Returns where the file holds tensors of the model again, without their names: their keys by place, for those that
-    have the shape of one that changes. Then the places of tensors that may hold one that changes among other values."""
-    model, equal, mixed = tree.tensors(tree.model), dict[Place, str](), []
+def second_copies(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place], list[Place]]:
+    """Returns where the file holds changed tensors again, without their names: their keys by place. Then the places of
+    tensors that may hold one among other values, and of those that look like a table and are none that is known."""
+    model, masters, mixed, like = tree.tensors(tree.model), dict[Place, str](), list[Place](), list[Place]()
     changes = (*edit.tables, *edit.others)
     old = {each.key: each.before for each in changes if each.after is not None and each.before.is_floating_point()}
-    least = min(each.numel() for each in old.values())
+    shapes, least = [each.before.shape for each in edit.tables], min(each.numel() for each in old.values())
     for place, value in tree.others.items():
-        is_moment = place not in tree.beside and place[-1] in MOMENTS
-        if is_moment or not is_weight(value) or not value.is_floating_point():
+        beside = place in tree.beside
+        if not isinstance(value, Tensor) or (place[-1] in MOMENTS and not beside):
             continue
         alike = {key for key, each in model.items() if each.shape == value.shape}
-        of_table, keys = not alike.isdisjoint(old), [key for key in alike if same(value, model[key])]
-        if (
-            of_table
-            and keys
-            and (old.keys().isdisjoint(keys) or (old.keys() >= {*keys} and (old.keys() >= alike or varies(value))))
+        of_table, number = not alike.isdisjoint(old), is_weight(value) and value.is_floating_point()
+        equal = {key for key in alike if of_table and number and same(value, model[key])}
+        if equal and old.keys() >= equal and (old.keys() >= alike or varies(value)):
+            masters[place] = min(equal)
+        elif not beside or (equal and old.keys().isdisjoint(equal)):
+            continue  # of another parameter
+        elif number and (
+            of_table or (not alike and value.numel() >= least)
+            if tree.in_state(place)
+            else any(holds(value, each) for each in old.values())
         ):
-            equal[place] = keys[0]
-        elif place in tree.beside and tree.in_state(place):
-            mixed += [place] * (of_table or (not alike and value.numel() >= least))
-        elif place in tree.beside and not of_table and any(holds(value, each) for each in old.values()):
             mixed.append(place)
-    return equal, mixed
+        elif value.shape in shapes or (is_table_name(joined(place)) and value.shape[:-1] in (s[:-1] for s in shapes)):
+            like.append(place)
+    return masters, mixed, like
 
 
 def same(one: Tensor, two: Tensor) -> bool:
@@ -166,65 +165,49 @@ def holds(value: Tensor, tensor: Tensor) -> bool:
     return inside and bytes(tensor_bytes(tensor)) in bytes(tensor_bytes(value.detach().to(tensor.dtype)))
 
 
-def like_tables(tree: Tree, edit: Edit) -> Iterator[Place]:
-    """Yields tensors outside the weights and optimizers that have a table's shape, or a table's name and its rows."""
-    shapes = {tuple(change.before.shape) for change in edit.tables}
-    for place, value in tree.beside.items():
-        if isinstance(value, Tensor):
-            shape, named = tuple(value.shape), is_table_name(joined(place))
-            if shape in shapes or (named and any(shape[:-1] == each[:-1] for each in shapes)):
-                yield place
-
-
-def changed_moments(
-    state: Mapping[Any, Any], edit: Edit, tree: Tree, masters: Mapping[Place, str]
-) -> dict[Place, Tensor] | None:
-    """Returns the moments that an optimizer keeps of the tables, in the new sizes, by place in its state: rows that
-    stay the same keep theirs, and all others begin with zeros. None if it is not known which are the tables'.
+def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place, str]) -> dict[Place, Tensor] | None:
+    """Returns the moments that an optimizer keeps of the tables, in the new sizes, by place: rows that stay the same
+    keep theirs, and all others begin with zeros. None if it is not known which are the tables'.
 
     A state dict of torch.distributed.checkpoint has the parameters' names. Others number them in an order that only the
     script knows, so a table is known by its shape, or by a copy of it among its moments. masters: the keys of such
     copies, by place.
     """
-    found: dict[Place, Tensor] = {}
-    of_model = [tuple(tensor.shape) for tensor in distinct(tree.tensors(tree.model))]
-    others = (tuple(each.shape) for place, each in tree.beside.items() if is_weight(each) and not tree.in_state(place))
-    known = {*others, *of_model}
-    keys = {unwrapped(key) for key in tree.places(tree.model) if not key.isdigit()}
-    by_name = all(unwrapped(str(number)) in keys for number in state["state"])
-    held = [each for each in moments_of(state) if ("state", *each[:2]) not in masters]
+    found, model, at_state = dict[Place, Tensor](), tree.tensors(tree.model), (*place, "state")
+    of_model = [shape for _, shape in {(each.data_ptr(), tuple(each.shape)) for each in model.values()}]  # tied: once
+    others = (
+        each.shape for place, each in tree.beside.items() if isinstance(each, Tensor) and not tree.in_state(place)
+    )
+    known = {*map(tuple, others), *of_model}
+    keys = {unwrapped(key) for key in model if not key.isdigit()}
+    by_name = all(unwrapped(str(number)) in keys for number in tree.optimizers[place]["state"])
+    held = [each for each in moments_of(tree, place) if (*at_state, *each[:2]) not in masters]
     plain = by_name or all(shape in known and name in MOMENTS for _, name, shape in held)
+    elsewhere = {shape for each in tree.optimizers if each != place for *_, shape in moments_of(tree, each)}
     for change in edit.tables:
         shape, wanted = tuple(change.before.shape), unwrapped(change.key)
-        alike = {number for (_, number, *_), key in masters.items() if key == change.key}
-        certain = by_name or alike or of_model.count(shape) == 1
-        alike = alike or {
-            number for number, _, other in held if (unwrapped(number) == wanted if by_name else other == shape)
+        pinned = {
+            each[len(at_state)] for each, key in masters.items() if key == change.key and within(each, [at_state])
         }
-        elsewhere = (each for other in tree.optimizers.values() if other is not state for each in moments_of(other))
-        if not alike and (plain or any(other == shape for *_, other in elsewhere)):
+        alike = pinned or {number for number, _, s in held if (unwrapped(number) == wanted if by_name else s == shape)}
+        if not alike and (plain or shape in elsewhere):
             continue  # it optimizes other parameters
-        names = {name: other for number, name, other in held if number in alike}
-        if len(alike) != 1 or not certain or not names.keys() <= MOMENTS or {*names.values()} - {shape}:
+        own = {name: other for number, name, other in held if number in alike}
+        certain = by_name or pinned or of_model.count(shape) == 1
+        if len(alike) != 1 or not certain or not own.keys() <= MOMENTS or {*own.values()} - {shape}:
             return None
-        (number,) = alike
-        moments = {name: state["state"][number][name] for name in names}
+        moments = {(*at_state, *alike, name): at(tree.root, (*at_state, *alike, name)) for name in own}
         if not all(moment.is_floating_point() for moment in moments.values()):
             return None
-        found |= {("state", number, name): resized_moment(moment, change, edit) for name, moment in moments.items()}
+        found |= {each: resized_moment(moment, change, edit) for each, moment in moments.items()}
     return found
 
 
-def moments_of(state: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, tuple[int, ...]]]:
+def moments_of(tree: Tree, optimizer: Place) -> Iterator[tuple[Any, Any, tuple[int, ...]]]:
     """Yields the number of a parameter, the name and the shape for each tensor that an optimizer keeps."""
-    for place, each in leaves(state["state"]):
+    for place, each in leaves(tree.optimizers[optimizer]["state"]):
         if isinstance(each, Tensor) and each.ndim:
             yield place[0], place[1] if len(place) == 2 else joined(place[1:]), tuple(each.shape)
-
-
-def distinct(tensors: Mapping[str, Tensor]) -> list[Tensor]:
-    """Returns tensors without those that share the memory of another, such as tied weights."""
-    return list({(each.data_ptr(), each.shape): each for each in tensors.values()}.values())
 
 
 def resized_moment(moment: Tensor, change: TableChange, edit: Edit) -> Tensor:

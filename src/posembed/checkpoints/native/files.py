@@ -1,27 +1,33 @@
 """The tables of a file that a project's own script saved.
 
-Nothing in such a file says which model it holds. The tables are found by name and shape. The settings beside the
-weights (``model_args["block_size"]``, ``args.max_positions``) confirm their layouts.
+Nothing in such a file says which model it holds. Tables along the axes of images, windows and videos are known by their
+names, their shapes and the tensors beside them, other tables by their names. The settings beside the weights
+(``model_args["block_size"]``, ``args.max_positions``) confirm their layouts.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
-from posembed.checkpoints.find import checked, find_tables
-from posembed.checkpoints.layouts import A_GUESS
-from posembed.checkpoints.native.by_shape import on_stated_image, tables_by_shape, with_cells
-from posembed.checkpoints.native.sizes import AXES, LINES, kind_of, name_of, plain, sizes_in
-from posembed.checkpoints.position_tables import ConfigField, Found, FoundTable, PositionTable, Tensors
+import torch
+from torch import Tensor
+
+from posembed.checkpoints.find import checked, find_tables, is_index
+from posembed.checkpoints.layouts import A_GUESS, GUESSED_PREFIXES, found_tensor, projection_beside
+from posembed.checkpoints.native.sizes import AXES, LINES, field_of, kind_of, name_of, plain, sides, sizes_in
+from posembed.checkpoints.patterns import index_of
+from posembed.checkpoints.position_tables import Cells, ConfigField, Found, FoundTable, PositionTable, Size, Tensors
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
+from posembed.modelfiles.safetensors import values_of
 from posembed.modelfiles.training_files import Place, nodes
-from posembed.tables.layout import Axis, TableLayout
-from posembed.tables.modules import is_table_name
+from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout
+from posembed.tables.modules import is_table_name, parent
 
 PADDING = re.compile(r"^pad(ding)?_(token_id|idx|id|index)$")
 AFTER_PADDING = 2
@@ -30,6 +36,15 @@ TWO_READINGS = (
     "its {rows} rows may be as many positions, or fewer after {after} reserved rows, as in RoBERTa; pass --reserved 0 "
     "or --reserved {after} (reserved=...)"
 )
+IN_CODE = (
+    "its columns are distances of two cells, as in LeViT and TinyViT, and which cells is in the model's code; load it "
+    "with timm, write a folder with timm.models.save_for_hf(model, FOLDER), and resize that"
+)
+INTERPOLATED = (
+    "SAM 2 interpolates pos_embed to each image and repeats pos_embed_window, so it needs no resize; give its config "
+    "the new image_size"
+)
+NO_IMAGE = "its differences are neither those of the grid of another table of the file nor of a smaller window"
 
 
 @dataclass(frozen=True)
@@ -124,3 +139,181 @@ def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows) -> dict[str, Fou
     layout = TableLayout(prefix=min(fits, default=0), axes=tuple(map(Axis, AXES[-len(grid) :], grid)), tail=tail)
     fitting = (tables[key] for key, front in fronts.items() if front == layout.prefix)
     return {table.key: table.read_by(layout, doubt=table.doubt or A_GUESS) for table in fitting}
+
+
+# --- tables along axes ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Tables with such names. relative: whether their rows are differences. signed: False for
+    distances, whose cells only an index shows. tails: the numbers of rows that may follow: in BEiT, three are those of
+    the class token. dims: as in TableLayout."""
+
+    name: re.Pattern[str]
+    axes: tuple[str, ...]
+    relative: bool = True
+    signed: bool = True
+    tails: tuple[int, ...] = (0,)
+    dims: tuple[int, ...] = ()
+
+
+KINDS = (
+    Kind(re.compile(r"(^|\.)rel_pos_h$"), ("height",)),
+    Kind(re.compile(r"(^|\.)rel_pos_w$"), ("width",)),
+    Kind(re.compile(r"(^|\.)relative_position_bias_table$"), IMAGE_AXES, tails=(0, 3)),
+    Kind(re.compile(r"(^|\.)attention_biases$"), IMAGE_AXES, signed=False, dims=(1,)),  # LeViT
+    Kind(re.compile(r"(^|\.)((time|temporal)_(pos_)?embed(ding)?|pos_embed_temporal)$"), ("time",), relative=False),
+    Kind(re.compile(r"(^|\.)(query|queries|refpoint)_(embed|feat)(der|ures)?\.weight$"), ("query",), relative=False),
+)
+
+
+def tables_by_shape(tensors: Tensors, old_grid: tuple[int, ...] | None) -> Iterator[FoundTable]:
+    """Yields the tables of ``KINDS``, and those with a dimension for each side of an image. old_grid: its sides, if the
+    user gives them; otherwise they are equal."""
+    for key, tensor in tensors.items():
+        table, shape = found_tensor(tensors, key), tuple(tensor.shape)
+        if key.removesuffix("_window").endswith("pos_embed") and f"{key.removesuffix('_window')}_window" in tensors:
+            yield replace(table, fixed=True).doubted(INTERPOLATED)
+        elif is_table_name(key) and len(shape) == 4 and shape[0] == 1:
+            fits = [at for at in (1, 2) if shape[at] > 1 and shape[at : at + 2] == (old_grid or (shape[at],) * 2)]
+            axes = tuple(map(Axis, IMAGE_AXES, shape[fits[0] :])) if len(fits) == 1 else ()
+            read = table.read_by(TableLayout(axes=axes, dims=(fits[0], fits[0] + 1)), doubt=A_GUESS) if axes else None
+            yield read or table.doubted("the sides of its grid are not known; pass --old-grid (old_grid=...)")
+        for kind in KINDS:
+            if (
+                kind.name.search(key)
+                and shape[:-2] == (1,) * (kind.axes == ("time",))
+                and (table.rows > 1 or kind.dims)
+            ):
+                yield table_of(kind, table, tensors)
+
+
+def index_beside(table: FoundTable, tensors: Tensors) -> Tensor | None:
+    beside = (key for key in tensors if is_index(key) and parent(key) == parent(table.key))
+    return next((values_of(tensors[key]) for key in beside), None)
+
+
+def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
+    """Returns a table with its axes, which the index beside it confirms, if there is one; with a doubt if none fit."""
+    index, whole = index_beside(table, tensors), table.shape[kind.dims[0]] if kind.dims else table.rows
+    for tail in kind.tails:
+        rows = whole - tail
+        side = (math.isqrt(max(rows, 0)) + 1) // 2 if len(kind.axes) > 1 else (rows + 1) // 2 if kind.relative else rows
+        sizes = [(max(side, 1),) * len(kind.axes)]  # equal, unless the index has other sides
+        if index is not None:
+            cells = index.shape[-1] - bool(tail)
+            sizes = [(each, cells // each) for each in range(1, cells + 1) if cells % each == 0]
+        for each in sizes:
+            pairs = zip(kind.axes, each, strict=True)
+            axes = tuple(Axis(*one, relative=kind.relative, signed=kind.signed) for one in pairs)
+            how: dict[str, Any] = {
+                "behind_token": tail > 0,
+                "step": 1 if index is None or len(index) == index.shape[-1] else 2,
+            }
+            fits = kind.signed if index is None else torch.equal(index, index_of(axes, **how).to(index.dtype))
+            if math.prod(axis.rows for axis in axes) == rows and fits:
+                return table.read_by(TableLayout(axes=axes, tail=tail, dims=kind.dims), doubt=A_GUESS)
+    why = f"its {table.rows} rows are not the differences of the cells of a square, or of its index"
+    return table.doubted(why if kind.signed else IN_CODE)
+
+
+def in_stages(
+    table: PositionTable, tables: Sequence[PositionTable], sizes: Mapping[Any, Any], tensors: Tensors
+) -> FoundTable:
+    """Returns a table of distances with the size of the first stage: each further one has half as many cells on a side.
+    It has a doubt unless indices between the stages show this, because windows have the same names."""
+    stages: dict[Size, set[int]] = {}  # the cells of each stage, and the number of those that attend
+    for each in (each for each in tables if not each.layout.axes[0].signed):
+        index, grid = index_beside(each, tensors), (int(each.layout.axes[0].size), int(each.layout.axes[1].size))
+        stages.setdefault(grid, set()).add(0 if index is None else len(index))
+    first, *others = sorted(stages, reverse=True)
+    halves = [(-(-height // 2), -(-width // 2)) for height, width in (first, *others)]
+    if (
+        not others
+        or others != halves[:-1]
+        or any(math.prod(half) not in stages[each] for half, each in zip(others, (first, *others), strict=False))
+    ):
+        return table.doubted(IN_CODE)
+    stated = [sides(value) or (0, 0) for place, value in sizes.items() if kind_of(place) == "image_size"]
+    image = next((size for size in stated if size[0] and size[0] % first[0] == size[1] % first[1] == 0), None)
+    field = field_of("image_size", image, sizes) if image else field_of("grid_size", first, sizes)
+    pixels = (image[0] // first[0], image[1] // first[1]) if image else (1, 1)
+    level = [first, *others].index((int(table.layout.axes[0].size), int(table.layout.axes[1].size)))
+    cells = tuple(Cells(field, side, 1, pixels[side] * 2**level) for side in range(2))
+    return replace(table, found_by="settings", doubt="", field=field, cells=cells)
+
+
+def on_stated_image(table: FoundTable, sizes: Mapping[Any, Any], tensors: Tensors) -> FoundTable:
+    """Returns a table that was guessed by its number of rows on the grid of an image that a setting states, where the
+    guess fits none: 144 rows may be 12 x 12 or 9 x 16 patches."""
+    grids = stated_grids(table, sizes, tensors)
+    guessed = table.layout.grid if isinstance(table, PositionTable) else None
+    if len(table.shape) != 3 or table.shape[0] != 1 or guessed in grids or not is_table_name(table.key):
+        return table
+    fits = ((table.rows - math.prod(grid), grid) for grid in grids)
+    layouts = [TableLayout(prefix=others, grid=grid) for others, grid in fits if others in GUESSED_PREFIXES]
+    return table.read_by(layouts[0], doubt=A_GUESS) if layouts else table
+
+
+def stated_grids(table: FoundTable, sizes: Mapping[Any, Any], tensors: Tensors) -> dict[Size, Size]:
+    """Returns the grids of patches of the images that the settings state, each with the size of the image. A side that
+    is no multiple of the patch has pixels that no patch sees."""
+    projection = projection_beside(table.key, tensors)
+    stated = [sides(value) for place, value in sizes.items() if kind_of(place) == "image_size"]
+    patch = tuple(tensors[projection].shape[-2:]) if projection else (1, 1)
+    return {(image[0] // patch[0], image[1] // patch[1]): image for image in stated if image and projection}
+
+
+def with_cells(
+    table: PositionTable, tables: Sequence[PositionTable], sizes: Mapping[Any, Any], tensors: Tensors
+) -> FoundTable:
+    """Returns a table along axes with the settings that give its sizes, if its patches or its window are known.
+
+    tables: those of the file. Differences belong to a window, unless they span the grid of another table (SAM), or a
+    class token takes part in them (BEiT). sizes: the settings, by place.
+    """
+    axes, projection = table.layout.axes, projection_beside(table.key, tensors)
+    if not axes[0].signed:
+        return in_stages(table, tables, sizes, tensors)
+    patch = (1, 1, *tensors[projection].shape[2:])[-3:] if projection else None
+    grid = {axis.name: int(axis.size) for axis in axes}
+    if axes[0].name == "query":  # in LW-DETR and RF-DETR, training has several groups of them
+        counts = [int(value) for place, value in sizes.items() if kind_of(place) == "num_queries"]
+        count = next((each for each in counts if table.rows % each == 0), table.rows)
+        query, group = field_of("num_queries", (count,), sizes), ConfigField(("group_detr",), table.rows // count)
+        layout = TableLayout(axes=(Axis("group", table.rows // count), Axis("query", count)))
+        found = replace(table, found_by="settings", doubt="") if count in counts else table
+        return replace(found, layout=layout, field=query, cells=(Cells(group), Cells(query)))
+    strides: dict[str, Any] = dict(zip(AXES, patch or (1, 1, 1), strict=True))
+    window: tuple[int, ...] = ()
+    if axes[0].relative and not table.layout.tail:
+        alike = [each.layout.axes for each in tables if [axis.name for axis in each.layout.axes] == list(grid)]
+        largest = {axis.name: max(int(each[at].size) for each in alike) for at, axis in enumerate(axes)}
+        grids = [dict(zip(IMAGE_AXES, each.layout.grid, strict=True)) for each in tables if each.layout.grid]
+        spanned = [each for each in grids if len(axes) == 1 and largest.items() <= each.items()]
+        if len(axes) == 1 and not spanned:
+            return table.doubted(NO_IMAGE)
+        if len(axes) > 1 or grid != largest:  # the last stages of a small image have smaller windows
+            window = tuple((largest if len(axes) > 1 else grid).values())
+            strides = {name: Fraction(one, grid[name]) for name, one in zip(grid, window, strict=True)}
+        else:
+            grid = spanned[0]
+    if patch is None and not window and set(grid) != {"time"}:
+        return table
+    image = tuple(grid[name] * strides[name] for name in IMAGE_AXES if name in grid)
+    if image and not window and (stated := stated_grids(table, sizes, tensors)):
+        fits = next((size for cells, size in stated.items() if cells == (grid["height"], grid["width"])), None)
+        if fits is None:
+            return table  # the patches overlap, or the images of the settings are not those that are cut into patches
+        image = fits
+    elif projection and tensors[projection].shape[1] == 1 and len({*grid.values()}) == len(grid) == 2 and not window:
+        return table  # a spectrogram, whose patches may overlap (AST)
+    fields = {}
+    if image:
+        field = field_of("window_size", window, sizes) if window else field_of("image_size", image, sizes)
+        fields = dict.fromkeys(IMAGE_AXES, field)
+    if "time" in grid:
+        fields["time"] = field_of("num_frames", (grid["time"] * strides["time"],), sizes)
+    cells = (Cells(fields[axis.name], int(axis.name == "width"), *(strides[axis.name],) * 2) for axis in axes)
+    return replace(table, found_by="settings", doubt="", field=fields[axes[-1].name], cells=tuple(cells))

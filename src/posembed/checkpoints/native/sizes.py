@@ -6,7 +6,7 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral
 from typing import Any
@@ -114,8 +114,8 @@ def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, tu
         kind, number = kind_of(place), plain(value)
         whole = tuple(number) if isinstance(number, list) else None
         size = changed.get((kind, whole)) or changed.get((kind, sides(value)))
-        if size is None and kind in LINES and (whole is None or len(whole) == 1):
-            size = pair(lengths.get((sides(value) or (0,))[0]))
+        if size is None and kind in LINES and type(number) is int:
+            size = pair(lengths.get(number))
         if size:
             yield place, value, size
 
@@ -141,23 +141,19 @@ def new_sizes(edit: Edit) -> tuple[dict[int, int], dict[tuple[str, Any], tuple[i
     return lengths, changed
 
 
-def unchanged_sizes(tree: Tree, edit: Edit, followed: Collection[Place]) -> Iterator[Place]:
+def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
     """Yields the settings with the name of a size that hold the old one in a form that does not follow, such as
-    "224x224", and those of images whose new size is not known. followed: the settings that change."""
+    "224x224", and those of images whose new size is not known. Settings that change may be among them."""
     changed = new_sizes(edit)[1]
     kinds = {kind for kind, _ in changed}
     for place, value in nodes(tree.root):
-        kind = kind_of(place)
-        if not kind or any(each[: len(place)] == place for each in followed):
+        if not (kind := kind_of(place)) or (isinstance(value, Tensor) and value.numel() > FEW_NUMBERS):
             continue
-        size = sides(value)
-        if size and kind == "image_size" and kind not in kinds and "grid_size" in kinds:
+        text = "" if sides(value) else str(value)
+        numbers = set(map(int, re.findall(r"\d+", text))) if len(text) < LONGEST_SIZE else set()
+        unknown = not text and kind == "image_size" and kind not in kinds and "grid_size" in kinds
+        if unknown or any(kind == other and numbers >= {*old} for other, old in changed if old):
             yield place
-        elif size is None and not (isinstance(value, Tensor) and value.numel() > FEW_NUMBERS):
-            text = str(value)
-            numbers = set(map(int, re.findall(r"\d+", text))) if len(text) < LONGEST_SIZE else set()
-            if any(kind == other and numbers >= {*old} for other, old in changed if old):
-                yield place
 
 
 def renewed(value: Any, new: tuple[int, ...], name: str) -> Any:
