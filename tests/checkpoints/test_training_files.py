@@ -513,7 +513,7 @@ def test_what_looks_like_the_table_and_stays_is_named(tmp_path: Path) -> None:
     }
     for name, value in beside.items():
         said, new = resized(tmp_path, {"model": {**weights(), **layers}, **value}, length=40)
-        assert said.beside.unchanged == (name,)
+        assert said.beside.remarks == (f"{name}: looks like a table of the old size, and stays as it is",)
         assert f"{name}: looks like a table of the old size, and stays as it is" in repr(said)
         assert_same({each: new[each] for each in value}, value)
 
