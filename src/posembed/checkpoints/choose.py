@@ -350,7 +350,7 @@ def choose(found: Found, key: str | None, option: Option) -> list[PositionTable]
 
 DETECTION_TOKENS = (
     "{}: not resized: its last {} rows are those of the object queries, which are tokens of this model, and no option "
-    "changes their number; build the model with another num_detection_tokens, and copy its first rows and tokens into it"
+    "changes their number; build a model with another num_detection_tokens, and copy its first rows and tokens into it"
 )
 NOT_UNDERSTOOD = "no table of {} is understood well enough to be resized"
 

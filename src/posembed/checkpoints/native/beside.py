@@ -127,11 +127,14 @@ def second_copies(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place]
     changes = (*edit.tables, *edit.others)
     old = {each.key: each.before for each in changes if each.after is not None and each.before.is_floating_point()}
     shapes, least = [each.before.shape for each in edit.tables], min(each.numel() for each in old.values())
+    by_shape: dict[Any, set[str]] = {}
+    for key, each in model.items():
+        by_shape.setdefault(each.shape, set()).add(key)
     for place, value in tree.others.items():
         beside = place in tree.beside
         if not isinstance(value, Tensor) or (place[-1] in MOMENTS and not beside):
             continue
-        alike = {key for key, each in model.items() if each.shape == value.shape}
+        alike = by_shape.get(value.shape, set())
         of_table, number = not alike.isdisjoint(old), is_weight(value) and value.is_floating_point()
         equal = {key for key in alike if of_table and number and same(value, model[key])}
         if equal and old.keys() >= equal and (old.keys() >= alike or varies(value)):
