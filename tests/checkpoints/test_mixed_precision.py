@@ -187,6 +187,16 @@ def test_dropping_the_optimizer_drops_its_copies(tmp_path: Path) -> None:
         assert len(tables_in(file)) == 1
 
 
+@pytest.mark.parametrize("twin", [False, True])
+def test_a_file_that_is_itself_the_state_of_an_optimizer_keeps_its_model(twin: bool, tmp_path: Path) -> None:
+    old = Mixed(ROWS, torch.float16, twin=twin)
+    old.step()
+    said, file = resized({**old.optimizer.state_dict(), "model": old.model.state_dict(), "epoch": 3}, tmp_path)
+    assert set(said.left_out) == ({"state"} if twin else set())
+    assert set(file) == {"state", "param_groups", "model", "epoch"} - set(said.left_out)
+    assert len(file["model"]["wpe.weight"]) == NEW
+
+
 def test_values_in_a_row_are_found_wherever_they_are(tmp_path: Path) -> None:
     """Other numbers stay, and a table of zeros is in no row of them."""
     old = Mixed(ROWS, torch.float16, flat=True)

@@ -96,12 +96,12 @@ class Tree:
 
     def in_state(self, place: Place) -> bool:
         """Whether a value is part of what an optimizer keeps."""
-        return any(STATE.search(str(name)) for name in place) or within(place, self.optimizers)
+        return any(STATE.search(str(name)) for name in place) or within(place, filter(None, self.optimizers))
 
     def entry_of(self, place: Place) -> Place:
         """Returns the place to leave out with a part of what an optimizer keeps: the list or mixed-precision optimizer
         that holds it, unless that holds the model too; otherwise its own."""
-        place = next((each for each in self.optimizers if within(place, [each])), place)
+        place = next((each for each in self.optimizers if each and within(place, [each])), place or ("state",))
         names = [end for end, name in enumerate(place) if type(name) is not int]
         ends = [end for end in names if STATE.search(str(place[end]))] + names[-1:]
         entry = next((place[: end + 1] for end in ends if not self.holds_model(place[: end + 1])), place)
