@@ -87,13 +87,16 @@ def draw_choice() -> None:
             point = (name, geometric_mean(perplexities["512"]), mean(shares["512"]))
             (ours if name.startswith(("learned", "rolling")) else rivals).append(point)
     _, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    above: list[tuple[float, float]] = []  # the points whose names are written, from the left
+    colours = {}
     for points, marker, label in ((ours, "o", "learned rows"), (rivals, "s", "others")):
-        names, x, y = zip(*sorted(points, key=lambda point: point[1]), strict=True)
+        names, x, y = zip(*points, strict=True)
         drawn = axes.scatter(x, y, marker=marker, label=label, clip_on=False, zorder=3)
-        for place, name in enumerate(names):
-            near = any(other == y[place] and 1 < at / x[place] < 1.2 for at, other in zip(x, y, strict=True))
-            axes.annotate(name, (x[place], y[place]), (-5 if near else 5, 4), textcoords="offset points", fontsize=8,
-                          ha="right" if near else "left", color=drawn.get_facecolor()[0])  # fmt: skip
+        colours |= dict.fromkeys(names, drawn.get_facecolor()[0])
+    for name, x, y in sorted([*ours, *rivals], key=lambda point: point[1]):
+        line = sum(x / left < 1.3 and abs(y - height) < 3 for left, height in above)  # a name over those it would hide
+        axes.annotate(name, (x, y), (5, 4 + 10 * line), textcoords="offset points", fontsize=8, color=colours[name])
+        above.append((x, y))
     axes.set(xscale="log", ylim=(0, 105), xlabel="Perplexity at 512 tokens, trained at 64 (lower is better)",
              ylabel="Passkeys found at 512 characters, %")  # fmt: skip
     axes.set_xticks(ticks := [5, 6, 8, 10, 15, 20, 30], [str(tick) for tick in ticks], minor=False)
