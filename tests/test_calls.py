@@ -106,8 +106,8 @@ def test_all_wrong_names_are_answered_at_once() -> None:
 def test_what_is_given_stays_in_the_call_that_is_shown() -> None:
     with pytest.raises(CallError, match=r"write RotaryEmbedding\(64, base=500.0, pairing='interleaved'\) if that is"):
         posembed.RotaryEmbedding(64, 500.0, pairing="interleaved")  # type: ignore[misc]
-    with pytest.raises(CallError, match="Alibi takes only heads by position, and got 2"):
-        posembed.Alibi(8, 16)  # type: ignore[call-arg]
+    with pytest.raises(CallError, match="KerpleLog takes only heads by position, and got 2"):
+        posembed.layers.KerpleLog(8, 16)  # type: ignore[call-arg]
 
 
 class Narrow(posembed.LearnedPositionalEmbedding):
