@@ -103,7 +103,7 @@ def why_fixed(table: FoundTable, response: Response, around: Config) -> str:
 def table_with_axes(
     table: FoundTable, model: nn.Module, name: str, responses: Sequence[Response], known: Any
 ) -> FoundTable:
-    """Returns a table along the axes of images, videos, sounds or differences, or its tensor with a doubt."""
+    """Returns a table with axes of images, videos, sounds or differences, or its tensor marked as not understood."""
     config = known.to_dict()
     found = explain(name, responses, config)
     if isinstance(found, str):

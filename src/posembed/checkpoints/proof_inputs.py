@@ -30,7 +30,7 @@ class NotTried(Exception):  # noqa: N818 - never leaves the files of the proof
 
 
 class TooLarge(NotTried):
-    """Raised if a small copy would take too much memory."""
+    """Raised if a small copy of a model would take too much memory."""
 
 
 class Misread(Exception):  # noqa: N818 - never leaves the files of the proof

@@ -32,9 +32,9 @@ OF_PATCHES = "the weights of its patches have other shapes than its moments"
 
 @dataclass(frozen=True)
 class Beside:
-    """What changes beside the weights. values: new values by place. numbers: those among the tensors of the model, by
-    key, for a file of tensors only. dropped: why each entry is left out. remarks: what
-    stays although it looks like a table or a size, in sentences."""
+    """What changes besides the weights. values: new values by place. numbers: new values of tensors that hold sizes, by
+    key, for a file of tensors only. dropped: why each entry is left out. remarks: what stays although it looks like a
+    table or a size, in sentences."""
 
     settings: tuple[Setting, ...] = ()
     copies: Mapping[str, Edit] = field(default_factory=dict)

@@ -146,9 +146,9 @@ def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows) -> dict[str, Fou
 
 @dataclass(frozen=True)
 class Kind:
-    """Tables with such names. relative: whether their rows are differences. signed: False for
-    distances, whose cells only an index shows. tails: the numbers of rows that may follow: in BEiT, three are those of
-    the class token. dims: as in TableLayout."""
+    """Tables with such names. relative: whether their rows are differences. signed: False for distances, whose cells
+    only an index shows. tails: the numbers of rows that may follow: in BEiT, three are those of the class token. dims:
+    as in TableLayout."""
 
     name: re.Pattern[str]
     axes: tuple[str, ...]
@@ -195,7 +195,7 @@ def index_beside(table: FoundTable, tensors: Tensors) -> Tensor | None:
 
 
 def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
-    """Returns a table with its axes, which the index beside it confirms, if there is one; with a doubt if none fit."""
+    """Returns a table with axes that fit its rows, and its index if there is one; or marked as not understood."""
     index, whole = index_beside(table, tensors), table.shape[kind.dims[0]] if kind.dims else table.rows
     for tail in kind.tails:
         rows = whole - tail

@@ -161,7 +161,7 @@ def class_of(config: Any) -> Any:
     """Returns the model class of a config object of transformers, or None if there is none.
 
     It is the class that the config names, the one that AutoModel builds or, for parts of models that AutoModel does not
-    know, the first model in the file beside the config's own.
+    know, one in the modeling file next to the config's.
     """
     import transformers
 
