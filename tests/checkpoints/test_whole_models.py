@@ -12,7 +12,6 @@ import transformers
 from torch import nn
 
 import posembed
-from posembed.checkpoints.small_copies import TWICE, sizes_of_copies
 from posembed.errors import CheckpointError
 from tiny_models import IMAGE, TEXT, reloaded, saved, tiny_model
 from together import together
@@ -176,32 +175,6 @@ def test_the_output_says_which_sizes_were_run(grid: int, parts: str, tmp_path: P
     checks = " ".join(resized.edit.checks)
     assert f"Small copies of the model, one at the old and one at the new size{parts}, run" in checks
     assert ("The whole model runs at the new size on PyTorch's meta device" in checks) == (grid == 110)
-
-
-def test_a_small_table_that_becomes_large_is_run_at_twice_its_size(tmp_path: Path) -> None:
-    """Divided by 32, the old size has no cell left."""
-    source = saved(tiny_model("hiera", {**HIERA, "image_size": [64, 64]}), tmp_path / "source")
-    resized = posembed.resize_checkpoint(source, tmp_path / "out", image_size=4640, prove=True, dry_run=True)
-    assert "one at the old and one at the new size, taken as twice or half the other, run" in " ".join(
-        resized.edit.checks
-    )
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "parts", "area", "found"),
-    [
-        (224, 512, 2, False, [112, 256]),
-        ([64, 96], (128, 32), 4, False, [[16, 24], [32, 8]]),
-        (4096, 16384, 2, True, [1024, 4096]),
-        (64, 4640, TWICE, False, [64, 128]),
-        (4640, 64, TWICE, False, [128, 64]),
-        ([64, 32], (512, 512), TWICE, False, [[64, 32], [128, 64]]),
-        ((512, 512), [64, 32], TWICE, False, [[128, 64], [64, 32]]),
-        (64, 16384, TWICE, True, [64, 256]),
-    ],
-)
-def test_the_sizes_of_copies(old: Any, new: Any, parts: int, area: bool, found: list[Any]) -> None:
-    assert sizes_of_copies(old, new, parts, area=area) == found
 
 
 # --- tables behind the patches

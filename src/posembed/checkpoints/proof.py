@@ -101,14 +101,14 @@ def proved(old_model: nn.Module, new_model: nn.Module, target: Target) -> Shown:
         if change.layout.axes or change.table.kind != "sinusoidal":
             path = next(models_around(old_model, change.table.parameter), "")
             groups.setdefault(path, []).append(change)
-    sizes = ""
+    parts = 1
     keeping: tuple[str, ...] = ()
     for changes in groups.values():
         named = next((change for change in changes if change.layout.axes), changes[0])
         try:
             refuse_exchanged_sides(old_model, changes)
             found = proved_in_parts((old_model, new_model), target, changes)
-            sizes, keeping = sizes or found[0], keeping or found[1]
+            parts, keeping = max(parts, found[0], key=abs), keeping or found[1]
         except Misread as problem:
             raise CheckpointError(f"{named.table.key}: not resized: {problem}") from problem
         except NotTried as reason:
@@ -123,6 +123,7 @@ def proved(old_model: nn.Module, new_model: nn.Module, target: Target) -> Shown:
     ran, tokens = run_whole(old_model, new_model, target)
     if target.limited is not None or any(change.layout.axes[0].name in IN_PART for change in along):
         return Shown((), tokens, keeping)
+    sizes = f", divided by {parts}" if parts > 1 else ", taken as twice or half the other" if parts == TWICE else ""
     return Shown((READ_ALL.format(sizes), *([ONLY_SHAPES] if ran and sizes else [])), tokens)
 
 
@@ -161,24 +162,19 @@ def refuse_exchanged_sides(model: nn.Module, changes: Sequence[TableSize]) -> No
 
 def proved_in_parts(
     models: Sequence[nn.Module], target: Target, changes: Sequence[TableSize]
-) -> tuple[str, tuple[str, ...]]:
-    """Runs copies of the models that hold some tables, of other sizes where the true ones would take too long. Returns
-    these sizes in words, and the methods that keep answers. Raises Misread, or NotTried if none runs."""
-    old, new = (max(each) for each in zip(*((change.table.length, change.length) for change in changes), strict=True))
+) -> tuple[int, tuple[str, ...]]:
+    """Runs copies of the models that hold some tables, with sizes divided by a power of two where the true ones would
+    take too long. Returns the divisor, and the methods that keep answers. Raises Misread, or NotTried if none runs."""
+    cells, parts = max(size for change in changes for size in (change.length, change.table.length)), 1
     # A limit may not be smaller than a sound's chunks.
     fixed = target.of_window or target.limited is not None or target.patch_size is not None
-    parts = 1
-    while max(old, new) > MOST_CELLS * parts**2 and not fixed and all(change.layout.axes for change in changes):
+    while cells > MOST_CELLS * parts**2 and not fixed and all(change.layout.axes for change in changes):
         parts *= 2
-    tries = {1: ""}
-    if parts > 1:  # a divided size may leave cells of a stage over, or no cell of a small table
-        tries = {each: f", divided by {each}" for each in (parts, 2 * parts)}
-    if parts > 1 and 4 * min(old, new) <= MOST_CELLS:
-        tries |= {TWICE: ", taken as twice or half the other"}
     problem: Misread | NotTried | None = None
-    for each, words in tries.items():
+    # One of them may leave cells of a stage over, or no cell of a small table; twice the smaller size does neither.
+    for each in (parts, 2 * parts, TWICE) if parts > 1 else (1,):
         try:
-            return words, proved_at(models, target, changes, each)
+            return each, proved_at(models, target, changes, each)
         except (Misread, NotTried) as found:
             problem = problem or found
     assert problem is not None

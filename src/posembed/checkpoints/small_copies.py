@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -26,7 +26,7 @@ from posembed.checkpoints.sources.hugging_face import part_of
 from posembed.words import last_line
 
 SILENT = 1e-6  # initial weights below this let nothing through
-TWICE = 0  # in place of a divisor: the copies have the smaller size and its double
+TWICE = -2  # instead of a divisor: the larger size is taken as twice the smaller one
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 Way = tuple[str, bool, bool]  # how a copy is built: the path of the model, whether it has few heads, and few layers
 
@@ -63,7 +63,9 @@ def copies(
     path, narrow, few_layers = way
     models = [model.get_submodule(path) for model in models]
     settings = {
-        field: sizes_of_copies(field.value, value, parts, area=is_area(changes, field))
+        field: twice(field.value, value)
+        if parts == TWICE
+        else [divided(each, parts * parts if is_area(changes, field) else parts) for each in (field.value, value)]
         for field, value in (target.values.items() if parts != 1 else ())
     }
     if few_layers:
@@ -98,22 +100,17 @@ def is_area(changes: Sequence[TableSize], field: ConfigField) -> bool:
     return any(cells.area for change in changes for cells in change.table.cells if cells.field == field)
 
 
-def sizes_of_copies(old: Any, new: Any, parts: int, *, area: bool) -> list[Any]:
-    """Returns the value of a field in the copy of the old and of the new model: a size or the sizes of the sides.
-
-    area: whether the value counts the cells of a grid.
-    """
-    power = 2 if area else 1
-    if parts != TWICE:
-        return [of_each_side(size, lambda side: side // parts**power) for size in (old, new)]
-    grows = math.prod([old] if isinstance(old, int) else old) < math.prod([new] if isinstance(new, int) else new)
-    smaller = of_each_side(old if grows else new, lambda side: side)
-    double = of_each_side(smaller, lambda side: side * 2**power)
-    return [smaller, double] if grows else [double, smaller]
+def twice(old: Any, new: Any) -> list[Any]:
+    """Returns the sizes of copies, the smaller one and twice it, in the order of the sizes."""
+    if isinstance(old, int):
+        return [old, 2 * old] if old < new else [2 * new, new]
+    grows = math.prod(old) < math.prod(new)
+    sides = list(old if grows else new)
+    return [sides, [2 * side for side in sides]] if grows else [[2 * side for side in sides], sides]
 
 
-def of_each_side(size: Any, change: Callable[[int], int]) -> Any:
-    return change(size) if isinstance(size, int) else [change(side) for side in size]
+def divided(size: Any, parts: int) -> Any:
+    return size // parts if isinstance(size, int) else [side // parts for side in size]
 
 
 def small_copy(

@@ -16,8 +16,7 @@ from posembed.files import data_of
 WordsT = TypeVar("WordsT")
 
 SEED = 0
-DATA = data_of(__file__)
-PATTERNS, THINGS, ORDINALS = (DATA[name] for name in ("patterns", "things", "ordinals"))
+PATTERNS, THINGS, ORDINALS = data_of(__file__).values()
 """The sentences, with the types of their names: persons, organisations (companies) and locations."""
 FIELD = re.compile(r"\{(\w+)\}")
 NAME_WORDS = (1, 1, 2, 2, 3)
