@@ -36,7 +36,7 @@ from posembed.checkpoints.proof_inputs import (
     text_inputs,
 )
 from posembed.checkpoints.responses import WINDOWED
-from posembed.checkpoints.small_copies import TWICE, Copies, Way, copies, small_copy, undisturbed, ways_around
+from posembed.checkpoints.small_copies import Copies, Way, copies, small_copy, undisturbed, ways_around
 from posembed.checkpoints.sources.configs import models_around, source_of
 from posembed.errors import CheckpointError
 from posembed.tables.layout import TableLayout, are_sides
@@ -108,7 +108,7 @@ def proved(old_model: nn.Module, new_model: nn.Module, target: Target) -> Shown:
         try:
             refuse_exchanged_sides(old_model, changes)
             found = proved_in_parts((old_model, new_model), target, changes)
-            parts, keeping = max(parts, found[0], key=abs), keeping or found[1]
+            parts, keeping = max(parts, found[0]), keeping or found[1]
         except Misread as problem:
             raise CheckpointError(f"{named.table.key}: not resized: {problem}") from problem
         except NotTried as reason:
@@ -123,7 +123,7 @@ def proved(old_model: nn.Module, new_model: nn.Module, target: Target) -> Shown:
     ran, tokens = run_whole(old_model, new_model, target)
     if target.limited is not None or any(change.layout.axes[0].name in IN_PART for change in along):
         return Shown((), tokens, keeping)
-    sizes = f", divided by {parts}" if parts > 1 else ", taken as twice or half the other" if parts == TWICE else ""
+    sizes = f", divided by {parts}" if parts > 1 else ""
     return Shown((READ_ALL.format(sizes), *([ONLY_SHAPES] if ran and sizes else [])), tokens)
 
 
@@ -171,8 +171,7 @@ def proved_in_parts(
     while cells > MOST_CELLS * parts**2 and not fixed and all(change.layout.axes for change in changes):
         parts *= 2
     problem: Misread | NotTried | None = None
-    # One of them may leave cells of a stage over, or no cell of a small table; twice the smaller size does neither.
-    for each in (parts, 2 * parts, TWICE) if parts > 1 else (1,):
+    for each in (parts, 2 * parts) if parts > 1 else (1,):  # one of them may leave cells of a stage over
         try:
             return each, proved_at(models, target, changes, each)
         except (Misread, NotTried) as found:

@@ -6,7 +6,6 @@ They have few layers, few heads and few tokens. Images that would take too long 
 from __future__ import annotations
 
 import copy
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,6 @@ from posembed.checkpoints.sources.hugging_face import part_of
 from posembed.words import last_line
 
 SILENT = 1e-6  # initial weights below this let nothing through
-TWICE = -2  # instead of a divisor: the larger size is taken as twice the smaller one
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 Way = tuple[str, bool, bool]  # how a copy is built: the path of the model, whether it has few heads, and few layers
 
@@ -58,15 +56,13 @@ def ways_around(model: nn.Module, parameter: str) -> Iterator[Way]:
 def copies(
     models: Sequence[nn.Module], target: Target, changes: Sequence[TableSize], way: Way, parts: int = 1
 ) -> Copies:
-    """Builds small copies of the old and the new model. parts: by how much the sizes that change are divided, or
-    ``TWICE``. Raises NotTried."""
+    """Builds small copies of the old and the new model. parts: by how much the sizes that change are divided. Raises
+    NotTried."""
     path, narrow, few_layers = way
     models = [model.get_submodule(path) for model in models]
     settings = {
-        field: twice(field.value, value)
-        if parts == TWICE
-        else [divided(each, parts * parts if is_area(changes, field) else parts) for each in (field.value, value)]
-        for field, value in (target.values.items() if parts != 1 else ())
+        field: [divided(each, parts * parts if is_area(changes, field) else parts) for each in (field.value, value)]
+        for field, value in (target.values.items() if parts > 1 else ())
     }
     if few_layers:
         source_of(models[0].config).same_layers(models)
@@ -98,15 +94,6 @@ def at_size(settings: Mapping[ConfigField, Sequence[Any]], at: int) -> dict[Conf
 
 def is_area(changes: Sequence[TableSize], field: ConfigField) -> bool:
     return any(cells.area for change in changes for cells in change.table.cells if cells.field == field)
-
-
-def twice(old: Any, new: Any) -> list[Any]:
-    """Returns the sizes of copies, the smaller one and twice it, in the order of the sizes."""
-    if isinstance(old, int):
-        return [old, 2 * old] if old < new else [2 * new, new]
-    grows = math.prod(old) < math.prod(new)
-    sides = list(old if grows else new)
-    return [sides, [2 * side for side in sides]] if grows else [[2 * side for side in sides], sides]
 
 
 def divided(size: Any, parts: int) -> Any:
