@@ -25,6 +25,7 @@ from posembed.checkpoints.sources.hugging_face import part_of
 from posembed.words import last_line
 
 SILENT = 1e-6  # initial weights below this let nothing through
+PRETRAINED = "pretrain_image_size"
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
 Way = tuple[str, bool, bool]  # how a copy is built: the path of the model, whether it has few heads, and few layers
 
@@ -64,6 +65,10 @@ def copies(
         field: [divided(each, parts * parts if is_area(changes, field) else parts) for each in (field.value, value)]
         for field, value in (target.values.items() if parts > 1 else ())
     }
+    for field, value in target.values.items():
+        if field.path[-1] == PRETRAINED:  # the copies get images of these sizes
+            image = ConfigField((*field.path[:-1], "image_size"), field.value)
+            settings[image] = settings.get(field, [field.value, value])
     if few_layers:
         source_of(models[0].config).same_layers(models)
     with undisturbed():
