@@ -224,7 +224,7 @@ def test_cells_are_in_order_if_gradients_behind_a_norm_say_so() -> None:
 def test_the_new_grid_is_tried_before_anything_is_written(tmp_path: Path) -> None:
     source = saved(tiny_model("dinov2", IMAGE), tmp_path / "source")
     refused(source, tmp_path / "out", "runs at its own size, but not at the new one", grid=(3, 5))
-    refused(source, tmp_path / "out", "not resized: the cells of its input do not read the cells of a 2 x 8 grid", grid=(2, 8))
+    refused(source, tmp_path / "out", "do not read the cells of a 2 x 8 grid", grid=(2, 8))
     live = tiny_model("dinov2", IMAGE)
     before = live.embeddings.position_embeddings
     with pytest.raises(CheckpointError, match="2 x 8 grid"):
