@@ -86,13 +86,6 @@ def test_a_grid_is_resized_by_its_own_fields_and_equals_the_table_resized_alone(
     assert all(getattr(new.config, name) == value for name, value in fields.items())
 
 
-def test_copies_get_images_of_the_size_that_the_table_is_for() -> None:
-    """VitDet interpolates its table to other images, whose cells no longer read single rows."""
-    model = part_of_a_model("vitdet", {**IMAGE, "image_size": 64, "pretrain_image_size": 32})
-    edit = posembed.resize_model_(model, image_size=48, prove=True)
-    assert edit.tables[0].after.shape[1] == 1 + 6 * 6
-
-
 def test_the_sides_of_stages_are_rounded_down_stage_by_stage(tmp_path: Path) -> None:
     """PVT's last stage has floor(80 / 32) = 2 cells a side, and a class row before them, which is copied."""
     settings = {

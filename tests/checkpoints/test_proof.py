@@ -56,12 +56,6 @@ def test_a_square_grid_in_a_line_is_resized_as_a_grid(family: str, tmp_path: Pat
         posembed.resize_checkpoint(source, tmp_path / "out", grid=(side, side + 2))
 
 
-def test_a_number_of_cells_is_divided_on_both_sides() -> None:
-    model = tiny_model("qwen3_vl_vision", {**MERGING, "num_position_embeddings": 72 * 72})
-    edit = posembed.resize_model_(model, grid=(80, 80), prove=True)
-    assert any("divided by 2" in check for check in edit.checks)
-
-
 def test_a_multimodal_model_of_rope_text_has_no_line_of_text(tmp_path: Path) -> None:
     text = {k: v for k, v in TEXT.items() if k != "max_position_embeddings"}
     mrope = {"rope_type": "default", "mrope_section": [4, 2, 2]}

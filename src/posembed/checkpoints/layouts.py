@@ -42,6 +42,7 @@ from posembed.tables.usual_configs import is_ordinary
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
 CLASS_TOKENS = re.compile(r"cls|class|dist")
 CLASS_TOKEN = re.compile(r"(cls|class|dist\w*)_token$")
+BRANCH = re.compile(r"_\d+$")
 ALIAS = "max_position_embeddings"
 POOLS = ("AttentionPool2d",)  # of timm, whose row 0 is that of the mean of all cells
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
@@ -195,11 +196,14 @@ def class_tokens(model: nn.Module, name: str) -> int:
 
 def tokens_around(model: nn.Module, name: str, pattern: re.Pattern[str], *, recurse: bool = True) -> int:
     """Counts the tokens with such names in the nearest module around a tensor that contains any: itself or, with
-    ``recurse``, at any depth."""
+    ``recurse``, at any depth. CrossViT numbers its branches, and each has its own tokens."""
+    branch = BRANCH.findall(name)
     while name:
         name = parent(name)
         inside = model.get_submodule(name).named_parameters(recurse=recurse)
-        if tokens := [token for each, token in inside if pattern.search(each)]:
+        named = ((token, each) for each, token in inside if pattern.search(each))
+        tokens = [token for token, each in named if BRANCH.findall(each) in ([], branch)]
+        if tokens:
             return sum(token.numel() // token.shape[-1] for token in tokens)
     return 0
 

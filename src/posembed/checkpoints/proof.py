@@ -56,7 +56,7 @@ BLOCK = 2  # the side of a block of patches, in models that merge patches
 KEEPING = ("extend", "zeros")  # methods that keep the answers of models with limited differences
 UNORDERED = ("group", "query")  # axes of object queries: the whole model shows whether it runs with others
 IN_PART = ("coordinate", "number", "distance", *UNORDERED)  # axes of which an input reads only some rows
-CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU)  # a ReLU makes those of a ResNet
+CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU, nn.MaxPool2d)  # a ReLU makes those of a ResNet
 STATED = re.compile(r"tokens_per_image|image_tokens|image_seq_len")
 
 OWN = (
@@ -303,7 +303,8 @@ def floats_in(outputs: Any) -> Iterator[Tensor]:
 def wrong_rows(size: TableSize, gradient: Tensor, made: Sequence[Tensor]) -> str:
     """Returns an objection if a gradient shows that a model does not read every row of a table in its order, or ""."""
     layout = size.layout
-    cells = layout.split(layout.rows_in(gradient))[1]
+    rows = layout.rows_in(gradient)
+    cells = layout.split(rows)[1]
     used = cells.any(dim=1)
     if is_unread(size):
         return ""
@@ -320,7 +321,7 @@ def wrong_rows(size: TableSize, gradient: Tensor, made: Sequence[Tensor]) -> str
         return f"the model reads {int(used.sum())} of its {len(cells)} rows"
     if len(layout.axes) == 1 or len(layout.dims) > 1 or any(axis.relative for axis in layout.axes):
         return ""  # no order to be shown
-    orders = [cells]
+    orders = [cells, *([rows] if layout.front or layout.tail else [])]
     if layout.grid and not any(side % BLOCK for side in layout.grid):
         height, width = (side // BLOCK for side in layout.grid)  # Qwen's patches come in blocks, which it merges
         orders.append(cells.unflatten(0, (height, BLOCK, width, BLOCK)).transpose(1, 2).flatten(0, 3))
