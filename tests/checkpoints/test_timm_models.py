@@ -112,8 +112,7 @@ def test_timm_loads_the_resized_file(case: Case, timm: Any, tmp_path: Path) -> N
     if case not in IN_MEMORY:
         return
     with torch.no_grad():
-        old = case.args["img_size"]
-        model(torch.randn(1, 3, *((old, old) if isinstance(old, int) else old)))  # LeViT keeps its biases
+        model(torch.randn(1, 3, *(case.image or case.args["img_size"])))  # TinyViT keeps its biases
     posembed.resize_model_(model, **case.size)
     assert all(torch.equal(tensor, stored[key]) for key, tensor in model.state_dict().items())
     with torch.no_grad():

@@ -164,8 +164,11 @@ def test_a_whole_model_is_run_at_any_size(side: int, fits: bool, tmp_path: Path)
         assert type(model)(config)(pixel_values=torch.empty(1, 3, side, side)).last_hidden_state.shape[0] == 1
 
 
-@pytest.mark.parametrize(("grid", "parts"), [(16, ""), (110, ", divided by 2")])
-def test_the_output_says_which_sizes_were_run(grid: int, parts: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("grid", "sizes"),
+    [(16, "one at the old and one at the new size, run"), (110, "at the new size, divided by 2, run")],
+)
+def test_the_output_says_which_sizes_were_run(grid: int, sizes: str, tmp_path: Path) -> None:
     family, settings = ("vit", IMAGE) if grid == 110 else ("sam_vision_model", {**IMAGE, "image_size": 64})
     if family != "vit":
         settings |= {"output_channels": 16, "window_size": 4, "global_attn_indexes": [0], "mlp_dim": 16}
@@ -173,7 +176,7 @@ def test_the_output_says_which_sizes_were_run(grid: int, parts: str, tmp_path: P
     size = settings["patch_size"] * grid
     resized = posembed.resize_checkpoint(source, tmp_path / "out", image_size=size, prove=True, dry_run=True)
     checks = " ".join(resized.edit.checks)
-    assert f"Small copies of the model, one at the old and one at the new size{parts}, run" in checks
+    assert f"Small copies of the model, {sizes}" in checks
     assert ("The whole model runs at the new size on PyTorch's meta device" in checks) == (grid == 110)
 
 

@@ -170,17 +170,15 @@ def proved_in_parts(
     fixed = target.of_window or target.limited is not None or target.patch_size is not None
     while cells > MOST_CELLS * parts**2 and not fixed and all(change.layout.axes for change in changes):
         parts *= 2
-    problem: Misread | NotTried | None = None
-    for each in (parts, 2 * parts) if parts > 1 else (1,):  # one of them may leave cells of a stage over
-        try:
-            return each, proved_at(models, target, changes, each)
-        except (Misread, NotTried) as found:
-            problem = problem or found
-    assert problem is not None
-    raise problem
+    with suppress(Misread, NotTried):  # parts may leave cells of a stage over
+        if parts > 1:
+            return parts, proved_at(models, target, changes, parts)
+    return 1, proved_at(models, target, changes)
 
 
-def proved_at(models: Sequence[nn.Module], target: Target, changes: Sequence[TableSize], parts: int) -> tuple[str, ...]:
+def proved_at(
+    models: Sequence[nn.Module], target: Target, changes: Sequence[TableSize], parts: int = 1
+) -> tuple[str, ...]:
     """Runs the copies of ``proved_in_parts`` in the first way in which the old one runs."""
     images = target.image_size if target.image_size and parts == 1 else (None, None)
 
