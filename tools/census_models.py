@@ -26,6 +26,7 @@ from census_timm import LARGE, SMALLER
 from torch import Tensor, nn
 
 from posembed.checkpoints.sources.configs import source_of
+from posembed.checkpoints.sources.timm import windows_of
 
 Path_ = tuple[str, ...]
 Shape = tuple[int, ...]
@@ -110,14 +111,6 @@ class Model:
             section = getattr(section, name)
         setattr(section, path[-1], value)
         return config
-
-
-def windows_of(model: Any) -> list[int]:
-    """Returns the size of the windows in each stage of a model of timm, if its windows are squares."""
-    stages = getattr(model, "stages", ())
-    held = [next((m.window_size for m in stage.modules() if hasattr(m, "window_size")), 0) for stage in stages]
-    first = next(filter(None, held), None)  # the first stage may have no windows, but takes an argument for them
-    return [each or first for each in held] if first and all(type(each) is int for each in held) else []
 
 
 def doubled(value: Any) -> Any:

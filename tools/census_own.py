@@ -34,13 +34,14 @@ def own_method(old_model: nn.Module, new_model: nn.Module, target: Target) -> st
         return ""
     kernels = kernels_of(changed_axes(table.layout, target.changes[0].layout))
     for path in models_around(old_model, table.parameter):
+        models = [model.get_submodule(path) for model in (old_model, new_model)]
         with undisturbed():
             try:
-                made = copies((old_model, new_model), target, target.changes, (path, True, True))
+                made = copies(models, target, target.changes, path, narrow=True)
                 old, new = made.old, made.new
                 tables = {
                     name: TableSize(replace(before.table, layout=before.layout), after.layout, after.length)
-                    for name, before, after in zip(made.before, made.before.values(), made.after.values(), strict=True)
+                    for name, (before, after) in made.tables.items()
                 }
                 with torch.no_grad():
                     pair_up(old, new, tables, waves=0, loud=True)

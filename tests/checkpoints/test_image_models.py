@@ -17,7 +17,7 @@ from posembed import resize_table
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.live import timm_settings
 from posembed.checkpoints.plan import plan_edit
-from posembed.tables import TableLayout
+from posembed.tables import Axis, TableLayout
 from timm_peer import vision_transformer
 from tiny_models import reloaded, saved
 from tolerance import assert_close
@@ -141,6 +141,29 @@ def test_the_cells_of_prompt_and_image_together_read_seggpts_rows(width: int, se
     assert edit.tables[0].after.shape == (1, 21 * 21 + 1, width)
 
 
+def test_each_tile_of_mllama_is_resized_alone(tmp_path: Path) -> None:
+    """Its table holds rows x width numbers for each tile, and a row of them for each ratio of the sides of an image."""
+    model = built("MllamaVisionModel", mllama())
+    source = saved(model, tmp_path / "source")
+    by_key = {report.table.key: report.table for report in posembed.inspect_checkpoint(source).tables}
+    assert by_key["gated_positional_embedding.tile_embedding.weight"].rows == 17
+    for side in ("pre", "post"):
+        assert "needs no resize" in by_key[f"{side}_tile_positional_embedding.embedding.weight"].doubt
+    edit = posembed.resize_checkpoint(source, tmp_path / "out", image_size=84).edit
+    tiles = {change.key: change for change in edit.tables}["gated_positional_embedding.tile_embedding.weight"]
+    old, new = tiles.before.view(4, 2, 17, 32), tiles.after.view(4, 2, 37, 32)
+    layout = TableLayout.VIT.on_grid(4, 4)
+    for ratio, tile in ((0, 0), (1, 1), (3, 0)):
+        assert_close(new[ratio, tile], resize_table(old[ratio, tile], grid=(6, 6), layout=layout))
+    larger = reloaded(model, tmp_path / "out")
+    inputs = {"pixel_values": image(84, 1, 1, 2), "aspect_ratio_ids": torch.tensor([[1]])}
+    with torch.no_grad():
+        answer = larger(**inputs, aspect_ratio_mask=torch.ones(1, 1, 2)).last_hidden_state
+    assert answer.isfinite().all()
+    posembed.resize_model_(model, image_size=84)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(model.parameters(), larger.parameters(), strict=True))
+
+
 @pytest.mark.parametrize("inner", [16, 32])
 def test_the_decoder_of_mae_keeps_its_fixed_sinusoid(inner: int, tmp_path: Path) -> None:
     def sinusoid(side: int, width: int) -> Tensor:  # of MAE: the column first, then the row
@@ -221,27 +244,68 @@ def test_a_refusal_says_what_a_run_showed(
     assert not (tmp_path / "out").exists()
 
 
-# Tables that one type of model alone has
+# Grids in blocks and tables in columns
 
 
-def test_tables_that_mllama_stores_in_columns_are_refused(tmp_path: Path) -> None:
-    source = saved(built("MllamaVisionModel", mllama()), tmp_path / "source")
-    for table in (None, "gated_positional_embedding.embedding"):
-        with pytest.raises(
-            posembed.errors.CheckpointError, match="tables for the tiles of an image, one after the other"
-        ):
-            posembed.resize_checkpoint(source, tmp_path / "out", image_size=84, table=table)
-    by_key = {report.table.key: report.table for report in posembed.inspect_checkpoint(source).tables}
-    for side in ("pre", "post"):
-        assert "needs no resize" in by_key[f"{side}_tile_positional_embedding.embedding.weight"].doubt
+@pytest.mark.parametrize(("blocks", "side"), [(4, 3), (2, 5), (1, 4)])
+def test_blocks_are_those_of_timm(blocks: int, side: int) -> None:
+    vision_transformer()
+    nest = importlib.import_module("timm.models.nest")
+    cells = torch.randn(1, blocks * side, blocks * side, 8)
+    table = nest.blockify(cells, side)
+    layout = TableLayout(grid=(blocks * side,) * 2, dims=(1, 2), blocks=(blocks, blocks))
+    assert torch.equal(layout.rows_in(table), cells.flatten(0, 2))
+    assert torch.equal(layout.stored(layout.rows_in(table), like=table), table)
+    new = resize_table(table, grid=(2 * blocks * side,) * 2, layout=layout, method="bicubic")
+    assert_close(new, nest.resize_pos_embed(table, torch.empty(1, blocks**2, 4 * side**2, 8)))
 
 
-def test_a_grid_in_blocks_is_refused() -> None:
-    """NesT of timm stores the cells of each of 4 x 4 blocks together."""
+def test_a_nest_is_resized_as_timm_resizes_its_blocks() -> None:
+    vision_transformer()
+    timm, nest = importlib.import_module("timm"), importlib.import_module("timm.models.nest")
+    model = timm.create_model("nest_tiny", num_classes=1, img_size=64)
+    tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    for name, tensor in tensors.items():
+        if "pos_embed" in name:
+            nn.init.normal_(tensor)
+    edit = plan_edit(timm_settings(model), tensors, NewSize(image_size=96))
+    assert [change.key for change in edit.tables] == [f"levels.{level}.pos_embed" for level in range(3)]
+    for change in edit.tables:
+        assert_close(change.after, nest.resize_pos_embed(change.before, change.after))
+
+
+@pytest.mark.parametrize("side", [60, 68, 72, 100])
+def test_a_nest_takes_whole_blocks(side: int) -> None:
     vision_transformer()
     model = importlib.import_module("timm").create_model("nest_tiny", num_classes=1, img_size=64)
-    with pytest.raises(posembed.errors.CheckpointError, match="its rows are 16 blocks of 4 x 4 cells"):
-        plan_edit(timm_settings(model), model.state_dict(), NewSize(image_size=96))
+    reason = f"img_size={side} gives {side // 4} cells on a side, not 4 equal blocks; pass a multiple of 16"
+    with pytest.raises(posembed.errors.ArgumentError, match=reason):
+        plan_edit(timm_settings(model), model.state_dict(), NewSize(image_size=side))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"grid": (4, 6), "dims": (1, 2), "blocks": (2, 4)}, "whole blocks; got blocks=.2, 4. for grid=.4, 6."),
+        ({"grid": (4, 4), "dims": (1,), "blocks": (2, 2)}, "whole blocks"),
+        ({"grid": (4, 4), "columns": 8}, "columns is the width of a row"),
+        ({"dims": (1,), "columns": 8}, "columns is the width of a row"),
+    ],
+)
+def test_blocks_and_columns_need_their_dims(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(posembed.errors.ArgumentError, match=reason):
+        TableLayout(**settings)
+
+
+def test_tables_in_columns_are_the_tables_one_after_the_other() -> None:
+    layout = TableLayout(prefix=1, axes=(Axis("height", 2), Axis("width", 3)), dims=(1,), columns=4)
+    table = torch.randn(5, 3 * 7 * 4)
+    rows = layout.rows_in(table)
+    assert rows.shape == (7, 5 * 3 * 4)
+    assert torch.equal(rows[2].view(5, 3, 4), table.view(5, 3, 7, 4)[:, :, 2])
+    assert torch.equal(layout.stored(rows, like=table), table)
+    with pytest.raises(posembed.errors.ArgumentError, match="holds tables of 7 rows and 4 columns"):
+        layout.rows_in(torch.randn(5, 83))
 
 
 def test_tables_of_no_layers_are_resized_with_the_others(tmp_path: Path) -> None:

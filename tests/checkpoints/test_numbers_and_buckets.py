@@ -16,7 +16,6 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import posembed
-from posembed.checkpoints.sources.base import quiet
 from posembed.checkpoints.sources.hugging_face import class_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.buckets import bucket_of, rebucket
@@ -289,17 +288,6 @@ def test_more_buckets_than_distances_up_to_the_farthest_keep_all_biases(both: bo
 
 
 @pytest.mark.parametrize("kind", ["Beit", "Data2VecVision"])
-def test_transformers_remembers_no_tensor_of_a_model_that_is_only_examined(kind: str) -> None:
-    """It keeps the indices of each size that any model of a process has run at, here first on the meta device."""
-    sizes = {**SIZES, "intermediate_size": 16, "image_size": 44, "patch_size": 4, "use_relative_position_bias": True}
-    model = loud_model(f"{kind}Model", getattr(transformers, f"{kind}Config")(**sizes))
-    with quiet(), torch.no_grad(), torch.device("meta"):
-        sketch = type(model)(model.config)(torch.empty(1, 3, 44, 44))
-    assert sketch[0].is_meta
-    assert answer(model, {"pixel_values": torch.randn(1, 3, 44, 44)}).isfinite().all()
-
-
-@pytest.mark.parametrize("kind", ["Beit", "Data2VecVision"])
 def test_models_give_right_answers_in_the_same_process_after_a_resize(kind: str) -> None:
     """transformers keeps indices by their sizes, which a run on the meta device must not fill in."""
     config = getattr(transformers, f"{kind}Config")(
@@ -316,6 +304,14 @@ def test_models_give_right_answers_in_the_same_process_after_a_resize(kind: str)
             if name.endswith("relative_position_bias_table"):
                 table.zero_()
     assert not close(answer(grown, inputs), wanted, depth=2)
+
+
+def test_granite_says_that_new_rows_are_not_read() -> None:
+    config = transformers.GraniteSpeechConfig().encoder_config
+    sizes = {"input_dim": 16, "num_layers": 1, "hidden_dim": 8, "num_heads": 2, "dim_head": 4, "output_dim": 8}
+    config = type(config)(**sizes, context_size=12, max_pos_emb=16, conv_kernel_size=3)
+    edit = posembed.resize_model_(transformers.GraniteSpeechCTCEncoder(config), length=20)
+    assert any("context_size=12" in check for check in edit.checks)
 
 
 def test_frozen_rows_without_a_formula_are_refused() -> None:

@@ -97,7 +97,7 @@ def test_tables_of_coordinates_are_resized_apart_from_those_of_text(family: str,
         assert not {change.key for change in edit.tables} & set(coordinates)
 
 
-def test_frames_are_not_tokens_of_text(tmp_path: Path) -> None:
+def test_frames_and_times_are_not_tokens_of_text(tmp_path: Path) -> None:
     video = {key: value for key, value in IMAGE.items() if key != "patch_size"}
     video |= {
         "num_frames": 4,
@@ -106,10 +106,18 @@ def test_frames_are_not_tokens_of_text(tmp_path: Path) -> None:
         "num_temporal_layers": 1,
         "num_auxiliary_layers": 1,
     }
-    source = saved(tiny_model("videoprism_vision_model", video), tmp_path / "source")
-    keys = [each.table.key for each in posembed.inspect_checkpoint(source).tables]
-    (key,) = [each for each in keys if each.endswith("temporal_embeddings.position_embeddings")]
-    refused(source, tmp_path / "out", "pass --frames", length=64, table=key)
+    cases = {
+        "videoprism_vision_model": (video, "temporal_embeddings.position_embeddings", "pass --frames"),
+        "patchtst": (
+            {"context_length": 32, "d_model": 16, "positional_encoding_type": "random"},
+            "position_enc",
+            "pass --frames",
+        ),
+    }
+    for family, (settings, key, reason) in cases.items():
+        source = saved(tiny_model(family, settings), tmp_path / family)
+        (full,) = [t.table.key for t in posembed.inspect_checkpoint(source).tables if t.table.key.endswith(key)]
+        refused(source, tmp_path / "out", reason, length=64, table=full)
 
 
 def test_rows_that_are_read_from_elsewhere_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import posembed
 from posembed.errors import CheckpointError
 from tiny_models import loud_model, saved
 from together import together
+from tolerance import assert_close
 
 SMALL = {"vocab_size": 60, "hidden_size": 16, "num_attention_heads": 2}
 
@@ -95,16 +96,37 @@ def test_clvp_adds_a_token_at_both_ends_of_a_text() -> None:
 # Series of times
 
 
-@pytest.mark.parametrize("kind", ["sincos", "random"])
-def test_patches_of_a_series_of_times_are_refused(kind: str) -> None:
-    """PatchTST alone has a row for each patch of a series, and standardises its sines and cosines as a whole."""
-    model = transformers.PatchTSTModel(transformers.PatchTSTConfig(
-        context_length=32, patch_length=4, patch_stride=2, d_model=16, num_hidden_layers=1, ffn_dim=16,
-        num_attention_heads=2, num_input_channels=3, positional_encoding_type=kind,
-    ))  # fmt: skip
-    for size in ({"frames": 48}, {"length": 48}):
-        with pytest.raises(CheckpointError, match="so its rows are not single positions"):
-            posembed.resize_model_(model, **size)
+@pytest.mark.parametrize("token", [False, True])
+@pytest.mark.parametrize("steps", [48, 22])
+def test_a_series_of_other_times_keeps_the_formula_of_its_positions(token: bool, steps: int, tmp_path: Path) -> None:
+    def patchtst(steps: int, kind: str) -> Any:
+        return transformers.PatchTSTModel(transformers.PatchTSTConfig(
+            context_length=steps, patch_length=4, patch_stride=2, d_model=16, num_hidden_layers=1, ffn_dim=16,
+            num_attention_heads=2, num_input_channels=3, positional_encoding_type=kind, use_cls_token=token,
+        )).eval()  # fmt: skip
+
+    key = "encoder.positional_encoder.position_enc"
+    model, own = patchtst(32, "sincos"), patchtst(steps, "sincos").get_parameter(key).detach()
+    old, series = model.get_parameter(key).detach().clone(), torch.randn(1, steps, 3)
+    (change,) = posembed.resize_model_(model, frames=steps).tables
+    new = model.get_parameter(key).detach()
+    shared = min(len(old), len(new))
+    assert change.kept == shared
+    assert torch.equal(new[:shared], old[:shared])
+    line = torch.stack([own.flatten(), torch.ones(own.numel())], dim=1)  # theirs has another mean and deviation
+    fit = line @ torch.linalg.lstsq(line, new.flatten()[:, None]).solution
+    assert_close(fit[:, 0], new.flatten())
+    assert model(past_values=series).last_hidden_state.isfinite().all()
+    learned = patchtst(32, "random")
+    row = learned.get_parameter(key).detach()[0].clone()
+    source = saved(learned, tmp_path / "old")
+    (source / "README.md").write_text("# A model")
+    posembed.resize_checkpoint(source, tmp_path / "new", frames=steps)
+    grown = transformers.PatchTSTModel.from_pretrained(tmp_path / "new").eval()
+    assert grown.config.context_length == steps
+    assert grown(past_values=series).last_hidden_state.isfinite().all()
+    assert torch.equal(grown.get_parameter(key)[0], row) or not token  # the row of the class token
+    assert "time steps" in (tmp_path / "new" / "README.md").read_text()
 
 
 # Nothing to resize

@@ -51,12 +51,16 @@ CASES = [
     Case("swin_tiny_patch4_window7_224", {"img_size": 32, "window_size": 2, "embed_dim": 16, "depths": (2,),
          "num_heads": (2,)}, {"window": 4}, 2, 2, image=(32, 32)),
     Case("levit_128s", {"img_size": 64, "embed_dim": (16, 16, 16), "depth": (1, 1, 1)}, {"image_size": 128}, 5),
+    Case("tiny_vit_5m_224", {"window_sizes": (2, 2, 4, 2), "embed_dims": (16,) * 4, "depths": (1,) * 4,
+         "num_heads": (1,) * 4}, {"window": 4}, 3, 3, image=(64, 64), written={"window_sizes": [4, 4, 8, 4]}),
     Case("pit_ti_224", {"img_size": 64, "depth": (1, 1, 1), "base_dims": (8, 8, 8)}, {"image_size": 96}, 1),
     Case("samvit_base_patch16", {"img_size": 64, "window_size": 2, "global_attn_indexes": (1,), **TINY},
          {"image_size": 96}, 3),
+    Case("crossvit_tiny_240", {"img_size": 120, "depth": ((1, 1, 0),), "embed_dim": (16, 16), "num_heads": (2, 2),
+         "mlp_ratio": (1, 1, 1)}, {"image_size": 240}, 2),
 ]  # fmt: skip
-IN_MEMORY = (CASES[0], CASES[3])
-VIT, BEIT, SAM = (CASES[number] for number in (0, 1, 5))
+IN_MEMORY = (CASES[0], CASES[4])
+VIT, BEIT, SAM = (CASES[number] for number in (0, 1, 6))
 PLAIN = Case("vit_tiny_patch16_224", {"img_size": 64, **TINY}, {"image_size": 96}, 1)
 
 

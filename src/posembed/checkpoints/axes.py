@@ -16,10 +16,13 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import product
+from typing import TypeAlias
 
 from posembed.checkpoints.position_tables import Cells, Config, ConfigField, Size, pair, section
-from posembed.checkpoints.responses import AREA, Response, scaled
+from posembed.checkpoints.responses import AREA, scaled
+from posembed.checkpoints.sources.base import Shape
 from posembed.tables.layout import IMAGE_AXES, SIDES, Axis, TableLayout
 
 ORDER = ("frequency", "time", *IMAGE_AXES, "group", "query")  # of axes by their rows: the last one changes fastest
@@ -30,6 +33,8 @@ SIDE = re.compile(r"left|right")
 STRIDES = tuple(2**power for power in range(8))  # of stages that halve an image, or of whole pixels
 IN_CELLS = re.compile(r"window|pos_?emb")  # fields that count cells and not pixels
 TUBELET = ("tubelet_size", "temporal_patch_size")
+
+Response: TypeAlias = tuple[ConfigField, Shape, Shape]  # a field, and a shape before and after it was doubled
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,9 @@ ROLES = (
     Role(re.compile(r"^pos_emb_height$"), ("height",), in_patches=True),
     Role(re.compile(r"^pos_emb_width$"), ("width",), in_patches=True),
     Role(AREA, IMAGE_AXES, in_patches=True),
-    Role(re.compile(r"^window_size$|background_size$"), IMAGE_AXES),
+    Role(re.compile(r"^window_sizes?$|background_size$"), IMAGE_AXES),
     Role(re.compile(r"^num_frames$|^num_image_with_embedding$"), ("time",)),
-    Role(re.compile(r"^max_length$"), ("time",), in_patches=True),
+    Role(re.compile(r"^(max|context)_length$"), ("time",), in_patches=True),
     Role(re.compile(r"^num_mel_bins$"), ("frequency",)),
     Role(re.compile(r"^max_2d_position_embeddings$"), ("coordinate",)),
     Role(
@@ -101,6 +106,36 @@ def limited(responses: Sequence[Response]) -> Explanation | None:
     return Explanation(TableLayout(axes=axes), cells)
 
 
+def tables_in_columns(response: Response, around: Config) -> Explanation | None:
+    """Returns the axes of an image if the last dimension of a matrix stores whole tables, one after the other, with a
+    row of the model's width for each patch and for other tokens (Mllama)."""
+    field, old, new = response
+    width, patch = around.get("hidden_size"), pair(around.get("patch_size"))
+    if type(width) is not int or patch is None or len(old) != 2 or old[0] != new[0] or AREA.search(field.path[-1]):
+        return None
+    cells = next(cells_of(field, IMAGE_AXES, around))
+    here, there = (math.prod(each.count(value) for each in cells) for value in (field.value, scaled(field)))
+    tables, beyond = divmod(new[1] - old[1], width * max(there - here, 1))
+    if beyond or tables < 1 or old[1] % (width * tables) or (others := old[1] // (width * tables) - here) < 0:
+        return None
+    axes = tuple(Axis(name, each.count(field.value)) for name, each in zip(IMAGE_AXES, cells, strict=True))
+    return Explanation(TableLayout(axes=axes, dims=(1,), columns=width), cells, others)
+
+
+def in_blocks(found: Explanation, count: int) -> Explanation | None:
+    """Returns the axes of a whole grid, stored as a square of blocks (NesT), from those of one block. count: the number
+    of blocks."""
+    side = math.isqrt(count)
+    block = found.layout
+    if side * side != count or tuple(axis.name for axis in block.axes) != IMAGE_AXES or found.others:
+        return None
+    axes = tuple(replace(axis, size=side * axis.size) for axis in block.axes)
+    cells = tuple(replace(each, kernel=Fraction(each.stride, side), stride=Fraction(each.stride, side))
+                  for each in found.cells)  # fmt: skip
+    dims = block.dims[0] - 1, *block.dims
+    return Explanation(TableLayout(axes=axes, dims=dims, blocks=(side, side)), cells)
+
+
 @dataclass(frozen=True)
 class Part:
     """The axes of one field in one dimension, and what a shape leaves for other axes (a factor) and other rows."""
@@ -118,7 +153,9 @@ class Part:
 def role_of(field: ConfigField, name: str, around: Config) -> Role | None:
     """Returns what a field measures for a table, or None if it is the length of a text or unknown. name: the table's
     name. around: the section of the config with the field."""
-    in_patches = pair(around.get("patch_size")) is not None or "patch_embed_hidden_size" in around
+    in_patches = pair(around.get("patch_size")) is not None or bool(
+        {"patch_embed_hidden_size", "patch_length"} & set(around)
+    )
     for role in ROLES:
         if role.field.search(field.path[-1]) and role.table.search(name) and in_patches >= role.in_patches:
             return role
@@ -135,6 +172,8 @@ def explain(name: str, responses: Sequence[Response], config: Config) -> Explana
     choices: dict[int, list[list[Part]]] = {}  # for each dimension that changes: the axes that each field may give it
     for field, old, new in responses:
         around = section(config, field.path[:-1])
+        if len(responses) == 1 and (columns := tables_in_columns(responses[0], around)):
+            return columns
         role = role_of(field, name, around)
         if role is None:
             return f"it is unknown what {field} measures"
@@ -168,7 +207,7 @@ def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config,
     single = (names[1 if OF_WIDTH.search(name) else 0],) if len(names) == 2 else names
     doubled = scaled(field)
     for chosen in dict.fromkeys((names, single)):
-        for cells in cells_of(field, chosen, around):
+        for cells in (*cells_of(field, chosen, around), *cells_by_square(field, chosen, rows)):
             sizes = [each.count(field.value) for each in cells]
             after = [each.count(doubled) for each in cells]
             if min(sizes) < 1 or sizes == after:
@@ -180,6 +219,19 @@ def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config,
                 factor, rest = divmod(rows[1] - rows[0], there - here)
                 if factor >= 1 and not rest and (others := rows[0] - factor * here) >= 0:
                     yield Part(axes, cells, factor, others)
+
+
+def cells_by_square(field: ConfigField, names: tuple[str, ...], rows: Size) -> Iterator[tuple[Cells, ...]]:
+    """Yields the sizes of a square grid that has twice as many cells on a side if the field is doubled: CrossViT scales
+    images, and TinyViT windows, by a factor before it cuts them."""
+    height, width = pair(field.value) or (0, 0)
+    if names != IMAGE_AXES or height != width or AREA.search(field.path[-1]):
+        return
+    side, beyond = divmod(rows[1] - rows[0], 3)
+    if beyond or (side := math.isqrt(side)) < 1 or 3 * side * side != rows[1] - rows[0]:
+        return
+    stride = Fraction(height, side)
+    yield tuple(Cells(field, at, stride, stride) for at in range(2))
 
 
 def kinds_of(name: str, axes: tuple[str, ...]) -> Iterator[dict[str, bool]]:
@@ -216,6 +268,8 @@ def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iter
         steps = [tube[0] if isinstance(tube, list | tuple) else tube for tube in tubes if tube]
         stride = around.get(f"{names[0]}_stride")
         ways = [(step, step) for step in steps if type(step) is int]
+        length, step = around.get("patch_length"), around.get("patch_stride")  # of PatchTST
+        ways += [(length, step)] if type(length) is int and type(step) is int else []
         ways += [(patch[0], stride)] if patch and type(stride) is int else []
         for kernel, step in (*ways, (1, 1)):
             yield (Cells(field, 0, kernel, step),)

@@ -23,15 +23,17 @@ from torch import Tensor, nn
 
 from posembed.checkpoints.choose import Target, listing
 from posembed.checkpoints.position_tables import Config, ConfigField, Found, FoundTable, TableSize, section
-from posembed.checkpoints.proof import NO_RUN, first, same, seeded
+from posembed.checkpoints.proof import same, seeded
 from posembed.checkpoints.proof_inputs import NotTried, inputs_of
 from posembed.checkpoints.responses import BUCKETS
-from posembed.checkpoints.small_copies import Way, small_copy, undisturbed, ways_around
+from posembed.checkpoints.small_copies import small_copy, undisturbed
 from posembed.checkpoints.sources.base import shapes_of
+from posembed.checkpoints.sources.configs import models_around
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.buckets import FARTHEST, bucket_of, rebucket
 from posembed.tables.layout import Axis, TableLayout
 from posembed.tables.modules import parent
+from posembed.words import last_line
 
 REACHES = (
     "relative_attention_max_distance", "max_bucket_distance", "max_rel_pos", "max_rel_2d_pos",
@@ -47,11 +49,6 @@ METHODS: Mapping[str, Callable[[int], tuple[Any, ...]]] = {
     "compute_position_bias": lambda n: (torch.zeros(1, n, 1),),
 }
 NEAR = 2  # distances that do not show how far buckets reach
-READ_BUCKETS = (
-    "Small copies of the model, one at the old and one at the new size, run and read the expected bucket for each "
-    "distance. A distance whose new bucket lies within its old one keeps its row. Any other gets the mean of the old "
-    "rows of the distances in its new bucket."
-)
 
 
 def bucket_target(found: Found, buckets: Any, key: str | None) -> Target:
@@ -115,20 +112,27 @@ def read_buckets(old_model: nn.Module, new_model: nn.Module, target: Target, con
 
 def method_of(model: nn.Module, change: TableSize, field: ConfigField, reaches: Sequence[int]) -> Any:
     """Returns the method that resizes a table of buckets, or the reason why runs of small copies do not show it."""
-    sizes = change.table.layout.axes[0].size, change.length, 4 * SINGLE
-
-    def read(way: Way) -> Any:
-        path, narrow, few_layers = way
-        part = model.get_submodule(path)
-        copies = [small_copy(part, narrow=narrow, few_layers=few_layers, settings={field: size}) for size in sizes]
-        same_weights(copies)
-        return first(partial(buckets_read, copies, change, path, reaches=reaches), inputs_of(copies[0]), part)
-
-    try:
+    failure: Exception | None = None
+    for path, narrow in product(models_around(model, change.table.parameter), (True, False)):
         with undisturbed(), torch.no_grad():
-            return first(read, ways_around(model, change.table.parameter))
-    except NotTried as reason:
-        return NO_RUN.format(reason)
+            try:
+                sizes = change.table.layout.axes[0].size, change.length, 4 * SINGLE
+                part = model.get_submodule(path)
+                copies = [small_copy(part, narrow=narrow, settings=((field, size),)) for size in sizes]
+                same_weights(copies)
+            except Exception as error:
+                failure = failure or error
+                continue
+            for inputs in inputs_of(copies[0]):
+                try:
+                    found = buckets_read(copies, change, path, inputs, reaches)
+                except Exception as error:
+                    failure = error if failure is None or isinstance(error, NotTried) else failure
+                    continue
+                return found
+    if isinstance(failure, NotTried):
+        return f"no run of a small copy of its model shows which rows it reads: {failure}"
+    return f"no small copy of its model could be run to check which rows it reads ({last_line(failure or NotTried())})"
 
 
 def most_buckets(*, farthest: int, both: bool) -> int:
@@ -148,7 +152,7 @@ def same_weights(copies: Sequence[nn.Module]) -> None:
 
 
 def buckets_read(
-    copies: Sequence[nn.Module], change: TableSize, path: str, inputs: Mapping[str, Any], *, reaches: Sequence[int]
+    copies: Sequence[nn.Module], change: TableSize, path: str, inputs: Mapping[str, Any], reaches: Sequence[int]
 ) -> Any:
     """Returns the method that agrees with a run, or why none does. Raises NotTried if the run reads too few distances.
 

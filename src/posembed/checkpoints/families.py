@@ -19,7 +19,7 @@ from typing import Any
 from torch import nn
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.position_tables import Config, Found, PositionTable, TableSize, leaves
+from posembed.checkpoints.position_tables import Config, Found, PositionTable, TableSize
 from posembed.checkpoints.sources.configs import models_around, source_of
 from posembed.errors import CheckpointError
 from posembed.tables.families import family_of
@@ -153,7 +153,8 @@ def axes_of(layout: TableLayout) -> str:
     """Returns the axes of a table in words, with the dimensions that hold them: "height, width"."""
     kinds = {(False, True): "", (True, True): "differences of ", (True, False): "distances of "}
     axes = ", ".join(f"{kinds[axis.relative, axis.signed]}{axis.name}" for axis in layout.axes) or "positions"
-    return f"{axes} in dimensions {', '.join(map(str, layout.dims))}" if layout.dims else axes
+    stored = {f"in dimensions {', '.join(map(str, layout.dims))}": layout.dims, "in columns": layout.columns}
+    return " ".join([axes, *(words for words, given in stored.items() if given)])
 
 
 def rows_around(layout: TableLayout, config: Config) -> str:
@@ -178,19 +179,20 @@ def settings_of(config: Any) -> dict[str, Any]:
     return {name: own.get(name) for name in sorted(own.keys() | usual.keys()) if own.get(name) != usual.get(name)}
 
 
-def switches(config: Mapping[str, Any]) -> dict[str, Any]:
+def switches(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Returns the settings of a config that are no sizes: texts, flags, and whether a number is positive."""
     found: dict[str, Any] = {}
-    for path, value in leaves(config):
-        name = ".".join(map(str, path))
-        if any(NO_POSITIONS.search(str(each)) for each in path):
+    for name, value in config.items():
+        if NO_POSITIONS.search(str(name)):
             continue
-        if isinstance(value, list | tuple):
-            found[name] = sorted({each for each in value if isinstance(each, str)})
+        if isinstance(value, Mapping):
+            found |= switches(value, f"{above}{name}.")
+        elif isinstance(value, list | tuple):
+            found[above + name] = sorted({each for each in value if isinstance(each, str)})
         elif type(value) is int:
-            found[name] = value if value <= 0 else "a number"
+            found[above + name] = value if value <= 0 else "a number"
         elif value is None or isinstance(value, str | bool):
-            found[name] = value
+            found[above + name] = value
     return {name: value for name, value in found.items() if value != []}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from posembed.checkpoints.axes import Response
 from posembed.checkpoints.families import explained, reason_without_table, row_of
 from posembed.checkpoints.layouts import (
     all_listed,
@@ -22,7 +23,7 @@ from posembed.checkpoints.layouts import (
     known_tables,
     read_by_model,
 )
-from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
+from posembed.checkpoints.patterns import looks_sinusoidal, looks_standardised, recomputed
 from posembed.checkpoints.position_tables import (
     Config,
     ConfigField,
@@ -30,7 +31,6 @@ from posembed.checkpoints.position_tables import (
     FoundTable,
     PositionTable,
     Tensors,
-    leaves,
 )
 from posembed.checkpoints.responses import responses
 from posembed.checkpoints.sources.base import Shape, shapes_of, takes_text
@@ -111,8 +111,9 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     found = responses(config, known, model)
     rows = explained(model)
+    renamed = any(name not in tensors for changes in (rows, *(changes for _, changes in found)) for name in changes)
     source = source_of(known)
-    loaded = source.loaded_names(model, tensors) if any(name not in tensors for name in (*rows, *found)) else {}
+    loaded = source.loaded_names(model, tensors) if renamed else {}
     tables: dict[str, FoundTable] = {}
     said: dict[str, FoundTable] = {}  # tables of which a row says why they are not resized
     for name, row in rows.items():
@@ -122,19 +123,27 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
             said[key] = read.doubted(row["why"])
     buffers: dict[ConfigField, tuple[str, ...]] = {}
     blocked: dict[ConfigField, str] = {}
-    for name, given in found.items():
-        key, fields = key_in_files(name, tensors, loaded), [field for field, *_ in given]
-        if key is None:
-            if name in parameters:
-                blocked |= dict.fromkeys(fields, f"{name} also depends on it, but these files do not contain it")
-            continue
-        if (shape := tuple(tensors[key].shape)) != (expected := given[0][1]):
-            wrong = f"with {fields[0]}={fields[0].value}, {key} must have the shape {expected}, but it has {shape}"
-            raise CheckpointError(f"config.json: {wrong}; give the weights with their own config")
-        if name not in parameters:
-            buffers |= {field: (*buffers.get(field, ()), key) for field in fields}
-            continue
-        table = read_by_model(found_tensor(tensors, key), model, name, given, known)
+    answers: dict[str, list[Response]] = {}  # keys of parameters in the files -> the fields that change their shapes
+    names: dict[str, str] = {}
+    for field, changes in found:
+        for name, shapes in changes.items():
+            key = key_in_files(name, tensors, loaded)
+            if key is None:
+                if name in parameters:
+                    blocked[field] = f"{name} also depends on it, but these files do not contain it"
+                continue
+            shape = tuple(tensors[key].shape)
+            if shape != shapes[0]:
+                wrong = f"with {field}={field.value}, {key} must have the shape {shapes[0]}, but it has {shape}"
+                raise CheckpointError(f"config.json: {wrong}; give the weights with their own config")
+            if name not in parameters:
+                buffers[field] = (*buffers.get(field, ()), key)
+                continue
+            names[key] = name
+            answers.setdefault(key, []).append((field, *shapes))
+    for key, given in answers.items():
+        fields = [field for field, *_ in given]
+        table = read_by_model(found_tensor(tensors, key), model, names[key], given, known)
         if not isinstance(table, PositionTable) and not table.fixed:
             table = said.get(key, table)
             if len(fields) > 1:
@@ -160,7 +169,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
         listed += unchanged(model, tensors, guesses, changing, loaded)
     held = set(model.state_dict())
     stale = tuple(key for key in old_buffers(listed, tensors) if not held & aliases(key, model))
-    responding = frozenset(field for given in found.values() for field, *_ in given)
+    responding = frozenset(field for field, _ in found)
     no_need = "" if listed or blocked or not source.has_rows else why_no_table(model)
     return Found(tuple(listed), blocked, model, known, loaded, buffers, stale, responding, no_need)
 
@@ -256,7 +265,8 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
         raise CheckpointError(f"{table.key}: on the meta device, without values; load the weights before the resize")
     cells = layout.split(rows)[1] if layout.axes else rows
     relative_axes = any(axis.relative for axis in layout.axes)
-    if not relative_axes and rows.is_floating_point() and looks_sinusoidal(cells):
+    fixed = not relative_axes and rows.is_floating_point() and (looks_sinusoidal(cells) or looks_standardised(rows))
+    if fixed:
         unknown = recomputed(rows, layout, layout, table.length) is None
         table = replace(table, kind="sinusoidal", doubt=table.doubt or (UNKNOWN_FORMULA if unknown else ""))
     if layout.axes:
@@ -276,5 +286,8 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
 
 def relative_type(config: Config) -> str:
     """Returns the setting that adds relative positions to a BERT, or "" if there is none. transformers 5 ignores it."""
-    kinds = (str(value) for path, value in leaves(config) if path[-1] == "position_embedding_type")
-    return next((f"position_embedding_type={kind}" for kind in kinds if kind.startswith("relative")), "")
+    kind = config.get("position_embedding_type")
+    if isinstance(kind, str) and kind.startswith("relative"):
+        return f"position_embedding_type={kind}"
+    inner = (relative_type(section) for section in config.values() if isinstance(section, dict))
+    return next(filter(None, inner), "")

@@ -154,6 +154,26 @@ FORMULAS: Mapping[str, Callable[[int, int], Tensor]] = {
 }
 
 
+def standardised(length: int, dim: int, among: int) -> Tensor:
+    """Returns a sinusoidal table (length, D), less the mean and divided by 10 times the deviation of its first rows.
+
+    among: the number of these rows.
+    """
+    with torch.device("cpu"):
+        table = sinusoidal_table(length, dim)
+    return (table - table[:among].mean()) / (10 * table[:among].std())
+
+
+def looks_standardised(table: Tensor) -> bool:
+    """Returns whether a table (N, D) is a sinusoid that is standardised as a whole, as PatchTST's is."""
+    rows, dim = table.shape
+    if rows < 2 or not dim or dim % 2:
+        return False
+    if abs(float(table.float().mean())) > TOLERANCE or abs(float(table.float().std()) - 0.1) > TOLERANCE:
+        return False
+    return is_close(standardised(rows, dim, rows), table.cpu())
+
+
 def looks_sinusoidal(table: Tensor) -> bool:
     """Returns whether every nonzero row (N, D) has norm sqrt(D/2), as rows of sines and cosines do."""
     norms = table.double().norm(dim=-1)
@@ -175,6 +195,10 @@ def recomputed(old: Tensor, layout: TableLayout, new_layout: TableLayout, length
     rows, dim = new_layout.rows(length), old.shape[1]
     if dim < 2 or dim % 2:
         return None
+    if looks_standardised(old):
+        new = standardised(max(rows, len(old)), dim, len(old))[:rows].to(old.dtype)
+        new[: len(old)] = old[:rows]
+        return new.to(device), "standardised sines and cosines (PatchTST)"
     zero_rows = (old == 0).all(dim=1).nonzero().flatten()  # rows for padding
     for name, formula in FORMULAS.items():
         for first in (0, 1, 2):  # the position of row 0

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.buckets import READ_BUCKETS, bucket_target, read_buckets
+from posembed.checkpoints.buckets import bucket_target, read_buckets
 from posembed.checkpoints.choose import (
     FRAMES,
     POSITIONS,
@@ -43,7 +43,7 @@ from posembed.checkpoints.position_tables import (
     Tensors,
     tiled_sizes,
 )
-from posembed.checkpoints.proof import Shown, as_known, proved, said_of_limits
+from posembed.checkpoints.proof import as_known, proved
 from posembed.checkpoints.responses import size_fields, with_field
 from posembed.checkpoints.sources.base import shapes_of
 from posembed.checkpoints.sources.configs import build_on_meta, config_object, source_of
@@ -183,23 +183,14 @@ def plan_edit(
         target = read_buckets(found.model, new_model, target, found.config.to_dict())
     if seen is not None and not prove:
         shows = as_known(found.model, new_model, target, seen, method)
-    elif size.buckets is not None:
-        shows = Shown((READ_BUCKETS,))
     else:
-        shows = proved(found.model, new_model, target)
-    tables = changed_tables(tensors, target, method or next(iter(shows.keeping), None))
-    said = shows.sentences
-    if target.limited is not None:
-        pairs = zip(tables, target.changes, strict=True)
-        kept = all(each.kept == min(size.table.rows, size.layout.rows(size.length)) for each, size in pairs)
-        shrinks = target.limited.length < target.limited.table.length
-        for_it = method if takes(target.limited.table.layout, target.limited.layout, method) else None
-        said = (*said, said_of_limits(shows.keeping, for_it or shows.keeping[0], kept=kept, shrinks=shrinks))
+        shows = proved(found.model, new_model, target, method)
+    tables = changed_tables(tensors, target, shows.method)
     patches = tuple(projections(tensors, found, target))
     resampled: dict[str, Any] = {change.key: (change.before, change.after) for change in (*tables, *patches)}
     changed = tuple(changed_buffers(tensors, found, target, new_model, resampled))
     loading = source.said_of_loading(new_model, resampled)
-    checks = (*said, *loading)
+    checks = (*shows.sentences, *loading)
     removed = without_stale(tensors, found, target)
     sides = BOTH
     if {"input_ids", "decoder_input_ids"} <= set(signature(new_model.forward).parameters):

@@ -41,23 +41,16 @@ def section(config: Config, path: FieldPath) -> Config:
     return config
 
 
-def leaves(config: Config, above: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
-    """Yields the paths and the values of the fields of a config and its sections."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, (*above, name))
-        else:
-            yield (*above, name), value
-
-
-def tiled_sizes(config: Config, old: Size, new: Size) -> Iterator[tuple[FieldPath, Any]]:
+def tiled_sizes(config: Config, old: Size, new: Size, above: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
     """Yields the fields with the sizes (height, width) that large images are brought to before they are cut into tiles
     (LLaVA-NeXT), each with its value for tiles of another size. Sizes that are no multiples of a tile stay."""
-    for path, value in leaves(config):
-        if path[-1] == TILED and isinstance(value, list | tuple):
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from tiled_sizes(value, old, new, (*above, name))
+        elif name == TILED and isinstance(value, list | tuple):
             sizes = [pair(each) for each in value]
             if all(each is not None and each[0] % old[0] == each[1] % old[1] == 0 for each in sizes):
-                yield path, [[size[at] // old[at] * new[at] for at in (0, 1)] for size in sizes if size]
+                yield (*above, name), [[size[at] // old[at] * new[at] for at in (0, 1)] for size in sizes if size]
 
 
 @dataclass(frozen=True)
@@ -154,6 +147,8 @@ class PositionTable(FoundTable):
     def rows(self) -> int:
         if not self.layout.dims:  # (N, D), (1, N, D) or (N, 1, D)
             return math.prod(self.shape[:-1])
+        if self.layout.columns is not None:
+            return self.layout.rows(math.prod(self.layout.shape))
         return math.prod(self.shape[dim] for dim in self.layout.dims)
 
     @property

@@ -11,11 +11,10 @@ meta device, which computes only shapes, so that a model of any size runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 import torch
@@ -23,10 +22,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.position_tables import IMAGE_TOKENS, PositionTable, Size, TableSize, leaves
+from posembed.checkpoints.position_tables import IMAGE_TOKENS, PositionTable, Size, TableSize
 from posembed.checkpoints.proof_inputs import (
     LONGEST_TEXT,
-    Misread,
     NotTried,
     TooLarge,
     features_in,
@@ -36,15 +34,17 @@ from posembed.checkpoints.proof_inputs import (
     text_inputs,
 )
 from posembed.checkpoints.responses import WINDOWED
-from posembed.checkpoints.small_copies import Copies, Way, copies, small_copy, undisturbed, ways_around
+from posembed.checkpoints.small_copies import Copies, cells_to_try, copies, may_be_smaller, small_copy, undisturbed
+from posembed.checkpoints.sources.base import HALF, Few
 from posembed.checkpoints.sources.configs import models_around, source_of
-from posembed.errors import CheckpointError
+from posembed.checkpoints.sources.hugging_face import FEW_CELLS
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout, are_sides
 from posembed.tables.resize import takes
 from posembed.words import last_line
 
-MOST_CELLS = 4096  # of a table, in copies of the true size
-MOST_COMPARED = 1024  # the maximum number of cells to compare with all others
+MOST_CELLS = 1024  # the maximum number of cells to compare with all others
+MOST_PATCHES = 4096
 SHORT_TEXTS = (16, 64, 512, 8, 4)  # in tokens; some models accept only lengths that are a multiple of some number
 TOLERANCE = 1e-4
 IN_ORDER = 0.9  # the share of cells whose gradients are nearest to those of the same cell
@@ -56,14 +56,20 @@ BLOCK = 2  # the side of a block of patches, in models that merge patches
 KEEPING = ("extend", "zeros")  # methods that keep the answers of models with limited differences
 UNORDERED = ("group", "query")  # axes of object queries: the whole model shows whether it runs with others
 IN_PART = ("coordinate", "number", "distance", *UNORDERED)  # axes of which an input reads only some rows
-CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU, nn.MaxPool2d)  # a ReLU makes those of a ResNet
+CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU, nn.MaxPool2d)  # a ReLU makes those of a ResNet, a pool NesT's
 STATED = re.compile(r"tokens_per_image|image_tokens|image_seq_len")
 
+READ_BUCKETS = (
+    "Small copies of the model, one at the old and one at the new size, run and read the expected bucket for each "
+    "distance. A distance whose new bucket lies within its old one keeps its row. Any other gets the mean of the old "
+    "rows of the distances in its new bucket."
+)
 OWN = (
     "Without a resize, the model interpolates its old table as --method {method} (method={method!r}) does, by default "
     "or if it is called with interpolate_pos_encoding=True."
 )
-READ_ALL = "Small copies of the model, one at the old and one at the new size{}, run and read every row of the table."
+TRUE = "one at the old and one at the new size"
+READ_ALL = "Small copies of the model, {}, run and read every row of the table."
 ONLY_SHAPES = "The whole model runs at the new size on PyTorch's meta device, which computes only shapes."
 NO_RUN = "no small copy of its model could be run to check which rows it reads ({})"
 NOT_AT_NEW = "a small copy of the model runs at its own size, but not at the new one ({})"
@@ -74,13 +80,12 @@ class Shown:
     """What is known of a resize, or was shown by runs.
 
     sentences: for the user. image_tokens: the numbers of features that the model makes of an image for its text, before
-    and after (None if no run shows them). keeping: the methods for limited differences with which a longer limit
-    changes no answer, the default one first.
+    and after (None if no run shows them). method: the method to resize by; None for each table's default.
     """
 
     sentences: tuple[str, ...] = ()
     image_tokens: tuple[int, int] | None = None
-    keeping: tuple[str, ...] = ()
+    method: str | None = None
 
 
 def as_known(old_model: nn.Module, new_model: nn.Module, target: Target, own: str, method: str | None) -> Shown:
@@ -88,27 +93,27 @@ def as_known(old_model: nn.Module, new_model: nn.Module, target: Target, own: st
 
     own: the method by which the model interpolates its old table itself, or ""."""
     tokens = None if target.is_text else run_whole(old_model, new_model, target)[1]
-    return Shown((OWN.format(method=own),) if own not in ("", method) else (), tokens)
+    return Shown((OWN.format(method=own),) if own not in ("", method) else (), tokens, method)
 
 
-def proved(old_model: nn.Module, new_model: nn.Module, target: Target) -> Shown:
+def proved(old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None) -> Shown:
     """Runs small copies of a model before and after a resize, and refuses what they do not show to be right.
 
     The rows of fixed sinusoids in a line follow from a formula at any position, so they need no run.
     """
+    if all(change.how is not None for change in target.changes):
+        return Shown((READ_BUCKETS,), method=method)
     groups: dict[str, list[TableSize]] = {}  # by the smallest model around the tables
     for change in target.changes:
         if change.layout.axes or change.table.kind != "sinusoidal":
             path = next(models_around(old_model, change.table.parameter), "")
             groups.setdefault(path, []).append(change)
-    parts = 1
-    keeping: tuple[str, ...] = ()
+    sentences: list[str] = []
+    sizes = TRUE
     for changes in groups.values():
         named = next((change for change in changes if change.layout.axes), changes[0])
         try:
-            refuse_exchanged_sides(old_model, changes)
-            found = proved_in_parts((old_model, new_model), target, changes)
-            parts, keeping = max(parts, found[0]), keeping or found[1]
+            words, said, method = proved_together(old_model, new_model, target, changes, method)
         except Misread as problem:
             raise CheckpointError(f"{named.table.key}: not resized: {problem}") from problem
         except NotTried as reason:
@@ -117,28 +122,18 @@ def proved(old_model: nn.Module, new_model: nn.Module, target: Target) -> Shown:
             if named.layout.axes and named.layout.axes[0].name in UNORDERED:
                 continue
             raise CheckpointError(f"{named.table.key}: not resized: {NO_RUN.format(reason)}") from reason
+        sizes, sentences = (words if sizes == TRUE else sizes), sentences + said
     along = [change for change in target.changes if change.layout.axes]
     if not along and target.image_size is None:
-        return Shown()
+        return Shown(tuple(sentences), method=method)
     ran, tokens = run_whole(old_model, new_model, target)
-    if target.limited is not None or any(change.layout.axes[0].name in IN_PART for change in along):
-        return Shown((), tokens, keeping)
-    sizes = f", divided by {parts}" if parts > 1 else ""
-    return Shown((READ_ALL.format(sizes), *([ONLY_SHAPES] if ran and sizes else [])), tokens)
+    if target.limited is None and not any(change.layout.axes[0].name in IN_PART for change in along):
+        sentences = [READ_ALL.format(sizes), *([ONLY_SHAPES] if ran and sizes != TRUE else []), *sentences]
+    return Shown(tuple(sentences), tokens, method)
 
 
-def why_unread(model: nn.Module, table: PositionTable) -> str:
-    """Returns why a small copy of a model on the meta device does not read the cells that a table's layout says, or
-    "" if it reads them."""
-    size, field = table.as_it_is(), table.cells[0].field
-    value = field.value if isinstance(field.value, int) else list(field.value)
-    try:
-        proved_in_parts((model, model), Target((size,), (size.length, size.length), {field: value}), [size])
-    except NotTried as reason:
-        return f"small copies of the model fail at their own size ({reason})"
-    except Misread as problem:
-        return str(problem)
-    return ""
+class Misread(Exception):  # noqa: N818 - never leaves this file
+    """Raised with the reason to refuse a resize, if a run contradicts it."""
 
 
 def remedy_for_window(target: Target) -> str:
@@ -149,8 +144,12 @@ def remedy_for_window(target: Target) -> str:
 # --- copies at both sizes
 
 
-def refuse_exchanged_sides(model: nn.Module, changes: Sequence[TableSize]) -> None:
-    for change in () if source_of(model.config).in_order else changes:
+def proved_together(
+    old_model: nn.Module, new_model: nn.Module, target: Target, changes: Sequence[TableSize], method: str | None
+) -> tuple[str, list[str], str | None]:
+    """Runs copies of the models that hold some tables. Returns the sizes of the copies in words, what they show of
+    limited differences, in sentences, and the method to resize by. Raises Misread, or NotTried if no copy runs."""
+    for change in () if source_of(old_model.config).in_order else changes:
         for layout in (change.table.layout, change.layout):
             if len(layout.axes) == 2 and layout.axes[0].relative and len(set(layout.shape)) > 1:
                 raise Misread(
@@ -158,64 +157,83 @@ def refuse_exchanged_sides(model: nn.Module, changes: Sequence[TableSize]) -> No
                     f"{' x '.join(str(axis.size) for axis in layout.axes)} (transformers' BEiT exchanges height and "
                     "width); pass a square size"
                 )
-
-
-def proved_in_parts(
-    models: Sequence[nn.Module], target: Target, changes: Sequence[TableSize]
-) -> tuple[int, tuple[str, ...]]:
-    """Runs copies of the models that hold some tables, with sizes divided by a power of two where the true ones would
-    take too long. Returns the divisor, and the methods that keep answers. Raises Misread, or NotTried if none runs."""
-    cells, parts = max(size for change in changes for size in (change.length, change.table.length)), 1
-    # A limit may not be smaller than a sound's chunks.
-    fixed = target.of_window or target.limited is not None or target.patch_size is not None
-    while cells > MOST_CELLS * parts**2 and not fixed and all(change.layout.axes for change in changes):
-        parts *= 2
-    with suppress(Misread, NotTried):  # parts may leave cells of a stage over
-        if parts > 1:
-            return parts, proved_at(models, target, changes, parts)
-    return 1, proved_at(models, target, changes)
+    sizes = cells_to_try(changes, target, old_model)
+    problem: NotTried | Misread | None = None
+    for few in sizes:  # other sizes may leave cells of a stage over
+        try:
+            return proved_at(old_model, new_model, target, changes, method, few)
+        except Misread as found:
+            problem = problem if isinstance(problem, Misread) else found
+            if few is None:
+                break
+        except NotTried as reason:
+            problem = problem or reason
+            if isinstance(reason, TooLarge) and sizes == [None] and may_be_smaller(changes, target):
+                sizes += FEW_CELLS
+    assert problem is not None
+    raise problem
 
 
 def proved_at(
-    models: Sequence[nn.Module], target: Target, changes: Sequence[TableSize], parts: int = 1
-) -> tuple[str, ...]:
-    """Runs the copies of ``proved_in_parts`` in the first way in which the old one runs."""
-    images = target.image_size if target.image_size and parts == 1 else (None, None)
-
-    def prove(way: Way) -> tuple[str, ...]:
-        made = copies(models, target, changes, way, parts)
-        refuse_misread(made.old, made.before, images[0])
-        if models[0] is models[1]:
-            return ()
+    old_model: nn.Module,
+    new_model: nn.Module,
+    target: Target,
+    changes: Sequence[TableSize],
+    method: str | None,
+    few: Few,
+) -> tuple[str, list[str], str | None]:
+    """Runs the copies of ``proved_together``. few: cells along an axis, before and after; None for the true sizes."""
+    reasons = []
+    images = target.image_size if target.image_size and few is None else (None, None)
+    for path, narrow, few_layers in product(
+        models_around(old_model, changes[0].table.parameter), (True, False), (True, False)
+    ):
+        models = [model.get_submodule(path) for model in (old_model, new_model)]
+        try:
+            made = copies(models, target, changes, path, narrow=narrow, few_layers=few_layers, few=few)
+        except NotTried as reason:
+            reasons.append(reason)
+            continue
+        try:
+            refuse_misread(made.old, made.before, images[0])
+        except TooLarge:
+            raise
+        except NotTried as reason:
+            reasons.append(reason)
+            continue
         try:
             refuse_misread(made.new, made.after, images[1])
         except TooLarge:
             raise
         except NotTried as reason:
             raise Misread(NOT_AT_NEW.format(reason) + remedy_for_window(target)) from reason
-        return compared(made)
+        said, method = compared(made, target, method)
+        words = f"one with {few[0]} and one with {few[1]} cells along an axis" if few else TRUE
+        return "with images of half the size" if few == HALF else words, said, method
+    raise reasons[0] if reasons else NotTried("no model of transformers contains it")
 
-    proof: tuple[str, ...] = first(prove, ways_around(models[0], changes[0].table.parameter))
-    return proof
 
-
-def first(run: Callable[[Any], Any], given: Iterable[Any], owner: Any = None) -> Any:
-    """Returns what a function gives for the first input, or way to build a copy, with which it does not fail. Raises
-    Misread and TooLarge at once, and otherwise NotTried with the first failure. owner: what fails, for its name."""
-    failure: Exception | None = None
-    for each in given:
+def why_unread(model: nn.Module, table: PositionTable) -> str:
+    """Returns why a small copy of a model on the meta device does not read the cells that a table's layout says, or
+    "" if it reads them."""
+    size, field = table.as_it_is(), table.cells[0].field
+    value = field.value if isinstance(field.value, int) else list(field.value)
+    target, why = Target((size,), (size.length, size.length), {field: value}), ""
+    tries = product(models_around(model, table.parameter), cells_to_try([size], target, model), (True, False))
+    for path, few, narrow in tries:
+        part = model.get_submodule(path)
         try:
-            return run(each)
-        except (Misread, TooLarge):
-            raise
-        except Exception as error:  # each model raises its own errors
-            stronger = isinstance(error, NotTried) and not isinstance(failure, NotTried)
-            failure = error if failure is None or stronger else failure
-    if failure is None:
-        raise NotTried("it takes no input that is known" if owner else "no model of transformers contains it")
-    if owner is None and isinstance(failure, NotTried):
-        raise failure
-    raise NotTried(f"{type(owner).__name__}: {last_line(failure)}") from failure
+            made = copies((part, part), target, [size], path, narrow=narrow, few=few)
+            refuse_misread(made.old, made.before)
+        except Misread as problem:
+            return str(problem)
+        except TooLarge as reason:
+            why = why or str(reason)
+        except NotTried as reason:
+            why = why or f"small copies of the model fail at their own size ({reason})"
+        else:
+            return ""
+    return why
 
 
 def refuse_misread(model: nn.Module, tables: Mapping[str, TableSize], image: Size | None = None) -> None:
@@ -226,29 +244,50 @@ def refuse_misread(model: nn.Module, tables: Mapping[str, TableSize], image: Siz
     held = {name: model.get_parameter(name).requires_grad_() for name in tables}  # fixed sinusoids do not
     lines = {name: size for name, size in tables.items() if not size.layout.axes}
     others = {name: size for name, size in tables.items() if size.layout.axes}
-
-    def read_text(tokens: int) -> None:
-        """Token i of a text must read the row of position i."""
-        read, _ = gradients(model, text_inputs(model, tokens), [held[name] for name in lines])
-        for size, gradient in zip(lines.values(), read, strict=True):
-            refuse_wrong_line(size.layout.front, gradient, tokens)
-
-    def read_cells(inputs: Mapping[str, Any]) -> None:
-        read, made = gradients(model, inputs, [held[name] for name in others], CELLS)
-        if not any(bool(gradient.any()) for gradient in read) and not all(map(is_unread, others.values())):
-            raise NotTried("it reads none of the rows for the inputs that were tried")
-        for (name, size), rows in zip(others.items(), read, strict=True):
-            if problem := wrong_rows(size, rows, made):
-                raise Misread(problem if len(others) == 1 else f"{name}: {problem}")
-
     with undisturbed():
         if lines:
-            full = min([LONGEST_TEXT, *(size.length for size in lines.values())])
-            with suppress(NotTried):  # it may accept no short text
-                first(read_text, (short for short in SHORT_TEXTS if short < full), model)
-            first(read_text, [full], model)
-        if others:
-            first(read_cells, chain(image_inputs(model, image) if image else (), inputs_of(model)), model)
+            refuse_misread_text(model, lines)
+        if not others:
+            return
+        failure: Exception | None = None
+        for inputs in chain(image_inputs(model, image) if image else (), inputs_of(model)):
+            try:
+                read, made = gradients(model, inputs, [held[name] for name in others], CELLS)
+            except Exception as error:
+                failure = failure or error
+                continue
+            if not any(bool(gradient.any()) for gradient in read) and not all(map(is_unread, others.values())):
+                failure = NotTried("it reads none of the rows for the inputs that were tried")
+                continue
+            try:
+                problems = [wrong_rows(size, rows, made) for size, rows in zip(others.values(), read, strict=True)]
+            except (ArgumentError, RuntimeError) as error:  # its table has another size than planned
+                failure = failure or error
+                continue
+            for name, problem in zip(others, problems, strict=True):
+                if problem:
+                    raise Misread(problem if len(others) == 1 else f"{name}: {problem}")
+            return
+    raise NotTried(f"{type(model).__name__}: {last_line(failure)}" if failure else "it takes no input that is known")
+
+
+def refuse_misread_text(model: nn.Module, tables: Mapping[str, TableSize]) -> None:
+    """Raises Misread if token i of a text does not read the row of position i, in a text of full length and in a short
+    one. Raises NotTried if the model reads no such texts."""
+    held, full = list(map(model.get_parameter, tables)), min([LONGEST_TEXT, *(size.length for size in tables.values())])
+    failure = None
+    for tokens in (full, *(short for short in SHORT_TEXTS if short < full)):
+        try:
+            read, _ = gradients(model, text_inputs(model, tokens), held)
+        except Exception as error:  # a shorter text may still show which rows are read
+            failure = error if tokens == full else failure
+            continue
+        for size, gradient in zip(tables.values(), read, strict=True):
+            refuse_wrong_line(size.layout.front, gradient, tokens)
+        if tokens < full:
+            break
+    if failure is not None:
+        raise NotTried(f"{type(model).__name__}: {last_line(failure)}")
 
 
 def refuse_wrong_line(front: int, gradient: Tensor, tokens: int) -> None:
@@ -264,13 +303,14 @@ def refuse_wrong_line(front: int, gradient: Tensor, tokens: int) -> None:
 def gradients(
     model: nn.Module, inputs: Mapping[str, Any], tensors: Sequence[Tensor], kinds: tuple[type[nn.Module], ...] = ()
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Returns the gradients of a run with respect to tensors, and to the outputs of all layers of some kinds.
+    """Returns the gradients of a run with respect to tensors, and to the outputs of all layers of some kinds. For a
+    layer that was called several times, the sum of these follows.
 
     Patches become cells in one of these layers. Where a table is added to its output, both have the same gradient.
     """
-    outputs: list[Tensor] = []
+    made: dict[nn.Module, list[Tensor]] = {}
     hooks = [
-        layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output))
+        layer.register_forward_hook(lambda layer, _inputs, output: made.setdefault(layer, []).append(output))
         for layer in model.modules()
         if isinstance(layer, kinds)
     ]
@@ -279,13 +319,20 @@ def gradients(
     finally:
         for hook in hooks:
             hook.remove()
-    outputs = [output for output in outputs if output.requires_grad]
+    outputs = [output for each in made.values() for output in each if output.requires_grad]
     found = torch.autograd.grad(total, (*tensors, *outputs), allow_unused=True, materialize_grads=True)
-    return found[: len(tensors)], found[len(tensors) :]
+    of_outputs = dict(zip(map(id, outputs), found[len(tensors) :], strict=True))
+    # A layer that cuts several images makes the cells of a row together.
+    together = (
+        torch.stack([of_outputs[id(output)] for output in each]).sum(dim=0)
+        for each in made.values()
+        if len(each) > 1 and all(output.requires_grad and output.shape == each[0].shape for output in each)
+    )
+    return found[: len(tensors)], (*of_outputs.values(), *together)
 
 
 def random_total(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
-    """Returns a random linear function of all finite outputs of a model."""
+    """Returns a random linear function of all finite outputs of a model: MAE's loss over no hidden patches is NaN."""
     outputs = [each for each in floats_in(model(**inputs)) if each.requires_grad and each.isfinite().all()]
     return torch.stack([(output * torch.randn_like(output)).sum() for output in outputs]).sum()
 
@@ -317,9 +364,10 @@ def wrong_rows(size: TableSize, gradient: Tensor, made: Sequence[Tensor]) -> str
         return ""  # of pooled keys (MViTv2): the smallest difference is that of the first query and the last key
     if not used.all():
         return f"the model reads {int(used.sum())} of its {len(cells)} rows"
-    if len(layout.axes) == 1 or len(layout.dims) > 1 or any(axis.relative for axis in layout.axes):
-        return ""  # no order to be shown
-    orders = [cells, *([rows] if layout.front or layout.tail else [])]
+    apart = len(layout.axes) == 1 or (len(layout.dims) > 1 and layout.blocks is None)  # no order to be shown
+    if apart or any(axis.relative for axis in layout.axes):
+        return ""
+    orders = [cells, *([rows] if layout.front or layout.tail else [])]  # MAE's decoder reads class token and patches
     if layout.grid and not any(side % BLOCK for side in layout.grid):
         height, width = (side // BLOCK for side in layout.grid)  # Qwen's patches come in blocks, which it merges
         orders.append(cells.unflatten(0, (height, BLOCK, width, BLOCK)).transpose(1, 2).flatten(0, 3))
@@ -361,7 +409,7 @@ def shows_order(cells: Tensor, made: Sequence[Tensor]) -> bool:
         if flat.shape[-1] != cells.shape[1] or flat.numel() % cells.numel():
             continue
         here = flat.reshape(-1, *cells.shape).sum(dim=0)
-        some = torch.linspace(0, len(cells) - 1, min(len(cells), MOST_COMPARED)).long()
+        some = torch.linspace(0, len(cells) - 1, min(len(cells), MOST_CELLS)).long()
         if torch.allclose(here, cells, rtol=TOLERANCE, atol=TOLERANCE * float(cells.abs().max())):
             return True
         nearest = (normalize(cells[some]) @ normalize(here).T).argmax(dim=1)
@@ -373,18 +421,24 @@ def shows_order(cells: Tensor, made: Sequence[Tensor]) -> bool:
 # --- the answers of both copies
 
 
-def compared(made: Copies) -> tuple[str, ...]:
-    """Compares the answers of copies with limited differences, and of copies that read texts. Returns the methods that
-    keep those of limited differences. Raises Misread, or NotTried if no answers can be compared."""
+def compared(made: Copies, target: Target, method: str | None) -> tuple[list[str], str | None]:
+    """Compares the answers of copies with limited differences, and of copies that read texts. Returns what this shows,
+    in sentences, and the method to resize by. Raises Misread, or NotTried if no answers can be compared."""
     tables = made.after
-    keeping: tuple[str, ...] = ()
     limited = {name: each for name, each in tables.items() if are_sides(each.layout.axes)}
+    said = []
     with undisturbed(), torch.no_grad():
         if limited:
-            keeping = first(lambda tables: methods_keeping(made, tables), [limited], made.old)
+            try:
+                keeping, sentence = kept_answers(made, tables, limited, method)
+            except Misread:
+                raise
+            except Exception as error:
+                raise NotTried(f"{type(made.old).__name__}: {last_line(error)}") from error
+            said, method = [sentence, *beyond_context(made.old, target)], method or keeping
         if len(limited) < len(tables) and any(not each.layout.axes for each in tables.values()):
             refuse_other_answer(made, tables)
-    return keeping
+    return said, method
 
 
 def refuse_other_answer(made: Copies, tables: Mapping[str, TableSize]) -> None:
@@ -393,64 +447,79 @@ def refuse_other_answer(made: Copies, tables: Mapping[str, TableSize]) -> None:
     pair_up(made.old, made.new, {}, loud=True)
     fill(made.new, resized(made.old, {name: each for name, each in tables.items() if each.layout.axes}, None))
     lengths = [min(each.length, each.table.length) for each in tables.values() if not each.layout.axes]
-
-    def compare(tokens: int) -> None:
-        inputs = text_inputs(made.old, tokens)
-        before, after = (list(floats_in(seeded_outputs(model, inputs))) for model in (made.old, made.new))
+    shortest = min(lengths)
+    for tokens in (min(shortest, LONGEST_TEXT), *(short for short in SHORT_TEXTS if short <= shortest)):
+        try:
+            inputs = text_inputs(made.old, tokens)
+            before, after = (list(floats_in(seeded_outputs(model, inputs))) for model in (made.old, made.new))
+        except Exception:  # not a multiple that the model accepts
+            continue
         if not all(
             one.shape == other.shape and torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
             for one, other in zip(before, after, strict=False)
         ):
             raise Misread(f"a text of {tokens} tokens gets another output at the new length with the same rows")
-
-    with suppress(NotTried):  # it may accept only multiples of some number
-        first(compare, (min(*lengths, LONGEST_TEXT), *(short for short in SHORT_TEXTS if short <= min(lengths))))
+        return
 
 
-def methods_keeping(made: Copies, limited: Mapping[str, TableSize]) -> tuple[str, ...]:
-    """Returns the methods for limited differences with which larger limits change no answer. Raises Misread if there is
-    none: the rows mean something else.
+def kept_answers(
+    made: Copies, tables: Mapping[str, TableSize], limited: Mapping[str, TableSize], method: str | None
+) -> tuple[str, str]:
+    """Returns the method for limited differences with which larger limits change no answer, and what the answers show
+    of the resize that was asked for. Raises Misread if there is no such method: the rows mean something else.
 
     Both copies have the same weights, and tables of differences that are smooth and random. Limits that shrink are
     checked as limits that grow from the new size to the old one.
     """
-    one = next(iter(limited.values()))
-    grows = one.length > one.table.length
+    first = next(iter(limited.values()))
+    grows = first.length > first.table.length
+    limits = [axis.size for axis in (first.table.layout if grows else first.layout).axes]
+    texts = [size for each in tables.values() if not each.layout.axes for size in (each.length, each.table.length)]
+    longest = min([LONGEST_TEXT, *texts])
+    long = [min(factor * max(limits), longest) for factor in (2 * MERGED, 2)]
+    short = [min(*limits, longest)]
     backwards = {
         name: TableSize(replace(each.table, layout=each.layout), each.table.layout, each.table.length)
         for name, each in limited.items()
     }
     small, large, grown = (made.old, made.new, limited) if grows else (made.new, made.old, backwards)
-    farthest = max(axis.size for axis in (one.table.layout if grows else one.layout).axes)
-    texts = [size for each in made.after.values() if not each.layout.axes for size in (each.length, each.table.length)]
-    lengths = [min([factor * farthest, LONGEST_TEXT, *texts]) for factor in (2 * MERGED, 2)]
     pair_up(small, large, grown)
-
-    def answer(inputs: Mapping[str, Any]) -> tuple[str, ...]:
-        wanted = seeded(small, inputs)
-        return tuple(each for each in KEEPING if keeps(large, resized(small, grown, each), inputs, wanted))
-
-    given = (inputs for length in lengths for inputs in line_inputs(small, length))
-    if not (keeping := first(answer, given, small)):
+    inputs, wanted = answered(small, long)
+    same = (each for each in KEEPING if keeps(large, resized(small, grown, each), inputs, wanted))
+    if not (keeping := next(same, "")):
         other = "a small copy gives other answers at the new size, whether new rows repeat the outermost rows or are 0"
         raise Misread(f"{other}, so its rows are not differences from a limit")
-    return tuple(keeping)
+    pair_up(made.old, made.new, limited)
+    rows = resized(made.old, tables, method or keeping)
+    within, beyond = (keeps(made.new, rows, *answered(made.old, lengths)) for lengths in (short, long))
+    return keeping, said_of_limits(keeping, within=within, beyond=beyond, shrinks=not grows)
 
 
-def said_of_limits(keeping: Sequence[str], method: str, *, kept: bool, shrinks: bool) -> str:
-    """Says what becomes of the answers of a model with limited differences. kept: whether all rows keep their values at
-    the same difference."""
-    remedy = f"--method {keeping[0]} (method={keeping[0]!r}) keeps them"
-    if not kept:
+def said_of_limits(keeping: str, *, within: bool, beyond: bool, shrinks: bool) -> str:
+    remedy = f"--method {keeping} (method={keeping!r}) keeps them"
+    if not within:
         return f"The answers change, also for short inputs; {remedy}."
     if shrinks:
         return (
             "A small copy of the model gives the same answers at the old and at the new size, for an input within the "
             "new limits. Longer inputs may get other answers."
         )
-    if method not in keeping:
+    if not beyond:
         return f"The answers change for inputs with differences beyond the old limits; {remedy}."
     return "A small copy of the model gives the same answers at the old and at the new size, for the same input."
+
+
+def beyond_context(model: nn.Module, target: Target) -> Iterator[str]:
+    """Yields a sentence if a model reads no new row of limited differences."""
+    config: Any = model.config
+    limited, within = target.limited, config.to_dict().get("context_size")
+    if limited is None or limited.length <= limited.table.length or type(within) is not int:
+        return
+    if within <= max(axis.size for axis in limited.table.layout.axes):
+        yield (
+            f"The model reads no difference beyond context_size={within} (config.json), so it reads none of the new "
+            "rows until context_size grows."
+        )
 
 
 def keeps(model: nn.Module, tables: Mapping[str, Tensor], inputs: Mapping[str, Any], wanted: Tensor) -> bool:
@@ -461,6 +530,17 @@ def keeps(model: nn.Module, tables: Mapping[str, Tensor], inputs: Mapping[str, A
 
 def same(given: Tensor, wanted: Tensor) -> bool:
     return given.shape == wanted.shape and bool((given - wanted).norm() < SAME * wanted.norm())
+
+
+def answered(model: nn.Module, lengths: Sequence[int]) -> tuple[dict[str, Any], Tensor]:
+    """Returns the first input of one of these lengths that a model can read, and its answer."""
+    failure: Exception | None = None
+    for inputs in (each for length in lengths for each in line_inputs(model, length)):
+        try:
+            return inputs, seeded(model, inputs)
+        except Exception as error:
+            failure = failure or error
+    raise failure or NotTried("it takes no input that is known")
 
 
 def pair_up(
@@ -534,7 +614,7 @@ def run_whole(old_model: nn.Module, new_model: nn.Module, target: Target) -> tup
         models = [model.get_submodule(path) for model in (old_model, new_model)]
         try:
             ran, counts = (tried(models, target, run) for run in (run_forward, count_features))
-            shapes = ran is not None and path == around[-1]
+            shapes = ran is not None
             if ran is counts is None and target.table.layout.grid is not None:
                 small = narrow_copies(models, target)
                 ran, counts = (tried(small, target, run, "cpu") for run in (run_forward, count_features))
@@ -544,32 +624,39 @@ def run_whole(old_model: nn.Module, new_model: nn.Module, target: Target) -> tup
                 refuse_other_count(models[0], models[1], counts, target)
         except Misread as problem:
             raise CheckpointError(f"{target.table.key}: not resized: {problem}{remedy_for_window(target)}") from problem
-        return shapes, counts
+        return shapes and path == around[-1], counts
     return False, None
 
 
 def narrow_copies(models: Sequence[nn.Module], target: Target) -> list[nn.Module]:
     """Returns copies of few layers, to be run on the CPU at the true size of their images, or []."""
-    if max(size for each in target.changes for size in (each.table.length, each.length)) <= MOST_CELLS:
-        with undisturbed(), suppress(Exception):  # narrow copies of some models cannot be built, and large ones are not
+    if max(size for each in target.changes for size in (each.table.length, each.length)) > MOST_PATCHES:
+        return []
+    with undisturbed():
+        try:
             return [small_copy(model, narrow=True) for model in models]
-    return []
+        except Exception:  # narrow copies of some models cannot be built, and large ones are not
+            return []
 
 
 def tried(models: Sequence[nn.Module], target: Target, run: Run, device: str = "meta") -> tuple[Any, Any] | None:
     """Runs the old model with inputs of its own size, and the new one with an input of its size in the first form that
     the old one accepts. Returns what ``run`` gives for both, or None if the old one accepts none. Raises Misread if
     the new one fails."""
+    sizes = target.image_size or (None, None)
     with undisturbed(), torch.no_grad(), torch.device(device):
-        for old, new in forms_of(models, target.image_size) if models else ():
+        for number, inputs in forms_of(models[0], sizes[0]) if models else ():
             try:
-                before = run(models[0], old)
+                before = run(models[0], inputs)
             except Exception:  # each model raises its own errors
                 continue
+            given = next((each for other, each in forms_of(models[1], sizes[1]) if other == number), None)
+            if given is None:
+                return None
             try:
-                return before, run(models[1], new)
+                return before, run(models[1], given)
             except Exception as error:
-                texts = (new[name].shape[1] for name in ("input_ids", "inputs_embeds") if name in new)
+                texts = (given[name].shape[1] for name in ("input_ids", "inputs_embeds") if name in given)
                 if target.image_size is None and max(texts, default=0) > target.length[1]:
                     continue  # the new model need not read so long a text
                 why = f"{type(models[1]).__name__}: {last_line(error)}"
@@ -577,12 +664,15 @@ def tried(models: Sequence[nn.Module], target: Target, run: Run, device: str = "
     return None
 
 
-def forms_of(models: Sequence[nn.Module], sizes: tuple[Size, Size] | None) -> Iterator[tuple[Any, Any]]:
-    """Yields inputs of the same form for the old and the new model, each at its own size."""
-    with suppress(Exception):  # it takes other inputs, or its images are too large
-        yield from zip(*map(image_inputs, models, sizes or ()), strict=False)
-    with suppress(Exception):
-        yield from zip(*map(inputs_of, models), strict=False)
+def forms_of(model: nn.Module, size: Size | None) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+    """Yields inputs to try, each with a number that is the same for the same form of input at another size."""
+    sources = [inputs_of(model)] if size is None else [image_inputs(model, size), inputs_of(model)]
+    for source, inputs in enumerate(sources):
+        try:
+            for number, each in enumerate(inputs):
+                yield (source, number), each
+        except Exception:  # it takes other inputs, or its images are too large
+            continue
 
 
 def run_forward(model: Any, inputs: Mapping[str, Any]) -> bool:
@@ -602,12 +692,21 @@ def count_features(model: Any, inputs: Mapping[str, Any]) -> int:
 
 def refuse_other_count(old: Any, new: Any, counts: tuple[int, int], target: Target) -> None:
     """Raises Misread if a config states another number of image tokens than the new model makes."""
-    stated, after = (dict(leaves(model.config.to_dict())) for model in (old, new))
+    stated, after = (dict(numbers_in(model.config.to_dict())) for model in (old, new))
     for path, number in stated.items():
-        says = STATED.search(str(path[-1])) and path[-1] not in IMAGE_TOKENS and type(number) is int
-        if says and number == counts[0] and after.get(path) != counts[1]:
+        if path[-1] in IMAGE_TOKENS or not STATED.search(path[-1]) or number != counts[0]:
+            continue
+        if after.get(path) != counts[1]:
             size = " x ".join(map(str, target.image_size[1])) if target.image_size else "the new size"
             raise Misread(
                 f"config.json says {'.'.join(path)}={after.get(path)} image tokens, but the model makes {counts[1]} of "
                 f"an image of {size} pixels; pass a size of which it makes {after.get(path)}"
             )
+
+
+def numbers_in(config: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from numbers_in(value, (*above, str(name)))
+        elif type(value) is int:
+            yield (*above, str(name)), value

@@ -33,10 +33,6 @@ class TooLarge(NotTried):
     """Raised if a small copy of a model would take too much memory."""
 
 
-class Misread(Exception):  # noqa: N818 - never leaves the files of the proof
-    """Raised with the reason to refuse a resize, if a run contradicts it."""
-
-
 def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     """Returns arguments for a model's forward with a random text. Raises NotTried if the model takes no text."""
     if not takes_text(model):
@@ -70,11 +66,13 @@ def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
         return
     channels, frames = of_images(config, "num_channels") or 3, of_images(config, "num_frames")
     leads: tuple[tuple[int, ...], ...] = ((1,), (1, 2)) if frames is None else ((1, frames), (1,), (frames,))
+    cells = math.prod(grid_of(config) or (1, 1))
+    order = {"noise": torch.linspace(0, 1, cells)[None]} if "noise" in accepted else {}  # MAE sorts the patches by it
     for lead in leads:
         if math.prod((*lead, channels, *size)) > MOST_NUMBERS and not only_shapes():
             raise TooLarge("its images are too large to be tried")
         images = {name: torch.randn(*lead, channels, *size)}
-        yield {**with_image_tokens(model, text_beside(model), images), **images}
+        yield {**with_image_tokens(model, text_beside(model), images), **order, **images}
 
 
 def with_image_tokens(model: Any, texts: dict[str, Any], images: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -115,6 +113,8 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     grid, side = grid_of(config), getattr(config, "patch_size", None)
     if grid is not None and type(side) is int:
         yield from packed_patches(model, accepted, grid, side)
+    if "past_values" in accepted:  # a series of times
+        yield {"past_values": torch.randn(1, config.context_length, config.num_input_channels)}
     largest = getattr(config, "max_2d_position_embeddings", None)
     if "bbox" in accepted and type(largest) is int:
         corner = torch.linspace(0, largest - 1, SHORT_TEXT).long()

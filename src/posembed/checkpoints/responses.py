@@ -9,11 +9,11 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.position_tables import ConfigField, Size, leaves, pair
+from posembed.checkpoints.position_tables import ConfigField, Size, pair
 from posembed.checkpoints.sources.base import Shape, shapes_of
 from posembed.checkpoints.sources.configs import build_on_meta, config_object, source_of
 from posembed.errors import CheckpointError
@@ -27,24 +27,23 @@ OTHER_SIZES = re.compile(
 # Fields that give the number of cells of a square grid, and fields of sizes that are no lengths of a text.
 AREA = re.compile(r"^(num_patches|num_position_embeddings)$")
 OTHER_AXES = re.compile(
-    r"^((sliding_)?window_size|num_mel_bins|num_image_with_embedding|bias_max_distance|max_num_patches|"
+    r"^((sliding_)?window_size|window_sizes|num_mel_bins|num_image_with_embedding|bias_max_distance|max_num_patches|"
     r"rel_extent|max_text_tokens|num_queries|group_detr)$"
 )
 WINDOWED = re.compile(r"^window_sizes?$")
 BUCKETS = re.compile(  # of distances
     r"^((relative_attention_|position_bias_)?num_buckets|position_buckets|rel(_2d)?_pos_bins)$"
 )
-Response: TypeAlias = tuple[ConfigField, Shape, Shape]  # a field, and a shape before and after it was doubled
+Changes = Mapping[str, tuple[Shape, Shape]]  # state-dict keys -> shapes before and after a field was doubled
 
 
-def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> dict[str, list[Response]]:
-    """Doubles each field of a config that may be a size in turn. Returns the fields that change the shape of each
-    tensor, by its name in the model.
+def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[tuple[ConfigField, Changes]]:
+    """Doubles each field of a config that may be a size in turn. Returns the fields that change shapes, with changes.
 
     known: the config object of transformers.
     """
     before = shapes_of(model)
-    found: dict[str, list[Response]] = {}
+    found: list[tuple[ConfigField, Changes]] = []
     roomy = source_of(known).roomy(known, config)
     fixed = before if roomy is config else shapes_of(build_on_meta(config_object(roomy)))
     for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES, BUCKETS)):
@@ -56,9 +55,13 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> dict[s
             after = shapes_of(build_on_meta(config_object(changed)))
         except CheckpointError:  # so the field cannot grow
             continue
-        for key, shape in before.items():
-            if after.get(key, shape) != shape and (not in_window or fixed.get(key) == shape):
-                found.setdefault(key, []).append((field, shape, after[key]))
+        changes = {
+            key: (shape, after[key])
+            for key, shape in before.items()
+            if after.get(key, shape) != shape and (not in_window or fixed.get(key) == shape)
+        }
+        if changes:
+            found.append((field, changes))
     return found
 
 
@@ -69,19 +72,23 @@ def scaled(field: ConfigField) -> int | Size:
     return factor * field.value if isinstance(field.value, int) else (factor * field.value[0], factor * field.value[1])
 
 
-def size_fields(config: Mapping[str, Any], *, also: tuple[re.Pattern[str], ...] = ()) -> Iterator[ConfigField]:
+def size_fields(
+    config: Mapping[str, Any], above: FieldPath = (), *, also: tuple[re.Pattern[str], ...] = ()
+) -> Iterator[ConfigField]:
     """Yields the fields whose names suggest a length or an image size, in a config and its nested configs.
 
     also: patterns of other names.
     """
-    for path, value in leaves(config):
-        if not all(isinstance(name, str) for name in path):
+    for name, value in config.items():
+        if not isinstance(name, str):
             continue
-        if (LENGTH_LIKE.search(path[-1]) and not OTHER_SIZES.search(path[-1])) or any(p.search(path[-1]) for p in also):
+        if isinstance(value, dict):
+            yield from size_fields(value, (*above, name), also=also)
+        elif (LENGTH_LIKE.search(name) and not OTHER_SIZES.search(name)) or any(each.search(name) for each in also):
             if type(value) is int and value > 1:
-                yield ConfigField(path, value)
+                yield ConfigField((*above, name), value)
             elif type(value) is not int and (sides := pair(value)) is not None:
-                yield ConfigField(path, sides)
+                yield ConfigField((*above, name), sides)
 
 
 def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: Any) -> dict[str, Any]:
@@ -103,5 +110,5 @@ def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: An
         for alias, canonical in getattr(part, "attribute_map", {}).items():
             if canonical == path[-1]:
                 section.pop(alias, None)
-        section[path[-1]] = value
+        section[path[-1]] = source_of(known).in_json(known, path[-1], value)
     return changed

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import torch
@@ -19,15 +18,16 @@ from torch import nn
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.position_tables import ConfigField, TableSize
 from posembed.checkpoints.proof_inputs import MOST_NUMBERS, NotTried, TooLarge
-from posembed.checkpoints.sources.base import quiet
-from posembed.checkpoints.sources.configs import models_around, source_of
+from posembed.checkpoints.sources.base import HALF, Few, quiet
+from posembed.checkpoints.sources.configs import source_of
 from posembed.checkpoints.sources.hugging_face import part_of
+from posembed.tables.layout import IMAGE_AXES
 from posembed.words import last_line
 
+FEW_FRAMES = 4  # of a video, if no changed table depends on their number
 SILENT = 1e-6  # initial weights below this let nothing through
 PRETRAINED = "pretrain_image_size"
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a layer
-Way = tuple[str, bool, bool]  # how a copy is built: the path of the model, whether it has few heads, and few layers
 
 
 @dataclass(frozen=True)
@@ -49,32 +49,39 @@ def undisturbed() -> Iterator[None]:
             yield
 
 
-def ways_around(model: nn.Module, parameter: str) -> Iterator[Way]:
-    """Yields the ways to build copies of the models that hold a parameter: the smallest one first."""
-    return product(models_around(model, parameter), (True, False), (True, False))
-
-
 def copies(
-    models: Sequence[nn.Module], target: Target, changes: Sequence[TableSize], way: Way, parts: int = 1
+    models: Sequence[nn.Module],
+    target: Target,
+    changes: Sequence[TableSize],
+    path: str,
+    *,
+    narrow: bool,
+    few_layers: bool = True,
+    few: Few = None,
 ) -> Copies:
-    """Builds small copies of the old and the new model. parts: by how much the sizes that change are divided. Raises
-    NotTried."""
-    path, narrow, few_layers = way
-    models = [model.get_submodule(path) for model in models]
-    settings = {
-        field: [divided(each, parts * parts if is_area(changes, field) else parts) for each in (field.value, value)]
-        for field, value in (target.values.items() if parts > 1 else ())
-    }
+    """Builds small copies of the old and the new model at ``path``. few: cells along an axis of images, before and
+    after; None for the true sizes. Raises NotTried."""
+    settings: dict[ConfigField, list[Any]] = {}  # other values of fields, in both copies
+    if few == HALF:
+        settings = {field: [half(each) for each in (field.value, value)] for field, value in target.values.items()}
+    elif few is not None:
+        settings = {field: given for field in target.values if (given := with_few(changes, field, few))}
     for field, value in target.values.items():
         if field.path[-1] == PRETRAINED:  # the copies get images of these sizes
             image = ConfigField((*field.path[:-1], "image_size"), field.value)
             settings[image] = settings.get(field, [field.value, value])
+    frames = getattr(models[0].config, "num_frames", None)
+    sized = {field.path[-1] for change in target.changes for field in change.table.fields}
+    if type(frames) is int and frames > FEW_FRAMES and "num_frames" not in sized:
+        settings[ConfigField(("num_frames",), frames)] = [FEW_FRAMES] * 2
     if few_layers:
         source_of(models[0].config).same_layers(models)
     with undisturbed():
         try:
             made = [
-                small_copy(model, narrow=narrow, few_layers=few_layers, settings=at_size(settings, at))
+                small_copy(
+                    model, narrow=narrow, few_layers=few_layers, settings=[(f, v[at]) for f, v in settings.items()]
+                )
                 for at, model in enumerate(models)
             ]
         except NotTried:
@@ -85,7 +92,7 @@ def copies(
     for change in changes:
         before, after = change.table.as_it_is(), change
         if any(cells.field in settings for cells in change.table.cells):
-            before, after = (change.table.sized(at_size(settings, at)) for at in (0, 1))
+            before, after = (change.table.sized({f: v[at] for f, v in settings.items()}) for at in (0, 1))
         tables[change.table.parameter.removeprefix(f"{path}.")] = before, after
     held = {name: sizes for name, sizes in tables.items() if name in dict(made[0].named_parameters())}
     if {NUMBER.sub("*", name) for name in tables} - {NUMBER.sub("*", name) for name in held}:
@@ -93,20 +100,8 @@ def copies(
     return Copies(made[0], made[1], *({name: sizes[at] for name, sizes in held.items()} for at in (0, 1)))
 
 
-def at_size(settings: Mapping[ConfigField, Sequence[Any]], at: int) -> dict[ConfigField, Any]:
-    return {field: values[at] for field, values in settings.items()}
-
-
-def is_area(changes: Sequence[TableSize], field: ConfigField) -> bool:
-    return any(cells.area for change in changes for cells in change.table.cells if cells.field == field)
-
-
-def divided(size: Any, parts: int) -> Any:
-    return size // parts if isinstance(size, int) else [side // parts for side in size]
-
-
 def small_copy(
-    model: nn.Module, *, narrow: bool, few_layers: bool = True, settings: Mapping[ConfigField, Any] | None = None
+    model: nn.Module, *, narrow: bool, few_layers: bool = True, settings: Sequence[tuple[ConfigField, Any]] = ()
 ) -> nn.Module:
     """Builds a model of the same class on the CPU with few tokens and, if asked for, few layers and few heads.
 
@@ -115,7 +110,7 @@ def small_copy(
     config: Any = copy.deepcopy(model.config)
     source = source_of(config)
     source.make_small(config, narrow=narrow, few_layers=few_layers)
-    for field, value in (settings or {}).items():
+    for field, value in settings:
         set_in(config, field, value)
     kind = source.copy_of(model)
     with torch.device("meta"):
@@ -139,3 +134,39 @@ def set_in(config: Any, field: ConfigField, value: Any) -> None:
         if hasattr(section, field.path[-1]):
             setattr(section, field.path[-1], value)
             return
+
+
+def cells_to_try(changes: Sequence[TableSize], target: Target, model: nn.Module) -> list[Few]:
+    """Returns the numbers of cells along an axis of copies to try."""
+    cells = max(size for change in changes for size in (change.length, change.table.length))
+    of_grid = changes[0].table.layout.grid is not None
+    smaller = may_be_smaller(changes, target)
+    return list(source_of(model.config).cells_to_try(cells if smaller else 0, of_grid=of_grid))
+
+
+def may_be_smaller(changes: Sequence[TableSize], target: Target) -> bool:
+    """Returns whether copies may have fewer cells. A limit may not be smaller than a sound's chunks."""
+    same = not target.of_window and target.limited is None and target.patch_size is None
+    return same and all(change.layout.axes for change in changes)
+
+
+def with_few(changes: Sequence[TableSize], field: ConfigField, few: tuple[int, int]) -> list[Any]:
+    """Returns two values of a field that give few cells, or []. They are oblong where the values of the change are."""
+    change = max(changes, key=lambda each: sum(cells.field == field for cells in each.table.cells))
+    values: list[Any] = []
+    for layout, count in zip((change.table.layout, change.layout), few, strict=True):
+        shorter = min((axis.size for axis in layout.axes if axis.name in IMAGE_AXES), default=0)
+        pairs = [each for each in zip(layout.axes, change.table.cells, strict=True) if each[1].field == field]
+        sides = [
+            cells.value(2 * count if axis.name in IMAGE_AXES and axis.size > shorter else count)
+            + max(cells.stride - cells.kernel, 0)
+            for axis, cells in sorted(pairs, key=lambda each: each[1].side)
+        ]
+        if not sides:
+            return []
+        values.append(sides[0] if len(set(sides)) == 1 and isinstance(field.value, int) else sides)
+    return values
+
+
+def half(size: Any) -> Any:
+    return size // 2 if isinstance(size, int) else [side // 2 for side in size]

@@ -23,12 +23,14 @@ follow each other, so their numbers add up, where the rows of other axes multipl
 
 A tensor may store these rows in other ways: with the axes apart, or behind the heads. ``TableLayout.dims`` names the
 dimensions of the tensor that enumerate the positions; ``rows_in`` turns any such tensor into rows (N, D), and
-``stored`` turns rows back into the tensor. All other code reads rows (N, D).
+``stored`` turns rows back into the tensor. All other code reads rows (N, D). Mllama stores a table for each tile of an
+image in one dimension, one after the other (``columns``). NesT stores a grid block by block (``blocks``).
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -116,13 +118,17 @@ class TableLayout:
             the axes height and width: give ``grid`` or ``axes``, not both.
         dims: the dimensions of the stored tensor that enumerate the positions: one for all axes, or one for each. ()
             for tables (N, D), (1, N, D) and (N, 1, D).
+        columns: the width D of a row, if the last dimension stores whole tables (N, D) one after the other; None
+            otherwise. ``dims`` then names this dimension.
+        blocks: the numbers of blocks along (height, width), if a grid is stored block by block; None otherwise.
+            ``dims`` then names the dimension of the blocks and that of the cells in a block; each counts row by row.
 
     "Length" always means the number of positions that the table holds. On relative axes, these are differences.
 
     Raises:
         ArgumentError: numbers that no table can have, a pad_row that is not reserved, an unknown or repeated axis or
-            dimension, a grid that disagrees with the axes, or special tokens in a table with a dimension for each
-            axis.
+            dimension, a grid that disagrees with the axes, special tokens in a table with a dimension for each axis,
+            columns or blocks without their dims, or a grid that is not whole blocks.
 
     Examples:
         >>> import torch
@@ -144,6 +150,8 @@ class TableLayout:
     tail: Amount = 0
     axes: tuple[Axis, ...] = ()
     dims: tuple[int, ...] = ()
+    columns: Count | None = None
+    blocks: Pair | None = None
 
     BERT: ClassVar[TableLayout]
     GPT2: ClassVar[TableLayout]
@@ -169,6 +177,17 @@ class TableLayout:
             raise ArgumentError(
                 f"dims gives one dimension for each axis, without rows of special tokens; got dims={self.dims} for "
                 f"{len(self.axes)} axes and {self.front + self.tail} other rows"
+            )
+        if self.columns is not None and not (len(self.dims) == 1 and self.axes):
+            raise ArgumentError(
+                f"columns is the width of a row, for axes in one dimension; got columns={self.columns!r} for "
+                f"{len(self.axes)} axes and dims={self.dims}"
+            )
+        fits = len(self.dims) == 2 and not any(map(operator.mod, self.grid or (1, 1), self.blocks or (1, 1)))
+        if self.blocks is not None and not (self.grid and fits):
+            raise ArgumentError(
+                f"blocks divides a grid in two dims into whole blocks; got blocks={self.blocks} for "
+                f"grid={self.grid} and dims={self.dims}"
             )
 
     def _match_grid_and_axes(self) -> None:
@@ -221,6 +240,13 @@ class TableLayout:
         rows = tuple(axis.rows for axis in self.axes)
         return (sum(rows),) if are_sides(self.axes) else rows
 
+    @property
+    def apart(self) -> tuple[int, ...]:
+        """The sizes of ``dims``, if there is one for each axis."""
+        if self.blocks is None:
+            return self.shape
+        return math.prod(self.blocks), math.prod(self.shape) // math.prod(self.blocks)
+
     @explains_errors
     def rows_in(self, tensor: Tensor) -> Tensor:
         """Returns the rows (N, D) of a stored table. D is the product of all dimensions other than ``dims``.
@@ -237,7 +263,19 @@ class TableLayout:
                 f"the positions of this layout lie in dimensions {self.dims} of a floating tensor; got {tensor.dtype} "
                 f"of shape {tuple(tensor.shape)}"
             )
+        if self.columns is not None:
+            length = self.rows(math.prod(self.shape))
+            if self.dims[0] not in (-1, tensor.dim() - 1) or tensor.shape[-1] % (length * self.columns):
+                raise ArgumentError(
+                    f"the last dimension of this table holds tables of {length} rows and {self.columns} columns; got "
+                    f"{tuple(tensor.shape)} and dims={self.dims}"
+                )
+            return tensor.unflatten(-1, (-1, length, self.columns)).movedim(-2, 0).flatten(1)
         rows = tensor.movedim(self.dims, tuple(range(count)))
+        if self.blocks is not None:
+            within = tuple(map(operator.floordiv, self.grid or (), self.blocks))
+            rows = rows.unflatten(1, within).unflatten(0, self.blocks).transpose(1, 2)
+            return rows.reshape(math.prod(self.shape), -1)
         return rows.reshape(math.prod(rows.shape[:count]), math.prod(rows.shape[count:]))
 
     def stored(self, rows: Tensor, like: Tensor) -> Tensor:
@@ -247,9 +285,14 @@ class TableLayout:
         """
         if not self.dims:
             return as_table(rows, like)
+        if self.columns is not None:
+            return rows.unflatten(1, (*like.shape[:-1], -1, self.columns)).movedim(0, -2).flatten(-3).contiguous()
         count = len(self.dims)
         others = like.movedim(self.dims, tuple(range(count))).shape[count:]
-        cells = rows.reshape(*(self.shape if count > 1 else rows.shape[:1]), *others)
+        if self.blocks is not None:
+            (height, width), (high, wide) = self.blocks, map(operator.floordiv, self.grid or (), self.blocks)
+            rows = rows.reshape(height, high, width, wide, -1).transpose(1, 2)
+        cells = rows.reshape(*(self.apart if count > 1 else rows.shape[:1]), *others)
         return cells.movedim(tuple(range(count)), self.dims).contiguous()
 
     @explains_errors

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as modules
 
-from posembed.checkpoints.position_tables import Config, ConfigField, leaves
+from posembed.checkpoints.position_tables import Config, ConfigField
 from posembed.errors import CheckpointError
 from posembed.words import last_line
 
@@ -32,6 +32,8 @@ LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 
 Shape = tuple[int, ...]
+Few = tuple[int, int] | None  # cells along an axis of two copies; None for the true sizes
+HALF = (0, 0)  # half the true sizes
 
 
 class Source:
@@ -56,6 +58,10 @@ class Source:
     def copy_of(self, model: nn.Module) -> Any:
         """Returns what builds a part of a model again, from another config object."""
         return self.kind_of(model.config)
+
+    def in_json(self, known: Any, name: str, value: Any) -> Any:
+        """Returns what a config.json says for a size."""
+        return value
 
     def roomy(self, known: Any, config: Config) -> Config:
         """Returns a config.json whose images are large enough for larger windows."""
@@ -115,10 +121,13 @@ class ConfigObject:
 
 def refuse_depth(config: Mapping[str, Any]) -> None:
     """Refuses too many layers. Called before a config object is built, because some build a list of all layers."""
-    for (*_, name), value in leaves(config):
-        counts = value if isinstance(value, list) else [value]
-        if LAYERS.search(str(name)) and any(type(layers) is int and layers > MOST_LAYERS for layers in counts):
-            raise CheckpointError(f"config.json: expected at most {MOST_LAYERS:,} layers; got {name}={value}")
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            refuse_depth(value)
+        elif LAYERS.search(str(name)):
+            counts = value if isinstance(value, list) else [value]
+            if any(type(layers) is int and layers > MOST_LAYERS for layers in counts):
+                raise CheckpointError(f"config.json: expected at most {MOST_LAYERS:,} layers; got {name}={value}")
 
 
 @contextmanager

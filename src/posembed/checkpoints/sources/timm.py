@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
+from fractions import Fraction
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -21,14 +22,15 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.position_tables import Config, ConfigField, pair
-from posembed.checkpoints.sources.base import ConfigObject, Shape, Source, quiet, shapes_of
+from posembed.checkpoints.sources.base import HALF, ConfigObject, Few, Shape, Source, quiet, shapes_of
 from posembed.errors import CheckpointError
 
 if TYPE_CHECKING:
     from posembed.checkpoints.choose import Target
 
+MOST_CELLS = 4096  # of a grid, in copies of the true size: stages and windows fit few sizes of images
 ROUNDING = 1e-3  # relative: timm computes where old differences lie in float32
-SIZES = ("img_size", "window_size")  # arguments of timm's models
+SIZES = ("img_size", "window_size", "window_sizes")  # arguments of timm's models
 FEW_LAYERS: tuple[dict[str, Any], ...] = (
     *({"depth": layers} for layers in (2, 3, 4, 6)),
     *({"depths": (1,) * stages} for stages in (3, 4, 5)),
@@ -59,7 +61,7 @@ def size_argument(name: str) -> Any:
         return config.sizes.get(name, config.input_size if name == "img_size" else None)
 
     def assign(config: TimmConfig, value: Any) -> None:
-        config.args[name] = value
+        config.args[name] = config.in_json(name, value)
         config._known = {**config.sizes, name: value}
 
     return property(value, assign)
@@ -74,6 +76,7 @@ class TimmConfig(ConfigObject):
     def __init__(self, architecture: str, args: Mapping[str, Any], pretrained: Mapping[str, Any]) -> None:
         self.architecture, self.args, self.pretrained = architecture, dict(args), dict(pretrained)
         self._known: dict[str, Any] | None = None
+        self.windows: list[int] = []  # of each stage
 
     @staticmethod
     def create(config: TimmConfig) -> nn.Module:
@@ -90,9 +93,10 @@ class TimmConfig(ConfigObject):
         if self._known is None:
             model = self.source.build(self)
             self._known = patches_of(model) | dict(found_sizes(self, model))
+            self.windows = windows_of(model)
         return self._known
 
-    img_size, window_size = map(size_argument, SIZES)
+    img_size, window_size, window_sizes = map(size_argument, SIZES)
 
     def twice(self) -> TimmConfig:
         """Returns a copy for images of twice the size, if the model takes an image size."""
@@ -100,6 +104,12 @@ class TimmConfig(ConfigObject):
         if "img_size" in larger.sizes:
             larger.img_size = doubled(larger.img_size)
         return larger
+
+    def in_json(self, name: str, value: Any) -> Any:
+        """Returns the argument that a size stands for. The windows of several stages grow by one factor."""
+        if name != "window_sizes":
+            return value
+        return [Fraction(value, self.sizes[name]) * each // 1 for each in self.windows]
 
     @property
     def input_size(self) -> Any:
@@ -162,6 +172,9 @@ class Timm(Source):
     def models_around(self, model: nn.Module, name: str) -> Iterator[str]:
         yield ""  # a model of timm is one whole
 
+    def in_json(self, known: TimmConfig, name: str, value: Any) -> Any:
+        return known.in_json(name, value)
+
     def roomy(self, known: TimmConfig, config: Config) -> Config:
         if "img_size" not in known.sizes:
             return config
@@ -171,6 +184,7 @@ class Timm(Source):
         if any(each.path[-1] == "patch_size" for each in fields):
             return  # its stride follows, and perhaps more
         rebuilt._known = known.sizes | {each.path[-1]: value for each, value in fields.items()}
+        rebuilt.windows = known.windows
 
     def unsized_tables(self, known: TimmConfig, keys: Iterable[str]) -> dict[str, str]:
         found = [key for key in keys if TABLE.search(key)]
@@ -214,6 +228,9 @@ class Timm(Source):
         all_of = "it" if len(tables) == 1 else some
         same = "the same values" if apart < ROUNDING else f"values that differ by up to {100 * apart:.2g}%"
         yield f"timm resizes {all_of} as well when it loads the old file into a model of the new size, to {same}."
+
+    def cells_to_try(self, cells: int, *, of_grid: bool) -> tuple[Few, ...]:
+        return (HALF, None) if cells > MOST_CELLS else (None,)
 
     def same_layers(self, models: Sequence[nn.Module]) -> None:
         configs: Any = [model.config for model in models]
@@ -286,9 +303,12 @@ def found_sizes(config: TimmConfig, model: nn.Module) -> Iterator[tuple[str, Any
     """Yields the sizes that a model takes as arguments, with the values that it has without them."""
     shapes = shapes_of(model)
     for name in SIZES:
-        for value in [config.args[name]] if name in config.args else values_of(model, name, config):
+        candidates = values_of(model, name, config)
+        if name in config.args and name != "window_sizes":
+            candidates = [config.args[name]]
+        for value in candidates:
             given = copy.deepcopy(config)
-            given.args[name] = value
+            given.args[name] = windows_of(model) if name == "window_sizes" else value
             try:
                 if shapes_of(given.source.build(given)) == shapes:
                     yield name, value
@@ -300,11 +320,21 @@ def found_sizes(config: TimmConfig, model: nn.Module) -> Iterator[tuple[str, Any
 
 def values_of(model: Any, name: str, config: TimmConfig) -> list[Any]:
     """Returns the values that an argument of a model may have: those of its modules' attributes."""
+    if name == "window_sizes":
+        return windows_of(model)[:1]
     held = [getattr(module, name, None) for module in model.modules()]
     default = model.default_cfg.get("input_size", (None,))
     held += [config.input_size, default[1:]] if name == "img_size" else []
     sides = [value for each in held if (value := pair(each if not isinstance(each, tuple) else list(each)))]
     return [list(value) if value[0] != value[1] else value[0] for value in dict.fromkeys(sides)]
+
+
+def windows_of(model: nn.Module) -> list[int]:
+    """Returns the size of the windows in each stage of a model, if its windows are squares."""
+    stages = getattr(model, "stages", ())
+    held = [next((m.window_size for m in stage.modules() if hasattr(m, "window_size")), 0) for stage in stages]
+    first = next(filter(None, held), None)  # the first stage may have no windows, but takes an argument for them
+    return [each or first for each in held] if first and all(type(each) is int for each in held) else []
 
 
 def patches_of(model: nn.Module) -> dict[str, list[int]]:
