@@ -79,9 +79,9 @@ READS = (
     Reads("checkpoints/sources/hugging_face.py", "each[name] part[name] transformers[str(named[0])]", DATA),
     Reads(
         "checkpoints/sources/hugging_face.py",
-        "config.hidden_size config[name]",
+        "config.hidden_size config.mask_ratio config[name]",
         SOME,
-        ("transformers.BertConfig: hidden_size num_attention_heads",),
+        ("transformers.BertConfig: hidden_size num_attention_heads", "transformers.ViTMAEConfig: mask_ratio"),
     ),
     Reads(
         "checkpoints/sources/timm.py",
@@ -91,13 +91,18 @@ READS = (
     ),
     Reads(
         "checkpoints/sources/timm.py",
-        "model.patch_embed module[name] sys.modules[type(model).__module__].checkpoint_filter_fn",
+        "m.window_size model.patch_embed model.stages module[name] "
+        "sys.modules[type(model).__module__].checkpoint_filter_fn",
         SOME,
         (
-            "timm.models.swin_transformer_v2_cr.SwinTransformerV2Cr: patch_embed",
+            "timm.models.swin_transformer_v2_cr.SwinTransformerV2Cr: patch_embed stages",
+            "timm.models.swin_transformer_v2_cr.SwinTransformerV2CrBlock: window_size",
             "timm.layers.patch_embed.PatchEmbed: img_size",
             "timm.models.vision_transformer: checkpoint_filter_fn",
         ),
+    ),
+    Reads(
+        "checkpoints/small_copies.py", "models[0].config.num_frames", SOME, ("transformers.VideoMAEConfig: num_frames",)
     ),
     Reads("checkpoints/small_copies.py", "section[field.path[-1]]", DATA),
     Reads("checkpoints/proof.py", "module[field]", SOME, ("transformers.LlavaConfig: image_seq_length",)),

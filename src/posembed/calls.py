@@ -15,10 +15,15 @@ from posembed.errors import ArgumentError, CallError
 from posembed.files import data_of
 from posembed.words import listed
 
-OTHER_NAMES, OTHER_CLASSES, NOTES, AS_POSITIONS = data_of(__file__).values()
-"""Four tables: an argument's name here, and its names in other libraries; a public name of posembed, and those of
-tutorials, fairseq, timm, x-transformers, torchtune and Keras; hints on arguments that some libraries define otherwise;
-what a layer reads from its ``position_ids`` alone, and the call of ``posembed.positions`` that computes it."""
+KNOWN: dict[str, dict[str, str]] = data_of(__file__)
+OTHER_NAMES = KNOWN["arguments"]
+"""Maps an argument's name in posembed to its names in other libraries."""
+OTHER_CLASSES = KNOWN["public names"]
+"""Maps a public name of posembed to the names of tutorials, fairseq, timm, x-transformers, torchtune and Keras."""
+NOTES = KNOWN["notes"]
+"""Hints on arguments that some libraries define differently."""
+AS_POSITIONS = KNOWN["positions"]
+"""Maps what a layer reads from its ``position_ids`` alone to the call of ``posembed.positions`` that computes them."""
 
 
 def name_here(name: str, ours: Mapping[str, str]) -> str | None:

@@ -16,6 +16,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import posembed
+from posembed.checkpoints.sources.base import quiet
 from posembed.checkpoints.sources.hugging_face import class_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.buckets import bucket_of, rebucket
@@ -285,6 +286,17 @@ def test_more_buckets_than_distances_up_to_the_farthest_keep_all_biases(both: bo
 
 
 # What transformers remembers
+
+
+@pytest.mark.parametrize("kind", ["Beit", "Data2VecVision"])
+def test_transformers_remembers_no_tensor_of_a_model_that_is_only_examined(kind: str) -> None:
+    """It keeps the indices of each size that any model of a process has run at, here first on the meta device."""
+    sizes = {**SIZES, "intermediate_size": 16, "image_size": 44, "patch_size": 4, "use_relative_position_bias": True}
+    model = loud_model(f"{kind}Model", getattr(transformers, f"{kind}Config")(**sizes))
+    with quiet(), torch.no_grad(), torch.device("meta"):
+        sketch = type(model)(model.config)(torch.empty(1, 3, 44, 44))
+    assert sketch[0].is_meta
+    assert answer(model, {"pixel_values": torch.randn(1, 3, 44, 44)}).isfinite().all()
 
 
 @pytest.mark.parametrize("kind", ["Beit", "Data2VecVision"])

@@ -275,3 +275,40 @@ def test_a_model_whose_old_answers_would_change_is_refused(buckets: int, new: in
     posembed.resize_checkpoint(told, tmp_path / "out", length=new)
     with pytest.raises(CheckpointError, match="another output"):
         posembed.resize_model_(tiny_model("deberta-v2", settings), length=new)
+
+
+# --- grids of more than 4,096 cells, whose copies are smaller
+
+LARGE = {
+    "dinov2": {**IMAGE, "image_size": [288, 288], "patch_size": 4},
+    "muse_glimmer_vision": {**IMAGE, "pos_emb_height": 64, "pos_emb_width": 64},
+    "kimi_k25_vision": {**IMAGE, "pos_emb_height": 64, "pos_emb_width": 64},
+    "qwen3_vl_vision": {**MERGING, "num_position_embeddings": 48 * 48},
+    "siglip2_vision_model": {**IMAGE, "num_patches": 256},
+}
+
+
+@together(
+    "kind, grid",
+    [
+        ("dinov2", (40, 160)),
+        ("muse_glimmer_vision", (66, 70)),
+        ("muse_glimmer_vision", (70, 66)),
+        ("kimi_k25_vision", (66, 70)),
+        ("kimi_k25_vision", (70, 66)),
+    ],
+)
+def test_a_grid_that_the_model_would_read_otherwise_is_refused_at_any_size(kind: str, grid: tuple[int, int]) -> None:
+    model = tiny_model(kind, LARGE[kind])
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(
+        CheckpointError, match=r"not resized: (the model reads|a small copy of the model runs at its own)"
+    ):
+        posembed.resize_model_(model, grid=grid)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@together("kind, grid", [("qwen3_vl_vision", (70, 70)), ("siglip2_vision_model", (67, 67))])
+def test_a_number_of_cells_may_have_any_side(kind: str, grid: tuple[int, int]) -> None:
+    changed = posembed.resize_model_(tiny_model(kind, LARGE[kind]), grid=grid).tables
+    assert [change.after.shape[-2] for change in changed] == [grid[0] * grid[1]]

@@ -16,7 +16,8 @@ from posembed.files import data_of
 WordsT = TypeVar("WordsT")
 
 SEED = 0
-PATTERNS, THINGS, ORDINALS = data_of(__file__).values()
+DATA = data_of(__file__)
+PATTERNS, THINGS, ORDINALS = (DATA[name] for name in ("patterns", "things", "ordinals"))
 """The sentences, with the types of their names: persons, organisations (companies) and locations."""
 FIELD = re.compile(r"\{(\w+)\}")
 NAME_WORDS = (1, 1, 2, 2, 3)
