@@ -10,6 +10,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 from census import needs
+from census_families import rows_of
+from transformers import ViTConfig, ViTModel
 
 NO_NEED, UNKNOWN = "its rows are buckets, so they need no resize", "its rows are unknown"
 TABLE = {"fixed": False, "shape": [8, 4], "sizes": []}
@@ -46,3 +48,12 @@ def test_each_table_may_need_no_resize() -> None:
 @pytest.mark.parametrize("outcome", ["WRONG", "crashed"])
 def test_wrong_results_and_crashes_are_counted(outcome: str) -> None:
     assert needs(result(outcome, dict.fromkeys(("real", "bucket"), NO_NEED)))["outcome"] == outcome
+
+
+def test_the_method_of_the_model_itself_is_found(tmp_path: Path) -> None:
+    """transformers interpolates a ViT's table with bicubic weights, posembed by default otherwise."""
+    sizes = {"image_size": 32, "patch_size": 8, "hidden_size": 16, "intermediate_size": 16}
+    ViTModel(ViTConfig(**sizes, num_hidden_layers=1, num_attention_heads=2)).save_pretrained(tmp_path)
+    call = {"options": {"image_size": [48, 48]}, "outcome": "resized", "wrong": []}
+    (row,) = rows_of(tmp_path, [call])
+    assert row["own"] == "bicubic"

@@ -41,7 +41,7 @@ def own_method(old_model: nn.Module, new_model: nn.Module, target: Target) -> st
                 old, new = made.old, made.new
                 tables = {
                     name: TableSize(replace(before.table, layout=before.layout), after.layout, after.length)
-                    for name, (before, after) in made.tables.items()
+                    for name, before, after in zip(made.before, made.before.values(), made.after.values(), strict=True)
                 }
                 with torch.no_grad():
                     pair_up(old, new, tables, waves=0, loud=True)

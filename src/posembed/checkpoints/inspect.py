@@ -46,8 +46,8 @@ class Learned:
     hold 90% of the rows' variance. toeplitz: the share of the rows' similarity that their distance does not explain,
     from 0 to 1. position_error: the mean error, in positions, of a linear probe that predicts a row's position.
     order_error: the error rate of a linear probe that predicts which of two rows comes first.
-    along: for tables along axes, how alike neighbours are along each. bias_by_distance: for biases of attention heads,
-    pairs of a distance and the mean bias of all heads there.
+    along: how alike neighbours are along each axis, if any. bias_by_distance: for biases of attention heads, pairs of a
+    distance and the mean bias of all heads there.
     """
 
     rows: int

@@ -465,11 +465,9 @@ def refuse_other_answer(made: Copies, tables: Mapping[str, TableSize]) -> None:
 def kept_answers(
     made: Copies, tables: Mapping[str, TableSize], limited: Mapping[str, TableSize], method: str | None
 ) -> tuple[str, str]:
-    """Returns the method for limited differences with which larger limits change no answer, and what the answers show
-    of the resize that was asked for. Raises Misread if there is no such method: the rows mean something else.
-
-    Both copies have the same weights, and tables of differences that are smooth and random. Limits that shrink are
-    checked as limits that grow from the new size to the old one.
+    """Returns the method that keeps all answers when limits of differences grow, and a sentence on what the answers
+    show of the resize asked for. Raises Misread if there is no such method: the rows mean something else. Both copies
+    have the same weights, and their tables are random but smooth. If the limits shrink, the check swaps the two sizes.
     """
     first = next(iter(limited.values()))
     grows = first.length > first.table.length

@@ -37,9 +37,9 @@ NOT_TRAINED = "New rows are computed, not trained: evaluate the model at the new
 class Resize:
     """The changes of a resize, written or planned.
 
-    edit: the changes of tensors and config. settings: the changes in JSON files, or beside the weights in one file.
-    left_out: why each file or object is not copied, by its name. record: the entry in posembed.json. beside: all other
-    changes beside the weights.
+    edit: the changes of tensors and config. settings: the changed settings, in JSON files or in the file of weights.
+    left_out: why each file or object is not copied, by its name. record: the entry in posembed.json. beside: what else
+    changes in the file of weights.
     """
 
     edit: Edit

@@ -78,8 +78,8 @@ class Measurement:
     note: a description of that number.
     baselines: the names of the baseline rows, and their keys in ``FITS``. The last row is the reference.
     fewest_texts: the minimum number of texts.
-    whole_texts: whether each length is the length of the chunks in which whole texts are read. If not, it is the number
-        of tokens that are read from each text.
+    whole_texts: whether whole texts are read, in chunks of each length. If not, each length is the number of tokens
+        that are read from each text.
     """
 
     count: Callable[[nn.Module, Job, Tick], Counts]

@@ -54,7 +54,7 @@ class Content(NamedTuple):
 class PositionEncoding(ChecksCalls, nn.Module):
     """The base class of all encodings. An encoding overrides the methods it uses; the others do nothing.
 
-    A model that calls all methods works with any encoding. Queries and keys have two methods because position enters
+    A model that supports all methods works with any encoding. Queries and keys have two methods because position enters
     in two ways: as rows added to the input of W_q and W_k, and as a function of the projected heads. The scores have
     two because there are two kinds of attention: ``at_scores`` returns a dense bias, and ``score_mod`` returns the same
     bias as a function for FlexAttention. A model calls only one of the two.

@@ -32,7 +32,7 @@ def compare(
 ) -> Axes:
     """Draws tables side by side: the cosines of their rows, their similarity by distance, and their variance.
 
-    For two tables of the same length it also writes the numbers of ``posembed.tables.compare_tables``, each above its
+    For two tables of the same length it also writes the numbers of ``posembed.tables.compare_tables``, each with its
     value for tables that share nothing.
 
     Args:

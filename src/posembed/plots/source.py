@@ -152,7 +152,7 @@ def by_name(given: Mapping[Any, T]) -> dict[str, T]:
 
 
 def by_number(given: Mapping[Any, T], what: str, kind: Any) -> dict[int, T]:
-    """Returns a mapping by whole numbers, ascending. "64", as JSON writes the key 64, is the number 64.
+    """Returns a mapping with sorted integer keys. "64" is read as 64, because JSON keys are strings.
 
     what: the name of the keys for the error, such as "training steps". kind: their type, such as
     Count. Raises ArgumentError for other keys.

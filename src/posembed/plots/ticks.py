@@ -76,7 +76,7 @@ def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Writes names beside the plot, each joined to the end of its line.
 
     ends: (last value, name, colour) of each line. The limits of the y axis are then fixed. The names of lines that
-    leave the plot stand at its top. Many names are small: ``room_for_lines`` is the height at which none is.
+    leave the plot stand at its top. If the plot is lower than ``room_for_lines``, the names get smaller.
     """
     ends = sorted(ends, key=lambda end: end[0] if end[0] < math.inf else math.inf)
     figure = axes.get_figure(root=True)

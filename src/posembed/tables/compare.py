@@ -50,8 +50,8 @@ class TableComparison(Similarity):
 def compare_tables(a: Table, b: Table) -> TableComparison:
     """Compares two tables whose rows stand for the same positions. Their widths may differ.
 
-    Let A and B be the rows minus their mean, scaled to a Frobenius norm of 1, and U the left singular vectors of their
-    strongest directions:
+    Let A and B be the rows minus their mean, at Frobenius norm 1, and U the K left singular vectors that hold 90% of
+    the variance:
 
         procrustes_distance   1 - |A^T B|_*, half the smallest |A R - B|^2 over all rotations and reflections R
                               (Schönemann 1966; Ding, Denain and Steinhardt 2021, arXiv:2108.01661)

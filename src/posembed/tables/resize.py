@@ -51,7 +51,7 @@ def resize_table(
             ``TEXT_METHODS`` (default "tile", which truncates if the table gets shorter); a grid, ``GRID_METHODS``
             ("bicubic-antialias"); a relative height and width, ``DIFFERENCE_GRID_METHODS`` ("bicubic"); limited
             differences, ``LIMITED_METHODS`` ("extend"); any other single axis, ``LINE_METHODS`` or
-            ``DIFFERENCE_METHODS`` ("linear"; the axes "number", "distance" and "bucket" have their own defaults).
+            ``DIFFERENCE_METHODS`` ("linear"; the axes "number", "distance", "bucket" and "query" have their own).
         layout: the roles of the rows of ``table``, with its current grid or axes.
 
     Returns:

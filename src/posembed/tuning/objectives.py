@@ -33,10 +33,10 @@ RESIZED, VECTORS = "resized", "vectors.safetensors"
 class Setup:
     """Everything that an objective is made from.
 
-    original: the checkpoint before it is resized. texts: what is trained on and measured, ``Texts`` or ``Pictures``:
-    training, held_out, short (those that are too small), windows (the items that are trained on, of ``training``),
-    sha256, and notes on what was left out. old_length: the number of tokens that the original takes, including special
-    tokens. collection: the queries and documents that measure the result, instead of the held-out texts.
+    original: the checkpoint before it is resized. texts: ``Texts`` or ``Pictures``, with training, held_out, short (too
+    small), windows (the parts of ``training`` that are trained on), sha256, and notes on what was left out. old_length:
+    the number of tokens that the original takes, including special tokens. collection: the queries and documents that
+    measure the result, instead of the held-out texts.
     """
 
     original: Runnable

@@ -94,9 +94,9 @@ def trainable(
 ) -> Trainable:
     """Chooses what is trained. The model computes in float32, without dropout.
 
-    edit: a resize. resized: whether the checkpoint is its result, or else its source, which has no new rows. seed: for
-    the first values of low-rank changes. Raises CheckpointError if a weight to train is not in the files under a name
-    of its own.
+    edit: a resize. resized: True if the checkpoint is its result, False if its source, without new rows. seed: for the
+    first values of low-rank changes. Raises CheckpointError if a weight to train is not in the files under a name of
+    its own.
     """
     keys = keys_of(model.float(), checkpoint)
     model.requires_grad_(False)

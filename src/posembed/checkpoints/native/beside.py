@@ -121,8 +121,8 @@ def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, d
 
 
 def second_copies(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place], list[Place]]:
-    """Returns where the file holds changed tensors again, without their names: their keys by place. Then the places of
-    tensors that may hold one among other values, and of those that look like a table and are none that is known."""
+    """Returns the keys of changed tensors, by the place of each copy without a name. Then the places of tensors that
+    may hold such a copy among other values, and of tensors that look like a table but are not a known one."""
     model, masters, mixed, like = tree.tensors(tree.model), dict[Place, str](), list[Place](), list[Place]()
     changes = (*edit.tables, *edit.others)
     old = {each.key: each.before for each in changes if each.after is not None and each.before.is_floating_point()}

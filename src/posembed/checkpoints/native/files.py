@@ -146,9 +146,9 @@ def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows) -> dict[str, Fou
 
 @dataclass(frozen=True)
 class Kind:
-    """Tables with such names. relative: whether their rows are differences. signed: False for distances, whose cells
-    only an index shows. tails: the numbers of rows that may follow: in BEiT, three are those of the class token. dims:
-    as in TableLayout."""
+    """Tables that ``name`` matches. relative: whether their rows are differences. signed: False for distances; a stored
+    index shows their cells. tails: how many rows may follow; in BEiT, 3 for the class token. dims: as in
+    TableLayout."""
 
     name: re.Pattern[str]
     axes: tuple[str, ...]

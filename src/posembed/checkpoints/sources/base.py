@@ -173,11 +173,9 @@ def read_whole(kind: Any, folder: Path, **how: Any) -> tuple[Any, dict[str, Any]
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences the warnings of Python and transformers, since models are only built to be examined.
-
-    transformers remembers some tensors by their sizes (BEiT's indices, DETR's sinusoids), for all models of a process.
-    Tensors of the meta device have no values, so none may be remembered: a user's model would compute garbage.
-    """
+    """Silences warnings of Python and transformers, and turns off transformers' cache of tensors. transformers caches
+    some tensors by their sizes (BEiT's indices, DETR's sinusoids), for all models of a process. Tensors on the meta
+    device have no values: if cached, they would make a user's model compute garbage."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if "transformers" not in sys.modules:

@@ -18,11 +18,9 @@ OWN = ("keep", "chunk", "resize", "tune")
 
 @dataclass(frozen=True)
 class Finding:
-    """A measured difference from another way to read long texts, with half of its 95% interval.
-
-    option: "resize" or "tune". row: the name of the row on the page. length: in tokens. difference: positive is better;
-    of a perplexity, the ratio, so less than 1 is better. model, text: what it was measured with. against: the other
-    way.
+    """A measured difference between two ways to read long texts, with half of its 95% interval. option: one way,
+    "resize" or "tune". against: the other. row: the row's name on ``page``. length: in tokens. difference: positive if
+    ``option`` is better; for perplexities, the ratio, below 1 if it is better. model, text: what it was measured with.
     """
 
     option: str

@@ -44,7 +44,7 @@ def load_answered(data: str = "generated", *, test_data: str | None = None) -> E
         test_data: a file with the held-out questions. Nothing else is then held out.
 
     Raises:
-        DataError: the data cannot be read or lacks these columns, or an answer is not in its context at its start.
+        DataError: the data cannot be read or lacks these columns, or a context lacks its answer at answer_start.
     """
     skipped = 0
     if data == "generated":

@@ -48,8 +48,8 @@ def sweep(
     continues where the sweep stopped.
 
     Args:
-        progress: called in the main process after every step, with the name and loss of its run and the steps of all
-            runs.
+        progress: called in the main process after every step, with its run's name and loss, and all runs' steps, done
+            and planned.
         finished: called in the main process with each new result.
         track: the tracker to log to, as for ``make_accelerator``.
 

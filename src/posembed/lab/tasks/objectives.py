@@ -24,8 +24,9 @@ class Objective:
     """A way to learn from text.
 
     line: what the model learns, in words. causal: whether each token sees only the tokens up to it. examples: maps
-    token ids (B, L + 1), V and a generator to inputs (B, L) and targets (B, L). extra_ids: the number of ids from V on
-    that inputs or targets have. draws: how many times to draw examples from each held-out text, if they are random.
+    token ids (B, L + 1), V and a generator to inputs (B, L) and targets (B, L). extra_ids: how many ids inputs or
+    targets use beyond the vocabulary. draws: how many times to draw examples from each held-out text, if they are
+    random.
     """
 
     line: str

@@ -152,9 +152,9 @@ def encode(problems: Sequence[tuple[str, ...]], length: int) -> tuple[Tensor, Te
 def right_tokens(
     spec: ProblemSpec, model: nn.Module, size: int, device: torch.device, tail: str = ""
 ) -> tuple[Tensor, Tensor] | None:
-    """Returns two boolean tensors (N, L): whether the model predicts the next token from the correct tokens before it,
-    which is True if that token is not in an answer; and whether it is in an answer. Returns None if the encoding has no
-    position at this size. Every run gets the same problems. ``tail``: which of the problem's other distributions.
+    """Returns two boolean tensors (N, L): whether the model predicts the next token from the correct tokens before it
+    (always True outside answers), and whether that token is in an answer. Returns None if the encoding has no position
+    at this size. Every run gets the same problems. ``tail``: the name of another test distribution.
 
     All values of a row are True if and only if greedy decoding writes every answer.
     """

@@ -114,8 +114,8 @@ def _with_tags(sentences: Sequence[Sentence], ids: dict[str, np.ndarray], labels
 
 class Answering(OfTexts[SpanSpec, Answered]):
     """Answers as spans of a context: at every token of the context, one logit that the answer starts there, and one
-    that it ends there, as in BERT (Devlin et al. 2019, section 4.2). The model reads the question, a separator, the
-    context and a separator, in segments."""
+    that it ends there, as in BERT (Devlin et al. 2019, section 4.2). The model reads question, separator, context and
+    separator, with segment ids."""
 
     classes = ("start", "end")
     segments = True
