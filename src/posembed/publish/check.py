@@ -46,6 +46,7 @@ SHORT_TEXTS = (1, 8)
 FEW_TOKENS = 8
 """Tokens of the text for a model whose length no table limits."""
 GENERATION = "generation_config.json"
+VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt")
 TEXTS = {"input_ids", "decoder_input_ids"}
 BESIDE_TEXT = {*IMAGES, "input_features", "input_values"}
 
@@ -128,6 +129,8 @@ def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -
     limits = tuple(limits_of(checkpoint, sizes))
     problems += beyond_the_table(limits, sizes)
     works = list(below_the_table(limits, sizes))
+    if loaded_by.startswith("transformers"):
+        problems += tokenizer_problems(checkpoint, model)
     with undisturbed(), torch.no_grad():
         ran = run(model, sizes)
         if isinstance(ran, str):
@@ -149,7 +152,12 @@ def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -
                     works.append(f"runs {ran[0]}, as {limit.where} makes images")
         if against is not None:
             tuned = checkpoint.root.is_dir() and bool(recorded(checkpoint.root, "tunings"))
-            compare(model, open_checkpoint(against), str(against), sizes, works, works if tuned else problems)
+            before = open_checkpoint(against)
+            if not tuned and is_another_model(checkpoint, before):
+                problems.append(
+                    f"{against} is another model: most of its weights are missing here, or have another shape"
+                )
+            compare(model, before, str(against), sizes, works, works if tuned else problems)
             if tuned:
                 works.append("it was fine-tuned, so other answers are expected")
     return Check(str(source), loaded_by, line, sizes.read, limits, tuple(works), tuple(problems))
@@ -199,6 +207,33 @@ class SentenceEncoder(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Any:
         return self.whole({"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)})
+
+
+def tokenizer_problems(checkpoint: Checkpoint, model: Any) -> Iterator[str]:
+    """Yields why texts do not get through: the tokenizer of transformers does not load, or has ids without a row."""
+    assert checkpoint.folder is not None
+    # Without these files, transformers returns an empty tokenizer of the family.
+    if not any(path.name in VOCABULARIES or path.suffix == ".model" for path in checkpoint.folder.iterdir()):
+        return
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet():
+            tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder, trust_remote_code=False, config=model.config)
+            largest = max(tokenizer.get_vocab().values(), default=-1)
+    except Exception as error:  # each tokenizer raises its own errors
+        yield f"transformers cannot load its tokenizer ({last_line(error)})"
+        return
+    table = model.get_input_embeddings()
+    if isinstance(table, nn.Embedding) and largest >= table.num_embeddings:
+        yield f"its tokenizer has ids up to {largest}, and its token embeddings have {table.num_embeddings} rows"
+
+
+def is_another_model(checkpoint: Checkpoint, before: Checkpoint) -> bool:
+    """Returns whether fewer than half of the weights before are in a checkpoint with the same shape."""
+    shapes = {key: tensor.shape for key, tensor in checkpoint.tensors.items()}
+    same = sum(tensor.shape == shapes.get(key) for key, tensor in before.tensors.items())
+    return 2 * same < len(before.tensors)
 
 
 def sizes_of(checkpoint: Checkpoint) -> Sizes:
