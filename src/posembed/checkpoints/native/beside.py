@@ -96,7 +96,7 @@ def changes_beside(
         if not within(place, values) and not any(within(each, [place]) for each in values)
     ]
     old = edit.target.image_size and edit.target.image_size[0]
-    if old and old[0] != old[1] and old not in map(sides, sizes_in(file).values()):
+    if old and old not in map(sides, sizes_in(file).values()):
         remarks.append(OVERLAP.format(edit.target.table.key, *old))
     left_out = {joined(entry): why for entry, why in dropped.items()}
     return Beside(tuple(settings), copies, values, dropped=left_out, remarks=tuple(remarks))
