@@ -164,8 +164,7 @@ def role_of(field: ConfigField, name: str, around: Config) -> Role | None:
 
 
 def explain(name: str, responses: Sequence[Response], config: Config) -> Explanation | str:
-    """Infers the axes of a tensor from its shapes before and after config fields were doubled. Returns the reason if
-    this is not possible."""
+    """Infers the axes of a tensor from its shapes for doubled config fields. Returns why if this is not possible."""
     if sides := limited(responses):
         return sides
     before, after = responses[0][1:]

@@ -113,8 +113,7 @@ def rows_for(model: nn.Module, name: str) -> Iterator[Row]:
 
 
 def rows_said(model: nn.Module, name: str) -> set[str]:
-    """Returns what current rows of families.json say about a table's other rows, in any settings: "2 before, 0
-    after"."""
+    """Returns what current rows of families.json say about a table's other rows, such as "2 before, 0 after"."""
     return {row["rows"] for row in rows_for(model, name) if "rows" in row and is_current(row)}
 
 

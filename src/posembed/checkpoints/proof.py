@@ -89,10 +89,8 @@ class Shown:
 
 
 def as_known(old_model: nn.Module, new_model: nn.Module, target: Target, own: str, method: str | None) -> Shown:
-    """Returns what families.json says about a resize. Refuses a size at which the whole model does not run.
-
-    own: the method by which the model interpolates its old table itself, or "".
-    """
+    """Returns what families.json says about a resize. Refuses a size at which the whole model does not run. own: the
+    method by which the model interpolates its old table itself, or "" for none."""
     tokens = None if target.is_text else run_whole(old_model, new_model, target)[1]
     return Shown((OWN.format(method=own),) if own not in ("", method) else (), tokens, method)
 
@@ -557,8 +555,7 @@ def pair_up(
 
 
 def resized(old: nn.Module, tables: Mapping[str, TableSize], method: str | None) -> dict[str, Tensor]:
-    """Returns an old copy's tables, resized by the method, or by a table's default if it does not support the
-    method."""
+    """Returns an old copy's tables, resized by the method, or by a table's default if it does not support that."""
     held, found = dict(old.named_parameters()), {}
     for name, change in tables.items():
         if name in held:

@@ -347,8 +347,7 @@ def patches_of(model: nn.Module) -> dict[str, list[int]]:
 
 
 def reads_larger_images(config: TimmConfig) -> bool:
-    """Returns whether the model runs on images of twice its size. The meta device computes only the shapes of the
-    run."""
+    """Returns whether the model runs on images of twice its size, judged by a run on the meta device (shapes only)."""
     larger, sides = config.twice(), pair(config.img_size) or (224, 224)
     try:
         with torch.no_grad(), torch.device("meta"):
