@@ -1,13 +1,13 @@
-"""Explains the shapes of a table by axes: how many cells along which, and how many rows beside them.
+"""Explains a table's shapes by axes: the number of cells along each axis, and the number of other rows.
 
-A tensor's shape is known before and after each config field was doubled. Each field stands for one or two axes
-(``ROLES``), and gives their sizes by n = (value - kernel) // stride + 1. An axis has n rows, or 2 n - 1 if it is
-relative. The axes of all fields explain a shape if
+The input is a tensor's shape before and after each config field was doubled. Each field sizes one or two axes
+(``ROLES``), by n = (value - kernel) // stride + 1. An axis has n rows, or 2 n - 1 if it is relative. The axes of all
+fields explain a shape if
 
     rows = (product of the rows along each axis) + other rows
 
-before and after each doubling, with the same number of other rows. Among several explanations, the one with the fewest
-other rows counts.
+holds before and after each doubling, with the same number of other rows. If there are several explanations, the one
+with the fewest other rows counts.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Response: TypeAlias = tuple[ConfigField, Shape, Shape]  # a field, and a shape b
 
 @dataclass(frozen=True)
 class Role:
-    """What a config field measures. field: a pattern of its name. axes: the axes that it gives the size of.
+    """What a config field measures. field: matches the name of the field. axes: the axes that the field sizes.
 
-    in_patches: whether the field has this role only in a config with a size of patches. table: a pattern of the names
-    of the tables for which it has this role.
+    in_patches: whether the field has this role only in a config with a field for patches, such as patch_size. table:
+    matches the names of the tables for which the field has this role.
     """
 
     field: re.Pattern[str]
@@ -75,8 +75,8 @@ ROLES = (
 
 @dataclass(frozen=True)
 class Explanation:
-    """The layout of a table without its other rows, the fields that give the sizes of its axes, and the number of other
-    rows, of which it is not known yet whether they come first or last."""
+    """A table's layout without its other rows (such as a class token's), the fields that size its axes, and the number
+    of other rows. Whether the other rows come first or last is not known yet."""
 
     layout: TableLayout
     cells: tuple[Cells, ...]
@@ -84,9 +84,9 @@ class Explanation:
 
 
 def limited(responses: Sequence[Response]) -> Explanation | None:
-    """Returns the two sides of limited differences, or None if the shapes are those of another table.
+    """Returns the two sides of limited differences (backward, forward), or None for the shapes of any other table.
 
-    One field m gives m rows backward, and m or m + 1 forward; or each side has a field, and the difference 0 a row.
+    Either a field m gives m rows backward, and m or m + 1 forward; or each side has a field, and difference 0 a row.
     """
     if any(len(old) != len(new) or old[-1] != new[-1] or max(old[:-2], default=1) > 1 for _, old, new in responses):
         return None
@@ -107,8 +107,8 @@ def limited(responses: Sequence[Response]) -> Explanation | None:
 
 
 def tables_in_columns(response: Response, around: Config) -> Explanation | None:
-    """Returns the axes of an image if the last dimension of a matrix stores whole tables, one after the other, with a
-    row of the model's width for each patch and for other tokens (Mllama)."""
+    """Returns an image's axes if each row of a matrix stores one or more whole tables (Mllama), otherwise None. Such a
+    table has one row of the model's width for each patch and each other token."""
     field, old, new = response
     width, patch = around.get("hidden_size"), pair(around.get("patch_size"))
     if type(width) is not int or patch is None or len(old) != 2 or old[0] != new[0] or AREA.search(field.path[-1]):
@@ -123,8 +123,8 @@ def tables_in_columns(response: Response, around: Config) -> Explanation | None:
 
 
 def in_blocks(found: Explanation, count: int) -> Explanation | None:
-    """Returns the axes of a whole grid, stored as a square of blocks (NesT), from those of one block. count: the number
-    of blocks."""
+    """Returns the axes of a grid that is stored as a square of equal blocks (NesT), computed from the axes of one
+    block. None if the blocks form no square. count: the number of blocks."""
     side = math.isqrt(count)
     block = found.layout
     if side * side != count or tuple(axis.name for axis in block.axes) != IMAGE_AXES or found.others:
@@ -138,7 +138,8 @@ def in_blocks(found: Explanation, count: int) -> Explanation | None:
 
 @dataclass(frozen=True)
 class Part:
-    """The axes of one field in one dimension, and what a shape leaves for other axes (a factor) and other rows."""
+    """The axes that one field sizes in one dimension. factor: the number of rows along all other axes of the dimension.
+    others: the number of other rows."""
 
     axes: tuple[Axis, ...]
     cells: tuple[Cells, ...]
@@ -151,8 +152,8 @@ class Part:
 
 
 def role_of(field: ConfigField, name: str, around: Config) -> Role | None:
-    """Returns what a field measures for a table, or None if it is the length of a text or unknown. name: the table's
-    name. around: the section of the config with the field."""
+    """Returns the role of a field for a table, or None if the field is a text length or unknown. name: the table's
+    name. around: the config section that contains the field."""
     in_patches = pair(around.get("patch_size")) is not None or bool(
         {"patch_embed_hidden_size", "patch_length"} & set(around)
     )
@@ -163,7 +164,7 @@ def role_of(field: ConfigField, name: str, around: Config) -> Role | None:
 
 
 def explain(name: str, responses: Sequence[Response], config: Config) -> Explanation | str:
-    """Returns the axes of a tensor, or why they are unknown, from its shapes for changed fields of a config."""
+    """Infers the axes of a tensor from its shapes for doubled config fields. Returns why if this is not possible."""
     if sides := limited(responses):
         return sides
     before, after = responses[0][1:]
@@ -197,13 +198,13 @@ def explain(name: str, responses: Sequence[Response], config: Config) -> Explana
 
 
 def in_order(chosen: Sequence[Part]) -> list[tuple[Axis, Cells]]:
-    """Returns the axes of one dimension, the last one changing fastest: time is first in a video, last in a sound."""
+    """Returns the axes of one dimension in row-major order: time comes first in a video, but last in a sound."""
     pairs = [each for part in chosen for each in zip(part.axes, part.cells, strict=True)]
     return sorted(pairs, key=lambda each: ORDER.index(each[0].name) if each[0].name in ORDER else 0)
 
 
 def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config, rows: Size) -> Iterator[Part]:
-    """Yields the axes of a field that fit the rows before and after it was doubled."""
+    """Yields the axes of a field that explain the numbers of rows before and after the field was doubled."""
     single = (names[1 if OF_WIDTH.search(name) else 0],) if len(names) == 2 else names
     doubled = scaled(field)
     for chosen in dict.fromkeys((names, single)):
@@ -222,8 +223,8 @@ def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config,
 
 
 def cells_by_square(field: ConfigField, names: tuple[str, ...], rows: Size) -> Iterator[tuple[Cells, ...]]:
-    """Yields the sizes of a square grid that has twice as many cells on a side if the field is doubled: CrossViT scales
-    images, and TinyViT windows, by a factor before it cuts them."""
+    """Yields the cells of a square grid whose side doubles when the field is doubled. CrossViT scales images, and
+    TinyViT scales windows, by a factor before dividing them into cells."""
     height, width = pair(field.value) or (0, 0)
     if names != IMAGE_AXES or height != width or AREA.search(field.path[-1]):
         return
@@ -235,15 +236,15 @@ def cells_by_square(field: ConfigField, names: tuple[str, ...], rows: Size) -> I
 
 
 def kinds_of(name: str, axes: tuple[str, ...]) -> Iterator[dict[str, bool]]:
-    """Yields what the rows along axes may be: cells or distances, and differences, if the name says so."""
+    """Yields what the rows along the axes may be: cells or distances, then differences if the name suggests them."""
     yield {"relative": True, "signed": False} if OF_BIAS.search(name) or axes == ("distance",) else {}
     if OF_DIFFERENCES.search(name):
         yield {"relative": True}
 
 
 def consistent(choices: Sequence[Sequence[Part]]) -> tuple[Part, ...]:
-    """Returns one choice for each field of a dimension, so that each field's factor is what the other axes have; () if
-    there is none."""
+    """Returns one Part per field of a dimension, chosen so that each factor is the number of rows of all other parts;
+    () if no choice fits."""
     fitting = []
     for chosen in product(*choices):
         all_rows = math.prod(part.rows for part in chosen)
@@ -253,7 +254,7 @@ def consistent(choices: Sequence[Sequence[Part]]) -> tuple[Part, ...]:
 
 
 def cells_of(field: ConfigField, names: tuple[str, ...], around: Config) -> Iterator[tuple[Cells, ...]]:
-    """Yields the ways in which a field may give the sizes of its axes, the most usual first."""
+    """Yields the ways in which a field may size its axes, the most common way first."""
     sides = [int(axis == IMAGE_AXES[1]) for axis in names]
     if AREA.search(field.path[-1]):
         side = math.isqrt(field.value) if isinstance(field.value, int) else 0

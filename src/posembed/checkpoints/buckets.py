@@ -1,11 +1,11 @@
-"""Tables of buckets of distances (T5, arXiv:1910.10683): another number of buckets.
+"""Changes the number of buckets in a table of distance buckets (T5, arXiv:1910.10683).
 
-No length changes such a table, and models differ in how far the buckets reach and which keys have them. So the buckets
-are read from runs: a copy of the model with a bucket for each distance must give the same answers as the model, if the
-rows of its distances are those of the model's buckets.
+A new text length does not change such a table. Models differ in the distance from which all keys share the last bucket,
+and in whether keys after the query have buckets of their own. Runs show both: a copy of the model with one bucket per
+distance must give the same output as the model if each distance gets the row of its bucket in the model.
 
-Which distances read which row now, the model's own code says: its attention module is copied with a table whose row i
-holds the number i.
+``buckets_of`` shows which distances read which row now. It runs a copy of the model's attention module with a table
+whose row i holds the number i.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NEAR = 2  # distances that do not show how far buckets reach
 
 
 def bucket_target(found: Found, buckets: Any, key: str | None) -> Target:
-    """Returns the target for another number of buckets of distances. ``read_buckets`` completes its layouts."""
+    """Returns the target for a new number of distance buckets. ``read_buckets`` fills in the layouts."""
     count = operator.index(buckets)
     if count % 2 or not 4 <= count <= MOST_BUCKETS:
         limits = f"an even number from 4 to {MOST_BUCKETS:,}"
@@ -78,8 +78,8 @@ def field_of(table: FoundTable) -> ConfigField | None:
 
 
 def read_buckets(old_model: nn.Module, new_model: nn.Module, target: Target, config: Config) -> Target:
-    """Returns the target with the layouts of its tables, and how each is resized. Refuses a table that no run shows to
-    hold buckets of distances."""
+    """Returns the target with the layout and the resize method of each table. Refuses a table if no run shows that its
+    rows are distance buckets."""
     field, changes = target.field, []
     assert field is not None
     around, (before, after) = section(config, field.path[:-1]), target.length
@@ -111,7 +111,7 @@ def read_buckets(old_model: nn.Module, new_model: nn.Module, target: Target, con
 
 
 def method_of(model: nn.Module, change: TableSize, field: ConfigField, reaches: Sequence[int]) -> Any:
-    """Returns the method that resizes a table of buckets, or the reason why runs of small copies do not show it."""
+    """Returns the resize method for a table of buckets, or the reason why no run of a small copy shows the method."""
     failure: Exception | None = None
     for path, narrow in product(models_around(model, change.table.parameter), (True, False)):
         with undisturbed(), torch.no_grad():
@@ -136,13 +136,13 @@ def method_of(model: nn.Module, change: TableSize, field: ConfigField, reaches: 
 
 
 def most_buckets(*, farthest: int, both: bool) -> int:
-    """Returns the largest number of buckets that a model can have. If each distance up to the farthest has a bucket,
-    the logarithm of T5's code that gives the others is infinite or negative, and they are outside the table."""
+    """Returns the largest number of buckets that a model can have. With more, each distance up to the farthest has its
+    own bucket; the logarithm in T5's code is then infinite or negative, and gives buckets outside the table."""
     return (4 if both else 2) * farthest - 2
 
 
 def same_weights(copies: Sequence[nn.Module]) -> None:
-    """Gives all copies the weights of the first, and zeros where their shapes differ."""
+    """Gives all copies the first copy's weights. Parameters whose shapes differ become zero in all copies."""
     for parameters in zip(*(model.parameters() for model in copies), strict=True):
         for parameter in parameters:
             if len({each.shape for each in parameters}) > 1:
@@ -154,9 +154,9 @@ def same_weights(copies: Sequence[nn.Module]) -> None:
 def buckets_read(
     copies: Sequence[nn.Module], change: TableSize, path: str, inputs: Mapping[str, Any], reaches: Sequence[int]
 ) -> Any:
-    """Returns the method that agrees with a run, or why none does. Raises NotTried if the run reads too few distances.
+    """Returns the resize method that agrees with a run, or why none does. Raises NotTried if it reads few distances.
 
-    copies: with the old and the new number of buckets, and with one for each distance.
+    copies: three models, with the old number of buckets, the new number, and one bucket per distance.
     """
     name, layout = change.table.parameter.removeprefix(f"{path}."), change.table.layout
     tables = [model.get_parameter(name) for model in copies]
@@ -194,9 +194,9 @@ def buckets_read(
 
 @dataclass(frozen=True)
 class Bucket:
-    """A row of the table, and the differences (position of the key minus position of the query) that read it.
+    """A row of the table, and the differences (position of the key minus position of the query) that read this row.
 
-    first, last: None where no limit was found.
+    first, last: the smallest and the largest difference; None where no limit was found.
     """
 
     row: int
@@ -205,9 +205,9 @@ class Bucket:
 
 
 def buckets_of(model: nn.Module | None, table: FoundTable) -> tuple[Bucket, ...]:
-    """Returns the buckets of a table from far before to far after the query; () if the model's code is unknown.
+    """Returns a table's buckets, from far before to far after the query; () if the model's code is unknown.
 
-    model: a model on the meta device. A row occurs twice if a decoder reads it for all keys after the query.
+    model: a model on the meta device. In a decoder, all keys after the query share one row, which may occur twice.
     """
     if model is None or not table.fixed:
         return ()

@@ -37,9 +37,9 @@ PATCHES_NOTE = (
 
 @dataclass(frozen=True, kw_only=True)
 class NewSize:
-    """What a resize asks for: one of these, as ``posembed.resize_checkpoint`` takes it. The others are None.
+    """The new size that a resize asks for, as in ``posembed.resize_checkpoint``. One field is set; others are None.
 
-    The number of frames or the patch size may come with a size of images.
+    Allowed pairs are image_size with patch_size, image_size with frames, and grid with frames.
     """
 
     length: int | None = None
@@ -52,7 +52,7 @@ class NewSize:
     buckets: int | None = None
 
     def refuse_others(self) -> None:
-        """Refuses more than one size, or none."""
+        """Refuses no size, and more than one size except the allowed pairs."""
         if self.window is not None and self.image_size is not None:
             raise ArgumentError(
                 "--window and --image-size (window=..., image_size=...) are two resizes: no window may be larger than "
@@ -70,11 +70,11 @@ class NewSize:
 
 @dataclass(frozen=True)
 class Target:
-    """The new sizes of the tables of one config field.
+    """The new sizes of the tables that depend on one config field.
 
     changes: the new size of each table. The table that the user named, if any, comes first.
-    length: the usable length before and after.
-    values: the config fields that change, with their new values as JSON, the tables' own field first; {} if no field
+    length: the usable length (the number of positions) before and after.
+    values: the new value, as JSON, of each config field that changes, with the tables' own field first; {} if no field
     determines the rows. image_size: for grids, the image size in pixels before and after. note: a remark for the user.
     patch_size: the patch size in pixels before and after, if it changes.
     """
@@ -100,17 +100,17 @@ class Target:
 
     @property
     def limited(self) -> TableSize | None:
-        """The first table of limited differences, if there is one."""
+        """The new size of the first table of limited differences, or None if there is no such table."""
         return next((change for change in self.changes if are_sides(change.layout.axes)), None)
 
     @property
     def of_window(self) -> bool:
-        """Whether the field is the size of a window on a map."""
+        """Whether the config field is the size of an attention window."""
         return self.field is not None and self.limited is None and bool(WINDOWED.search(self.field.path[-1]))
 
     @property
     def sizes(self) -> tuple[str, str, str]:
-        """The size before and after in words, such as 14 x 14 and 24 x 24, and what it counts, such as patches."""
+        """The sizes before and after as text, such as 14 x 14 and 24 x 24, and the unit, such as patches."""
         change, layout = self.changes[0], self.table.layout
         if self.is_text or not layout.axes or are_sides(layout.axes):
             old, new = map(str, self.length)
@@ -133,15 +133,15 @@ class Target:
 
     @property
     def is_text(self) -> bool:
-        """Whether the positions belong to text, judged by the name of the config field. In Whisper's encoder, they
-        belong to audio."""
+        """Whether the positions belong to text, judged by the name of the config field. In Whisper's encoder, for
+        example, the positions belong to audio."""
         return not self.table.layout.axes and not any(
             NOT_TEXT.search(name) for name in (self.field.path if self.field else ())
         )
 
 
 def position_count(option: Option, value: Any) -> int:
-    """Returns a whole number of any library as an int. Refuses one that is no number of positions."""
+    """Converts an integer of any library to int. Raises ArgumentError unless it is from 1 to MOST_POSITIONS."""
     if not 1 <= (count := operator.index(value)) <= MOST_POSITIONS:
         raise ArgumentError(f"{option.flags} takes 1 to {MOST_POSITIONS:,}; got {value!r}")
     return count
@@ -176,8 +176,8 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
 
 
 def grid_target(found: Found, size: NewSize, key: str | None, config: Mapping[str, Any]) -> Target:
-    """Returns the target for a new grid of image patches: for another size of images, of their patches in images of
-    this or of their present size, or of the grid itself. config: the config, which has the field of the patch size."""
+    """Returns the target for a new grid of image patches, given by an image size, a patch size, both, or the grid
+    itself. With a patch size alone, the images keep their size. config: the config with the patch size."""
     grid, image_size, patch_size = (
         two_sides(f"--{name.replace('_', '-')} ({name}=...)", getattr(size, name))
         for name in ("grid", "image_size", "patch_size")
@@ -232,7 +232,7 @@ def on_grid(table: PositionTable, grid: Size) -> TableSize:
 
 
 def as_value(table: PositionTable, field: ConfigField, sizes: Mapping[str, int]) -> int | list[int]:
-    """Returns the value of a config field that gives the axes of a table these sizes, as JSON."""
+    """Returns the value of a config field, as JSON, that gives the axes of a table the given sizes."""
     own = [(sizes[axis.name], cells) for axis, cells in zip(table.layout.axes, table.cells, strict=True)]
     own = sorted((each for each in own if each[1].field == field), key=lambda each: each[1].side)
     equal = len({size for size, _ in own}) == 1
@@ -243,7 +243,7 @@ def as_value(table: PositionTable, field: ConfigField, sizes: Mapping[str, int])
 
 
 def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Target:
-    """Returns the target for another size of a window, or for another number of frames or of single positions."""
+    """Returns the target for a new window size, or for a new number of frames, queries or positions along one axis."""
     sides = two_sides(option.flags, size if option is WINDOW else position_count(option, size)) or (0, 0)
     tables = choose(found, key, option)
     first = tables[0]
@@ -261,7 +261,7 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
 
 
 def together(found: Found, first: Target, second: Target) -> Target:
-    """Returns the target for another size of images and another number of frames in one file."""
+    """Merges the targets for a new image size and a new number of frames. Refuses this for a model that was rebuilt."""
     if found.model is not None:
         raise ArgumentError(
             "--frames (frames=...) and another size are two resizes of a model: pass one, then the other"
@@ -275,8 +275,8 @@ def together(found: Found, first: Target, second: Target) -> Target:
 
 
 def refuse_no_cell(tables: Sequence[PositionTable], values: Mapping[ConfigField, Any], what: str) -> None:
-    """Refuses values of config fields that leave no cell of a table, such as the last stage of a small image, or that
-    do not divide its cells into its blocks."""
+    """Refuses config values that leave a table without cells, such as the last stage's table for a small image, or with
+    cells that do not divide into the table's blocks."""
     for table in tables:
         for field in (each.field for each in table.cells if each.field in values):
             if min(each.count(pair(values[field]) or 0) for each in table.cells if each.field == field) < 1:
@@ -289,7 +289,7 @@ def refuse_no_cell(tables: Sequence[PositionTable], values: Mapping[ConfigField,
 
 
 def two_sides(option: str, value: Any) -> Size | None:
-    """Converts a whole number or any pair of them to (height, width). Returns None if ``value`` is None."""
+    """Converts an integer or a pair of integers to (height, width). Returns None if ``value`` is None."""
     if value is None:
         return None
     height, width = map(operator.index, (value, value) if isinstance(value, Integral) else value)
@@ -300,8 +300,8 @@ def two_sides(option: str, value: Any) -> Size | None:
 
 @dataclass(frozen=True)
 class Option:
-    """A way to name a new size. flags: the option and the argument. what: the size in words. kind: the tables that it
-    applies to, in words. axes: names of the axes that it sizes. window: whether it sizes windows."""
+    """A command option for a size. flags: the option and its Python argument. what: the size, in words. kind: the
+    positions that the option sizes, in words. axes: names of their axes. window: whether the option sizes windows."""
 
     flags: str
     what: str
@@ -337,7 +337,7 @@ OPTIONS = (TEXT, IMAGE, WINDOW, FRAMES, QUERIES, POSITIONS)
 
 
 def choose(found: Found, key: str | None, option: Option) -> list[PositionTable]:
-    """Returns the named table, or by default the only candidate, and the other tables of the same config field."""
+    """Returns the named table (by default the only candidate), and the other tables of the same config field."""
     named = [table for table in found.tables if table.key == key]
     if key is not None and not named:
         raise CheckpointError(f"--table {key}: not a position table of this checkpoint; {listing(found)}")
@@ -398,17 +398,17 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
 
 
 def flags_for(tables: Sequence[PositionTable]) -> list[str]:
-    """Returns the options that change the sizes of some tables."""
+    """Returns the command options that change the size of any of these tables."""
     return list(dict.fromkeys(each.flags for table in tables for each in OPTIONS if each.fields(table)))
 
 
 def tables_to_name(tables: Sequence[FoundTable]) -> str:
-    """Returns the options that name tables, to paste into a command."""
+    """Returns a ``--table`` option for each table, to paste into a command."""
     return ", ".join(f"--table {shlex.quote(table.key)}" for table in tables)
 
 
 def companions(found: Found, table: FoundTable, option: Option | None = None) -> list[FoundTable]:
-    """Returns the other tables that depend on a config field of this table: any field, or the one of an option."""
+    """Returns the other tables that share a config field with this table. With an option, only its own field counts."""
     fields = fields_of(table, option)
     return [other for other in found.tables if fields & fields_of(other) and other.key != table.key]
 

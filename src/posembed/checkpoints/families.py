@@ -1,9 +1,9 @@
-"""Looks up what the census found out about the tables of a model type: ``families.json``, one row per table.
+"""Looks up a table in ``families.json``: one row per table of a model type, written by ``tools/census.py``.
 
-A row is used only if the table of the built model has the same facts: the type and class around it, its name, the
-fields that size it, its axes, its other rows, and the settings that differ from the defaults of the type. It says which
-changes of size were shown to be right by running models before and after them (``shown``), or why the table is not
-resized (``why``).
+A row is used only if it agrees with the table of the built model: the model's type and class, the table's name, the
+fields that size it, its axes, its other rows, and the settings that differ from the type's defaults. The row says which
+size changes were verified by running models before and after them (``shown``), or why the table is not resized
+(``why``).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def rows_by_type() -> Mapping[str, list[Row]]:
 
 
 def known(found: Found, target: Target, config: Config) -> str | None:
-    """Returns the method by which a model, as rows say, interpolates its old table at the new size: "" if it does not,
-    or if this is the default. None if the change must be proved. Refuses what is known to be wrong.
+    """Returns the method by which the model itself interpolates its table, as families.json says; "" for none or the
+    default. None if runs must prove the change. Refuses a change that is known to be wrong.
 
-    What limited differences answer beyond their limits depends on both limits, so they are always proved.
+    Limited differences are always proved, because what the model computes beyond their limits depends on both limits.
     """
     rows = []
     for size in target.changes:
@@ -64,7 +64,7 @@ def known(found: Found, target: Target, config: Config) -> str | None:
 
 
 def row_of(found: Found, table: PositionTable, config: Config) -> Row | None:
-    """Returns the row with the facts of a table that the installed version of transformers has, or None."""
+    """Returns the row of families.json that agrees with a table and the installed version of transformers, or None."""
     if found.model is None:
         return row_without_model(table, config)
     if not source_of(found.config).has_rows:
@@ -78,7 +78,7 @@ def row_of(found: Found, table: PositionTable, config: Config) -> Row | None:
 
 
 def row_without_model(table: PositionTable, config: Config) -> Row | None:
-    """Returns the row of a listed table whose config has no unusual setting, without building the model."""
+    """Returns the row of a listed table without building the model, or None. Only rows for default settings count."""
     rows = rows_by_type().get(str(config.get("model_type")), [])
     around = rows_around(table.layout, config)
     facts = {"sizes": [field.path[-1] for field in table.fields], "kind": table.kind, "rows": around, "with": {}}
@@ -88,7 +88,7 @@ def row_without_model(table: PositionTable, config: Config) -> Row | None:
 
 
 def explained(model: nn.Module) -> dict[str, Row]:
-    """Returns the rows of tables that no size changes, and say why, by the names of parameters."""
+    """Returns, by parameter name, the rows of tables that no config field resizes. Each row says why."""
     found = (
         (name, next((row for row in rows_for(model, name) if not row["sizes"]), None)) for name in model.state_dict()
     )
@@ -107,18 +107,18 @@ def rows_at(kind: str, model: str, table: str) -> list[Row]:
 
 
 def rows_for(model: nn.Module, name: str) -> Iterator[Row]:
-    """Yields the rows of a parameter in each model around it, for any settings."""
+    """Yields the rows of a parameter for each model that contains it, for any settings."""
     for path in models_around(model, name) if source_of(model.config).has_rows else ():
         yield from rows_at(*place_of(model, name, path))
 
 
 def rows_said(model: nn.Module, name: str) -> set[str]:
-    """Returns what current rows say of the rows before and after the positions of a table, for any settings."""
+    """Returns what current rows of families.json say about a table's other rows, such as "2 before, 0 after"."""
     return {row["rows"] for row in rows_for(model, name) if "rows" in row and is_current(row)}
 
 
 def is_current(row: Row) -> bool:
-    """Returns whether the installed version of transformers is one that the row was seen in."""
+    """Returns whether the row was recorded with the installed version of transformers (major and minor)."""
     try:
         installed = version("transformers")
     except PackageNotFoundError:
@@ -127,13 +127,13 @@ def is_current(row: Row) -> bool:
 
 
 def place_of(model: nn.Module, name: str, path: str) -> tuple[str, str, str]:
-    """Returns the type and the class of the model at a path, and the name of its parameter there, for all layers."""
+    """Returns the type and class of the model at a path, and the parameter's name there, with N for layer numbers."""
     part: Any = model.get_submodule(path)
     return part.config.model_type, type(part).__name__, NUMBER.sub("N", name.removeprefix(f"{path}."))
 
 
 def facts_of(model: nn.Module, table: PositionTable) -> dict[str, Any]:
-    """Returns what identifies the row of a table: the same for every size of a model type."""
+    """Returns the facts that identify a table's row. They are the same for every size of a model type."""
     path = next(iter(models_around(model, table.parameter)))
     config: Any = model.get_submodule(path).config
     kind, owner, name = place_of(model, table.parameter, path)
@@ -150,7 +150,7 @@ def facts_of(model: nn.Module, table: PositionTable) -> dict[str, Any]:
 
 
 def axes_of(layout: TableLayout) -> str:
-    """Returns the axes of a table in words, with the dimensions that hold them: "height, width"."""
+    """Returns the axes of a table in words, such as "height, width", and the dimensions that hold them, if stated."""
     kinds = {(False, True): "", (True, True): "differences of ", (True, False): "distances of "}
     axes = ", ".join(f"{kinds[axis.relative, axis.signed]}{axis.name}" for axis in layout.axes) or "positions"
     stored = {f"in dimensions {', '.join(map(str, layout.dims))}": layout.dims, "in columns": layout.columns}
@@ -158,7 +158,7 @@ def axes_of(layout: TableLayout) -> str:
 
 
 def rows_around(layout: TableLayout, config: Config) -> str:
-    """Returns the rows before and after the positions, in words: "2 before, 0 after"."""
+    """Returns the numbers of rows before and after the positions, in words: "2 before, 0 after"."""
     padding, before = config.get("pad_token_id"), str(layout.front)
     if family_of(config).after_padding and type(padding) is int and layout.front == padding + 1:
         before = "pad_token_id + 1"
@@ -170,7 +170,7 @@ def rows_in_words(before: int | str, after: int) -> str:
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """Returns the settings of a config of transformers that differ from the defaults of its class, without sizes."""
+    """Returns the settings of a transformers config that differ from the defaults of its class, except sizes."""
     try:
         default = type(config)()
     except Exception:  # it has no defaults: every setting counts
@@ -180,7 +180,7 @@ def settings_of(config: Any) -> dict[str, Any]:
 
 
 def switches(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Returns the settings of a config that are no sizes: texts, flags, and whether a number is positive."""
+    """Returns the settings of a config that are not sizes: strings, flags, and whether a number is positive."""
     found: dict[str, Any] = {}
     for name, value in config.items():
         if NO_POSITIONS.search(str(name)):
@@ -197,7 +197,7 @@ def switches(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def change_of(size: TableSize) -> str:
-    """Returns the kind of a change of size: larger, smaller or, for images, square or oblong."""
+    """Returns the kind of a size change: "larger" or "smaller" or, for images, "square" or "oblong"."""
     sides = [axis.size for axis in size.layout.axes if axis.name in IMAGE_AXES]
     if len(sides) == 2 and len(size.layout.axes) == 2:
         return "square" if sides[0] == sides[1] else "oblong"

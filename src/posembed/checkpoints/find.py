@@ -1,8 +1,8 @@
-"""Finds the position tables of a checkpoint, the config field that gives their length, and tensors that depend on it.
+"""Finds a checkpoint's position tables, the config field of their length, and other tensors that depend on that field.
 
 The most reliable method comes first. If transformers supports the config, the model is rebuilt with a longer length to
 find the tensors that change (``responses.py``). Otherwise, the tables are those that ``tables/families.py`` lists for
-the model's family. If it lists none, they are guessed from names and shapes (``layouts.py``).
+the model's family. If none are listed, tables are guessed from names and shapes (``layouts.py``).
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def find_tables(config: Config | None, tensors: Tensors, *, rebuild: bool = True
     """Returns the position tables among a model's tensors, in the order of the tensors. Reads only the values of
     the tables.
 
-    rebuild: whether to rebuild the model even if ``tables/families.py`` lists all tables of its family. A resize needs
-        the model; without it, transformers need not be imported.
+    rebuild: whether to rebuild the model even if ``tables/families.py`` lists all tables of its family. If False,
+        transformers is not imported for such a model.
     """
     config = config or {}
     listed = () if rebuild else all_listed(config, tensors)
@@ -99,7 +99,7 @@ def tables_of_towers(known: OpenClipConfig, tensors: Tensors) -> Iterator[FoundT
 
 
 def without_timm(config: Config) -> dict[ConfigField, str]:
-    """Returns why no table of a model of timm may be found, if it was not built; {} for other models."""
+    """Returns why a timm model that was not built may show no table; {} for other models."""
     name = config.get("architecture")
     if not isinstance(name, str) or "model_type" in config:
         return {}
@@ -177,15 +177,15 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
 def unchanged(
     model: nn.Module, tensors: Tensors, guesses: Iterable[FoundTable], changing: set[str], loaded: Mapping[str, str]
 ) -> Iterator[FoundTable]:
-    """Yields the tables of a model of transformers that no config field changes, each with the reason.
+    """Yields the tables of a transformers model that no config field resizes, each with the reason.
 
-    guesses: tables by their names and shapes. changing: the keys of tensors that a size changes.
+    guesses: the tables guessed from names and shapes. changing: the keys of tensors that a config field resizes.
     """
     buffers, shapes = dict(model.named_buffers()), shapes_of(model)
     names = {key: name for name in shapes if (key := key_in_files(name, tensors, loaded)) is not None}
 
     def is_table(key: str, shape: Shape) -> bool:
-        """Returns whether a tensor has a table's name, but not the shape of rows."""
+        """Returns whether a tensor is timm's table of window biases, or has a table's name but other dimensions."""
         if OF_WINDOW.search(key) and is_in_timm(model, names[key]):
             return True
         return is_table_name(key) and len(shape) > 3 and sum(size > 1 for size in shape) > 1
@@ -206,12 +206,12 @@ def why_no_table(model: nn.Module) -> str:
 
 
 def is_in_timm(model: nn.Module, name: str) -> bool:
-    """Returns whether timm's code holds a parameter of a model."""
+    """Returns whether the module that holds a parameter is defined in timm."""
     return type(model.get_submodule(parent(name))).__module__.partition(".")[0] == "timm"
 
 
 def old_buffers(tables: Iterable[FoundTable], tensors: Tensors) -> tuple[str, ...]:
-    """Returns the keys of ids and causal masks of a table's length. Old files hold them; most models no longer do."""
+    """Returns the keys of ids, masks and indices that fit a table. Old files store these; most models no longer do."""
     sizes = {size for table in tables if isinstance(table, PositionTable) for size in (table.rows, table.length)}
     return tuple(
         key
@@ -241,8 +241,8 @@ def aliases(key: str, model: nn.Module | None) -> set[str]:
 def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> str | None:
     """Returns the key of a model's tensor in the files, or None if no key or several keys fit.
 
-    loaded: maps the names that transformers renames to their keys. Models with a head and composite models have also
-    used various prefixes. For any other name, the key is therefore the only one that shares the longest suffix with it.
+    loaded: maps tensor names that transformers renames to their keys in the files. For any other name, the prefix may
+    differ (models with a head, composite models), so the result is the only key that shares the longest suffix with it.
     """
     if name in keys or name in loaded:
         return name if name in keys else loaded[name]
@@ -256,8 +256,8 @@ def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> s
 
 
 def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) -> FoundTable:
-    """Returns the table with its kind. It becomes doubtful if it follows an unknown formula, or if the model takes
-    no text or also has relative positions."""
+    """Returns the table with its kind, or with a doubt: its sinusoid has an unknown formula, its rows are frozen but
+    are no sinusoid, the model takes no text, or the model also has relative positions."""
     if not isinstance(table, PositionTable):
         return table
     rows, layout = table.values(tensors), table.layout
@@ -285,7 +285,7 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
 
 
 def relative_type(config: Config) -> str:
-    """Returns the setting that adds relative positions to a BERT, or "" if there is none. transformers 5 ignores it."""
+    """Returns the setting that adds relative positions to a BERT; "" if there is none. transformers 5 ignores it."""
     kind = config.get("position_embedding_type")
     if isinstance(kind, str) and kind.startswith("relative"):
         return f"position_embedding_type={kind}"

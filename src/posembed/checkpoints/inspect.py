@@ -45,9 +45,9 @@ class Learned:
     rows: the number of measured rows, starting with the first. directions_90: the smallest number of directions that
     hold 90% of the rows' variance. toeplitz: the share of the rows' similarity that their distance does not explain,
     from 0 to 1. position_error: the mean error, in positions, of a linear probe that predicts a row's position.
-    order_error: the error rate of a linear probe that predicts which of two rows comes first.
-    along: how alike neighbours are along each axis, if any. bias_by_distance: for biases of attention heads, pairs of a
-    distance and the mean bias of all heads there.
+    order_error: the error rate of a linear probe that predicts which of two rows comes first. along: how alike
+    neighbours are along each axis, if any. bias_by_distance: for attention biases, pairs of a distance and the mean
+    bias over all heads at that distance.
     """
 
     rows: int
@@ -66,9 +66,9 @@ class Learned:
 class TableReport:
     """A report on one table: what it is, its share of the model, what it learned, and what is wrong with it.
 
-    values: its rows (N, D) in their own dtype, or the stored tensor if the table is not understood.
-    dependents: the keys of other tensors that change with the table. buckets: the distances that read each row, for a
-    table of buckets of distances.
+    values: the table's rows (N, D) in the stored dtype, or the stored tensor if the table is not understood.
+    dependents: the keys of other tensors that change with the table. buckets: for a table of distance buckets, the
+    distances that read each row.
     """
 
     table: FoundTable
@@ -83,14 +83,14 @@ class TableReport:
 
     @property
     def of_biases(self) -> bool:
-        """Whether each row holds a number per attention head that is added to the scores."""
+        """Whether each row holds one bias per attention head, which is added to the attention scores."""
         return bool(self.buckets) or (
             self.relative and bool(OF_BIAS.search(self.table.key)) and not self.table.in_buckets
         )
 
     @property
     def relative(self) -> bool:
-        """Whether its rows belong to differences or distances of positions."""
+        """Whether each row belongs to a difference or a distance of two positions."""
         table = self.table
         return table.in_buckets or (
             isinstance(table, PositionTable) and any(axis.relative for axis in table.layout.axes)
@@ -123,7 +123,7 @@ class TableReport:
 
 
 HEADS = {"ForMaskedLM": MASKED, "ForCausalLM": CAUSAL, "LMHeadModel": CAUSAL}
-"""The kind of model by how the name of its class ends in config.json."""
+"""The model's kind, by the ending of its class name in config.json."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -158,8 +158,8 @@ def inspect_checkpoint(source: str | Path, *, model_type: str | None = None) -> 
     Only headers, the tables themselves and a sample of token rows are read.
 
     Args:
-        source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``). The folder may
-            also be one of ``torch.distributed.checkpoint``.
+        source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``).
+            ``torch.distributed.checkpoint`` may have written the folder.
         model_type: the type of the model, such as "bert", if neither config.json nor the keys show it.
 
     Raises:
@@ -229,7 +229,7 @@ def what_is_wrong(report: TableReport, tensors: Tensors) -> tuple[Finding, ...]:
 
 
 def wrong_ids(table: FoundTable, tensors: Tensors) -> Iterator[Finding]:
-    """Yields a finding if the ids that are stored beside a table do not count its rows, as in merged files of Stable
+    """Yields a finding if the position ids stored beside a table are not 0, 1, 2, ..., as in merged files of Stable
     Diffusion, whose ids were averaged as floats. Each position then reads the row of its id, rounded down."""
     key = f"{parent(parent(table.key))}.position_ids".removeprefix(".")
     ids = values_of(tensors[key]).flatten() if key in tensors else None

@@ -62,10 +62,10 @@ NO_TYPE = (
 def read_by_model(
     tensor: FoundTable, model: nn.Module, name: str, responses: Sequence[Response], known: Any
 ) -> FoundTable:
-    """Returns a tensor of the files as a PositionTable if the built model explains its rows, or else with a doubt.
+    """Returns a tensor of the files as a PositionTable if the built model explains its rows, otherwise with a doubt.
 
-    model: a model on the meta device. name: the name of the tensor in it. responses: the fields that change its shape,
-    with its shapes before and after each was doubled. known: the config object.
+    model: a model on the meta device. name: the tensor's name in this model. responses: the config fields that change
+    the tensor's shape, with the shapes before and after each field was doubled. known: the config object.
     """
     field, before, after = responses[0]
     around = section(known.to_dict(), field.path[:-1])
@@ -85,8 +85,8 @@ def read_by_model(
 
 
 def why_fixed(table: FoundTable, response: Response, around: Config) -> str:
-    """Returns why no length resizes a table with a row for each bucket of distances (T5, arXiv:1910.10683); "" for any
-    other table."""
+    """Returns why no length resizes a table with one row per distance bucket (T5, arXiv:1910.10683); "" for any other
+    table."""
     (field, before, after), name = response, response[0].path[-1]
     gained, *others = (new - old for old, new in zip(before, after, strict=True) if new != old)
     if not BUCKETS.search(name) or others or not isinstance(field.value, int) or gained % field.value:
@@ -130,8 +130,8 @@ def table_with_axes(
 def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: Config) -> Size | str:
     """Returns the numbers of rows before and after the cells of a table, or the reason why they are unknown.
 
-    Class tokens come first unless ``tables/families.py`` says otherwise. Rows without tokens are on the side that
-    families.json says, or are tried on both.
+    Class tokens come first unless ``tables/families.py`` says otherwise. Rows that belong to no token come on the side
+    that families.json states; if it states none, runs try both sides.
     """
     others, family, name = found.others, family_of(around), table.parameter
     if any(axis.relative for axis in found.layout.axes):
@@ -192,15 +192,15 @@ def line_layout(
 
 
 def class_tokens(model: nn.Module, name: str) -> int:
-    """Counts the class and distillation tokens in the nearest module that has any itself."""
+    """Counts the class and distillation tokens in the nearest module around a tensor that holds any directly."""
     if type(model.get_submodule(parent(name))).__name__ in POOLS:
         return 1
     return tokens_around(model, name, CLASS_TOKENS, recurse=False)
 
 
 def tokens_around(model: nn.Module, name: str, pattern: re.Pattern[str], *, recurse: bool = True) -> int:
-    """Counts the tokens with such names in the nearest module around a tensor that contains any: itself or, with
-    ``recurse``, at any depth. CrossViT numbers its branches, and each has its own tokens."""
+    """Counts the tokens whose names match ``pattern`` in the nearest module around a tensor that holds any, directly
+    or, with ``recurse``, at any depth. CrossViT numbers its branches; only tokens of the tensor's branch count."""
     branch = BRANCH.findall(name)
     while name:
         name = parent(name)
@@ -241,7 +241,7 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
 
 
 def all_listed(config: Config, tensors: Tensors) -> tuple[PositionTable, ...]:
-    """Returns the tables of a family whose tables are all listed, or () if its files hold others, or do not fit."""
+    """Returns a model's tables if its family lists all of them; () if the files hold other tables or do not fit."""
     family = family_of(config)
     if not is_ordinary(config, tables=len(family.tables)):
         return ()
@@ -287,13 +287,13 @@ def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | No
 
 
 def patches(field: ConfigField, patch: Size) -> tuple[Cells, ...]:
-    """Returns how an image size gives the height and the width of a grid of patches."""
+    """Returns how an image size determines the height and the width of a grid of patches."""
     return tuple(Cells(field, side, size, size) for side, size in enumerate(patch))
 
 
 def projection_beside(key: str, tensors: Tensors) -> str | None:
-    """Returns the key of the convolution beside a table that makes its patches, or of one further out that is named for
-    patches. Behind several convolutions, as in hybrids of a ResNet and a transformer, it is not known."""
+    """Returns the key of the convolution that makes a table's patches: beside the table, or further out with "patch" in
+    its name. None if unknown, as after several convolutions (hybrids of a ResNet and a transformer)."""
     kernels = {name: each.shape[2:] for name, each in tensors.items() if len(each.shape) in (4, 5)}
     above, named = parent(key), ""
     while True:
@@ -329,7 +329,7 @@ def guessed_line(table: FoundTable, config: Config, tensors: Tensors) -> Positio
 
 
 def with_last_row(layout: TableLayout, key: str, tensors: Tensors) -> TableLayout:
-    """Returns the layout of a text whose class token comes last, if the files hold one beside its table (CoCa)."""
+    """Returns the layout with a last row for a text's class token, if the files hold one beside the table (CoCa)."""
     return replace(layout, tail=1) if f"{parent(key)}.{LAST_TOKEN}".lstrip(".") in tensors else layout
 
 

@@ -45,19 +45,19 @@ def resize_model_(
 ) -> Edit:
     """Resizes the position tables of a model of transformers or timm, or of any other nn.Module, in place.
 
-    The table, the buffers of its length (position ids and masks, saved in checkpoints or not) and the attributes that
-    hold the length change together, or nothing changes. Dtype, device and ``requires_grad`` stay the same.
+    The table, the buffers of the same length (position ids and masks, saved in checkpoints or not) and the attributes
+    that hold the length change together, or nothing changes. Dtype, device and ``requires_grad`` stay the same.
 
     timm's models must come from ``timm.create_model``, which keeps the arguments needed to build a model again.
 
-    In a module of another kind, the table is found by its name, such as
-    ``position_embeddings.weight``, ``pos_embedding`` or ``wpe.weight``, or by its type, if it is a posembed layer. A
-    fixed sinusoid in a buffer is recomputed by its formula. Numbers named like a length (``max_len``, ``block_size``)
-    that equal the old length get the new length, in modules and in their ``config``. If a module keeps the length under
-    another name, or in its code, change it yourself.
+    In any other module, the table is found by its name, such as ``position_embeddings.weight``, ``pos_embedding`` or
+    ``wpe.weight``, or by its type, if it is a posembed layer. A fixed sinusoid in a buffer is recomputed by its
+    formula. Integers named like a length (``max_len``, ``block_size``) and equal to the old length get the new length,
+    in modules and in their ``config``. If a module keeps the length under another name, or in its code, change it
+    yourself.
 
-    The Parameter objects stay the same, with new values and without gradients, so an optimizer still holds them. Its
-    running averages for the table have the old shape: create the optimizer after this call, or delete
+    The Parameter objects stay the same, with new values and without gradients, so an optimizer still holds them. The
+    optimizer's running averages for the table have the old shape: create the optimizer after this call, or delete
     ``optimizer.state[parameter]``. Call this before the model is wrapped or sharded.
 
     Args:
@@ -119,7 +119,7 @@ def resize_model_(
 
 
 def refuse_wrapped(model: nn.Module) -> None:
-    """Refuses what keeps the old shapes: modules of DDP or FSDP, sharded parameters, and peft's copies of a table."""
+    """Refuses what would keep the old shapes: DDP or FSDP modules, sharded parameters, and tables wrapped by peft."""
     for name, part in (*model.named_modules(), *model.named_parameters()):
         if any(DISTRIBUTED.match(kind.__module__) for kind in type(part).__mro__):
             raise ArgumentError(
@@ -165,7 +165,7 @@ def resize_transformers_(model: Any, size: NewSize, **how: Any) -> Edit:
 
 
 def resize_timm_(model: Any, size: NewSize, **how: Any) -> Edit:
-    """Resizes a model of timm, which keeps the arguments that built it, and the size of its images."""
+    """Resizes a timm model, and updates the build arguments and the image size that the model stores."""
     config = timm_settings(model)
     edit = resize_rebuilt_(model, config, size, **how)
     assert edit.config is not None
@@ -187,7 +187,7 @@ def timm_settings(model: Any) -> dict[str, Any]:
 
 
 def resize_rebuilt_(model: Any, config: dict[str, Any], size: NewSize, **how: Any) -> Edit:
-    """Resizes a model that its library builds from a config: tables, and buffers and numbers that depend on them."""
+    """Resizes a model that its library builds from a config: tables, and buffers and numbers that follow the size."""
     tensors = {key: value.detach() for key, value in model.state_dict().items() if isinstance(value, Tensor)}
     edit = plan_edit(config, tensors, size, **how)
     with torch.random.fork_rng(devices=[]):  # both builds draw the same random buffers
@@ -214,7 +214,7 @@ def resize_rebuilt_(model: Any, config: dict[str, Any], size: NewSize, **how: An
 def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yields the live model's buffers that differ between the old and the new build, with their new values.
 
-    The pattern of a mask does not show how it continues: in GPT-Neo, it becomes a window at lengths above the window.
+    An old mask does not show how it continues: GPT-Neo's causal mask becomes a window at lengths above the window.
     """
     before = dict(old.named_buffers())
     after = dict(new.named_buffers())

@@ -1,8 +1,8 @@
 """Plans the resize of a module in memory that transformers does not define.
 
 The table is found by the names in ``tables/modules.py``. Buffers of its length (ids, masks) and attributes that hold
-the length (``max_len``, ``config.block_size``) change too. They are searched for in the largest module around the
-table that contains no other table of the same length.
+the length (``max_len``, ``config.block_size``) change too. They are searched in the largest module around the table
+that contains no other table of the same length.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CONFIGS = ("config", "cfg", "args")  # attributes that hold the settings of a mo
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute of a module or its config, and its new value. holder: the dictionary that contains it."""
+    """An attribute of a module or its config, and its new value. holder: the dictionary that contains the attribute."""
 
     holder: dict[str, Any]
     name: str
@@ -165,7 +165,7 @@ def read_table(
 
 
 def changed_attributes(owner: nn.Module, around: nn.Module, change: TableSize) -> Iterator[Attribute]:
-    """Yields the attributes to change in the table's own module, and those in ``around`` that hold its old length."""
+    """Yields the attributes to change in the table's own module, and those in ``around`` that hold the old length."""
     table, rows = change.table, change.layout.rows(change.length)
     if has_layout(owner) and change.layout.grid:
         yield Attribute(vars(owner), "layout", change.layout)

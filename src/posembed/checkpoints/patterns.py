@@ -28,8 +28,8 @@ TOLERANCE = 0.01
 def buffers_by_length(
     tensors: Tensors, lengths: Mapping[int, int], others: set[str]
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yields (key, before, after) for the ids and masks of a model that cannot be rebuilt. They are found by their
-    length and pattern.
+    """Yields (key, before, after) for the ids and masks of a model that cannot be rebuilt. Ids and masks are recognised
+    by their length and pattern.
 
     lengths: maps old lengths of the tables to new lengths. others: keys of tensors that are known to be something else.
     """
@@ -83,9 +83,9 @@ def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def index_of(axes: Sequence[Axis], *, behind_token: bool = False, step: int = 1) -> Tensor:
-    """Returns the row of a table of differences for each pair of cells (N, N), as Swin stores it, or of distances, as
-    LeViT does. behind_token: whether a class token is before the cells, whose pairs have the last three rows, as in
-    BEiT. step: 2 if only every second cell along each axis attends, as between LeViT's stages."""
+    """Returns, for each pair of cells, the row number (N, N) in a table of differences, as Swin stores it, or of
+    distances, as in LeViT. behind_token: whether a class token comes before the cells; its pairs have the last three
+    rows, as in BEiT. step: 2 if only every second cell along each axis attends, as between LeViT's stages."""
     cells = torch.stack(torch.meshgrid(*(torch.arange(axis.size) for axis in axes), indexing="ij")).flatten(1)
     own = cells[:, (cells % step == 0).all(0)]
     index = torch.zeros(1, dtype=torch.int64)
@@ -100,8 +100,8 @@ def index_of(axes: Sequence[Axis], *, behind_token: bool = False, step: int = 1)
 
 
 def shifted_windows(count: int, window: Size) -> Tensor | None:
-    """Returns the mask (count, N, N) of a square of windows that were shifted by half a window: 0 for two cells that
-    were neighbours before, and -100 for others, as in Swin. None if there is no such square."""
+    """Returns Swin's mask (count, N, N) for a square of windows that were shifted by half a window: 0 for two cells
+    that were in one region before the shift, and -100 for others. None if ``count`` is not a square."""
     side = math.isqrt(count)
     if side * side != count:
         return None
@@ -155,9 +155,9 @@ FORMULAS: Mapping[str, Callable[[int, int], Tensor]] = {
 
 
 def standardised(length: int, dim: int, among: int) -> Tensor:
-    """Returns a sinusoidal table (length, D), less the mean and divided by 10 times the deviation of its first rows.
+    """Returns a sinusoidal table (length, D), minus the mean of its first rows and divided by 10 times their deviation.
 
-    among: the number of these rows.
+    among: the number of first rows.
     """
     with torch.device("cpu"):
         table = sinusoidal_table(length, dim)
@@ -165,7 +165,7 @@ def standardised(length: int, dim: int, among: int) -> Tensor:
 
 
 def looks_standardised(table: Tensor) -> bool:
-    """Returns whether a table (N, D) is a sinusoid that is standardised as a whole, as PatchTST's is."""
+    """Returns whether a table (N, D) is a sinusoid standardised by all of its rows, as in PatchTST."""
     rows, dim = table.shape
     if rows < 2 or not dim or dim % 2:
         return False

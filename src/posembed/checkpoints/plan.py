@@ -64,7 +64,7 @@ RESAMPLED = "for patches of the new size (PI-resize of FlexiViT, arXiv:2212.0801
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TensorChange:
-    """A tensor before and after a resize. after: None if it is removed. how: the method in words."""
+    """A tensor before and after a resize. after: None if the tensor is removed. how: the method in words."""
 
     key: str
     before: Tensor
@@ -77,8 +77,8 @@ class TensorChange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableChange(TensorChange):
-    """A table before and after a resize. kept: the number of rows that stay the same, bit for bit: leading rows, or for
-    limited differences (leading is False), rows of the same difference."""
+    """A table before and after a resize. kept: the number of rows that stay the same, bit for bit. These are leading
+    rows or, for limited differences (leading is False), the rows of the same differences."""
 
     after: Tensor
     kept: int
@@ -93,12 +93,12 @@ class Edit:
     """All changes in a model for a new length.
 
     target: the tables and their sizes. tables: the changes of their rows. others: the changes of tensors that depend on
-    their length (ids, masks). config: the complete new config; None without a config.
-    sides: "encoder", "decoder" or both: the sides of the model that the tables belong to. It is always both if only one
-        side takes text.
+        the tables' length (ids, masks). config: the complete new config; None without a config.
+    sides: "encoder", "decoder" or both: the sides of the model that the tables belong to. Both if only one side takes
+        text.
     fields: the config fields that change, with their new values.
     checks: what runs of the model showed, in sentences.
-    image_tokens: the numbers of features that the model makes of an image for its text, before and after, if known.
+    image_tokens: the numbers of image features that the model inserts into its text, before and after, if known.
     """
 
     target: Target
@@ -200,7 +200,7 @@ def plan_edit(
 
 
 def changed_tables(tensors: Tensors, target: Target, method: str | None) -> tuple[TableChange, ...]:
-    """Resizes all tables. A method applies to the tables that have it; in SAM, cells and differences have others."""
+    """Resizes all tables. A method applies only to the tables that support it; SAM's cells and differences differ."""
     having = [takes(change.table.layout, change.layout, method) for change in target.changes]
     return tuple(
         changed_table(tensors, change, method if has or not any(having) else None)
@@ -217,7 +217,7 @@ def without_stale(tensors: Tensors, found: Found, target: Target) -> Iterator[Te
 
 
 def projections(tensors: Tensors, found: Found, target: Target) -> Iterator[TensorChange]:
-    """Yields the convolutions that make an embedding of each patch, for patches of another size."""
+    """Yields the changes of the convolutions that embed patches, for a new patch size."""
     if target.patch_size is None:
         return
     old, new = target.patch_size
@@ -239,7 +239,7 @@ def projections(tensors: Tensors, found: Found, target: Target) -> Iterator[Tens
 
 
 def pixels_made(tensors: Tensors, found: Found, patch: Size) -> Iterator[str]:
-    """Yields the names of what makes pixels of each patch, as in MAE and SimMIM, which no new patch size reaches."""
+    """Yields the names of layers that make pixels of each patch (MAE, SimMIM). No resize changes their patch size."""
     if found.model is not None:
         modules = (each for each in found.model.named_modules() if isinstance(each[1], nn.PixelShuffle))
         yield from (name for name, each in modules if each.upscale_factor % patch[0] == 0)
@@ -250,7 +250,7 @@ def pixels_made(tensors: Tensors, found: Found, patch: Size) -> Iterator[str]:
 
 
 def target_of(found: Found, size: NewSize, table: str | None, config: Config) -> Target:
-    """Returns the tables that a size means, and their new sizes."""
+    """Returns the tables that a new size applies to, and their new sizes."""
     if size.buckets is not None:
         return bucket_target(found, size.buckets, table)
     if size.length is not None:
@@ -268,7 +268,7 @@ def target_of(found: Found, size: NewSize, table: str | None, config: Config) ->
 
 
 def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:
-    """Refuses a table that the files also store under another key, where it would stay unchanged."""
+    """Refuses a table that the files also store under another key, because this second copy would not change."""
     changed = {change.table.key for change in target.changes}
     for key in changed:
         address = address_of(tensors[key])
@@ -378,7 +378,7 @@ def changed_buffers(
 
 
 def remedy_for(target: Target) -> str:
-    """Returns the image sizes that models round neither up nor down, such as "; pass a multiple of 32 pixels"."""
+    """Returns advice such as "; pass a size whose sides are multiples of 32 pixels", or "" if the sides are."""
     strides = [cells.stride for change in target.changes for cells in change.table.cells]
     stride = math.lcm(*(each for each in strides if isinstance(each, int)))
     fits = target.image_size is None or all(side % stride == 0 for side in target.image_size[1])

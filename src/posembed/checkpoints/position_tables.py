@@ -42,8 +42,8 @@ def section(config: Config, path: FieldPath) -> Config:
 
 
 def tiled_sizes(config: Config, old: Size, new: Size, above: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
-    """Yields the fields with the sizes (height, width) that large images are brought to before they are cut into tiles
-    (LLaVA-NeXT), each with its value for tiles of another size. Sizes that are no multiples of a tile stay."""
+    """Yields the fields that list the sizes (height, width) to which large images are scaled before they are cut into
+    tiles (LLaVA-NeXT), each with its value for new tiles. A list with a size that is no multiple of a tile stays."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from tiled_sizes(value, old, new, (*above, name))
@@ -92,14 +92,14 @@ class Cells:
 class FoundTable:
     """A tensor that may be a position table. If its rows are understood, it is a PositionTable.
 
-    key: its name in the files. parameter: its name in the model that transformers builds.
+    key: its name in the files. parameter: its name in the rebuilt model.
     shape: the stored shape, (N, D) or (1, N, D). dtype: the dtype's name in safetensors.
     found_by: "config" (by rebuilding the model), "family" (listed in tables/families.py), "module" (in a model in
-        memory) or "name" (guessed).
+        memory), "settings" (confirmed by settings beside the weights) or "name" (guessed).
     field: the config field that gives its length; None if unknown.
     doubt: the reason why it cannot be resized, or why the user must name it; empty without a doubt.
     fixed: whether its rows do not depend on any length or image size, so that there is nothing to resize.
-    in_buckets: whether they are buckets of distances, which are fixed.
+    in_buckets: whether its rows are distance buckets, which are fixed.
     """
 
     key: str
@@ -135,7 +135,7 @@ class PositionTable(FoundTable):
     """A table whose rows are understood.
 
     kind: "learned", or "sinusoidal" for fixed sines and cosines. cells: for each axis of the layout, how the config
-    gives its size; () if unknown. method: the method by which its library resizes it, if it is not posembed's default.
+    gives its size; () if unknown. method: the resize method of the model's library, if it is not posembed's default.
     """
 
     layout: TableLayout
@@ -182,8 +182,8 @@ class PositionTable(FoundTable):
         return (strides[0], strides[-1]) if strides else None
 
     def patch_field(self, new: Size, config: Config) -> tuple[ConfigField, int | list[int]]:
-        """Returns the field of the patch size, beside that of the image size, and its new value. config: the config
-        with its defaults; {} without one."""
+        """Returns the config field of the patch size, in the section of the image size, and its new value. config: the
+        config with its defaults; {} if there is none."""
         above, old = self.fields[0].path[:-1], self.patch
         stated = section(config, above).get("patch_size")
         if new == old:
@@ -194,7 +194,7 @@ class PositionTable(FoundTable):
         return field, new[0] if new[0] == new[1] else list(new)
 
     def cut(self, old: Size, new: Size) -> PositionTable:
-        """Returns this table with its present cells, whose number follows from patches of another size in pixels."""
+        """Returns this table, in its present layout, with cells sized by patches of a new (height, width) in pixels."""
         cells = list(self.cells)
         for at, (axis, each) in enumerate(zip(self.layout.axes, self.cells, strict=False)):
             if axis.name in IMAGE_AXES:
@@ -214,7 +214,7 @@ class PositionTable(FoundTable):
 
 @dataclass(frozen=True)
 class TableSize:
-    """A size of a table: the layout of its rows, the number of positions and, if runs show it, how it is resized."""
+    """The size of a table: the layout of its rows, the number of positions and, if runs show it, the resize method."""
 
     table: PositionTable
     layout: TableLayout
@@ -222,7 +222,7 @@ class TableSize:
     how: Callable[[Tensor, Any], Tensor] | None = None
 
     def resized(self, stored: Tensor, method: str | None) -> Tensor:
-        """Resizes a stored table of the present size: by a method or, for None, by the one that runs show, or by
+        """Resizes a stored table from its present size. method: None stands for ``how`` or, without it, for the
         default."""
         sizes = {axis.name: axis.size for axis in self.layout.axes} or None
         length = self.length if sizes is None else None
@@ -231,15 +231,14 @@ class TableSize:
 
 @dataclass(frozen=True)
 class Found:
-    """The position tables of a checkpoint, in the order of its files, and the model that transformers builds for it.
+    """The position tables of a checkpoint, in the order of its files, and the model rebuilt for it.
 
-    blocked: maps config fields to the reason why no table of the field can be resized.
-    model: the model on the meta device; None if transformers does not support it. config: its config object.
-    keys: maps names of the model's tensors to their keys in the files, if transformers renames them.
-    buffers: maps config fields to the keys of tensors that change shape with the field but are not parameters.
-    stale: keys of position ids and causal masks that old files contain but the model no longer has.
-    responding: the config fields that change the shape of any tensor.
-    no_need: why a model without a table needs no resize; "" if unknown.
+    blocked: maps config fields to the reason why no table of the field can be resized. model: the model on the meta
+    device; None if no library builds it. config: the model's config object. keys: maps names of the model's tensors to
+    their keys in the files, if transformers renames them. buffers: maps config fields to the keys of tensors that
+    change shape with the field but are not parameters. stale: keys of position ids and causal masks that old files
+    contain but the model no longer has. responding: the config fields that change the shape of any tensor. no_need: why
+    a model without a table needs no resize; "" if unknown.
     """
 
     tables: tuple[FoundTable, ...]

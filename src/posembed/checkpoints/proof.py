@@ -1,11 +1,11 @@
 """Proves a resize by running small copies of a model at the old and at the new size.
 
-Matching shapes do not show that a model works at a new size: some models read a table by coordinates or interpolate
-it, and some take only square images. So a copy with few layers is run at both sizes. The gradient at a table shows
-which rows it read: token i of a text reads the row of position i, and an image, a video or a sound reads all rows. The
-cells of its input read them in order if the gradient at each row is that at the output of a layer that makes the cells.
-Where old inputs must keep their answers, the answers of both copies are compared. Last, the whole model is run on the
-meta device, which computes only shapes, so that a model of any size runs.
+Matching shapes do not show that a model works at a new size: some models read a table by coordinates or interpolate it,
+and some take only square images. So a copy with few layers is run at both sizes. The gradient of a table shows which
+rows the copy read: token i of a text reads the row of position i, and an image, a video or a sound reads all rows. The
+cells of the input read the rows in order if each row has the gradient of its cell at the output of the layer that makes
+the cells. Where old inputs must keep their outputs, the outputs of both copies are compared. Last, the whole model is
+run on the meta device, which computes only shapes, so models of any size can run.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ NOT_AT_NEW = "a small copy of the model runs at its own size, but not at the new
 
 @dataclass(frozen=True)
 class Shown:
-    """What is known of a resize, or was shown by runs.
+    """What runs showed about a resize, or what was already known.
 
-    sentences: for the user. image_tokens: the numbers of features that the model makes of an image for its text, before
-    and after (None if no run shows them). method: the method to resize by; None for each table's default.
+    sentences: what to tell the user. image_tokens: the numbers of image features that the model inserts into its text,
+    before and after (None if no run shows them). method: the method to resize by; None for each table's default.
     """
 
     sentences: tuple[str, ...] = ()
@@ -89,17 +89,16 @@ class Shown:
 
 
 def as_known(old_model: nn.Module, new_model: nn.Module, target: Target, own: str, method: str | None) -> Shown:
-    """Returns what rows of families.json say of a resize. Refuses a size at which the whole model does not run.
-
-    own: the method by which the model interpolates its old table itself, or ""."""
+    """Returns what families.json says about a resize. Refuses a size at which the whole model does not run. own: the
+    method by which the model interpolates its old table itself, or "" for none."""
     tokens = None if target.is_text else run_whole(old_model, new_model, target)[1]
     return Shown((OWN.format(method=own),) if own not in ("", method) else (), tokens, method)
 
 
 def proved(old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None) -> Shown:
-    """Runs small copies of a model before and after a resize, and refuses what they do not show to be right.
+    """Runs small copies of a model before and after a resize. Refuses a resize that these runs do not show to be right.
 
-    The rows of fixed sinusoids in a line follow from a formula at any position, so they need no run.
+    Fixed sinusoids in a line need no run, because a formula gives their rows at any position.
     """
     if all(change.how is not None for change in target.changes):
         return Shown((READ_BUCKETS,), method=method)
@@ -133,7 +132,7 @@ def proved(old_model: nn.Module, new_model: nn.Module, target: Target, method: s
 
 
 class Misread(Exception):  # noqa: N818 - never leaves this file
-    """Raised with the reason to refuse a resize, if a run contradicts it."""
+    """Raised if a run contradicts a resize, with the reason to refuse it."""
 
 
 def remedy_for_window(target: Target) -> str:
@@ -147,8 +146,8 @@ def remedy_for_window(target: Target) -> str:
 def proved_together(
     old_model: nn.Module, new_model: nn.Module, target: Target, changes: Sequence[TableSize], method: str | None
 ) -> tuple[str, list[str], str | None]:
-    """Runs copies of the models that hold some tables. Returns the sizes of the copies in words, what they show of
-    limited differences, in sentences, and the method to resize by. Raises Misread, or NotTried if no copy runs."""
+    """Runs copies of the models that hold the tables in ``changes``. Returns the sizes of the copies in words,
+    sentences on limited differences, and the method to resize by. Raises Misread, or NotTried if no copy runs."""
     for change in () if source_of(old_model.config).in_order else changes:
         for layout in (change.table.layout, change.layout):
             if len(layout.axes) == 2 and layout.axes[0].relative and len(set(layout.shape)) > 1:
@@ -182,7 +181,7 @@ def proved_at(
     method: str | None,
     few: Few,
 ) -> tuple[str, list[str], str | None]:
-    """Runs the copies of ``proved_together``. few: cells along an axis, before and after; None for the true sizes."""
+    """Does the runs of ``proved_together`` at one size. few: cells along an axis of each copy; None for true sizes."""
     reasons = []
     images = target.image_size if target.image_size and few is None else (None, None)
     for path, narrow, few_layers in product(
@@ -214,8 +213,8 @@ def proved_at(
 
 
 def why_unread(model: nn.Module, table: PositionTable) -> str:
-    """Returns why a small copy of a model on the meta device does not read the cells that a table's layout says, or
-    "" if it reads them."""
+    """Returns why small copies of a model on the meta device do not read a table's cells as its layout states, or "" if
+    a copy does."""
     size, field = table.as_it_is(), table.cells[0].field
     value = field.value if isinstance(field.value, int) else list(field.value)
     target, why = Target((size,), (size.length, size.length), {field: value}), ""
@@ -237,7 +236,7 @@ def why_unread(model: nn.Module, table: PositionTable) -> str:
 
 
 def refuse_misread(model: nn.Module, tables: Mapping[str, TableSize], image: Size | None = None) -> None:
-    """Runs a copy. Raises Misread if it does not read every row of its tables in order, or NotTried.
+    """Runs a copy. Raises Misread if it does not read all rows of its tables in order, or NotTried if it does not run.
 
     image: the (height, width) of an image in pixels, if it is known.
     """
@@ -303,10 +302,10 @@ def refuse_wrong_line(front: int, gradient: Tensor, tokens: int) -> None:
 def gradients(
     model: nn.Module, inputs: Mapping[str, Any], tensors: Sequence[Tensor], kinds: tuple[type[nn.Module], ...] = ()
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Returns the gradients of a run with respect to tensors, and to the outputs of all layers of some kinds. For a
-    layer that was called several times, the sum of these follows.
+    """Returns the gradients of a run with respect to tensors, and to the outputs of all layers of some kinds. The sums
+    over the outputs of each layer that was called several times come last.
 
-    Patches become cells in one of these layers. Where a table is added to its output, both have the same gradient.
+    One of these layers turns patches into cells. Where a table is added to its output, both have the same gradient.
     """
     made: dict[nn.Module, list[Tensor]] = {}
     hooks = [
@@ -332,7 +331,7 @@ def gradients(
 
 
 def random_total(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
-    """Returns a random linear function of all finite outputs of a model: MAE's loss over no hidden patches is NaN."""
+    """Returns a random linear function of a model's finite outputs. MAE's loss is NaN if no patches are hidden."""
     outputs = [each for each in floats_in(model(**inputs)) if each.requires_grad and each.isfinite().all()]
     return torch.stack([(output * torch.randn_like(output)).sum() for output in outputs]).sum()
 
@@ -346,7 +345,7 @@ def floats_in(outputs: Any) -> Iterator[Tensor]:
 
 
 def wrong_rows(size: TableSize, gradient: Tensor, made: Sequence[Tensor]) -> str:
-    """Returns an objection if a gradient shows that a model does not read every row of a table in its order, or ""."""
+    """Returns the problem if a gradient shows that a model does not read every row of a table in order, or ""."""
     layout = size.layout
     rows = layout.rows_in(gradient)
     cells = layout.split(rows)[1]
@@ -377,7 +376,7 @@ def wrong_rows(size: TableSize, gradient: Tensor, made: Sequence[Tensor]) -> str
 
 
 def is_unread(size: TableSize) -> bool:
-    """Returns whether a table has no columns, or one bias for all scores, which changes no attention."""
+    """Returns whether a table affects no output: it has no columns, or only one bias, the same for all scores."""
     return not size.table.width or (size.length == 1 and size.layout.axes[0].relative)
 
 
@@ -386,7 +385,7 @@ def in_window(table: PositionTable) -> bool:
 
 
 def used_along_axes(used: Tensor, layout: TableLayout) -> list[Tensor]:
-    """Returns which rows are used along each axis, or [no row] if the rows used are not all combinations of these."""
+    """Returns a mask of used rows for each axis, or [no row] if the used rows are not all combinations of these."""
     grid = used.reshape(layout.shape)
     along = [grid.any(dim=1 - dim) for dim in range(2)] if grid.dim() == 2 else [grid]
     whole = grid.dim() == 1 or torch.equal(grid, along[0][:, None] & along[1])
@@ -394,15 +393,15 @@ def used_along_axes(used: Tensor, layout: TableLayout) -> list[Tensor]:
 
 
 def is_around_zero(used: Tensor) -> bool:
-    """Returns whether the rows used of differences along one axis are neighbours of each other and of no difference."""
+    """Returns whether the used rows of differences along one axis are consecutive and include difference 0."""
     rows = used.nonzero().flatten()
     return len(rows) > 0 and bool(used[len(used) // 2]) and len(rows) == int(rows[-1] - rows[0]) + 1
 
 
 def shows_order(cells: Tensor, made: Sequence[Tensor]) -> bool:
-    """Returns whether the gradients at the cells (N, D) are those at the output of a layer, cell by cell.
+    """Returns whether the gradients of the cells (N, D) match those at the output of a layer, cell by cell.
 
-    A norm between the two changes them, most of all where they are small. Another order leaves few cells in place.
+    A norm layer in between changes gradients, most of all small ones. In another order, few cells would match.
     """
     for output in made:
         flat = output.flatten(2).transpose(1, 2) if output.dim() > 3 else output  # (B, N, D), or (N, 1, D)
@@ -422,8 +421,8 @@ def shows_order(cells: Tensor, made: Sequence[Tensor]) -> bool:
 
 
 def compared(made: Copies, target: Target, method: str | None) -> tuple[list[str], str | None]:
-    """Compares the answers of copies with limited differences, and of copies that read texts. Returns what this shows,
-    in sentences, and the method to resize by. Raises Misread, or NotTried if no answers can be compared."""
+    """Compares the outputs of both copies, for limited differences and for texts. Returns sentences on what this shows,
+    and the method to resize by. Raises Misread, or NotTried if no outputs can be compared."""
     tables = made.after
     limited = {name: each for name, each in tables.items() if are_sides(each.layout.axes)}
     said = []
@@ -442,8 +441,8 @@ def compared(made: Copies, target: Target, method: str | None) -> tuple[list[str
 
 
 def refuse_other_answer(made: Copies, tables: Mapping[str, TableSize]) -> None:
-    """Raises Misread if the output for a text changes although it reads the same rows. This happens in DeBERTa, because
-    of its distance buckets."""
+    """Raises Misread if the output for a text changes although the text reads the same rows. This happens in DeBERTa,
+    because of its distance buckets."""
     pair_up(made.old, made.new, {}, loud=True)
     fill(made.new, resized(made.old, {name: each for name, each in tables.items() if each.layout.axes}, None))
     lengths = [min(each.length, each.table.length) for each in tables.values() if not each.layout.axes]
@@ -465,10 +464,9 @@ def refuse_other_answer(made: Copies, tables: Mapping[str, TableSize]) -> None:
 def kept_answers(
     made: Copies, tables: Mapping[str, TableSize], limited: Mapping[str, TableSize], method: str | None
 ) -> tuple[str, str]:
-    """Returns the method that keeps all answers when limits of differences grow, and a sentence on what the answers
-    show of the resize asked for. Raises Misread if there is no such method: the rows mean something else. Both copies
-    have the same weights, and their tables are random but smooth. If the limits shrink, the check swaps the two sizes.
-    """
+    """Returns the method that keeps all outputs when the limits of differences grow, and a sentence on what the outputs
+    show about the requested resize. Raises Misread if no method does: the rows mean something else. Both copies have
+    the same weights, and their tables are random but smooth. If the limits shrink, the check swaps the two sizes."""
     first = next(iter(limited.values()))
     grows = first.length > first.table.length
     limits = [axis.size for axis in (first.table.layout if grows else first.layout).axes]
@@ -521,7 +519,7 @@ def beyond_context(model: nn.Module, target: Target) -> Iterator[str]:
 
 
 def keeps(model: nn.Module, tables: Mapping[str, Tensor], inputs: Mapping[str, Any], wanted: Tensor) -> bool:
-    """Returns whether a copy with these tables gives the wanted answer."""
+    """Returns whether a copy with these tables gives the wanted output."""
     fill(model, tables)
     return same(seeded(model, inputs), wanted)
 
@@ -531,7 +529,7 @@ def same(given: Tensor, wanted: Tensor) -> bool:
 
 
 def answered(model: nn.Module, lengths: Sequence[int]) -> tuple[dict[str, Any], Tensor]:
-    """Returns the first input of one of these lengths that a model can read, and its answer."""
+    """Returns the first input of one of these lengths that a model can read, and the model's output."""
     failure: Exception | None = None
     for inputs in (each for length in lengths for each in line_inputs(model, length)):
         try:
@@ -544,7 +542,7 @@ def answered(model: nn.Module, lengths: Sequence[int]) -> tuple[dict[str, Any], 
 def pair_up(
     old: nn.Module, new: nn.Module, tables: Mapping[str, TableSize], *, waves: float = SMOOTH, loud: bool = False
 ) -> None:
-    """Gives both copies the same weights, and the old one smooth tables. Without waves, all their cells are equal."""
+    """Gives both copies the same weights, and the old copy smooth tables, whose cells are all equal if waves is 0."""
     into = dict(new.named_parameters())
     for name, parameter in old.named_parameters():
         if name in tables:
@@ -557,7 +555,7 @@ def pair_up(
 
 
 def resized(old: nn.Module, tables: Mapping[str, TableSize], method: str | None) -> dict[str, Tensor]:
-    """Returns the tables of an old copy, resized with the method, or with their defaults where it is not for them."""
+    """Returns an old copy's tables, resized by the method, or by a table's default if it does not support that."""
     held, found = dict(old.named_parameters()), {}
     for name, change in tables.items():
         if name in held:
@@ -585,13 +583,13 @@ def smooth(layout: TableLayout, like: Tensor, *, waves: float = SMOOTH) -> Tenso
 
 
 def seeded_outputs(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
-    """Runs a model. Some models shuffle patches, sample durations or have random attention."""
+    """Runs a model with a fixed seed. Some models shuffle patches, sample durations or have random attention."""
     torch.default_generator.manual_seed(0)
     return model(**inputs)
 
 
 def seeded(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
-    """Runs a model, and returns its first output."""
+    """Runs a model with a fixed seed, and returns its first output."""
     outputs = seeded_outputs(model, inputs)
     return outputs if isinstance(outputs, Tensor) else next(v for v in outputs.values() if isinstance(v, Tensor))
 
@@ -602,10 +600,10 @@ Run = Callable[[Any, Mapping[str, Any]], Any]
 
 
 def run_whole(old_model: nn.Module, new_model: nn.Module, target: Target) -> tuple[bool, tuple[int, int] | None]:
-    """Runs the largest models that accept an input known here, at their old and at their new size.
+    """Runs the largest model around a table that accepts a known input, at the old and at the new size.
 
-    Returns whether the model that holds all others ran on the meta device, and the numbers of features that it makes of
-    an image, before and after (None if no run shows them). Refuses what does not run at the new size.
+    Returns whether this is the outermost model and ran on the meta device, and the numbers of features that the model
+    makes of an image, before and after (None if no run shows them). Refuses a model that does not run at the new size.
     """
     around = list(models_around(old_model, target.table.parameter))
     for path in reversed(around):
@@ -627,7 +625,7 @@ def run_whole(old_model: nn.Module, new_model: nn.Module, target: Target) -> tup
 
 
 def narrow_copies(models: Sequence[nn.Module], target: Target) -> list[nn.Module]:
-    """Returns copies of few layers, to be run on the CPU at the true size of their images, or []."""
+    """Returns copies with few layers and heads, to run on the CPU at the true image size; [] if that is impossible."""
     if max(size for each in target.changes for size in (each.table.length, each.length)) > MOST_PATCHES:
         return []
     with undisturbed():
@@ -638,9 +636,9 @@ def narrow_copies(models: Sequence[nn.Module], target: Target) -> list[nn.Module
 
 
 def tried(models: Sequence[nn.Module], target: Target, run: Run, device: str = "meta") -> tuple[Any, Any] | None:
-    """Runs the old model with inputs of its own size, and the new one with an input of its size in the first form that
-    the old one accepts. Returns what ``run`` gives for both, or None if the old one accepts none. Raises Misread if
-    the new one fails."""
+    """Runs the old model with inputs of its size until it accepts one, and the new model with the same form of input at
+    its own size. Returns both results of ``run``, or None if the old model accepts no input. Raises Misread if the new
+    model fails."""
     sizes = target.image_size or (None, None)
     with undisturbed(), torch.no_grad(), torch.device(device):
         for number, inputs in forms_of(models[0], sizes[0]) if models else ():
@@ -663,7 +661,7 @@ def tried(models: Sequence[nn.Module], target: Target, run: Run, device: str = "
 
 
 def forms_of(model: nn.Module, size: Size | None) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
-    """Yields inputs to try, each with a number that is the same for the same form of input at another size."""
+    """Yields inputs to try. Each comes with a number that the same form of input also has at another size."""
     sources = [inputs_of(model)] if size is None else [image_inputs(model, size), inputs_of(model)]
     for source, inputs in enumerate(sources):
         try:
@@ -679,7 +677,7 @@ def run_forward(model: Any, inputs: Mapping[str, Any]) -> bool:
 
 
 def count_features(model: Any, inputs: Mapping[str, Any]) -> int:
-    """Returns the number of features that a model makes of an image for its text, which some models compute first."""
+    """Returns the number of features that a model makes of an image for its text. Some models store this number."""
     computed = (getattr(module, field, None) for module in model.modules() for field in IMAGE_TOKENS)
     if (number := next((each for each in computed if type(each) is int), None)) is not None:
         return number

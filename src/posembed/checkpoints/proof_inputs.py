@@ -44,7 +44,7 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
 
 
 def random_ids(model: nn.Module, tokens: int) -> Tensor:
-    """Returns (1, tokens) random ids of the ordinary tokens of a model."""
+    """Returns random ids (1, tokens) of a model's ordinary tokens, without special tokens."""
     config = cast(Any, model.config)
     sections = (config, getattr(config, "text_config", None))
     sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
@@ -59,7 +59,7 @@ def text_beside(model: nn.Module) -> dict[str, Any]:
 
 
 def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
-    """Yields arguments to try with a model: a text, if the model takes one, and last a random image or video."""
+    """Yields arguments to try with a model: a text, if the model takes text, and last a random image or video."""
     accepted, config = signature(model.forward).parameters, cast(Any, model.config)
     name = next((name for name in IMAGES if name in accepted), None)
     if name is None:
@@ -76,7 +76,7 @@ def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
 
 
 def with_image_tokens(model: Any, texts: dict[str, Any], images: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Returns a text with as many tokens for images as the model has features for these images."""
+    """Returns a text with one image token in front for each feature that the model makes of these images."""
     token = getattr(model.config, "image_token_id", None)
     if "input_ids" not in texts or type(token) is not int or not hasattr(model, "get_image_features"):
         return texts
@@ -102,7 +102,7 @@ def only_shapes() -> bool:
 
 
 def of_images(config: Any, name: str) -> int | None:
-    """Returns a field of a config, or of the section for images in the config of a model of texts and images."""
+    """Returns a whole number from a config or its vision_config; None if neither has this field."""
     held = (getattr(section, name, None) for section in (config, getattr(config, "vision_config", None)))
     return next((value for value in held if type(value) is int), None)
 
@@ -146,7 +146,7 @@ def grid_of(config: Any) -> Size | None:
 
 
 def packed_patches(model: nn.Module, accepted: Collection[str], grid: Size, side: int) -> Iterator[dict[str, Any]]:
-    """Yields the patches of an image, cut out beforehand, with its grid, in the forms that models take."""
+    """Yields an image that is already cut into patches, with its grid, in the forms that models take."""
     config, cells = cast(Any, model.config), math.prod(grid)
     name = "hidden_states" if "hidden_states" in accepted else "pixel_values"
     if name not in accepted:
@@ -174,7 +174,7 @@ def packed_patches(model: nn.Module, accepted: Collection[str], grid: Size, side
 
 
 def line_inputs(model: nn.Module, tokens: int) -> Iterator[dict[str, Any]]:
-    """Yields arguments to try with a model of a text or a sound: this many tokens, frames or states."""
+    """Yields arguments to try with a text or sound model: ``tokens`` random tokens, frames or hidden states."""
     accepted, config = signature(model.forward).parameters, model.config
     if takes_text(model):
         yield text_inputs(model, tokens)

@@ -1,4 +1,4 @@
-"""``posembed.resize_checkpoint``: writes a checkpoint with longer, shorter or re-gridded position tables."""
+"""``posembed.resize_checkpoint``: writes a checkpoint whose position tables have another length or grid."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Resize:
     beside: Beside = field(default_factory=Beside)
 
     def __repr__(self) -> str:
-        """Returns a line per change, so that the text can be searched."""
+        """Returns one line per change, so that the text can be searched."""
         left_out = (f"{name}: not copied, because {why}" for name, why in self.left_out.items())
         copies = (f"{name}: {each!r}" for name, edit in self.beside.copies.items() for each in edit.tables)
         changes = (*self.edit.tables, *self.edit.others, *self.settings)
@@ -81,16 +81,16 @@ def resize_checkpoint(
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> Resize:
-    """Copies a checkpoint, giving its position tables another length and changing everything that depends on it.
+    """Copies a checkpoint, resizes its position tables, and changes everything that depends on their length.
 
-    The table, the tensors that depend on it, the config and the settings files change together, or nothing changes.
-    All other tensors and files are copied byte for byte. ``source`` is never changed, and ``out`` is complete or
-    absent. If ``source`` and ``out`` are files of ``torch.save``, or folders of ``torch.distributed.checkpoint``,
-    everything beside the weights is kept too; other pickles in folders become safetensors.
+    The table, the tensors that depend on it, the config and the settings files change together, or nothing changes. All
+    other tensors and files are copied byte for byte. ``source`` is never changed, and ``out`` is complete or absent. If
+    ``source`` and ``out`` are files of ``torch.save``, or folders of ``torch.distributed.checkpoint``, everything
+    besides the weights is kept too; pickles in other folders become safetensors.
 
     Args:
-        source: a folder, a hub name, or one file of weights: safetensors, or what ``torch.save`` wrote. What is said
-            below of one file also holds for a folder of ``torch.distributed.checkpoint``.
+        source: a folder, a hub name, or one file of weights: safetensors, or written by ``torch.save``. Options for one
+            file, below, also apply to a folder of ``torch.distributed.checkpoint``.
         out: a new folder, or a new file if ``source`` is one. Its extension sets the format (``.pt``, ``.pth``,
             ``.ckpt``, ``.tar``, ``.bin`` or ``.safetensors``, which holds tensors only).
         length: for tables of sequences, the new number of positions, not counting reserved rows.
@@ -101,24 +101,24 @@ def resize_checkpoint(
         window: for tables of relative positions in a window (Swin), its new side or (height, width) in cells.
         frames: for tables with a time axis, the new value of the config's number of frames. If ``source`` is one file,
             it can be given together with ``image_size`` or ``grid``.
-        queries: for object queries, as in DETR, their new number. The first ones are kept.
-        buckets: for tables of buckets of distances, as in T5, the new number of buckets.
+        queries: the new number of object queries, as in DETR. The first queries are kept.
+        buckets: for tables of distance buckets, as in T5, the new number of buckets.
         method: a method of ``posembed.resize_table``. Default: the default of that function or, for differences on a
             grid in models of timm, timm's own.
-        table: the key of the table, required if there are several or posembed had to guess.
+        table: the key of the table, required if there are several tables, or if posembed had to guess.
         reserved, tail: for one file, the numbers of rows before and after the positions. Default: what its settings
             say, or 0.
         old_grid: for one file, the present (height, width) of a table whose grid is not square, or (time, height,
             width).
-        optimizer: for one file, what becomes of its optimizer's state. "keep", the default, resizes the moments of the
-            table: rows that stay keep theirs, and all others get zeros. If the state does not show which values
-            are the table's, it is left out. "drop" always leaves it out.
+        optimizer: for one file, what happens to the optimizer's state. "keep", the default, resizes the table's
+            moments: rows that stay keep their moments, and all other rows get zeros. If the state does not show which
+            moments are the table's, the state is left out. "drop" always leaves the state out.
         keep: for one file, settings that must not change, because they equal the old length by chance. Name them as
             the output does.
         model_type: for a folder, the type of the model, such as "bert", if neither config.json nor the keys show it.
             It is written to the new config.json, because transformers needs it to choose the model's class.
-        prove: whether to run small copies of the model before and after the resize even if such a resize is
-            known to be right. Without it, only models of an unknown type are run.
+        prove: whether to run small copies of the model before and after the resize even if such a resize is known to be
+            right. By default, only models of an unknown type are run.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
         dry_run: whether to only report the changes, without writing.
 

@@ -38,7 +38,7 @@ Changes = Mapping[str, tuple[Shape, Shape]]  # state-dict keys -> shapes before 
 
 
 def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[tuple[ConfigField, Changes]]:
-    """Doubles each field of a config that may be a size in turn. Returns the fields that change shapes, with changes.
+    """Doubles each config field that may be a size, one at a time. Returns the fields that change shapes, with changes.
 
     known: the config object of transformers.
     """
@@ -66,8 +66,8 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
 
 
 def scaled(field: ConfigField) -> int | Size:
-    """Returns the value that a rebuild tries: twice the field's, or four times the number of cells of a square, so that
-    it stays one."""
+    """Returns the value that a rebuild tries: twice the field's value or, for the number of cells of a square, four
+    times, so that the grid stays square."""
     factor = 4 if AREA.search(field.path[-1]) else 2
     return factor * field.value if isinstance(field.value, int) else (factor * field.value[0], factor * field.value[1])
 
@@ -77,7 +77,7 @@ def size_fields(
 ) -> Iterator[ConfigField]:
     """Yields the fields whose names suggest a length or an image size, in a config and its nested configs.
 
-    also: patterns of other names.
+    also: patterns of further names.
     """
     for name, value in config.items():
         if not isinstance(name, str):

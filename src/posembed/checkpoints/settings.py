@@ -27,7 +27,7 @@ SENTENCE_SETTINGS = tuple(
 )
 TOKENIZER = "tokenizer.json"
 NO_LIMIT = 10**12
-"""transformers writes 10^30 as the limit of a tokenizer that has none."""
+"""Numbers from here on mean no limit: transformers writes 10^30 for a tokenizer without one."""
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size", "img_size")
@@ -73,7 +73,7 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
 
 
 def config_settings(checkpoint: Checkpoint, edit: Edit) -> Iterator[Setting]:
-    """Yields the config fields of the tables, and what repeats them, such as GPT-2's n_ctx and timm's input_size."""
+    """Yields the changed config fields, and fields that repeat them, such as GPT-2's n_ctx and timm's input_size."""
     target, name, config = edit.target, checkpoint.config_name, checkpoint.config
     if config is None or target.field is None:
         return
@@ -116,7 +116,7 @@ def within(limit: Any, old: int, new: int) -> Any:
 
 
 def same_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]:
-    """Yields the settings of processors with the name and the value of the config field, such as AST's max_length."""
+    """Yields the processor settings with the name and the old value of the config field, such as AST's max_length."""
     if target.field is None:
         return
     for name, above, part in processor_sections(checkpoint, "feature_extractor", "image_processor"):
@@ -139,7 +139,7 @@ def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setti
 
 
 def image_settings(checkpoint: Checkpoint, old: Size, new: Size, edit: Edit) -> Iterator[Setting]:
-    """Yields the sizes that images are scaled to, and the numbers of their tokens."""
+    """Yields the image sizes in the processor settings, and the numbers of tokens that stand for an image."""
     for name, above, part in processor_sections(checkpoint, "image_processor"):
         if sides_of(tile := part.get(TILE)) == sides_of(tile, of=old) != {}:
             yield Setting(name, (*above, TILE), tile, scaled(tile, old, new))
@@ -160,7 +160,7 @@ def image_settings(checkpoint: Checkpoint, old: Size, new: Size, edit: Edit) -> 
 
 
 def unlike_the_image(checkpoint: Checkpoint, edit: Edit, settings: tuple[Setting, ...]) -> Iterator[str]:
-    """Yields a sentence for each image processor whose size stays because it is not that of the model."""
+    """Yields a sentence for each image processor whose size stays because it differs from the model's image size."""
     changed = {setting.file for setting in settings}
     if edit.target.image_size is None:
         return
@@ -188,8 +188,8 @@ def image_tokens_of_config(config: Config, edit: Edit, name: str = "config.json"
 
 
 def image_tokens(name: str, above: FieldPath, part: Config, edit: Edit) -> Iterator[Setting]:
-    """Yields the fields that state how many tokens of a text stand for an image: as many as the model makes features of
-    it, or else as it has patches."""
+    """Yields the fields that state how many tokens of a text stand for an image: the number of features that the model
+    makes of the image or, if the field states another number, the number of patches."""
     known = edit.image_tokens
     counts = (edit.target.length,) if known is None or known[0] == 1 else (known, edit.target.length)
     for field in IMAGE_TOKENS:
@@ -235,7 +235,7 @@ def with_settings(settings: dict[str, Any], changes: list[Setting]) -> dict[str,
 
 
 def set_in(section: Any, path: FieldPath, value: Any) -> None:
-    """Sets a field of a config object or of a dict in it; a missing dict is made."""
+    """Sets a field of a config object, or of a dict in it. Missing dicts are created."""
     name, *inner = path
     held = section.get(name) if isinstance(section, dict) else getattr(section, name, None)
     if inner:
@@ -255,8 +255,8 @@ def limits_of(source: str | Path, key: str) -> tuple[int | None, int | None]:
 
 
 def trained_positions(checkpoint: Checkpoint, key: str) -> int | None:
-    """Returns the smallest length that a table has had, by the resizes in posembed.json since the last fine-tuning.
-    None if nothing is known of a resize."""
+    """Returns the smallest length that a table has had since the last fine-tuning, by the resizes recorded in
+    posembed.json. None if no resize is recorded."""
     resizes, tunings = (
         recorded(checkpoint.root, name) if checkpoint.folder is not None else [] for name in ("resizes", "tunings")
     )
@@ -278,8 +278,8 @@ def time_of(entry: Mapping[str, Any]) -> float:
 
 
 def fed_length(checkpoint: Checkpoint) -> int | None:
-    """Returns the number of tokens that sentence-transformers feeds to a model at most: its max_seq_length. Version 6
-    does not save it, and uses the tokenizer's limit. None for a checkpoint of anything else."""
+    """Returns the largest number of tokens that sentence-transformers feeds to a model: max_seq_length or, if it is not
+    saved (version 6), the tokenizer's limit. None for a checkpoint of anything else."""
     if checkpoint.folder is None or not (checkpoint.root / "modules.json").exists():
         return None
     stated = [checkpoint.settings(name).get("max_seq_length") for name in SENTENCE_SETTINGS]

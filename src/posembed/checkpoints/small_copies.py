@@ -1,6 +1,6 @@
 """Builds small copies of a model, at its own and at a new size, for the proof of a resize.
 
-They have few layers, few heads and few tokens. Images that would take too long have fewer cells, too.
+The copies have few layers, few heads and few tokens, and fewer cells where full-size images would take too long.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def copies(
     few_layers: bool = True,
     few: Few = None,
 ) -> Copies:
-    """Builds small copies of the old and the new model at ``path``. few: cells along an axis of images, before and
-    after; None for the true sizes. Raises NotTried."""
+    """Builds small copies of the old and the new model at ``path``. few: the numbers of cells along an image axis of
+    both copies; None for the true sizes. Raises NotTried if a copy cannot be built."""
     settings: dict[ConfigField, list[Any]] = {}  # other values of fields, in both copies
     if few == HALF:
         settings = {field: [half(each) for each in (field.value, value)] for field, value in target.values.items()}
@@ -105,7 +105,7 @@ def small_copy(
 ) -> nn.Module:
     """Builds a model of the same class on the CPU with few tokens and, if asked for, few layers and few heads.
 
-    settings: config fields of the whole model, and other values of them.
+    settings: config fields of the whole model, each with its value in the copy.
     """
     config: Any = copy.deepcopy(model.config)
     source = source_of(config)
@@ -137,7 +137,7 @@ def set_in(config: Any, field: ConfigField, value: Any) -> None:
 
 
 def cells_to_try(changes: Sequence[TableSize], target: Target, model: nn.Module) -> list[Few]:
-    """Returns the numbers of cells along an axis of copies to try."""
+    """Returns the numbers of cells along an axis to try, as pairs for the old and the new copy."""
     cells = max(size for change in changes for size in (change.length, change.table.length))
     of_grid = changes[0].table.layout.grid is not None
     smaller = may_be_smaller(changes, target)
@@ -145,13 +145,13 @@ def cells_to_try(changes: Sequence[TableSize], target: Target, model: nn.Module)
 
 
 def may_be_smaller(changes: Sequence[TableSize], target: Target) -> bool:
-    """Returns whether copies may have fewer cells. A limit may not be smaller than a sound's chunks."""
+    """Returns whether copies may have fewer cells. Limits of differences may not be below a sound's chunks."""
     same = not target.of_window and target.limited is None and target.patch_size is None
     return same and all(change.layout.axes for change in changes)
 
 
 def with_few(changes: Sequence[TableSize], field: ConfigField, few: tuple[int, int]) -> list[Any]:
-    """Returns two values of a field that give few cells, or []. They are oblong where the values of the change are."""
+    """Returns a field's values that give few cells in both copies, or []. Values are oblong where the true ones are."""
     change = max(changes, key=lambda each: sum(cells.field == field for cells in each.table.cells))
     values: list[Any] = []
     for layout, count in zip((change.table.layout, change.layout), few, strict=True):

@@ -17,7 +17,7 @@ from posembed.measure.processes import launched
 from posembed.words import brief
 
 NO_MEMORY = re.compile("(can't|not enough) .*memory|out of memory|Storage size calculation overflowed")
-"""Matches PyTorch's errors on tensors that are too large, which have no type of their own on a CPU."""
+"""Matches PyTorch's errors on tensors that are too large. On a CPU, these have no exception type of their own."""
 app = click.RichGroup(
     name="posembed",
     help="Learned position embeddings: compare encodings by experiment, inspect and resize position tables.",

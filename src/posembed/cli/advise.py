@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence(Settings):
-    """What the advice rests on, besides the needs."""
+    """What the advice is based on, besides the needs."""
 
     table: Count | None = option("The number of positions of a learned table, in place of --checkpoint.", default=None)
     runs: Path | None = option("A run folder of posembed compare lengths, used as evidence.", default=None)
@@ -64,7 +64,7 @@ def print_advice(advice: Advice) -> None:
 
 
 def table_of_options(advice: Advice) -> Table:
-    """Returns a table of every option with what was measured: the values at the needed and at the training length."""
+    """Returns a table of all options with what was measured for each, at the needed and at the training length."""
     from posembed.report.page import Cell, table_of
 
     def cell(value: Estimate | None) -> str:

@@ -36,7 +36,7 @@ class Source(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Inspecting(Source):
-    """What of a checkpoint to show."""
+    """How to show a checkpoint."""
 
     plain: bool = flag("Numbers only, without the small picture that a terminal gets.")
 
@@ -61,7 +61,7 @@ def run_inspect(given: dict[str, Any]) -> None:
 
 
 def print_report(console: Console, report: CheckpointReport, *, plain: bool) -> None:
-    """Prints, for each table, its findings, then its facts, and in a terminal a picture, unless ``plain``."""
+    """Prints the findings and facts of each table. In a terminal, also draws the table, unless ``plain``."""
     from posembed.report.checkpoint import alike, facts, name_of, standing_out
 
     kind = f", {report.model_type}" if report.model_type else ""

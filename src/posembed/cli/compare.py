@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def command_of(question: Question) -> click.RichCommand:
-    """Returns the command of a question."""
+    """Returns the command for a question that a comparison answers."""
 
     def run(given: dict[str, Any]) -> None:
         from posembed.comparison import Prepared, prepare
@@ -68,7 +68,7 @@ def command_of(question: Question) -> click.RichCommand:
 
 
 def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
-    """Runs a comparison with a progress bar. After Ctrl-C, prints that the same command continues it."""
+    """Runs a comparison with a progress bar. After Ctrl-C, prints that the same command continues the comparison."""
     from posembed.cli.console import Bar, told_when_stopped
     from posembed.comparison import PreparedCost
 

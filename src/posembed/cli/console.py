@@ -36,7 +36,7 @@ def plain_console(**options: Any) -> Console:
 
 
 def print_result(found: Any, shape: str, tables: Sequence[Table], paragraphs: Sequence[str]) -> None:
-    """Prints a result with ``to_dict`` and ``frame``. shape: "json", "csv" or "" for its tables and paragraphs."""
+    """Prints a result that has ``to_dict`` and ``frame``. shape: "json", "csv" or "" for tables and paragraphs."""
     if shape:
         print_measured(found, shape)
         return
@@ -47,7 +47,7 @@ def print_result(found: Any, shape: str, tables: Sequence[Table], paragraphs: Se
 
 @contextmanager
 def told_when_stopped(folder: Path) -> Iterator[None]:
-    """Ends the command on Ctrl-C in the block, and says how it continues. folder: a run folder."""
+    """Ends the command on Ctrl-C in the block, and prints how to continue the run. folder: the run folder."""
     try:
         yield
     except KeyboardInterrupt:

@@ -34,12 +34,12 @@ class Values(Printing):
 
 
 def print_measured(found: Any, shape: str) -> None:
-    """Prints a result with ``to_dict`` and ``frame``. shape: "json" or "csv"."""
+    """Prints a result that has ``to_dict`` and ``frame``. shape: "json" or "csv"."""
     print(json.dumps(found.to_dict(), indent=2) if shape == "json" else found.frame().to_csv(index=False).rstrip())
 
 
 def shape_of(given: dict[str, Any]) -> str:
-    """Takes out ``json``, ``csv`` and ``dry_run``, and returns "json", "csv" or "" for text."""
+    """Removes ``json`` and ``csv`` from ``given``. Returns "json", "csv" or "" for text. A dry run refuses csv."""
     shapes = [shape for shape in ("json", "csv") if given.pop(shape, False)]
     if len(shapes) > 1:
         raise ArgumentError("expected one of --json and --csv; got both")
@@ -50,7 +50,7 @@ def shape_of(given: dict[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Planning(Settings):
-    """Whether a command stops before its work."""
+    """Whether a command only prints its plan."""
 
     dry_run: bool = flag("Print what would be done, its sizes and estimated time, and stop.")
 
@@ -75,8 +75,8 @@ def command(
     return an exit code.
 
     ``help``: its description; by default the docstring of ``run``. ``defaults``: defaults that only the help shows.
-    ``panels``: the heading of a group of options. ``several``: what to do instead of starting it in several processes
-    at once; "" if it divides its work between them.
+    ``panels``: a template for the headings of option groups. ``several``: the advice if the command is started in
+    several processes at once; "" if it divides its work between them.
     """
     shown = dict(defaults or {})
     known = {

@@ -31,7 +31,7 @@ class Pushing(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Uploading(Settings):
-    """An upload of what a command has written."""
+    """An upload of a command's output."""
 
     push: str | None = option(
         "Also upload OUT to this repository on the Hugging Face Hub, such as owner/model, as posembed push does.",
@@ -50,8 +50,8 @@ def run_push(given: dict[str, Any]) -> None:
 
 
 def planned_upload(given: dict[str, Any], *, dry_run: bool) -> Callable[[Path], Push | None]:
-    """Takes ``Uploading`` out of ``given``, and returns what uploads OUT at the end. What can be refused is refused
-    now, before the work; a dry run only checks the name."""
+    """Removes ``Uploading`` from ``given``, and returns a function that uploads OUT at the end. Raises now, before the
+    work, all errors that can be found now; a dry run only checks the name."""
     of = take(Uploading, given)
     name, public = of.get("push"), of.get("public", False)
     if name is None:

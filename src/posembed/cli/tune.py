@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning(Settings):
-    """What is fine-tuned, and on what."""
+    """The model to fine-tune, and the data for this."""
 
     checkpoint: str = argument("A folder or hub name, with its tokenizer.", "CHECKPOINT")
     out: Path = argument("The new folder to write.", "OUT")

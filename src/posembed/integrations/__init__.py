@@ -1,4 +1,4 @@
-"""Any posembed encoding inside the models of other libraries: ``transformers.py`` and ``timm.py``.
+"""Puts any posembed encoding into models of other libraries: ``transformers.py`` and ``timm.py``.
 
 Import the module for the library that you use; ``import posembed`` loads neither.
 """

@@ -1,8 +1,8 @@
-"""The attention that posembed registers with transformers, and a function for GPT-Neo, which ignores it.
+"""The attention that posembed registers with transformers, and a function for GPT-Neo, which does not use it.
 
 A model finds the functions by the name in its config (``AttentionInterface``, ``AttentionMaskInterface``). The layers
-get the ``ForwardPass``, with the positions of the tokens, as a keyword argument, which most models pass on to their
-attention, or else as an attribute of the attention mask. Both also reach layers that gradient checkpointing reruns.
+get the ``ForwardPass``, which holds the tokens' positions, as a keyword argument that most models pass on to their
+attention, or else as an attribute of the mask. Both ways also work if gradient checkpointing reruns a layer.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NAME = "posembed"
 
 
 class _Current(threading.local):
-    """torch.compile breaks the graph at each ContextVar. It reads a threading.local, but only if values are in a dict:
-    it would not see an attribute that was set before the compiled frame, as by a hook of the compiled model itself."""
+    """The ForwardPass of each thread, in a dict. torch.compile breaks the graph at a ContextVar, and it does not see an
+    attribute that was set before the compiled frame, as by a hook of the compiled model itself."""
 
     def __init__(self) -> None:
         self.held: dict[str, ForwardPass | None] = {NAME: None}
@@ -55,7 +55,7 @@ def attention_with_positions(
     """Applies an encoding to queries, keys and scores, then attends like "sdpa". Returns (B, Lq, H, d), None.
 
     Raises:
-        ArgumentError: the pass did not reach this layer.
+        ArgumentError: the layer got no ForwardPass.
     """
     tokens = posembed or getattr(attention_mask, NAME, None) or CURRENT.held[NAME]
     if tokens is None:
@@ -83,7 +83,7 @@ def attention_with_positions(
 
 
 def mask_that_carries(*args: Any, **kwargs: Any) -> Tensor | None:
-    """Returns the boolean mask (B, 1, Lq, Lk) of "sdpa", with the pass as an attribute if no keyword carries it."""
+    """Returns the boolean mask (B, 1, Lq, Lk) of "sdpa". If no keyword carries the ForwardPass, the mask does."""
     tokens = CURRENT.held[NAME]
     carries = tokens is not None and not tokens.carried_by_keyword
     if carries:
@@ -93,7 +93,7 @@ def mask_that_carries(*args: Any, **kwargs: Any) -> Tensor | None:
 
 
 def carrying(mask: Tensor, tokens: ForwardPass | None) -> Tensor:
-    """Gives a mask the pass as an attribute. The attention leaves out a mask of one element, made only to carry it."""
+    """Sets the ForwardPass as an attribute of a mask. A mask of one element, made only for this, hides nothing."""
     setattr(mask, NAME, tokens)
     return mask
 
@@ -115,7 +115,7 @@ def gpt_neo_attention(
 
 
 def bind_attention(module: GPTNeoSelfAttention, *_: object) -> None:
-    """Gives a module its ``_attn``. Also before each pass, because a replica of DataParallel has its original's."""
+    """Gives a module its ``_attn``, also before each pass: a replica of DataParallel has the original's ``_attn``."""
     bound = vars(module).get("_attn")
     if bound is None or bound.args[0] is not module:
         module._attn = partial(gpt_neo_attention, module)

@@ -29,7 +29,7 @@ class TableCallback(TrainerCallback):
 
     The numbers are logged as ``positions/norm_mean`` and so on. The figure is ``position_table.png`` in the output
     folder. At the end, a warning names the rows that were rarely trained (``TableMonitor.rare``). Only the first
-    process writes them.
+    process logs, draws and warns.
 
     Args:
         trainer: the Trainer, whose ``log`` sends the numbers to its trackers.

@@ -32,7 +32,7 @@ with names_versions("transformers"):
 
 WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 NOT_LOADED = ("*.index.json", "*.safetensors", "*.h5", "*.msgpack", "*.gguf", "pytorch_model_fsdp*")
-"""Other weights, or the index of weights that are missing."""
+"""Weights in other formats, or an index whose weights are missing."""
 DROPOUT = ("resid_pdrop", "resid_dropout", "hidden_dropout_prob", "dropout")
 """The names in configs for the dropout after a sublayer."""
 

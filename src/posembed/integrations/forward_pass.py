@@ -27,7 +27,7 @@ from posembed.positions.from_layout import consecutive
 PROJECTIONS = (("q_proj", "k_proj"), ("query", "key"), ("q_lin", "k_lin"), ("c_attn",), ("qkv",))
 """The names of W_q and W_k in attention modules. A single name projects queries, keys and values together."""
 HEAD_BY_HEAD = "multi_query"
-"""GPT-BigCode has it: its c_attn projects the query, key and value of one head after another, or one key for all."""
+"""An attribute of GPT-BigCode's attention, whose c_attn gives q, k and v head by head, or one key for all heads."""
 
 
 UNCOUNTABLE = (
@@ -77,12 +77,12 @@ def place(
 ) -> Placed:
     """Compares given position ids (B, L) and a mask (B, earlier + L) with consecutive positions.
 
-    Positions that only count the tokens become None, so that a batch shares one bias. Compiled code does not know
-    this, so there ``has_gaps`` is True for all given positions, unless ``must_count``, which raises if they differ. A
-    cache holds no positions: those of its tokens are counted. If ``packs``, a new text starts where positions decrease.
+    Position ids that only count the tokens become None, so that a batch shares one bias. Compiled code cannot test
+    this, so there ``has_gaps`` is True for all given ids. With ``must_count``, ids that do not count raise an error. A
+    cache stores no positions, so its tokens are counted. If ``packs``, a text starts where positions do not increase.
 
     Raises:
-        ArgumentError: the position ids have another length, or must count and do not.
+        ArgumentError: the position ids have another length, or do not count the tokens despite ``must_count``.
     """
     looks = not torch.compiler.is_compiling()
     new = None
@@ -136,10 +136,10 @@ class ForwardPass(Positions):
     """The model's module that returns ``rows_at_input``."""
 
     outer: ForwardPass | None = None
-    """The pass of another model that calls this one in its own forward."""
+    """The pass of an outer model, which calls this model in its own forward."""
 
     uncountable = False
-    """Whether its positions cannot be found again from a cache, although the attention needs them."""
+    """Whether the positions cannot be recovered from a cache, although the attention needs them."""
 
     carried_by_keyword = True
     """Whether the model passes this object to its attention; otherwise the attention mask carries it."""
@@ -190,7 +190,7 @@ class ForwardPass(Positions):
         applied: float = 1.0,
         window: int | None = None,
     ) -> tuple[Tensor, Tensor, float]:
-        """Applies position to q (B, H, Lq, d) and k (B, Hk, Lk, d). Returns both and the scale of their products.
+        """Applies position to q (B, H, Lq, d) and k (B, Hk, Lk, d). Returns q, k and the attention scale.
 
         Args:
             applied: the factor that the model has already multiplied its queries by.
@@ -325,7 +325,7 @@ def image_pass(
 def projection(module: nn.Module) -> Project:
     """Returns a function that multiplies rows (N, D) by an attention module's W_q and W_k, giving (N, 2 D).
 
-    It calls the module's own projections, which may be quantized or have adapters, and subtracts their biases.
+    The function calls the module's projections, which may be quantized or have adapters, and subtracts their biases.
     """
 
     def project(rows: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def install(
     *,
     causal: bool | None = None,
 ) -> tuple[PositionSlot, PreTrainedModel]:
-    """Puts an encoding into a model. Returns its slot and the base model.
+    """Puts an encoding into a model. Returns the PositionSlot and the base model.
 
     Callbacks that undo the change are added to ``undo``. ``causal``: whether token i sees only the tokens up to i; None
     means the same as in the previous replacement.

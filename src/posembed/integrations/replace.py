@@ -1,4 +1,4 @@
-"""``posembed.replace_positions``: any encoding inside a model of transformers or of timm, whichever it is."""
+"""``posembed.replace_positions``: puts any encoding into a model of transformers or timm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def replace_positions(model: Model, encoding: PositionEncoding | str, **sizes: A
         sizes: fields of ``posembed.nn.Sizes``, such as ``window=256``, for an encoding given by its name.
 
     Raises:
-        ArgumentError: a model of another library, or one that cannot be changed.
+        ArgumentError: the model is from another library, or cannot be changed.
 
     Examples:
         >>> from transformers import GPT2Config, GPT2LMHeadModel

@@ -22,7 +22,7 @@ Description = dict[str, Any]
 FREE = {"init", "std", "dropout", "check_ids"}
 """Arguments of an encoding that do not change what its values mean."""
 LIMITS = ("window", "log_length")
-"""Attributes of every encoding that the model applies."""
+"""Attributes of every encoding that the model, not the encoding, applies."""
 
 
 def acts_at_input(encoding: PositionEncoding) -> bool:
@@ -94,7 +94,7 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
 
 
 def class_named(name: str) -> Any:
-    """Returns the public class with this name: an encoding, or what is an argument of one. None if there is none."""
+    """Returns the public class with this name, of an encoding or of an argument of one; None if there is none."""
     return getattr(layers, name, None) or getattr(tables, name, None)
 
 
@@ -126,7 +126,7 @@ _UNKNOWN: Description = {}
 
 
 def _described(value: Any) -> Any:
-    """Returns an argument as JSON: a description of an encoding or a dataclass, _UNKNOWN if it has none."""
+    """Returns an argument as JSON. An encoding or a dataclass becomes its description, or _UNKNOWN without one."""
     if is_dataclass(value) or isinstance(value, PositionEncoding):
         return described(value) or _UNKNOWN
     return value

@@ -33,7 +33,7 @@ CROSS_ATTENTION = (
 NO_ROWS = torch.zeros(1, 0, 0, device="cpu")
 """Replaces a table that was a parameter: transformers initializes this tensor when loading a model."""
 INTERPOLATES = "interpolate_pos_encoding"
-"""An image model's function that returns rows for images of any size, and the argument that asks for it."""
+"""The name of an image model's function that returns rows for images of any size, and of the argument that calls it."""
 
 
 HIDDEN = -9e3
@@ -57,7 +57,7 @@ class OldTable:
         width: the width of its rows.
         prefix: the number of special tokens before the patches of an image.
         grid: (height, width), in patches, of the images that the model is built for; None for a sequence.
-        patch: (height, width) of a patch in pixels. image: that of the images.
+        patch: (height, width) of a patch in pixels. image: (height, width) of the images in pixels.
         field: the path of the config field that gives the length. beyond: the field's value minus that length.
     """
 
@@ -105,7 +105,7 @@ class PositionSlot(nn.Module):
         return encoding.max_len if isinstance(encoding, LearnedPositionalEmbedding) else None
 
     def belongs_to(self, model: nn.Module) -> bool:
-        """Returns whether this is the encoding that a model's config describes, and not that of a model inside it."""
+        """Returns whether this is the encoding that a model's config describes, not that of another model inside it."""
         return getattr(model, "config", None) is self.config
 
     def record_in_config(self) -> None:
@@ -207,7 +207,7 @@ class BaseHooks:
 def caches_in(values: Any) -> dict[Any, Cache]:
     """Returns the caches in the arguments or the output of a base model, by name or index.
 
-    A cache is known by its type, so a version of transformers that gives it another name changes nothing.
+    A cache is recognised by its type, because its name differs between versions of transformers.
     """
     named: Iterable[tuple[Any, Any]] = ()
     if isinstance(values, Mapping):
@@ -291,12 +291,12 @@ def _check_shape(mask: Tensor, batch: int, length: int, earlier: int) -> None:
 def _present_in(mask: Tensor, earlier: int, causal: bool, position_ids: Tensor | None, *, of_mask: bool) -> Tensor:
     """Returns the tokens (B, Lk) that are not padding, from the model's mask (B, 1 or H, Lq, Lk).
 
-    These are the tokens that one of them sees: the last one in a decoder, and in an encoder the one that sees fewest,
-    of those that see another token but not all. The others must see exactly these tokens or those of them up to
-    themselves, or be padding that sees itself, everything or nothing. Behind the last one of a decoder, what sees only
-    itself may be the first token of a block, and counts. In other masks, as of packed texts, all tokens count.
-    A hidden token in the cache may have been padding or not, which only position_ids (B, Lq) tell. In a model that
-    takes none (``of_mask``), those that all tokens do not see, from the first on, are left padding.
+    These are the tokens that one reference token sees, preferably one that sees other tokens but not all: the last one
+    in a decoder, and the one that sees fewest in an encoder. All other tokens must see the same tokens (in a decoder,
+    only those up to themselves), or be padding that sees itself, everything or nothing. If they do not, as in packed
+    texts, all tokens count. A decoder's token after the reference that sees only itself may start a block, and counts.
+    A hidden token in the cache may be padding or not; only position_ids (B, Lq) show this. In a model without them
+    (``of_mask``), the first tokens in the cache that no token sees are left padding.
 
     Raises:
         ArgumentError: the mask is neither booleans nor floats; it hides tokens in the cache without position_ids.
@@ -367,7 +367,7 @@ def current_pass() -> ForwardPass:
 
 
 def add_hooks(base: PreTrainedModel, owner: nn.Module, slot: PositionSlot, undo: ExitStack) -> None:
-    """Adds to a base model the hooks of its passes, and to its embeddings, if it reads images, ``rows_of_pass``."""
+    """Adds the hooks of ``BaseHooks`` to a base model and, if it reads images, ``rows_of_pass`` to its embeddings."""
     hooks = BaseHooks(next(path for path, module in base.named_modules() if module is slot))
     undo.callback(base.register_forward_pre_hook(hooks.before, with_kwargs=True).remove)
     undo.callback(base.register_forward_hook(hooks.after, always_call=True).remove)

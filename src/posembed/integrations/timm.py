@@ -29,8 +29,8 @@ with names_versions("timm"):
 
 
 class Images(NamedTuple):
-    """The images that a model reads: their grid (height, width) in patches, and from its position table on its pass;
-    ``outer``: those of the models in whose passes this one is called."""
+    """The images that a model reads. grid: (height, width) in patches. tokens: the model's pass, from its position
+    table on. outer: the images of the model that calls this model in its own pass."""
 
     positions: ImagePositions
     grid: tuple[int, int]
@@ -51,7 +51,7 @@ class _Current(threading.local):
     images: Images | None = None
 
     def of(self, positions: ImagePositions) -> Images | None:
-        """Returns the images of a model. Those of models that it has called, and that failed, come before them."""
+        """Returns the images of a model. Images of inner models, whose passes have failed, are skipped."""
         images = self.images
         while images is not None and images.positions is not positions:
             images = images.outer
@@ -68,7 +68,7 @@ class ImagePositions(nn.Module):
         encoding: the encoding, built for images of ``grid``.
         prefix: the number of class and register tokens before the patches.
         grid: (height, width) of the images in patches.
-        prefix_has_rows: whether rows are also added to these tokens.
+        prefix_has_rows: whether rows are also added to the prefix tokens.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ImagePositions(nn.Module):
         self.encoding, self.prefix, self.grid, self.prefix_has_rows = encoding, prefix, grid, prefix_has_rows
 
     def begin(self, x: Tensor, *, runs_again: bool) -> ForwardPass:
-        """Starts the pass of the tokens x (B, L, D) of the images that this thread reads.
+        """Starts the pass for x (B, L, D), the tokens of the images that this thread reads.
 
         ``runs_again``: whether gradient checkpointing will call the layers a second time.
         """
@@ -104,8 +104,8 @@ class ImagePositions(nn.Module):
     def of_tokens(self, x: Tensor) -> ForwardPass:
         """Returns the pass of the tokens x (B, L, D) in a layer.
 
-        Gradient checkpointing calls a layer again after the model has returned, on a GPU in another thread. Its pass
-        follows from the number of patches alone, in both calls: ``begin`` refuses images for which it does not.
+        Gradient checkpointing calls a layer again after the model has returned, on a GPU in another thread. In both
+        calls, the number of patches alone determines the pass: ``begin`` refuses images for which it does not.
         """
         images, patches = CURRENT.of(self), x.size(1) - self.prefix
         if images is not None and images.tokens is not None:

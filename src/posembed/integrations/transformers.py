@@ -35,7 +35,7 @@ with names_versions("transformers"):
 FOR_BOTH = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "force_download")
 """Arguments that loading the config consumes, but loading the weights also needs."""
 FOR_WEIGHTS = ("dtype", "torch_dtype")
-"""Arguments that a config would store as they are, which may be "auto"."""
+"""Arguments for the weights alone. A config would store their values, such as "auto", as they are."""
 
 
 @torch.inference_mode(False)  # or the new parameters could not be trained
@@ -47,8 +47,8 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
 
     Args:
         model: a model with one learned position table: BERT, RoBERTa, DistilBERT, ELECTRA, GPT-2, GPT-Neo, OPT, ViT,
-            DeiT and others whose attention uses the transformers interface. It gets a copy of its config, in which
-            ``max_position_embeddings`` (or a similar field) is the encoding's length, if the encoding has one.
+            DeiT and others whose attention uses the transformers interface. The model gets a copy of its config, in
+            which ``max_position_embeddings`` (or a similar field) is the encoding's length, if the encoding has one.
         encoding: a PositionEncoding, or its name in ``posembed.nn.ENCODINGS``. Encodings for sequences also work on
             images, whose patches then form a line.
         sizes: fields of ``posembed.nn.Sizes``, such as ``window=256``, for an encoding given by its name. max_len
@@ -173,7 +173,7 @@ def from_pretrained(
 
 
 def _class_for(config: Any, given: Any, folder: str | Path) -> type[PreTrainedModel]:
-    """Returns the class to load: the given one, that of an auto class, or the saved one."""
+    """Returns the class to load: the given class, the class that an auto class chooses, or the saved class."""
     name = (config.architectures or ["unknown"])[0]
     kind: Any = getattr(transformers, name, None) if given is None else given
     is_class = isinstance(kind, type)

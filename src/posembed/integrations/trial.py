@@ -1,4 +1,4 @@
-"""Tries a changed model out: padding, and steps with a cache, must not change what its tokens give."""
+"""Tries out a changed model: padding, and steps with a cache, must not change the outputs for its tokens."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def device_of(base: PreTrainedModel) -> torch.device:
 
 
 def _ids(base: PreTrainedModel, tokens: int, device: torch.device) -> Tensor:
-    """Returns (1, L) different tokens, none of them the padding token, about which models warn."""
+    """Returns ids (1, L) of different tokens, if there are enough, without padding tokens, about which models warn."""
     padding = getattr(base.config, "pad_token_id", None)
     known = [token for token in range(min(base.config.vocab_size, tokens + 1)) if token != padding]
     return torch.tensor([(known * tokens)[:tokens]], device=device)
@@ -111,7 +111,7 @@ def _ids(base: PreTrainedModel, tokens: int, device: torch.device) -> Tensor:
 
 @contextmanager
 def _trial(base: PreTrainedModel, slot: PositionSlot) -> Iterator[list[ForwardPass]]:
-    """Yields the list of passes that a model will run. Modes and random state are as before afterwards."""
+    """Yields the list of passes that a model will run. Restores modes and random state afterwards."""
     passes: list[Any] = []
     modes = [(module, module.training) for module in base.modules()]
     handle = slot.register_forward_pre_hook(lambda *_: passes.append(CURRENT.held[NAME]))
@@ -133,9 +133,9 @@ def _trial(base: PreTrainedModel, slot: PositionSlot) -> Iterator[list[ForwardPa
 def _require_equal(
     base: PreTrainedModel, what: str, got: Tensor, want: Tensor, mask: Tensor, last: ForwardPass
 ) -> None:
-    """Compares the outputs (2, L, D) at the tokens in a mask, and the positions of the last pass, with the plain ones.
+    """Compares outputs (2, L, D) at the tokens in a mask with those of a plain pass, and the last pass's positions too.
 
-    In bf16 a wrong position may be lost in the rounding, so the positions are also compared themselves.
+    In bf16, rounding may hide the effect of a wrong position, so the positions are also compared directly.
     """
     new = last.q_positions.size(-1)
     ranks = (mask.cumsum(-1) - 1)[:, -new:]
@@ -154,7 +154,7 @@ def _require_equal(
 
 
 def _length_known_to(encoding: PositionEncoding) -> int:
-    """Returns the length up to which a longer text does not change what an encoding gives to its first tokens."""
+    """Returns the largest length up to which longer texts do not change an encoding's effect on their first tokens."""
     if isinstance(encoding, LearnedPositionalEmbedding):
         return encoding.max_len
     scaling = encoding.scaling if isinstance(encoding, RotaryEmbedding) else None

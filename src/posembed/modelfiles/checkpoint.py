@@ -49,7 +49,7 @@ OTHER_FORMATS = {
     ".onnx": "an exported graph; resize the checkpoint that it was exported from, and export that again",
     "_optim_states.pt": OF_DEEPSPEED,
 }
-"""What to do with files that hold no weights of a model for PyTorch, by the end of their names."""
+"""Advice for files that hold no PyTorch weights of a model, by the ending of their names."""
 PIPELINE = (
     "a pipeline of diffusers; resize its model, {folder}/transformer, to a new folder, and put that in its place. "
     "text_encoder and tokenizer stay as they are: only their own table has their length, which is resized the same way"
@@ -79,9 +79,9 @@ class Checkpoint:
     """A model's files.
 
     root: the given folder or file. folder: the folder of config.json and the weights (in some sentence encoders, a
-    subfolder of root); None for a file, and for a folder that is read as one. weights: the weights files, several if
-    sharded. index: the file that lists which shard holds which tensor. model_type: the model's type, if it is known
-    although the config does not say it.
+    subfolder of root); None for a file, and for a folder of torch.distributed.checkpoint. weights: the weights files,
+    several if sharded. index: the file that lists which shard holds which tensor. model_type: the model's type, if it
+    is known although the config does not state it.
     """
 
     root: Path

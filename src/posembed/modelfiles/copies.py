@@ -1,8 +1,8 @@
 """Writes a changed copy of a checkpoint, complete or not at all. The original is never opened for writing.
 
 A copy can be recognized later, so that ``--overwrite`` never deletes anybody's work. Its record keeps the time of the
-resize and, for a folder, each file's hash. All files get that time, in even whole seconds, which every file system can
-store. Files that are added or changed later differ from the record.
+resize and, for a folder, each file's hash. All files get that time as their modification time, in even whole seconds,
+which every file system can store. Files that are added or changed later differ from the record.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
 
 
 def keeps_form(checkpoint: Checkpoint, out: Path) -> bool:
-    """Whether the copy is one file of torch.save, or a folder of torch.distributed.checkpoint, as the checkpoint is."""
+    """Whether a copy has the checkpoint's form: a file of torch.save, or a torch.distributed.checkpoint folder."""
     file = checkpoint.weights[0]
     if checkpoint.folder is not None or file.tree is None:
         return False
@@ -81,8 +81,8 @@ def keeps_form(checkpoint: Checkpoint, out: Path) -> bool:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of ``checkpoint`` at ``place``. kept: the files to copy, other than weights. keeps_form: as the function
-    of this name says."""
+    """A copy of ``checkpoint`` at ``place``. kept: the files to copy, other than weights. keeps_form: the result of the
+    function of this name."""
 
     checkpoint: Checkpoint
     kept: tuple[Path, ...]
@@ -100,8 +100,8 @@ class Copy:
         """Writes all files. Unchanged tensors and files are copied byte for byte; pickles in folders become
         safetensors.
 
-        documents: complete new texts of files, by path in the checkpoint. metadata: added to a single file's header.
-        beside: new values of what is beside the weights of a pickle, by place.
+        documents: complete new texts of files, by path in the checkpoint. metadata: entries to add to a single file's
+        header. beside: new values besides the weights of a pickle, by place.
         """
         if self.checkpoint.folder is None:
             (file,) = self.checkpoint.weights
@@ -176,7 +176,7 @@ def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
 
 
 def refuse_full_disk(checkpoint: Checkpoint, kept: tuple[Path, ...], out: Path, *, copies: int = 1) -> None:
-    """Refuses copies that cannot fit on the disk, before their first byte. Added rows are not counted."""
+    """Refuses copies that cannot fit on the disk, before anything is written. Added rows are not counted."""
     needed = sum(path.stat().st_size for path in kept) + sum(map(byte_count, checkpoint.tensors.values()))
     needed *= copies
     try:
@@ -230,15 +230,15 @@ def files_of(place: Path) -> list[Path]:
 
 
 def recorded(root: Path, name: str) -> list[dict[str, Any]]:
-    """Returns the entries "resizes" or "tunings" of a folder's record, without any that are damaged; none without a
-    record. Raises CheckpointError if it is not JSON."""
+    """Returns the "resizes" or "tunings" in a folder's record, as ``name`` says, without damaged entries; none without
+    a record. Raises CheckpointError if the record is not JSON."""
     given = read_json(root / RECORD).get(name) if (root / RECORD).exists() else None
     return [entry for entry in given if isinstance(entry, dict)] if isinstance(given, list) else []
 
 
 def last_resize(place: Path) -> dict[str, Any]:
     """Returns the last entry of the record. Raises KeyError, IndexError, TypeError or ValueError if it has no entry, or
-    if the checkpoint was fine-tuned since, which takes hours that a resize must not overwrite."""
+    if the checkpoint was fine-tuned since: a resize must not overwrite hours of training."""
     record: Any = read_json(place / RECORD) if place.is_dir() else json.loads(open_weights(place).metadata["posembed"])
     last = dict(record["resizes"][-1])
     if any(tuning["time"] >= last["time"] for tuning in record.get("tunings", [])):

@@ -1,8 +1,8 @@
-"""Folders of torch.distributed.checkpoint, as FSDP2 writes them: one tree of values, in pieces.
+"""Reads and writes folders of torch.distributed.checkpoint, as FSDP2 writes them: one tree of values, in pieces.
 
-The file ``.metadata`` lists the entries, and the file, start and length of each of their pieces. A piece is a whole
-file of ``torch.save`` inside another file: a block of a tensor, or any other value. Tensors are read one at a time,
-when something needs their values. A copy takes the pieces of all entries that do not change as they are.
+The file ``.metadata`` lists the entries and, for each piece of an entry, its file, start and length. A piece is a whole
+file of ``torch.save`` inside another file, and holds a block of a tensor or any other value. A tensor is read only when
+its values are needed. A copy keeps the pieces of unchanged entries byte for byte.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ ZIP = b"PK\3\4"
 FLAT_OPTIMIZER = re.compile(r"(state|param_groups)\.(.+)\.(\w+)", re.DOTALL)
 """Matches the entries of an optimizer's state dict that was flattened (``flatten_optimizer_state_dict``)."""
 INERT = re.compile(r"torch\.distributed\.checkpoint\.(metadata|filesystem)|pathlib(\._local)?")
-"""Modules whose objects become a ``StandIn``. Python 3.11.0 also saved members of an enum as calls of getattr."""
+"""Matches modules whose objects become a ``StandIn``. Python 3.11.0 also saved enum members as calls of getattr."""
 DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 FIELDS: tuple[Any, ...] = (Tensor.shape, Tensor.dtype, Tensor.ndim, Tensor.layout, Tensor.requires_grad)
 KNOWN = {Tensor.numel, Tensor.dim, Tensor.size, Tensor.element_size, Tensor.is_floating_point}.union(
     each.__get__ for each in FIELDS
 )
-"""What is known of a tensor without its values."""
+"""The methods and properties of a tensor that do not need its values."""
 
 
 class StandIn:
-    """An object of a pickle: the values that it was saved with, and none of its code."""
+    """Stands for an object of a pickle: holds the values that the object was saved with, but none of its code."""
 
     state: Any = None
 
@@ -59,7 +59,7 @@ class StandIn:
 
 
 class Inert(pickle.Unpickler):
-    """Reads a pickle of .metadata without running anything."""
+    """Reads the pickle ``.metadata`` without running any code in it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.BytesIO(read_bytes(path, most=LARGEST_METADATA)))
@@ -78,7 +78,8 @@ class Inert(pickle.Unpickler):
 
 @dataclass(frozen=True)
 class Piece:
-    """A file of torch.save inside a file, and the block of a tensor that it holds. offsets: None for other values."""
+    """A torch.save file inside a file. offsets, sizes: of the tensor block that it holds; offsets: None for other
+    values."""
 
     path: Path
     start: int
@@ -94,7 +95,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Entry:
-    """A value of a folder: its place in the nested contents, and its pieces. The rest is of a tensor."""
+    """A value of a folder: its place in the nested contents, and its pieces. shape, dtype: only for tensors."""
 
     place: Place
     pieces: tuple[Piece, ...]
@@ -106,7 +107,7 @@ class Entry:
 
 
 class Unread(Tensor):
-    """A tensor of a folder. Every operation on it reads its values, which are not kept."""
+    """A tensor of a folder. Every operation that needs the values reads them again from the files."""
 
     pieces: tuple[Piece, ...]
 
@@ -146,10 +147,10 @@ def with_values(argument: Any) -> Any:
 
 
 def read_distributed(root: Path) -> tuple[Tree, tuple[Path, ...]]:
-    """Reads a folder of torch.distributed.checkpoint: its contents, nested as they were saved, and the paths of its
-    files. A list becomes a dictionary whose keys are its indices.
+    """Reads a folder of torch.distributed.checkpoint. Returns its contents, nested as they were saved, and the paths of
+    its files. A list becomes a dictionary whose keys are the indices.
 
-    Raises CheckpointError for a folder that is not whole, that would run code, or that has no state dict.
+    Raises CheckpointError for a folder that is incomplete, that would run code, or that has no state dict.
     """
     entries, _ = read_metadata(root)
     contents: dict[Any, Any] = {}
@@ -165,7 +166,7 @@ def read_distributed(root: Path) -> tuple[Tree, tuple[Path, ...]]:
 
 
 def read_metadata(root: Path) -> tuple[dict[str, Entry], dict[str, Any]]:
-    """Returns the entries that .metadata lists, by name, and all that it says."""
+    """Returns the entries that .metadata lists, by name, and the whole content of .metadata."""
     path = root / METADATA
     with checked(path):
         said = Inert(path).load().state
@@ -214,7 +215,7 @@ def checked(path: Path) -> Iterator[None]:
 def piece_of(
     root: Path, where: tuple[int, ...] | None, relative_path: str, offset: int, length: int, **more: Any
 ) -> Piece:
-    """Returns a piece, after checks that it is in a file of this folder, whole, and a file of torch.save."""
+    """Returns a piece. Raises CheckpointError unless it is a whole torch.save file inside a file of this folder."""
     path = root / relative_path
     if path.parent != root or path.name != relative_path:
         raise CheckpointError(f"{root / METADATA}: {relative_path!r} is not a name in this folder")
@@ -229,8 +230,8 @@ def piece_of(
 
 
 def write_distributed(place: Path, root: Path, tree: Tree, changes: Mapping[Place, Any]) -> None:
-    """Writes a folder with other values at some places. All other values keep their bytes and their blocks; a tensor
-    that changes becomes one block. An OSError from writing is not converted."""
+    """Writes a copy of the folder ``root`` to ``place`` with new values. Unchanged values keep their bytes and their
+    blocks; a changed tensor becomes one block. An OSError from writing is not converted."""
     from torch.distributed.checkpoint import metadata as kinds
 
     entries, said = read_metadata(root)

@@ -42,7 +42,7 @@ IN_PARTS = {
     "__*.metadata": "each rank wrote its own metadata; load it in your training script, and save it with "
     "torch.distributed.checkpoint.save(..., use_collectives=True)",
 }
-"""What to do with folders that hold a model in parts, by the pattern of a file in them."""
+"""Advice for folders that hold a model in parts, by a pattern that matches one of their files."""
 SHARD = re.compile(r"-\d+-of-\d+(?=\.\w+$)")
 PART_OF_A_MODEL = re.compile(r".*-\d+-of-\d+\.safetensors$|adapter")
 
@@ -74,7 +74,7 @@ def is_weights(name: str) -> bool:
 
 
 def loaded_instead(files: Iterable[str], new: Collection[str]) -> tuple[str, ...]:
-    """Returns the files of a folder that a loader may take for the weights of a model, whose files are ``new``."""
+    """Returns the files of a folder that a loader may take for a model's weights instead of its own files, ``new``."""
     folders = {Path(file).parent for file in new if is_weights(file)}
 
     def loaded(path: Path) -> bool:
@@ -133,8 +133,8 @@ def weights_path(folder: Path) -> Path:
 def not_needed(files: list[str], modules: list[Path]) -> list[str]:
     """Returns the weights that a resized copy leaves out: weights for other programs or models, and second copies.
 
-    A pickle is a second copy if a loader takes the weights of the same folder from safetensors. An
-    ``adapter_model.safetensors``, or safetensors in other folders, do not count. modules: the folders of the model.
+    A pickle is a second copy if a loader takes the weights of the same folder from safetensors. Neither an
+    ``adapter_model.safetensors`` nor safetensors in other folders count. modules: the folders of the model.
     """
     paths = [Path(file) for file in files]
 
@@ -152,7 +152,7 @@ def not_needed(files: list[str], modules: list[Path]) -> list[str]:
 def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """Returns the paths of the other files that a copy keeps, and the names of the files that it leaves out.
 
-    Raises CheckpointError for links that lead out of the checkpoint. Weights may be anywhere: they are read as tensors.
+    Raises CheckpointError for links that lead out of the checkpoint. Weights may be links: they are read as tensors.
     """
     if not checkpoint.root.is_dir():
         return (), ()
@@ -213,8 +213,8 @@ def refuse_link_outside(root: Path, path: Path) -> None:
 
 
 def leads_to_model(root: Path, path: Path) -> bool:
-    """Returns whether a path leads into the checkpoint, into the blobs of the hub cache around it, or to the same place
-    of another folder with a model."""
+    """Returns whether a path leads into the checkpoint, into the blobs of the hub cache around it, or to the same
+    relative path in the folder of another model."""
     home, target = root.resolve(), path.resolve()
     caches = (snapshots.parent / "blobs" for snapshots in home.parents if snapshots.name == "snapshots")
     if any(place in target.parents for place in (home, *caches)):
@@ -224,8 +224,8 @@ def leads_to_model(root: Path, path: Path) -> bool:
 
 
 def linked_model(root: Path, path: Path) -> tuple[Path, Path] | None:
-    """Returns the other folder with a model that a link leads to, and the path there, if both have the same name in
-    their folders; None for any other link. A model is recognised by its weights."""
+    """Returns the folder of another model that a link leads to, and the path there, if this path has the same name in
+    both folders; None for any other link. The folder of a model is recognised by its weights."""
     if not path.is_symlink():
         return None
     inside, written = path.absolute().relative_to(root.absolute()), path.absolute().parent / path.readlink()

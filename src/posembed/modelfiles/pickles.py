@@ -1,4 +1,4 @@
-"""Weights in a ``.bin``, ``.pt``, ``.pth`` or ``.ckpt`` file: a pickle, read without running its code."""
+"""Reads and writes weights in ``.bin``, ``.pt``, ``.pth`` and ``.ckpt`` files: pickles, read without running code."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from posembed.modelfiles.training_files import NAMESPACES, Place, Tree, leaves, 
 from posembed.words import brief
 
 SCRIPT = "constants.pkl"
-"""A file that TorchScript's archives have, and those of torch.save have not."""
+"""A file that archives of TorchScript contain, but archives of torch.save do not."""
 PROTOCOL = re.compile(rb"\x80([\x04\x05])\x95")
-"""The beginning of a pickle of protocol 4 or 5, also in an archive of torch.save."""
+"""Matches the beginning of a pickle of protocol 4 or 5, also in an archive of torch.save."""
 ENUMERATION = re.compile(r"(\w+\.)+enums\.\w+")
-"""The names of a project's enumerations, such as megatron.core.enums.ModelType, whose code is not at hand."""
+"""Matches the names of enumerations, such as megatron.core.enums.ModelType, whose code may not be installed."""
 MOST_EXPANDED = 2**30
-"""Bytes of a tensor that repeats values of a file: more than the file has."""
+"""The maximum size in bytes of a tensor that is larger than its file because it repeats stored values."""
 
 
 class Member:
-    """A member of an enumeration: its value. Each enumeration is a subclass with its name."""
+    """Stands for a member of an enumeration, with its value. Each enumeration becomes a subclass with its name."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -53,7 +53,7 @@ PythonPickler: Any = pickle._Pickler  # with methods that can be overridden
 
 
 class Pickler(PythonPickler):
-    """Writes members of enumerations by their names, which pickle would look up in modules that need not be there."""
+    """Writes members of enumerations by name. pickle itself would look up the names in modules that may be missing."""
 
     def save_global(self, obj: Any, name: str | None = None) -> None:
         if not (isinstance(obj, type) and issubclass(obj, Member)):
@@ -64,19 +64,19 @@ class Pickler(PythonPickler):
 
 
 OWN = ModuleType("pickle")
-"""The module that torch.save takes for pickle, for files with members of enumerations. Pickle itself is faster."""
+"""Replaces the module pickle in torch.save, for files with members of enumerations. pickle itself is faster."""
 vars(OWN).update({**vars(pickle), "Pickler": Pickler})
 
 
 def save(value: Any, file: IO[bytes]) -> None:
-    """Saves a value as torch.save does, also members of enumerations."""
+    """Saves a value as torch.save does, including members of enumerations."""
     has_members = any(isinstance(each, Member) for _, each in leaves(value))
     torch.save(value, file, pickle_module=OWN if has_members else pickle)
 
 
 def harmless() -> list[Any]:
-    """Returns the types, besides those of PyTorch, that hold values and run nothing: settings, and the numbers
-    and arrays of numpy."""
+    """Returns the types, besides those of PyTorch, that hold values and run no code: settings, and the numbers and
+    arrays of numpy."""
     import numpy as np
 
     kinds = {type(np.dtype(code)) for code in "?bhilqBHILQefdUS"}
@@ -101,7 +101,7 @@ def read_pickle(path: Path) -> Tree:
 
 
 def tree_in(path: Path, loaded: Any) -> Tree:
-    """Finds the model in what was read from a file or a folder."""
+    """Finds the model in the contents of a file or a folder. Raises CheckpointError if there is no model."""
     if isinstance(loaded, dict) and loaded.get("param_shapes"):
         raise CheckpointError(f"{path}: {OF_DEEPSPEED}")
     if not isinstance(loaded, dict):
@@ -121,8 +121,8 @@ def tree_in(path: Path, loaded: Any) -> Tree:
 
 
 def write_pickle(path: Path, tree: Tree, changes: Mapping[Place, Any], record: str) -> None:
-    """Writes a file of torch.save with other values at some places. record: a text that is kept beside the values, in
-    the archive, where torch.load does not look. An OSError from writing is not converted."""
+    """Writes a file of torch.save with new values at some places. record: a text to store in the archive, in a file
+    that torch.load ignores. An OSError from writing is not converted."""
     with create(path) as file:
         try:
             save(replaced(tree.root, still_tied(tree.root, changes)), file)
@@ -133,7 +133,7 @@ def write_pickle(path: Path, tree: Tree, changes: Mapping[Place, Any], record: s
 
 
 def load_without_running(path: Path, part: bytes | None = None) -> Any:
-    """Reads a file of torch.save, or the ``part`` of a file that is such a file itself."""
+    """Reads a file of torch.save, or ``part``, the bytes of such a file inside another one."""
 
     def opened() -> AbstractContextManager[IO[bytes]]:
         return open_file(path) if part is None else io.BytesIO(part)

@@ -53,7 +53,7 @@ def read_bytes(path: Path, *, most: int) -> bytes:
 
 
 def read_record(path: Path, name: str) -> str:
-    """Returns a text that was kept beside the values in a file of torch.save; "{}" if there is none."""
+    """Returns the text stored under ``name`` in an archive of torch.save; "{}" if there is none."""
     with reading(path):
         try:
             with zipfile.ZipFile(path) as archive:
@@ -91,7 +91,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_mode(source: Path, target: Path) -> None:
-    """Gives ``target`` the permissions of ``source``. The owner can always read it, and change it if it is a folder."""
+    """Gives ``target`` the permissions of ``source``. The owner can always read ``target``, and change a folder."""
     if os.name == "posix":
         with reading(source):
             mode = source.stat().st_mode & 0o777 | (0o700 if source.is_dir() else 0o400)

@@ -105,7 +105,7 @@ def byte_count(tensor: AnyTensor) -> int:
 
 
 def bits(dtype: str) -> int:
-    """Returns the bits of a number, as the dtype's name says: 4 for F4, 8 for F8_E4M3."""
+    """Returns the number of bits of a value, from the dtype's name: 4 for F4, 8 for F8_E4M3."""
     return 8 if dtype == "BOOL" else int(re.findall(r"\d+", dtype)[0])
 
 

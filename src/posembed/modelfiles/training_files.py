@@ -1,8 +1,8 @@
-"""Files of torch.save as one tree of values: a model's tensors, and what a training script saves around them.
+"""A file of torch.save as one tree of values: a model's tensors, and what a training script saves around them.
 
-A script may save a state dict, or put it into a dictionary beside settings, an optimizer and averages of the weights. A
-``Tree`` says where in the file each of them is. ``replaced`` returns the same file with other values: the same nesting,
-keys, order and types.
+A script may save a state dict alone, or in a dictionary with settings, an optimizer and averages of the weights. A
+``Tree`` says where in the file each of these is. ``replaced`` returns the same contents with new values: the nesting,
+keys, order and types stay.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from torch import Tensor, nn
 from posembed.modelfiles.safetensors import can_be_stored
 
 Place: TypeAlias = "tuple[Any, ...]"
-"""The keys, indices and attributes that lead to a value."""
+"""The path to a value: keys, indices and names of attributes."""
 Values: TypeAlias = "Iterator[tuple[Place, Any]]"
 MODELS = (
     "state_dict", "model_state_dict", "model", "module", "net", "network", "params", "weights", "ema", "model_ema",
 )  # fmt: skip
-"""The usual names of weights, best first, in files that hold more."""
+"""The usual names of a model's weights in files that also hold other objects, the best name first."""
 WRAPPERS = re.compile(r"^((module|_orig_mod)\.)+")
-"""What DistributedDataParallel, AveragedModel and torch.compile put before the names of a model's tensors."""
+"""Matches the prefixes that DistributedDataParallel, AveragedModel and torch.compile add to the names of tensors."""
 NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 """Types that hold settings as attributes."""
 COPIES = re.compile(r"fp32|master")
 """Matches the names of the float32 copies that a mixed-precision optimizer keeps of parameters in float16."""
 STATE = re.compile(rf"optim|{COPIES.pattern}")
 DROPPED = object()
-"""The new value of an entry that is left out."""
+"""Marks an entry that is left out, in place of its new value."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Tree:
 
     @cached_property
     def twice(self) -> set[str]:
-        """The keys of the model that are there nested and with dots."""
+        """The model's keys that the file holds twice: in nested dictionaries, and joined by dots."""
         keys = [joined(place) for place, _ in leaves(at(self.root, self.model))]
         return {key for key in keys if keys.count(key) > 1} if len(keys) > len(set(keys)) else set()
 
     def changes(self, model: Place, tensors: Mapping[str, Tensor | None]) -> dict[Place, Any]:
-        """Returns new values of tensors of a state dict, by place. None removes a tensor."""
+        """Returns the new values of a state dict's tensors, by place. None removes a tensor."""
         places = self.places(model)
         return {places[key]: DROPPED if new is None else new for key, new in tensors.items()}
 
@@ -76,13 +76,13 @@ class Tree:
 
     @cached_property
     def beside(self) -> dict[Place, Any]:
-        """The other values, without what optimizers keep of each parameter."""
+        """The values in ``others``, without the state that optimizers keep for each parameter."""
         states = [(*each, "state") for each in self.optimizers]
         return {place: value for place, value in self.others.items() if not within(place, states)}
 
     @cached_property
     def entries(self) -> list[str]:
-        """The names of everything but the model's tensors: of the largest parts that hold nothing of the model."""
+        """The names of all contents but the model's tensors: of the largest parts that contain no such tensor."""
         found, held = [], set(self.places(self.model).values())
         for place in (place for place, _ in leaves(self.root) if place not in held):
             same = next((i for i, (one, two) in enumerate(zip(place, self.model, strict=False)) if one != two), None)
@@ -95,12 +95,12 @@ class Tree:
         return {place: value for place, value in nodes(self.root) if is_optimizer(value)}
 
     def in_state(self, place: Place) -> bool:
-        """Whether a value is part of what an optimizer keeps."""
+        """Whether a value belongs to the state of an optimizer."""
         return any(STATE.search(str(name)) for name in place) or within(place, filter(None, self.optimizers))
 
     def entry_of(self, place: Place) -> Place:
-        """Returns the place to leave out with a part of what an optimizer keeps: the list or mixed-precision optimizer
-        that holds it, unless that holds the model too; otherwise its own."""
+        """Returns the place to leave out if a part of an optimizer's state cannot be kept: the list or mixed-precision
+        optimizer around the part or, if this also holds the model, the part alone."""
         place = next((each for each in self.optimizers if each and within(place, [each])), place or ("state",))
         names = [end for end, name in enumerate(place) if type(name) is not int]
         ends = [end for end in names if STATE.search(str(place[end]))] + names[-1:]
@@ -114,12 +114,12 @@ class Tree:
 
 
 def within(place: Place, places: Iterable[Place]) -> bool:
-    """Whether a place is one of some places, or inside one."""
+    """Whether a place is one of ``places``, or inside one of them."""
     return any(place[: len(each)] == each for each in places)
 
 
 def is_weight(value: Any) -> bool:
-    """Whether a value is a tensor that safetensors could hold too. Others, such as sparse ones, are no tables."""
+    """Whether a value is a tensor that safetensors can hold. Other tensors, such as sparse ones, are never tables."""
     return isinstance(value, Tensor) and value.layout == torch.strided and can_be_stored(value.dtype)
 
 
@@ -132,7 +132,7 @@ def is_of_optimizer(place: Place, value: Any) -> bool:
 
 
 def tree_of(root: Any) -> Tree | None:
-    """Finds the model in a file; None if it holds no tensors that could be one."""
+    """Finds the model in the contents of a file. Returns None if no tensors in it could be a model."""
     model: Place = ()
     while True:
         inside = at(root, model)
@@ -164,7 +164,7 @@ def tree_of(root: Any) -> Tree | None:
 
 
 def alike(inside: Mapping[Any, Any], names: list[Any]) -> list[Any]:
-    """Returns the names whose state dicts have most tensors in common with the first: several copies of a model."""
+    """Returns the names whose state dicts share most tensors with the first one (copies of one model), or []."""
     first = set(shapes(inside[names[0]]))
     same = [name for name in names if len(first & set(shapes(inside[name]))) > len(first) / 2]
     return same if len(same) > 1 else []
@@ -179,7 +179,7 @@ def unwrapped(key: str) -> str:
 
 
 def holds_weights(name: Any, value: Mapping[Any, Any]) -> bool:
-    """Whether a dictionary holds tensors that are not those of an optimizer."""
+    """Whether a dictionary holds tensors outside of optimizers."""
     held = leaves({name: value}, without=is_of_optimizer)
     return any(isinstance(each, Tensor) and each.ndim for _, each in held)
 
@@ -197,7 +197,7 @@ def children(value: Any) -> list[tuple[Any, Any]]:
 
 
 def nodes(value: Any, place: Place = (), *, without: Callable[[Place, Any], bool] | None = None) -> Values:
-    """Yields a value and all values in it, with their places. without: whether to leave a value out, with all in it."""
+    """Yields a value and all values in it, with their places. without: whether to leave out a value and all in it."""
     if place and without is not None and without(place, value):
         return
     yield place, value
@@ -216,7 +216,7 @@ def at(value: Any, place: Place) -> Any:
 
 
 def still_tied(root: Any, changes: Mapping[Place, Any]) -> dict[Place, Any]:
-    """Returns new values in which tensors that shared their memory, and are equal again, share it again."""
+    """Returns the new values. Tensors that shared memory before, and are still equal, share memory again."""
     kept, first = dict(changes), dict[Any, Tensor]()
     for place, new in changes.items():
         old = at(root, place)

@@ -1,7 +1,7 @@
-"""``posembed.check_checkpoint``: loads a checkpoint as its users will, and says what they will meet.
+"""``posembed.check_checkpoint``: loads a checkpoint as its users will, and reports what works and what fails.
 
-The loading code is the library's own. The limits are read from the files that state them, so that each number can be
-found, and the model runs at its full length or image size.
+The library's own code loads the checkpoint. Each limit is reported with the file that states it, and the model runs at
+its full length or image size.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from posembed.modelfiles.copies import recorded
 from posembed.words import last_line, least
 
 SHORT_TEXTS = (1, 8)
-"""Tokens of the texts, beside the longest, whose answers are compared."""
+"""The lengths in tokens of the texts, besides the longest, whose outputs are compared."""
 FEW_TOKENS = 8
-"""Tokens of the text for a model whose length no table limits."""
+"""The length in tokens of the text for a model whose length no table limits."""
 GENERATION = "generation_config.json"
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt")
 TEXTS = {"input_ids", "decoder_input_ids"}
@@ -53,8 +53,8 @@ BESIDE_TEXT = {*IMAGES, "input_features", "input_values"}
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the tables of a checkpoint take: tokens of a text that is read, and of one that is written, if a decoder has
-    tables of its own; lengths of other inputs, such as sounds; and the size of the images in the config."""
+    """The sizes that a checkpoint's tables allow. read, written: the most tokens of a text that the model reads, and
+    that its decoder writes. others: lengths of other inputs, such as sounds. image: the image size in the config."""
 
     read: int | None
     written: int | None
@@ -76,11 +76,11 @@ class Limit:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Check:
-    """What users of a checkpoint will meet.
+    """What users of a checkpoint will find.
 
     loaded_by: the library and class that loaded it. line: the Python code that loads it. length: the number of tokens
-    that its position table takes; None without one. limits: what its files say of its length and image size.
-    works: what was shown. problems: what will fail or surprise, empty if nothing will.
+    that its position table takes; None without a table. limits: the lengths and image sizes that its files state.
+    works: what was shown to work. problems: what will fail or surprise, empty if nothing will.
     """
 
     source: str
@@ -102,10 +102,10 @@ class Check:
 
 @checks_arguments
 def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -> Check:
-    """Loads a checkpoint with the library that its users load it with, and runs it.
+    """Loads a checkpoint with the library that its users will use, and runs the model.
 
     Reports missing and unused weights, limits in files above the table's length, whether the model runs at its full
-    size, and whether texts within the old length get the same answers as before.
+    size, and whether texts within the old length get the same outputs as before.
 
     Args:
         source: a folder or a hub name of transformers, sentence-transformers or timm.
@@ -164,7 +164,7 @@ def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -
 
 
 def load(checkpoint: Checkpoint, name: str) -> tuple[nn.Module, str, str, list[str]]:
-    """Returns the model of a checkpoint, what loaded it, the code that does so, and the keys without a place."""
+    """Returns a checkpoint's model, the class that loaded it, the code that does so, and the problems with its keys."""
     known = None if checkpoint.folder is None else config_object(checkpoint.config or {})
     if checkpoint.folder is None or known is None:
         raise CheckpointError(
@@ -199,7 +199,7 @@ def load(checkpoint: Checkpoint, name: str) -> tuple[nn.Module, str, str, list[s
 
 
 class SentenceEncoder(nn.Module):
-    """A model of sentence-transformers with all its modules, as a model that takes ids of tokens."""
+    """A model of sentence-transformers with all its modules, as a model that takes token ids."""
 
     def __init__(self, whole: nn.Module, config: Any) -> None:
         super().__init__()
@@ -252,8 +252,8 @@ def sizes_of(checkpoint: Checkpoint) -> Sizes:
 
 
 def limits_of(checkpoint: Checkpoint, sizes: Sizes) -> Iterator[Limit]:
-    """Yields what the files of a checkpoint say of its length and its image size; first, what its table holds. A text
-    may be padded to fewer tokens, and end with fewer, than the table takes."""
+    """Yields the length of a checkpoint's table, and the limits on length and image size that its files state. Limits
+    on padding and on generated text count only if they are above the table's length."""
     if (length := sizes.read) is not None:
         yield Limit("positions in the table", length)
         for setting in length_settings(checkpoint, length, length):
@@ -284,7 +284,7 @@ def beyond_the_table(limits: tuple[Limit, ...], sizes: Sizes) -> Iterator[str]:
 
 
 def below_the_table(limits: tuple[Limit, ...], sizes: Sizes) -> Iterator[str]:
-    """Says where texts end early. Such a limit is a choice: all-MiniLM-L6-v2 reads 256 tokens with 512 positions."""
+    """Says where texts are truncated early. This may be intended: all-MiniLM-L6-v2 reads 256 of 512 positions."""
     for limit in (limit for limit in limits if not limit.where.startswith(GENERATION)):
         if isinstance(limit.value, int) and sizes.read is not None and limit.value < sizes.read:
             yield f"what reads {limit.where} truncates texts at {limit.value} tokens; the table takes {sizes.read}"
@@ -309,8 +309,8 @@ def takes_text_alone(model: nn.Module) -> bool:
 
 
 def is_at_fault(model: nn.Module, sizes: Sizes) -> bool:
-    """Returns whether a model that does not run would run with an input that is known here. Of a model that takes more
-    than a text or an image, this is only known if it runs with a short text."""
+    """Returns whether a failed run is the fault of the model, not of the inputs that were tried. For a model that takes
+    text together with other inputs, this is certain only if the model runs with a short text."""
     accepted = {*signature(model.forward).parameters}
     if accepted & BESIDE_TEXT and accepted & TEXTS:
         few = replace(sizes, read=least(sizes.read, FEW_TOKENS), written=least(sizes.written, FEW_TOKENS))
@@ -319,7 +319,7 @@ def is_at_fault(model: nn.Module, sizes: Sizes) -> bool:
 
 
 def full_inputs(model: nn.Module, sizes: Sizes) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields inputs of the full size to try: text and images as far as a model takes them, or else sounds."""
+    """Yields inputs of the full size to try, each with this size in words: text and images, or else sounds."""
     tokens, image = sizes.read or FEW_TOKENS, sizes.image
     text = text_inputs(model, tokens) if takes_text(model) else {}
     if "decoder_input_ids" in text:
@@ -358,7 +358,7 @@ def sounds(model: nn.Module, positions: int, written: int | None) -> Iterator[di
 def compare(
     model: nn.Module, before: Checkpoint, name: str, sizes: Sizes, works: list[str], problems: list[str]
 ) -> None:
-    """Sends the same texts, and images or sounds of the same size, through the model before and after."""
+    """Runs the same texts, images or sounds through the old and the new model, and adds the result to the lists."""
     old, of_old, reads = load(before, name)[0], sizes_of(before), takes_text(model)
     longest, written = least(of_old.read, sizes.read), least(of_old.written, sizes.written)
     lengths = sorted({*(tokens for tokens in SHORT_TEXTS if tokens < (longest or 0)), longest or FEW_TOKENS})
@@ -392,8 +392,8 @@ def compare(
 
 
 def gap(old: nn.Module, new: nn.Module, sizes: Sizes) -> float:
-    """Returns how far the outputs of two models are apart with the first input that the old one takes, as a part of the
-    largest number in them; infinity if one of them is not a number."""
+    """Returns the largest difference between two models' outputs for the first input that the old model takes, divided
+    by the largest number in the old output; infinity if an output is not a number."""
     why: Exception = NotTried("no input is known that it takes")
     for _, inputs in full_inputs(new, sizes):
         try:

@@ -22,7 +22,7 @@ from posembed.modelfiles.raw_files import reading
 TAGS = ("posembed", "position-embeddings")
 METADATA = re.compile(r"\s*---\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 FIELD = r"^{}[ \t]*:.*(?:(?:\n[ \t]*(?:#.*)?)*\n(?:[ \t]+\S|-).*)*"
-"""Matches a field of a card's metadata, with the lines of its list, and the empty lines and remarks between them."""
+"""Matches a field of a card's metadata, with the lines of its list, and the empty lines and comments between them."""
 TOKEN = "make one that may write at https://huggingface.co/settings/tokens, and run hf auth login or set HF_TOKEN"
 
 
@@ -30,8 +30,8 @@ TOKEN = "make one that may write at https://huggingface.co/settings/tokens, and 
 class Push:
     """An upload, done or planned. files: the size in bytes of each file, by its path in the repository. card: the text
     of the model card; "" if the repository's own stays. url: the address of the commit; None if nothing was uploaded.
-    deleted: the files of the repository with other weights, which users would have loaded instead. stay: its other
-    files with weights, which may hold the old table.
+    deleted: files of the repository with other weights, which users would have loaded instead. stay: the repository's
+    other files with weights, which may hold the old table.
     """
 
     name: str
@@ -62,8 +62,8 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
     Args:
         out: the folder or file.
         name: the repository, owner/model.
-        public: whether everybody may see it. An existing repository must have the same visibility.
-        dry_run: whether to only list the files and their sizes. It needs neither a token nor a network.
+        public: whether everybody may see the repository. An existing repository must have the same visibility.
+        dry_run: whether to only list the files and their sizes. This needs neither a token nor a network.
 
     Raises:
         ArgumentError: a name that the Hub would not take.
@@ -174,8 +174,8 @@ def card_of(root: Path, name: str) -> str:
 
 
 def with_fields(text: str, fields: Mapping[str, Any]) -> str:
-    """Returns a card with other values of some fields in its metadata, and our tags. All other text stays as it is:
-    reading YAML and writing it again would lose comments, and turn "language: no" into false."""
+    """Returns a card with other values of some fields in its metadata, and posembed's tags. All other text stays as it
+    is: reading YAML and writing it again would lose comments, and turn "language: no" into false."""
     found = METADATA.match(text)
     head, rest = (found[1], text[found.end() :]) if found else ("", text)
     before = fields_in(head)

@@ -1,7 +1,7 @@
-"""What changes beside the weights in one file: settings, copies of the weights, and what an optimizer keeps of them.
+"""Changes besides the weights in one file: settings, copies of the weights, and an optimizer's moments.
 
-A copy is known by the names of its tensors, or by its values: a mixed-precision optimizer keeps the parameters a second
-time, in float32 and without names, and would write the old table over the new one at its next step.
+A copy is recognised by the names of its tensors, or by its values. A mixed-precision optimizer keeps a second copy of
+the parameters, in float32 and without names, and would overwrite the new table with the old one at its next step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, is_weig
 from posembed.tables.modules import is_table_name
 
 MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
-"""The names of means of gradients in PyTorch's optimizers. Zero is where they begin."""
+"""The names of gradient averages (moments) in PyTorch's optimizers. All start at zero."""
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
 OVERLAP = "{}: its images are taken to have {} x {} pixels, in patches that do not overlap; if they do, pass --grid"
 OF_PATCHES = "the weights of its patches have other shapes than its moments"
@@ -32,9 +32,9 @@ OF_PATCHES = "the weights of its patches have other shapes than its moments"
 
 @dataclass(frozen=True)
 class Beside:
-    """What changes besides the weights. values: new values by place. numbers: new values of tensors that hold sizes, by
-    key, for a file of tensors only. dropped: why each entry is left out. remarks: what stays although it looks like a
-    table or a size, in sentences."""
+    """What changes besides the weights. values: new values by place, the path of keys in the file. numbers: new values
+    of tensors that hold sizes, by key, for a file of tensors only. dropped: why each entry is left out. remarks: what
+    stays although it looks like a table or a size, in sentences."""
 
     settings: tuple[Setting, ...] = ()
     copies: Mapping[str, Edit] = field(default_factory=dict)
@@ -47,8 +47,8 @@ class Beside:
 def changes_beside(
     file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str | None, keep: Sequence[str] = ()
 ) -> Beside:
-    """Returns what changes beside the weights. plan: the same resize of a copy of the weights, given its tensors.
-    optimizer: "keep" or "drop"; None for a new file of tensors only. keep: settings that stay."""
+    """Returns what changes besides the weights. plan: plans the same resize for a copy of the weights, given its
+    tensors. optimizer: "keep" or "drop"; None for a new file of tensors only. keep: settings that stay unchanged."""
     tree, values, settings = file.tree, dict[Place, Any](), []
     keys: Mapping[Place, str] = {(key,): key for key in file.tensors}
     if tree is not None:
@@ -103,8 +103,8 @@ def changes_beside(
 
 
 def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, dict[str, Place], Tensors]]:
-    """Yields the copies of the weights: their names, the places of their tensors by the keys of the model, and these
-    tensors. masters: keys of copies without names, by place; the model has the other tensors."""
+    """Yields each copy of the weights: its name, the places of its tensors by the model's keys, and these tensors.
+    masters: the keys of unnamed copies of tensors, by place. Such a copy gets the tensors it lacks from the model."""
     model = tree.tensors(tree.model)
     of_model = {unwrapped(key): key for key in model}  # such as wpe.weight: module.wpe.weight
     for copy in tree.copies:
@@ -121,8 +121,8 @@ def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, d
 
 
 def second_copies(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place], list[Place]]:
-    """Returns the keys of changed tensors, by the place of each copy without a name. Then the places of tensors that
-    may hold such a copy among other values, and of tensors that look like a table but are not a known one."""
+    """Returns the keys of changed tensors by the place of each unnamed copy, the places of tensors that may hold such a
+    copy among other values, and the places of tensors that look like a table but are not a known one."""
     model, masters, mixed, like = tree.tensors(tree.model), dict[Place, str](), list[Place](), list[Place]()
     changes = (*edit.tables, *edit.others)
     old = {each.key: each.before for each in changes if each.after is not None and each.before.is_floating_point()}
@@ -153,7 +153,7 @@ def second_copies(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place]
 
 
 def same(one: Tensor, two: Tensor) -> bool:
-    """Whether tensors of one shape have the same values in the narrower of both dtypes."""
+    """Whether two tensors of the same shape have equal values in the narrower of their dtypes."""
     narrow = min(one.dtype, two.dtype, key=lambda dtype: dtype.itemsize)
     return two.is_floating_point() and torch.equal(one.detach().to(narrow), two.detach().to(narrow))
 
@@ -163,18 +163,18 @@ def varies(tensor: Tensor) -> bool:
 
 
 def holds(value: Tensor, tensor: Tensor) -> bool:
-    """Whether a larger tensor holds all values of a tensor in a row."""
+    """Whether ``value`` is larger than ``tensor`` and contains its values as one contiguous run."""
     inside = value.numel() > tensor.numel() and varies(tensor)
     return inside and bytes(tensor_bytes(tensor)) in bytes(tensor_bytes(value.detach().to(tensor.dtype)))
 
 
 def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place, str]) -> dict[Place, Tensor] | None:
-    """Returns the moments that an optimizer keeps of the tables, in the new sizes, by place: rows that stay the same
-    keep theirs, and all others begin with zeros. None if it is not known which are the tables'.
+    """Returns an optimizer's moments for the tables, in the new sizes, by place. Unchanged rows keep their moments; the
+    moments of all other rows start at zero. None if it is unknown which moments belong to the tables.
 
-    A state dict of torch.distributed.checkpoint has the parameters' names. Others number them in an order that only the
-    script knows, so a table is known by its shape, or by a copy of it among its moments. masters: the keys of such
-    copies, by place.
+    A state dict of torch.distributed.checkpoint names the parameters. Others number the parameters in an order that
+    only the script knows, so a table is recognised by its shape, or by a copy of the table among its moments. masters:
+    the keys of such copies, by place.
     """
     found, model, at_state = dict[Place, Tensor](), tree.tensors(tree.model), (*place, "state")
     of_model = [shape for _, shape in {(each.data_ptr(), tuple(each.shape)) for each in model.values()}]  # tied: once
@@ -207,7 +207,7 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
 
 
 def moments_of(tree: Tree, optimizer: Place) -> Iterator[tuple[Any, Any, tuple[int, ...]]]:
-    """Yields the number of a parameter, the name and the shape for each tensor that an optimizer keeps."""
+    """Yields, for each tensor that an optimizer keeps, its parameter's number or name, its own name, and its shape."""
     for place, each in leaves(tree.optimizers[optimizer]["state"]):
         if isinstance(each, Tensor) and each.ndim:
             yield place[0], place[1] if len(place) == 2 else joined(place[1:]), tuple(each.shape)

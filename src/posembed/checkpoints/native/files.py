@@ -1,8 +1,8 @@
-"""The tables of a file that a project's own script saved.
+"""Finds the tables in a file that a project's own script saved.
 
-Nothing in such a file says which model it holds. Tables along the axes of images, windows and videos are known by their
-names, their shapes and the tensors beside them, other tables by their names. The settings beside the weights
-(``model_args["block_size"]``, ``args.max_positions``) confirm their layouts.
+Nothing in such a file names the model. Tables along the axes of images, windows and videos are recognised by their
+names, their shapes and the tensors beside them, and other tables by their names. The settings beside the weights
+(``model_args["block_size"]``, ``args.max_positions``) confirm the layouts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from posembed.tables.modules import is_table_name, parent
 
 PADDING = re.compile(r"^pad(ding)?_(token_id|idx|id|index)$")
 AFTER_PADDING = 2
-"""Reserved rows of fairseq's models, whose positions are counted from the padding token, 1."""
+"""The number of reserved rows in fairseq's models, which count positions from the id of the padding token, 1."""
 TWO_READINGS = (
     "its {rows} rows may be as many positions, or fewer after {after} reserved rows, as in RoBERTa; pass --reserved 0 "
     "or --reserved {after} (reserved=...)"
@@ -49,8 +49,8 @@ NO_IMAGE = "its differences are neither those of the grid of another table of th
 
 @dataclass(frozen=True)
 class Rows:
-    """What a user says about the rows of a table: how many are reserved before and after the positions, and the grid
-    of those between them. None is not known."""
+    """What the user states about a table's rows: the numbers of reserved rows before (``reserved``) and after
+    (``tail``) the positions, and the grid of the positions. None means not stated."""
 
     reserved: int | None = None
     tail: int | None = None
@@ -61,7 +61,7 @@ AS_FOUND = Rows()
 
 
 def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
-    """Returns the tables of a file, with the layouts that the user gives or the settings confirm."""
+    """Returns the tables of a file, with the layouts that the user states or the settings confirm."""
     found, sizes, everything = find_tables(None, tensors), sizes_in(file), nodes(file.tree.root if file.tree else {})
     pads = any(type(value) is int and value == 1 and PADDING.search(name_of(place)) for place, value in everything)
     by_key = {table.key: table for table in found.tables}
@@ -83,15 +83,15 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
 
 
 def tables_of(checkpoint: Checkpoint, *, rebuild: bool = True) -> Found:
-    """Returns the tables of a checkpoint: those of its config, or in one file, those that its settings confirm."""
+    """Returns a checkpoint's tables, found by its config or, in one file without a config, by names and settings."""
     if checkpoint.folder is None:
         return tables_in(checkpoint.weights[0], checkpoint.tensors, AS_FOUND)
     return find_tables(checkpoint.config, checkpoint.tensors, rebuild=rebuild)
 
 
 def as_set(table: FoundTable, sizes: Mapping[Place, Any], *, pads: bool, given: bool) -> FoundTable:
-    """Returns a table of a line with the setting that gives its length, if there is one. pads: whether a setting says
-    that token 1 is padding, as in RoBERTa, whose configs count the rows. given: whether the user gives its layout."""
+    """Returns a table of positions in a line with the setting that gives its length, if any. pads: whether a setting
+    says that token 1 is padding, as in RoBERTa, whose configs count all rows. given: whether the layout is stated."""
     if not isinstance(table, PositionTable):
         return table
     whole = {place: plain(value) for place, value in sizes.items() if kind_of(place) in LINES}
@@ -108,13 +108,13 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], *, pads: bool, given: 
 
 
 def in_rows(table: FoundTable) -> bool:
-    """Whether a user may say how the rows of a table are laid out."""
+    """Whether the user may state the layout of a table's rows."""
     layout = table.layout if isinstance(table, PositionTable) else TableLayout()
     return is_table_name(table.key) and not layout.dims and len(layout.axes) != 1
 
 
 def as_given(table: FoundTable, rows: Rows) -> FoundTable:
-    """Returns a table of a line with the reserved rows that the user gives."""
+    """Returns a table of positions in a line with the reserved rows that the user states."""
     lies_in_line = not (isinstance(table, PositionTable) and table.layout.axes)
     if rows == AS_FOUND or rows.old_grid is not None or not in_rows(table) or not lies_in_line:
         return table
@@ -125,8 +125,8 @@ def as_given(table: FoundTable, rows: Rows) -> FoundTable:
 
 
 def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows) -> dict[str, FoundTable]:
-    """Returns the tables on the grid that the user gives: those that it fits with the fewest rows before it. Others,
-    such as that of the text in CLIP, stay as they are."""
+    """Returns the tables that the user's grid fits, with the fewest rows before the grid. Other tables, such as CLIP's
+    text table, are not in the result."""
     grid, tail = rows.old_grid or (), rows.tail or 0
     fronts = {key: table.rows - math.prod(grid) - tail for key, table in tables.items() if in_rows(table)}
     most = math.prod(grid) if rows.reserved is None else rows.reserved
@@ -169,8 +169,8 @@ KINDS = (
 
 
 def tables_by_shape(tensors: Tensors, old_grid: tuple[int, ...] | None) -> Iterator[FoundTable]:
-    """Yields the tables of ``KINDS``, and those with a dimension for each side of an image. old_grid: its sides, if the
-    user gives them; otherwise they are equal."""
+    """Yields the tables that match ``KINDS``, and tables with one dimension for each side of an image. old_grid: the
+    sides, in patches, if the user states them; otherwise the sides must be equal."""
     for key, tensor in tensors.items():
         table, shape = found_tensor(tensors, key), tuple(tensor.shape)
         if key.removesuffix("_window").endswith("pos_embed") and f"{key.removesuffix('_window')}_window" in tensors:
@@ -195,7 +195,7 @@ def index_beside(table: FoundTable, tensors: Tensors) -> Tensor | None:
 
 
 def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
-    """Returns a table with axes that fit its rows, and its index if there is one; or marked as not understood."""
+    """Returns a table with axes that fit its rows and its stored index, if any; otherwise marked as not understood."""
     index, whole = index_beside(table, tensors), table.shape[kind.dims[0]] if kind.dims else table.rows
     for tail in kind.tails:
         rows = whole - tail
@@ -221,8 +221,8 @@ def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
 def in_stages(
     table: PositionTable, tables: Sequence[PositionTable], sizes: Mapping[Any, Any], tensors: Tensors
 ) -> FoundTable:
-    """Returns a table of distances with the size of the first stage: each further one has half as many cells on a side.
-    It has a doubt unless indices between the stages show this, because windows have the same names."""
+    """Returns a table of distances, sized by the first stage: each further stage has half as many cells on a side. The
+    table is doubtful unless indices between the stages show this, because tables of windows have the same names."""
     stages: dict[Size, set[int]] = {}  # the cells of each stage, and the number of those that attend
     for each in (each for each in tables if not each.layout.axes[0].signed):
         index, grid = index_beside(each, tensors), (int(each.layout.axes[0].size), int(each.layout.axes[1].size))
@@ -245,8 +245,8 @@ def in_stages(
 
 
 def on_stated_image(table: FoundTable, sizes: Mapping[Any, Any], tensors: Tensors) -> FoundTable:
-    """Returns a table that was guessed by its number of rows on the grid of an image that a setting states, where the
-    guess fits none: 144 rows may be 12 x 12 or 9 x 16 patches."""
+    """Returns a table with the grid of an image size in the settings, if the grid guessed from its rows fits no such
+    image: 144 rows may be 12 x 12 or 9 x 16 patches. Other tables are returned unchanged."""
     grids = stated_grids(table, sizes, tensors)
     guessed = table.layout.grid if isinstance(table, PositionTable) else None
     if len(table.shape) != 3 or table.shape[0] != 1 or guessed in grids or not is_table_name(table.key):
@@ -257,8 +257,8 @@ def on_stated_image(table: FoundTable, sizes: Mapping[Any, Any], tensors: Tensor
 
 
 def stated_grids(table: FoundTable, sizes: Mapping[Any, Any], tensors: Tensors) -> dict[Size, Size]:
-    """Returns the grids of patches of the images that the settings state, each with the size of the image. A side that
-    is no multiple of the patch has pixels that no patch sees."""
+    """Maps the grid of patches of each image size in the settings to that image size. If a side is no multiple of the
+    patch, no patch covers its last pixels."""
     projection = projection_beside(table.key, tensors)
     stated = [sides(value) for place, value in sizes.items() if kind_of(place) == "image_size"]
     patch = tuple(tensors[projection].shape[-2:]) if projection else (1, 1)
@@ -270,8 +270,8 @@ def with_cells(
 ) -> FoundTable:
     """Returns a table along axes with the settings that give its sizes, if its patches or its window are known.
 
-    tables: those of the file. Differences belong to a window, unless they span the grid of another table (SAM), or a
-    class token takes part in them (BEiT). sizes: the settings, by place.
+    tables: all tables along axes in the file. Differences belong to a window, unless they span the grid of another
+    table (SAM) or include a class token (BEiT). sizes: the settings, by place.
     """
     axes, projection = table.layout.axes, projection_beside(table.key, tensors)
     if not axes[0].signed:

@@ -1,4 +1,4 @@
-"""Settings beside the weights that hold a size: what they mean by their names, and their values for another size."""
+"""Finds settings beside the weights that hold a size: their meaning, by name, and their values for a new size."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SIZES = {
     "num_patches": re.compile(r"^n(um)?_patches$"),
     "window_size": WINDOWED,
 }
-"""The usual name of a setting, and a pattern of its other names, for each kind of size."""
+"""For each kind of size, the usual name of its setting, and a pattern that matches its names."""
 AXES = ("time", *IMAGE_AXES)
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 NO_LENGTH = re.compile(r"pred|queue|dataset|silen|challen|compos|purpos|depos|dispos|expos|label|valid")
 """Matches settings whose names hold "len" or "pos", but which say nothing about a table."""
 LINES = ("", "num_frames", "position_size")
-"""The kinds of settings that may be the length of a table whose rows lie in a line."""
+"""The kinds of settings that may be the length of a table of positions in a line. "" stands for no kind."""
 FEW_NUMBERS = 3
 LEAST_IMAGE = 16  # pixels
 LONGEST_SIZE = 100  # characters
@@ -47,24 +47,24 @@ STAYS = "--keep (keep=...) leaves it as it is"
 
 
 def name_of(place: Sequence[Any]) -> str:
-    """Returns the name of a setting as Python spells it: img_size for IMG_SIZE, imgSize and the key visual.img_size."""
+    """Returns the name of a setting in snake case: img_size for IMG_SIZE, imgSize and the key visual.img_size."""
     return HUMP.sub("_", str(place[-1]).rpartition(".")[2]).lower() if place else ""
 
 
 def kind_of(place: Sequence[Any]) -> str:
-    """Returns which of ``SIZES`` a setting is; "" for any other, such as a length."""
+    """Returns the key of ``SIZES`` that fits a setting's name; "" if none fits, as for a length."""
     return next((kind for kind, pattern in SIZES.items() if pattern.search(name_of(place))), "")
 
 
 def sizes_in(file: WeightFile) -> dict[Place, Any]:
-    """Returns the settings and the tensors of a few numbers that may be a length or the side of an image, by place."""
+    """Returns, by place, the settings and the small tensors of a file that may be a length or an image size."""
     few = (((key,), tensor) for key, tensor in file.tensors.items() if math.prod(tensor.shape) <= FEW_NUMBERS)
     held = ((place, values_of(tensor)) for place, tensor in few) if file.tree is None else nodes(file.tree.root)
     return {place: value for place, value in held if is_size(place, value)}
 
 
 def is_size(place: Place, value: Any) -> bool:
-    """Whether a value may be a length, or a size (height, width), by its name and its type."""
+    """Whether a value may be a length, or a size (height, width), judged by its name and its type."""
     name = name_of(place)
     if OTHER_SIZES.search(name) or NO_LENGTH.search(name):
         return False
@@ -72,7 +72,7 @@ def is_size(place: Place, value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Returns a number of PyTorch or numpy as one of Python, also in a size."""
+    """Converts a number of PyTorch or numpy, or a size with such numbers, to plain Python."""
     if isinstance(value, Tensor) and value.ndim and sides(value):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -82,15 +82,15 @@ def plain(value: Any) -> Any:
 
 
 def field_of(name: str, size: tuple[int, ...], sizes: Mapping[Any, Any]) -> ConfigField:
-    """Returns the setting that holds a size, or else its usual name."""
+    """Returns the setting of the kind ``name`` that holds a size. If no setting does, ``name`` itself stands for it."""
     both = size[0], size[-1]
     fits = (place for place, value in sizes.items() if kind_of(place) == name and sides(value) == both)
     return ConfigField(tuple(map(str, next(fits, (name,)))), both[0] if both[0] == both[1] else both)
 
 
 def sides(value: Any) -> Size | None:
-    """Returns the two sides that a setting says: a number, alone in a list or not, (height, width), (3, height, width)
-    or (height, width, 3)."""
+    """Returns the (height, width) that a setting holds, or None. Its value may be one number, also in a list, or
+    (height, width), (3, height, width) or (height, width, 3)."""
     value = value.tolist() if isinstance(value, Tensor) and value.ndim < 2 and value.numel() <= FEW_NUMBERS else value
     if isinstance(value, list | tuple) and 0 < len(value) <= FEW_NUMBERS:
         numbers = [int(each) for each in value if isinstance(each, Integral)]
@@ -102,13 +102,13 @@ def sides(value: Any) -> Size | None:
 
 
 def in_list(value: Sequence[Any]) -> slice:
-    """Returns where the sides are in a list."""
+    """Returns the slice of a list that holds the sides."""
     channels_last = len(value) == 3 and value[2] in (1, 3) and value[1] >= LEAST_IMAGE
     return slice(0, 2) if channels_last else slice(-2, None)
 
 
 def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, tuple[int, ...]]]:
-    """Yields the settings with an old size: their places, their values and their new sizes."""
+    """Yields (place, value, new size) for each setting that holds an old size."""
     lengths, changed = new_sizes(edit)
     for place, value in sizes_in(file).items():
         kind, number = kind_of(place), plain(value)
@@ -121,7 +121,7 @@ def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, tu
 
 
 def new_sizes(edit: Edit) -> tuple[dict[int, int], dict[tuple[str, Any], tuple[int, ...] | None]]:
-    """Returns the new lengths by the old ones, and the new sizes by their kind and the old ones."""
+    """Returns two mappings: from old to new lengths, and from pairs of a kind and an old size to new sizes."""
     lengths: dict[int, int] = {}
     for change in edit.target.changes:
         if not change.layout.axes:  # the number of cells of a grid is the length of no text
@@ -142,8 +142,8 @@ def new_sizes(edit: Edit) -> tuple[dict[int, int], dict[tuple[str, Any], tuple[i
 
 
 def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
-    """Yields the settings named like a size that hold the old one in a form that is not updated, such as "224x224", and
-    image sizes whose new value is not known. Settings that change may be among them."""
+    """Yields the places of settings named like a size that hold the old size in a form that is not updated, such as
+    "224x224", and of image sizes whose new value is not known. Settings that change may be among them."""
     changed = new_sizes(edit)[1]
     kinds = {kind for kind, _ in changed}
     for place, value in nodes(tree.root):
@@ -157,7 +157,7 @@ def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
 
 
 def renewed(value: Any, new: tuple[int, ...], name: str) -> Any:
-    """Returns a new size as its setting holds it. Raises CheckpointError if the setting cannot."""
+    """Returns a new size in the form of its setting. Raises CheckpointError if the setting cannot hold the size."""
     number = plain(value)
     one = isinstance(number, int)
     if (one or len(number) == 1) and len(set(new)) > 1:
@@ -172,7 +172,7 @@ def renewed(value: Any, new: tuple[int, ...], name: str) -> Any:
 
 
 def like(value: Any, new: Any) -> Any:
-    """Returns a new size as its setting holds it: a number of the same type, or a list with other numbers in it."""
+    """Returns a new size in the form of the old value: a number of the same type, or a list with its sides replaced."""
     if isinstance(value, Tensor):
         return torch.tensor(like(value.tolist(), new), dtype=value.dtype)
     if not isinstance(value, list | tuple):

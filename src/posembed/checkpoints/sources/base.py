@@ -1,6 +1,6 @@
-"""What the places that models come from have in common: how a model is built, without values, from its config.
+"""The base of the sources, which are the libraries that build models: how a model is built from its config.
 
-Models are built on PyTorch's ``meta`` device, which needs no memory.
+Models are built on PyTorch's ``meta`` device, which needs no memory, and so have no values.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ HALF = (0, 0)  # half the true sizes
 
 
 class Source:
-    """Plain files: no installed library builds their model.
+    """Plain files: no installed library builds their model. This is also the base of the other sources.
 
-    library: its name. kept: the number of values up to which a parameter is on the device of the buffers.
-    in_order: whether the differences of a grid that is not square are known to be read in order.
-    in_blocks: whether a grid may be stored block by block. has_rows: whether families.json has rows of its models.
+    library: the name of the library. kept: parameters of at most this many values are on the device of the buffers.
+    in_order: whether the models are known to read the differences of an oblong grid in order.
+    in_blocks: whether a grid may be stored block by block. has_rows: whether families.json has rows for the models.
     repeats_lengths: whether sections of a config repeat the length of a text, as they repeat the size of an image.
     """
 
@@ -53,14 +53,14 @@ class Source:
         return type(known).__name__
 
     def kind_of(self, known: Any) -> Any:
-        """Returns what builds the model of a config object, or None."""
+        """Returns the class or function that builds the model of a config object, or None."""
 
     def copy_of(self, model: nn.Module) -> Any:
-        """Returns what builds a part of a model again, from another config object."""
+        """Returns the class or function that builds a part of a model again, from another config object."""
         return self.kind_of(model.config)
 
     def in_json(self, known: Any, name: str, value: Any) -> Any:
-        """Returns what a config.json says for a size."""
+        """Returns the value that states a size in config.json."""
         return value
 
     def roomy(self, known: Any, config: Config) -> Config:
@@ -81,23 +81,23 @@ class Source:
         return ""
 
     def loaded_names(self, model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
-        """Maps names of the built model's tensors to their keys in files, where the library renames them on loading."""
+        """Maps names of the built model's tensors to their keys in files, if the library renames them on loading."""
         return {}
 
     def keep_sizes(self, rebuilt: Any, known: Any, fields: Mapping[ConfigField, Any]) -> None:
-        """Gives the config object of a new size what was found out for the old one."""
+        """Copies what was found out for the old config object, ``known``, to that of the new size, ``rebuilt``."""
 
     def resized_windows(self, old_model: nn.Module, new_model: nn.Module, target: Target) -> Target:
-        """Returns a target without the tables of windows that the library keeps smaller."""
+        """Returns a target without the window tables whose size the library does not change."""
         return target
 
     def said_of_loading(self, new: Any, tables: Mapping[str, Any]) -> Iterable[str]:
-        """Says what the library itself does with tables when it loads a file, given each table before and after. new:
-        the new model, or the config object of the old one where none is built."""
+        """Returns sentences on how the library itself resizes tables when it loads a file. tables: each table before
+        and after, by key. new: the new model, or the old config object if no model is built."""
         return ()
 
     def same_layers(self, models: Sequence[nn.Module]) -> None:
-        """Sees to it that small copies of two models have the same layers."""
+        """Makes the small copies of two models have the same layers."""
 
     def build(self, known: Any, *, buffers: bool = False) -> nn.Module:
         """Builds the model of a config object on the meta device. With ``buffers``, its buffers are on the CPU."""
@@ -114,7 +114,7 @@ class Source:
 
 
 class ConfigObject:
-    """The base of config objects for a library that has none. source: what builds its models."""
+    """The base of config objects for libraries that have none. source: the Source of the library."""
 
     source: Source
 
@@ -134,7 +134,7 @@ def refuse_depth(config: Mapping[str, Any]) -> None:
 def sketched(kept: int = 0) -> Iterator[None]:
     """Moves every new parameter to the meta device, and stops the construction of a model with too many modules.
 
-    kept: the number of values up to which a parameter is not moved.
+    kept: parameters of at most this many values are not moved.
     """
     registered = count(1)
 
@@ -159,8 +159,8 @@ def sketched(kept: int = 0) -> Iterator[None]:
 def read_whole(kind: Any, folder: Path, **how: Any) -> tuple[Any, dict[str, Any]]:
     """Loads a folder with a class of transformers. Returns the model, and transformers' report of its keys.
 
-    Raises ValueError for weights of other shapes than the config's. The error of transformers itself refers to a table,
-    which it only logs.
+    Raises ValueError if a weight has another shape than the config states. transformers' own error only refers to its
+    log.
     """
     with quiet():
         model, report = kind.from_pretrained(

@@ -1,7 +1,7 @@
 """Which library builds the model of a config.json: transformers, timm, or none that is installed (plain files).
 
-``source_of`` chooses. A source knows how its library builds a model, how a config.json holds a size, what follows from
-it, and how a small copy of a model is made.
+``source_of`` returns the library's Source. It knows how the library builds a model, how config.json states a size,
+which fields follow from a size, and how to make a small copy of a model.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from posembed.versions import check_version
 
 
 def source_of(known: Any) -> Any:
-    """Returns the source of a config object: nothing else asks which library builds a model."""
+    """Returns the Source of a config object: the library that builds its model. None stands for plain files."""
     return Source() if known is None else known.source if isinstance(known, ConfigObject) else Transformers()
 
 
 def config_object(config: Mapping[str, Any]) -> Any:
-    """Returns the transformers config object for a config.json, or None if transformers cannot be used for it.
+    """Returns the config object of transformers or timm for a config.json, or None if neither can be used.
 
-    It cannot be used if it is not installed or does not support the model type. Code that comes with a model is never
+    A library cannot be used if it is not installed or does not know the model. Code that comes with a model is never
     run. Raises CheckpointError for values that transformers rejects.
     """
     model_type = config.get("model_type")

@@ -76,9 +76,9 @@ class Transformers(Source):
         return found
 
     def load(self, folder: Path, known: Any, **how: Any) -> tuple[nn.Module, str, str, dict[str, list[str]]]:
-        """Loads the model of a folder as its users do. Returns it, the name of its class, the call, in which {folder!r}
-        stands for the folder, and the weights that did not fit, by what is wrong with them. With device_map="meta", no
-        weights are read."""
+        """Loads the model of a folder as its users do. Returns the model, the name of its class, the code of the call
+        ({folder!r} stands for the folder), and the keys of weights that did not fit, by problem. With
+        device_map="meta", no weights are read."""
         kind = class_of(known)
         model, told = read_whole(kind, folder, **how)
         unfit = {
@@ -106,10 +106,10 @@ class Transformers(Source):
         return names
 
     def cells_to_try(self, cells: int, *, of_grid: bool) -> tuple[Few, ...]:
-        """Returns the numbers of cells along an axis of copies to try: the true ones first, unless they take too long.
+        """Returns the numbers of cells along an axis to try: first the true ones (None), unless they take too long.
 
-        Some models read images of a few sizes alone, and interpolate their table to them (LW-DETR). cells: the number
-        in the largest table.
+        Some models read only images of a few sizes, and interpolate their table to these (LW-DETR). cells: the number
+        of cells in the largest table.
         """
         return FEW_CELLS if cells > MOST_CELLS else (None, *FEW_CELLS) if of_grid else (None,)
 
@@ -151,7 +151,7 @@ class Transformers(Source):
 
 def config_of(config: Mapping[str, Any]) -> Any:
     """Returns the config object for a config.json of a type that transformers knows. Raises CheckpointError for values
-    that it rejects."""
+    that transformers rejects."""
     from transformers import CONFIG_MAPPING
 
     model_type = config["model_type"]
@@ -175,8 +175,8 @@ def with_floats(value: Any) -> Any:
 def class_of(config: Any) -> Any:
     """Returns the model class of a config object of transformers, or None if there is none.
 
-    It is the class that the config names, the one that AutoModel builds or, for parts of models that AutoModel does not
-    know, one in the modeling file next to the config's.
+    The class is the one that the config names, or else the one that AutoModel builds. For parts of models, which
+    AutoModel does not know, it is a class in the modeling file next to the config's file.
     """
     import transformers
 
@@ -217,8 +217,7 @@ def is_model(kind: Any) -> bool:
 
 
 def names_not_declared(held: Mapping[str, Any], part: Any) -> list[str]:
-    """Returns the names of sizes in a section that its config class does not take as arguments, or as other names of
-    them."""
+    """Returns the sizes in a section that are neither arguments of its config class nor aliases of arguments."""
     from transformers import PretrainedConfig
 
     if not isinstance(part, PretrainedConfig):  # a dictionary in a config, whose content nothing declares
@@ -236,7 +235,7 @@ def part_of(known: Any, path: FieldPath) -> Any:
 
 
 def without(config: Config, path: FieldPath, names: Iterable[str]) -> dict[str, Any]:
-    """Copies a config.json without these fields of a section."""
+    """Copies a config.json without these fields of the section at ``path``."""
     changed: Any = with_floats(config)
     held: Any = section(changed, path)
     for name in names:

@@ -1,4 +1,4 @@
-"""The type of a model whose config.json, as those of 2019, does not say it."""
+"""Finds the type of a model whose config.json does not state it, as in files of 2019."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 
 
 def open_model(source: str | Path, model_type: str | None = None) -> Checkpoint:
-    """Opens a checkpoint as ``open_checkpoint`` does, and finds the type of its model if its config.json, as those of
-    2019, does not say it.
+    """Opens a checkpoint as ``open_checkpoint`` does. Finds the model's type if config.json does not state it (2019).
 
-    model_type: the type. Default: that of the class that ``architectures`` names, or the one with which its keys begin
-    (``bert.embeddings...``). Raises ArgumentError if it is none of transformers, or not the one that config.json says.
+    model_type: the type. Default: the type of the class that ``architectures`` names, or the only known type with which
+    keys begin (``bert.embeddings...``). Raises ArgumentError if transformers has no such type, or if the files show
+    another.
     """
     checkpoint = open_checkpoint(source)
     config = checkpoint.config
@@ -54,12 +54,12 @@ def open_model(source: str | Path, model_type: str | None = None) -> Checkpoint:
 
 
 def is_typed(config: Config) -> bool:
-    """Returns whether a config says which model it is, for transformers, timm, open_clip or diffusers."""
+    """Returns whether a config names its model, for transformers, timm, open_clip or diffusers."""
     return any(config.get(name) is not None for name in ("model_type", "architecture", "model_cfg", "_class_name"))
 
 
 def type_shown(config: Config, keys: Iterable[str]) -> str | None:
-    """Returns the type of the class that a config.json names, or else the one with which all keys of weights begin."""
+    """Returns the type of the class that config.json names, or else the only known type with which keys begin."""
     from transformers import CONFIG_MAPPING
 
     if (kind := class_named(config.get("architectures"))) is not None:

@@ -1,4 +1,4 @@
-"""The towers of open_clip's models that timm or transformers builds, each a model of its own inside the files."""
+"""The towers (for images or texts) of open_clip models that timm or transformers builds. Each is a model of its own."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ HEAD = ("head.", "fc_norm.", "attn_pool.")  # which open_clip replaces
 
 @dataclass(frozen=True)
 class Tower:
-    """A part of a model. name: of its model in its own library. prefix: of its keys. field: what sizes it in
-    open_clip_config.json. config: its config.json; {} if it is not known, and ``why`` says the reason."""
+    """A part of a model. name: its model's name in its own library. prefix: the prefix of its keys. field: the field of
+    open_clip_config.json that sizes the tower. config: its config.json; {} if unknown, for the reason in ``why``."""
 
     name: str
     prefix: str
@@ -80,7 +80,7 @@ class OpenClip(Source):
     def follows(
         self, config: Config, changed: Config, known: OpenClipConfig, fields: Iterable[ConfigField]
     ) -> dict[ConfigField, Any]:
-        """Returns the name of timm's model of the new size: open_clip has timm build it at the size of its name."""
+        """Returns the new name of timm's model: open_clip has timm build the model at the image size in the name."""
         name = section(config, VISION).get(TIMM)
         if name is None or (*VISION, "image_size") not in {field.path for field in fields}:
             return {}

@@ -1,7 +1,7 @@
 """Models of timm, built from the config.json that timm writes: architecture, model_args, pretrained_cfg.
 
-timm has no config objects. A ``TimmConfig`` stands for one: it has the sizes that ``timm.create_model`` takes, and
-builds the model, which keeps it as ``model.config``.
+timm has no config objects. A ``TimmConfig`` takes their place: it holds the sizes that ``timm.create_model`` takes, and
+builds the model, which keeps the TimmConfig as ``model.config``.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class TimmConfig(ConfigObject):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """The sizes that the model takes as arguments, with their values, and those of its patches."""
+        """The sizes that the model takes as arguments, with their values, and the size and stride of its patches."""
         if self._known is None:
             model = self.source.build(self)
             self._known = patches_of(model) | dict(found_sizes(self, model))
@@ -106,7 +106,7 @@ class TimmConfig(ConfigObject):
         return larger
 
     def in_json(self, name: str, value: Any) -> Any:
-        """Returns the argument that a size stands for. The windows of several stages grow by one factor."""
+        """Returns the argument for a size. If stages have different windows, all windows grow by one factor."""
         if name != "window_sizes":
             return value
         return [Fraction(value, self.sizes[name]) * each // 1 for each in self.windows]
@@ -124,7 +124,7 @@ class TimmConfig(ConfigObject):
         return int(channels)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the content of config.json, with the sizes that timm takes by default."""
+        """Returns the content of config.json, with the sizes that timm uses by default."""
         return {"model_args": {**self.args, **self.sizes, "architecture": self.architecture}}
 
     @cached_property
@@ -244,8 +244,8 @@ TimmConfig.source = Timm()
 
 
 def shapes_without_layers(config: TimmConfig) -> list[set[tuple[str, Shape]]]:
-    """Returns the names of a model's tensors without the numbers of layers, with their shapes for images of the model's
-    size and of twice that size: a window and a whole image may have the same size."""
+    """Returns the names of a model's tensors, without layer numbers, and their shapes, for images of the model's size
+    and of twice that size: at one size, a window and a whole image may be equal."""
     return [
         {(NUMBER.sub(".N", name), shape) for name, shape in shapes_of(each.source.build(each)).items()}
         for each in (config, config.twice())
@@ -277,8 +277,8 @@ def timm_config(config: Mapping[str, Any]) -> TimmConfig | None:
 
 
 def with_image_sizes(config: Any) -> Any:
-    """Gives the parts of a transformers config that timm builds the image size that timm takes by default, where they
-    state none, so that it can be changed."""
+    """Adds timm's default image size to the parts of a transformers config that timm builds and that state no image
+    size, so that the size can be changed."""
     for part in configs_in(config):
         if part.model_type != "timm_wrapper" or "img_size" in (args := part.model_args or {}):
             continue
@@ -290,7 +290,7 @@ def with_image_sizes(config: Any) -> Any:
 
 
 def configs_in(config: Any) -> Iterator[Any]:
-    """Yields a transformers config and those of its parts."""
+    """Yields a transformers config and the configs of its parts."""
     from transformers import PretrainedConfig
 
     yield config
@@ -300,7 +300,7 @@ def configs_in(config: Any) -> Iterator[Any]:
 
 
 def found_sizes(config: TimmConfig, model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yields the sizes that a model takes as arguments, with the values that it has without them."""
+    """Yields the sizes that a model takes as arguments, with their present values."""
     shapes = shapes_of(model)
     for name in SIZES:
         candidates = values_of(model, name, config)
@@ -319,7 +319,7 @@ def found_sizes(config: TimmConfig, model: nn.Module) -> Iterator[tuple[str, Any
 
 
 def values_of(model: Any, name: str, config: TimmConfig) -> list[Any]:
-    """Returns the values that an argument of a model may have: those of its modules' attributes."""
+    """Returns the values that a size argument may have: from modules' attributes and, for images, from the configs."""
     if name == "window_sizes":
         return windows_of(model)[:1]
     held = [getattr(module, name, None) for module in model.modules()]
@@ -330,7 +330,7 @@ def values_of(model: Any, name: str, config: TimmConfig) -> list[Any]:
 
 
 def windows_of(model: nn.Module) -> list[int]:
-    """Returns the size of the windows in each stage of a model, if its windows are squares."""
+    """Returns the side of the windows in each stage of a model, or [] if the windows are not squares."""
     stages = getattr(model, "stages", ())
     held = [next((m.window_size for m in stage.modules() if hasattr(m, "window_size")), 0) for stage in stages]
     first = next(filter(None, held), None)  # the first stage may have no windows, but takes an argument for them
@@ -338,7 +338,7 @@ def windows_of(model: nn.Module) -> list[int]:
 
 
 def patches_of(model: nn.Module) -> dict[str, list[int]]:
-    """Returns the size and the stride of the patches that an image is cut into; {} if they reach beyond the image."""
+    """Returns the size and the stride of the patches; {} unless one convolution without padding makes the patches."""
     embed = getattr(model, "patch_embed", None)
     layers = [layer for layer in embed.modules() if isinstance(layer, nn.Conv2d)] if embed is not None else []
     if len(layers) != 1 or any(map(bool, layers[0].padding)):
@@ -347,7 +347,7 @@ def patches_of(model: nn.Module) -> dict[str, list[int]]:
 
 
 def reads_larger_images(config: TimmConfig) -> bool:
-    """Returns whether the model runs on images of twice its size. It runs on the meta device, which computes shapes."""
+    """Returns whether the model runs on images of twice its size, judged by a run on the meta device (shapes only)."""
     larger, sides = config.twice(), pair(config.img_size) or (224, 224)
     try:
         with torch.no_grad(), torch.device("meta"):
@@ -358,7 +358,7 @@ def reads_larger_images(config: TimmConfig) -> bool:
 
 
 def loaded_by_timm(model: nn.Module, tables: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns what timm itself makes of old tables when it loads their file into a model of another size.
+    """Returns old tables as timm itself resizes them when it loads their file into a model of another size.
 
     model: the new model, on the meta device. Returns {} if timm has no such code for the model.
     """
