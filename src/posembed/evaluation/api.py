@@ -57,7 +57,7 @@ def evaluate_checkpoints(
         sources: folders in the format of transformers or sentence-transformers, or hub names, of models of one kind.
         text: a file, several files, or a folder. A file is split into documents at WikiText titles, or else at blank
             lines; each file of a folder is one document.
-        progress: a function called after each batch.
+        progress: a function called after each batch, with a name, the tokens done and their total.
         settings: the options of ``posembed evaluate --text``: lengths, texts, seed, device, model_type and results.
 
     Raises:
@@ -100,8 +100,8 @@ def plan_texts(sources: Sequence[str | Path], text: str | Path | Sequence[str | 
 def opened(
     sources: Sequence[str | Path], given: dict[str, Any]
 ) -> tuple[tuple[int, ...], list[Runnable], Kept, torch.device]:
-    """Takes the settings of every evaluation out of ``given``. Returns the lengths, the checkpoints, what an earlier
-    evaluation kept, and the device."""
+    """Removes the settings that all evaluations share from ``given``. Returns the lengths, the checkpoints, what an
+    earlier evaluation kept, and the device."""
     common = given_to(Measured, given)
     checked_bounds(given, *PARTS, of=" of evaluate")
     where, kept = device_named(common.device), Kept(common.results)
@@ -166,7 +166,8 @@ def planned_rows(
 ) -> list[PlannedRow]:
     """Returns one row per checkpoint, then the baselines if the longest length is above the original length.
 
-    baselines: as in ``Measurement``, the default. of: the checkpoints that have them. Default: the original one.
+    baselines: as in ``Measurement``, which gives the default. of: the checkpoints with baselines; default: the
+    original.
     """
 
     measured = MEASUREMENTS[runnables[0].kind]

@@ -120,8 +120,8 @@ def judgements_path(folder: Path, split: str | None) -> Path:
 
 
 def lines_of(path: Path) -> Iterator[tuple[str, str]]:
-    """Yields the lines of UTF-8 text, with or without a byte order mark, or of gzip of it, each with where it is. Blank
-    lines are left out."""
+    """Yields pairs (path and line number, line) of a file of UTF-8 text, which may start with a byte order mark and may
+    be gzipped. Blank lines are left out."""
     opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rt", encoding="utf-8-sig") as file:

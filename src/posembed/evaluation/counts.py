@@ -89,11 +89,11 @@ def masked_counts(
     sliding: bool = False,
     tick: Tick = lambda tokens: None,
 ) -> Counts:
-    """Returns the numbers of correct predictions and the summed losses in nats, and of masked tokens, each (N,).
+    """Returns the numbers (N,) of correct predictions, the summed losses in nats, and the numbers of masked tokens.
 
     A seeded random 15% of the tokens are masked, all at once, and the same tokens at every length. (Salazar et al.,
     arXiv:1910.14659, mask one token at a time, which takes one run of the model per token.) sliding: whether each chunk
-    overlaps the one before it by half, and each token counts in the chunk whose ends are farther away.
+    overlaps the one before it by half, and each token counts in the chunk in which it is farther from the ends.
     """
     if sample.mask is None:
         raise CheckpointError("the tokenizer has no mask token; save the model's own tokenizer next to its weights")
@@ -140,7 +140,7 @@ def batches(ids: Tensor, chunk: int, *, sliding: bool = False) -> Iterator[tuple
 
 
 def run_on(model: nn.Module, ids: Tensor, before: tuple[int, ...], after: tuple[int, ...] = ()) -> tuple[Tensor, Any]:
-    """Runs a model on ids (B, L) with special tokens around each row. Returns the ids it was given, and its output."""
+    """Runs a model on ids (B, L) with special tokens around each row. Returns the fed ids and the model's output."""
     front, back = (torch.tensor(tokens, dtype=ids.dtype).expand(len(ids), -1) for tokens in (before, after))
     fed = torch.cat([front, ids, back], dim=1).to(next(model.parameters()).device)
     return fed, model(input_ids=fed, attention_mask=torch.ones_like(fed))

@@ -34,19 +34,19 @@ VERSION = 2
 """Increase this number whenever the same job would give different counts, so that old and new counts never mix."""
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
 SETTINGS, SHARED_SETTINGS = "preprocessor_config.json", "processor_config.json"
-"""The settings of an image processor, and those of several processors in one file, such as those of CLIP."""
+"""The file with the settings of an image processor, and the file with those of several processors, as in CLIP."""
 FAMILIES = (
     *("vit", "deit", "vit_msn", "dinov2", "dinov2_with_registers"),
     *("clip", "clip_vision_model", "metaclip_2", "altclip", "siglip", "siglip_vision_model"),
 )
-"""Model types whose vector of an image is known. The first token of others can be a patch or untrained."""
+"""Model types whose output for a whole image is known. In others, the first token can be a patch, or untrained."""
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 THUMBNAIL, COARSE = 64, 16
 ALIKE, SAME_DETAIL, LITTLE_DETAIL = 0.25, 0.6, 0.1
-"""Images look alike if their coarse thumbnails differ by less than this share of their contrast, and the cosine of
-their details is larger than this; little detail, as a share of the contrast, is not compared. Pages of one layout look
-alike but for their details. Photographs of 200 pixels, saved again as JPEG (quality 50 or more) or at a half or a third
-of their size, differ by at most .10, and their details have a cosine of at least .98."""
+"""Images look alike if their coarse thumbnails differ by less than ``ALIKE`` times the contrast, and the cosine of
+their details is above ``SAME_DETAIL``; details below ``LITTLE_DETAIL`` times the contrast are not compared. Pages of
+one layout look alike except for their details. Photographs of 200 pixels, saved again as JPEG (quality 50 or more) or
+at a half or a third of their size, differ by at most .10, and their details have a cosine of at least .98."""
 IMAGES_AT_ONCE = 8
 DETAIL = 1 / 3
 """The side of a detail, relative to that of its image."""
@@ -95,7 +95,7 @@ def read(path: Path) -> Iterator[Any]:
 
 
 def upright(picture: Picture, *, least: int | None = None) -> Any:
-    """Returns an image in RGB as people see it: turned as its EXIF orientation says, from 8 or 16 bits. least: a side
+    """Returns an image in RGB as people see it: rotated as its EXIF orientation says, from 8 or 16 bits. least: a side
     in pixels that is enough, so that large JPEG files are read faster."""
     from PIL import Image, ImageOps
 
@@ -142,8 +142,8 @@ def thumbnail(picture: Picture) -> Tensor:
 
 
 def alike(one: Tensor, others: Tensor) -> Tensor:
-    """Returns which thumbnails (N, 3, S, S) show the same image as one (3, S, S): also saved again in another format
-    or size, or mirrored. bool (N,)."""
+    """Returns which thumbnails (N, 3, S, S) show the same image as ``one`` (3, S, S), bool (N,). The image may be
+    mirrored, or saved again in another format or size."""
     coarse, detail = coarse_and_detail(others)
     contrast = coarse.flatten(1).std(dim=1).clamp(min=2 / 255)
     found = torch.zeros(len(others), dtype=torch.bool)
@@ -156,8 +156,8 @@ def alike(one: Tensor, others: Tensor) -> Tensor:
 
 
 def coarse_and_detail(thumbnails: Tensor) -> tuple[Tensor, Tensor]:
-    """Splits thumbnails (N, 3, S, S) into still smaller ones, (N, 3, s, s), and what these leave of their brightness,
-    (N, S * S)."""
+    """Splits thumbnails (N, 3, S, S) into smaller thumbnails (N, 3, s, s) and the detail of the brightness that these
+    lack (N, S * S)."""
     coarse = F.adaptive_avg_pool2d(thumbnails, COARSE)
     blurred = F.interpolate(coarse, size=thumbnails.shape[-2:], mode="bilinear")
     return coarse, (thumbnails - blurred).mean(dim=1).flatten(1)
@@ -171,7 +171,7 @@ def scaled(pixels: Tensor, side: int) -> Tensor:
 
 
 def tiles(pixels: Tensor, side: int) -> Tensor:
-    """Cuts squares (B, 3, S, S) into the fewest tiles of a side that cover them: (B, T, 3, side, side). Tiles at the
+    """Cuts squares (B, 3, S, S) into the fewest tiles of this side that cover them: (B, T, 3, side, side). Tiles at the
     far edges overlap those before them if ``side`` does not divide S."""
     parts = slices(pixels.shape[-1], side)
     return torch.stack([pixels[..., down, right] for down in parts for right in parts], dim=1)
@@ -181,7 +181,7 @@ VIEWS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "scaled": lambda pixels, side: scaled(pixels, side)[:, None],
     "tiles": tiles,
 }
-"""Functions from images (B, 3, S, S) and a model's side to what it reads: (B, T, 3, side, side)."""
+"""Functions from images (B, 3, S, S) and a model's side to the T parts that the model reads: (B, T, 3, side, side)."""
 
 
 def details(pixels: Tensor) -> Tensor:
@@ -194,7 +194,7 @@ def details(pixels: Tensor) -> Tensor:
 
 class Viewer(NamedTuple):
     """An image model that embeds squares. scale, mean, std: of its preprocessing, which multiplies values from 0 to 1
-    by the scale, and then normalizes them. side: the side that it takes."""
+    by the scale, and then normalizes them. side: the side of the squares that the model takes, in pixels."""
 
     model: nn.Module
     scale: float
@@ -239,8 +239,8 @@ def preprocessing(checkpoint: Checkpoint) -> tuple[float, tuple[float, ...], tup
 
 
 def features(model: Any, pixels: Tensor) -> Tensor:
-    """Returns what an image model says about normalized pixels (B, 3, S, S): the projected vector of CLIP and SigLIP,
-    the pooled one of their vision models, and the first token of others (B, D)."""
+    """Returns an image model's vectors (B, D) for normalized pixels (B, 3, S, S): the projected vector of CLIP and
+    SigLIP, the pooled vector of their vision models, and the first token of others."""
     if hasattr(model, "get_image_features"):
         found = model.get_image_features(pixel_values=pixels)
         return (found if isinstance(found, Tensor) else found.pooler_output).float()
@@ -254,7 +254,7 @@ def features(model: Any, pixels: Tensor) -> Tensor:
 
 
 def open_image_model(source: str | Path, *, model_type: str | None = None) -> Runnable:
-    """Opens an image model of transformers. Raises CheckpointError if it is none, or if its images are not square."""
+    """Opens an image model of transformers. Raises CheckpointError for other models and images that are not square."""
     checkpoint = open_model(source, model_type)
     config = checkpoint.config
     if checkpoint.folder is None or config is None or "model_type" not in config:
@@ -274,7 +274,7 @@ def open_image_model(source: str | Path, *, model_type: str | None = None) -> Ru
 
 @dataclass(frozen=True)
 class PictureJob:
-    """One run of an image model over images and their details. size: the side of the images. view: a key of ``VIEWS``.
+    """One run of an image model over images and their details. size: image side in pixels. view: a key of ``VIEWS``.
 
     Every model reads details at its own side.
     """

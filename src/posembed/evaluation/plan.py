@@ -44,8 +44,8 @@ class AnyJob(Protocol):
 class PlannedRow(NamedTuple):
     """A row before it is measured.
 
-    jobs: the job for each length, or None if the checkpoint does not take it. texts: a hash of the texts.
-    counts: the start of the names of the counts that are the row's, among those of a job.
+    jobs: the job for each length, or None if the checkpoint does not take that length. texts: a hash of the texts.
+    counts: the prefix of the names of this row's counts in the results of a job.
     """
 
     runnable: Runnable
@@ -78,9 +78,9 @@ class PlannedRow(NamedTuple):
 class Plan:
     """An evaluation before it is run: its rows, and what ``Evaluation`` says about them.
 
-    number: the number of texts or queries. notes: remarks that do not depend on the results. unit: what has one value
-    each, of which ``owners`` names one per text or query. seed: that of the fine-tuning which is measured. remedy: what
-    to do if a model cannot be run. processes: those that divide the jobs, each of which keeps its own results.
+    number: the number of texts or queries. notes: remarks that do not depend on the results. unit: the kind of item
+    with one value. owners: the item of each text or query, if several share an item. seed: the seed of the measured
+    fine-tuning. remedy: what to do if a model cannot be run. processes: they divide the jobs; each keeps its results.
     """
 
     kind: Kind
@@ -108,7 +108,7 @@ class Plan:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Says where the checkpoints are, of whose paths the rows have only the end."""
+        """A sentence with the whole paths of the checkpoints whose rows name only the end of the path."""
         found = {row.runnable.name: row.runnable.path for row in self.rows if row.runnable.path}
         return (f"{listed([f'{name} is {path}' for name, path in found.items()])}.",) if found else ()
 
@@ -172,7 +172,7 @@ def run_jobs(
 
 
 def run_job(model: nn.Module, job: AnyJob, tick: Tick, remedy: str) -> dict[str, Any]:
-    """Returns the counts of a job as plain values: None is not finite."""
+    """Returns the counts of a job as plain values, with None for values that are not finite."""
     try:
         with torch.inference_mode():
             counts = job.count(model, tick)

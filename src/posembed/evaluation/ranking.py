@@ -38,7 +38,7 @@ def ndcg(ranked: Sequence[str], judged: Mapping[str, int], depth: int = DEPTH) -
     """Returns the normalized discounted cumulative gain at a depth, from 0 to 1.
 
     ranked: the ids of documents, best first. judged: the grade of each judged document; other documents have grade 0.
-    Judged documents count in the ideal order whether or not they could be found. Without a relevant document, it is 0.
+    Judged documents count in the ideal order even if they could not be found. Without a relevant document, returns 0.
 
     >>> round(ndcg(["a", "b", "c"], {"b": 1}), 3)
     0.631
@@ -76,7 +76,7 @@ def values_of(scores: Tensor, names: Sequence[str], judged: Iterable[Mapping[str
 
 def query_counts(values: Iterable[Mapping[str, float]], match: str, *, finite: bool) -> Counts:
     """Returns the values of all queries, as counts of weight 1 whose names begin with ``match``. finite: whether all
-    scores are finite; otherwise, there is no value."""
+    scores are finite; otherwise, every value is NaN."""
     known = list(values)
     return {
         f"{match} {name}": (

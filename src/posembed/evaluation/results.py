@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Unit = Literal["text", "query", "document", "image"]
 FEW_BASELINES = 3
 UNITS: dict[Unit, str] = {"text": "texts", "query": "queries", "document": "documents", "image": "images"}
-"""What has one value each, and its plural."""
+"""The kinds of items that have one value each, with their plurals."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Evaluation:
         return self.summary().to_pandas()
 
     def summary(self, rows: Sequence[Row] | None = None, reference: Row | None = None) -> Summary:
-        """Returns what pages show of some rows, by default of all, compared with a reference."""
+        """Returns the summary of some rows (by default all) that pages show, compared with a reference."""
         return Evaluated(self, rows or self.rows, reference or self.reference)
 
     @property
@@ -142,7 +142,7 @@ class Evaluated(Summary):
 
     @property
     def drawn(self) -> Sequence[Row]:
-        """All rows, or of many baselines the reference and the best row."""
+        """All rows; if there are many baselines, only the reference and the best row of them."""
         if len(self.baselines) <= FEW_BASELINES:
             return self.rows
         kept = (self.reference, self.best_first(self.headline, self.x)[0])

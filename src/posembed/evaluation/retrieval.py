@@ -63,7 +63,7 @@ def evaluate_retrieval(
         sources: folders in the format of sentence-transformers, or hub names.
         collection: a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv), or the name of a generated
             task of LongEmbed (arXiv:2404.12096): "passkey" or "needle".
-        progress: a function called after each batch.
+        progress: a function called after each batch, with a name, the tokens done and their total.
         settings: the options of ``posembed evaluate --retrieval``: lengths, split, ways (keys of
             ``posembed.evaluation.ways.WAYS``), chunk, query_prompt, document_prompt, texts, seed, device,
             model_type and results.
@@ -134,8 +134,8 @@ def plan_collections(
     whole: Mapping[str, int] | None = None,
 ) -> Plan:
     """Returns the plan of an evaluation on collections, one for each length in ascending order. how: a sentence on the
-    collections. whole: the tokens of each document that was truncated before, without those around it. The other
-    arguments are those of ``evaluate_retrieval``."""
+    collections. whole: the number of tokens that each truncated document had before, without special tokens and
+    prompts. The other arguments are those of ``evaluate_retrieval``."""
     lengths = tuple(found)
     data = {runnable.name: tokenized(runnable, runnable.tokenizer(), found, prompts) for runnable in runnables}
     rows = planned_rows(runnables, data, lengths, ways, chunk)
@@ -155,7 +155,7 @@ class RetrievalJob:
 
     @cached_property
     def key(self) -> str:
-        """A hash of everything that the counts depend on. Lengths at which all documents are whole have one key."""
+        """A hash of everything that the counts depend on. Lengths at which all documents are whole share one key."""
         digest = hashlib.sha256(json.dumps([VERSION, self.runnable.sha256, self.data.sha256, *self.reading]).encode())
         for ids in self.data.documents:
             read = ids[: self.reading.room(self.data.added)]
@@ -237,7 +237,7 @@ def planned_rows(
 
 
 def job(runnable: Runnable, data: Tokens, reading: Reading) -> RetrievalJob:
-    """Returns the job of a reading. Reduces sizes to those of the longest document, so that equal jobs are equal."""
+    """Returns the job of a reading, with sizes reduced to the longest document, so that equal jobs have equal keys."""
     around = data.added
     if reading.chunk <= around:
         raise CheckpointError(f"{runnable.name}: its prompt and special tokens leave no room in {reading.chunk} tokens")

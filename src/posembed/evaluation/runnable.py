@@ -69,7 +69,7 @@ class Runnable:
             yield f"{self.name} attends in windows of {self.window:,} tokens, so at {odd} it also processes padding."
 
     def called(self, names: Mapping[str, str], source: str) -> Runnable:
-        """Returns it with the name of a source in ``names``, as ``short_names`` returns them."""
+        """Returns the checkpoint with the name of ``source`` in ``names``, which ``short_names`` returns."""
         return replace(self, name=names[source], path=source * (names[source] != source))
 
     @property
@@ -88,7 +88,7 @@ class Runnable:
         return digest.hexdigest()
 
     def prompt(self, *names: str) -> str:
-        """Returns the first of these prompts that the settings of a sentence encoder hold, or else its default."""
+        """Returns the first of these prompts in the settings of a sentence encoder, or else the default prompt."""
         path = self.checkpoint.root / "config_sentence_transformers.json"
         settings = read_json(path) if path.exists() else {}
         prompts = settings.get("prompts")
@@ -98,7 +98,7 @@ class Runnable:
 
     @property
     def loading(self) -> dict[str, Any]:
-        """How transformers loads from the folder: with the config that it could not read."""
+        """The arguments for loading with transformers: the config, if transformers could not read it."""
         return {"config": config_object(self.checkpoint.config or {})} if self.checkpoint.model_type else {}
 
     def tokenizer(self) -> Any:
@@ -136,7 +136,7 @@ class Runnable:
 
 
 def short_names(sources: Sequence[str], hub: Collection[str] = ()) -> dict[str, str]:
-    """Returns a name for each path: its shortest end that is no end of another. hub: sources that stay as they are."""
+    """Returns a name for each path: its shortest end that no other path has. hub: sources that stay unchanged."""
     parts = {source: Path(source).parts for source in sources}
 
     def short(source: str) -> str:

@@ -31,7 +31,7 @@ MODEL_TYPE = "The type of a model of transformers, such as bert, if neither conf
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(Settings):
-    """What every evaluation has."""
+    """The settings that every evaluation has."""
 
     lengths: Lengths = option("Lengths in tokens, separated by commas.", default=DEFAULT_LENGTHS)
     device: str | None = option("The device that runs the models. Default: an accelerator if available.", default=None)
@@ -41,7 +41,7 @@ class Measured(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings(Settings):
-    """What is evaluated, and on what."""
+    """The checkpoints to evaluate, and the data to evaluate them on."""
 
     checkpoints: Sources = argument(
         "Folders or hub names of models of one kind, each with its tokenizer.", "CHECKPOINTS"
@@ -58,7 +58,7 @@ class EvaluationSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Amount(Part):
-    """How much is read, if the data do not say it."""
+    """The amount of data to read, if the data do not decide it."""
 
     belongs: ClassVar[str] = "--text and the generated tasks, passkey and needle"
     texts: Count = option(

@@ -52,7 +52,7 @@ def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
     """Reads the documents of one or several paths, in order.
 
     A file with WikiText titles is split at the titles, any other file at blank lines. In a folder, each file without
-    such titles, at any depth, is one document, but for the run folders, results, pages and checkpoints of posembed.
+    such titles, at any depth, is one document; run folders, results, pages and checkpoints of posembed are left out.
     Raises DataError for text that is unreadable, not UTF-8 or empty.
     """
     documents: list[str] = []

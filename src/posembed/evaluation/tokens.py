@@ -1,4 +1,4 @@
-"""A collection in the tokens of a checkpoint, with the prompts that it puts before queries and documents."""
+"""A collection in the tokens of a checkpoint, with the checkpoint's prompts before queries and documents."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Reading(NamedTuple):
         return windows * (self.window - around) + max(0, rest - around)
 
     def shortest(self, longest: int, around: int) -> Reading:
-        """Returns the smallest reading that is the same for documents of at most ``longest`` tokens."""
+        """Returns the smallest reading that gives the same windows for documents of at most ``longest`` tokens."""
         window = min(self.window, self.length, longest + around)
         length = longest + around * -(-longest // (window - around))
         return Reading(min(self.length, length), window, min(self.chunk, window))
@@ -83,7 +83,7 @@ WAYS: dict[str, Way] = {
     "max": Way("chunks of {chunk}, max", "max", in_chunks),
     "mean": Way("chunks of {chunk}, mean", "mean", in_chunks),
 }
-"""The ways by name. The last that is used with the original model is the reference.
+"""The ways by name. The last way that is used with the original model is the reference.
 
 Late chunking is that of Günther et al. (arXiv:2409.04701): the model reads a long window, and the states of each
 chunk's tokens are pooled.
@@ -99,8 +99,8 @@ Spans = Sequence[slice]
 
 
 def slices(number: int, most: int) -> list[slice]:
-    """Returns slices of at most ``most`` that cover ``number`` tokens. The last slice has ``most`` tokens too, if there
-    are so many, so that it overlaps the slice before it.
+    """Returns slices of at most ``most`` that cover ``number`` tokens. If there are at least ``most`` tokens, the last
+    slice has ``most`` too, and may overlap the slice before it.
 
     >>> slices(10, 4)
     [slice(0, 4, None), slice(4, 8, None), slice(6, 10, None)]
@@ -126,8 +126,7 @@ def match_mean(vectors: Tensor, spans: Spans) -> Tensor:
 def match_context(vectors: Tensor, spans: Spans) -> Tensor:
     """Each chunk's vector plus half of the mean of its neighbourhood, weighted by tokens: (M, D) -> (M, D).
 
-    The neighbourhood of a chunk is the chunk itself and all chunks that reach into the 1,024 tokens before it or after
-    it.
+    The neighbourhood of a chunk is the chunk itself and all chunks that overlap the 1,024 tokens before it or after it.
     """
     starts, stops = (torch.tensor([getattr(span, end) for span in spans]) for end in ("start", "stop"))
     near = (stops[None] > starts[:, None] - NEIGHBOURHOOD) & (starts[None] < stops[:, None] + NEIGHBOURHOOD)

@@ -1,4 +1,4 @@
-"""The share of its attention that each head gives to each distance or to each position."""
+"""How each attention head spreads its attention over distances, or over positions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEIGHTS_AT_ONCE = 2**24
 def by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Tensor:
     """Returns the mean attention weights by distance (layers, H, L) for token ids (N, L), in float64 on the CPU.
 
-    Entry d is the mean weight of the token d positions back, over all tokens that have one. It is 0 beyond a window.
+    Entry d is the mean weight that a token gives to the token d positions back. It is 0 beyond a window.
     """
     length = ids.size(1)
     return _sums(model, ids, device, diagonal_sums) / (len(ids) * torch.arange(length, 0, -1))
@@ -35,7 +35,7 @@ def received(model: PositionedModel, ids: Tensor, device: torch.device) -> Tenso
 
 @torch.no_grad()
 def _sums(model: PositionedModel, ids: Tensor, device: torch.device, of: Callable[[Tensor], Tensor]) -> Tensor:
-    """Returns the sums (layers, H, L) that ``of`` makes of the weights (B, H, L, L) of each layer, added over ids."""
+    """Applies ``of`` to the weights (B, H, L, L) of each layer. Returns its results, summed over ids (layers, H, L)."""
     sums: list[Tensor] = []
     length = ids.size(1)
     layers = [module for module in model.modules() if isinstance(module, Attention)]

@@ -21,7 +21,7 @@ Results: TypeAlias = "Sequence[RunResult]"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What was trained under one name, over its seeds."""
+    """The runs of one compared name, over all seeds."""
 
     name: str
     seeds: tuple[int, ...]
@@ -33,14 +33,14 @@ class Row:
     succeeded: int
     """The number of runs that succeeded."""
     counts: frozenset[int]
-    """The numbers of runs behind the means, which may differ by x."""
+    """The numbers of runs behind a mean, which may differ between the values of ``Spec.VARIED``."""
 
 
 class Found(Summary):
-    """The combined results of a folder's runs, with which pages, figures and JSON are made.
+    """The combined results of a folder's runs, from which pages, figures and JSON are made.
 
-    rows: what was trained, in the order of the results. metrics: those that were measured, the main one first.
-    spec: any spec, for the shared settings.
+    rows: one per compared name, in the order of the results. metrics: the measured metrics, the main one first. spec:
+    the spec of any run, for the settings that all runs share.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Found(Summary):
         return self.question.reference_of(self, name)
 
     def measures(self, metric: Metric) -> bool:
-        """Whether a metric was measured, and is known for some run if it has one value."""
+        """Whether a metric was measured. A metric with a single value must also be known for some run."""
         xs = self.xs(metric)
         return bool(xs) and (xs != (None,) or any(self.by_seed(metric, name) for name in self.names))
 
@@ -72,7 +72,7 @@ class Found(Summary):
 
     @cached_property
     def specs(self) -> dict[str, Any]:
-        """A spec of each name."""
+        """One spec for each compared name."""
         return {result.spec.compared: result.spec for result in self.results}
 
     @property
@@ -95,7 +95,7 @@ class Found(Summary):
 
 
 def rows_of(results: Results) -> tuple[Row, ...]:
-    """Returns what was trained, one row per name, in order of first appearance."""
+    """Groups the results into one row per compared name, in the order of first appearance."""
     grouped: dict[str, list[RunResult]] = {}
     for result in results:
         grouped.setdefault(result.spec.compared, []).append(result)

@@ -33,7 +33,7 @@ def everything(
     tokens: int,
     held_out_bytes: Tensor | None,
 ) -> Measurements:
-    """Measures one model at every test length, on about ``tokens`` tokens of held-out text each.
+    """Measures one model at every test length, with about ``tokens`` tokens of held-out text per length.
 
     held_out_bytes: the number of bytes in each held-out token; None if unknown.
     """

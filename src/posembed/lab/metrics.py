@@ -1,4 +1,4 @@
-"""The metrics of the lab. They are data, in metrics.json, by group; what stands under "*" holds for a whole group."""
+"""The metrics of the lab. They are stored in metrics.json, by group; the fields under "*" hold for the whole group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GROUPS: dict[str, dict[str, dict[str, Any]]] = data_of(__file__)
 
 
 def metrics(*groups: str, **values: object) -> tuple[Metric, ...]:
-    """Returns the metrics of groups, in order. ``values``: what stands in braces in their names and texts."""
+    """Returns the metrics of groups, in order. ``values`` replace the braces in their names and texts."""
     return tuple(each for group in groups for each in of_group(group, **values))
 
 

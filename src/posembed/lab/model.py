@@ -149,7 +149,7 @@ class Classifier(PositionedModel):
 
 
 class ImageClassifier(Classifier):
-    """A Classifier of square images. It trains its encoding on the grid of each batch, whose size it reads from x."""
+    """A Classifier of square images. It computes the sides of the patch grid from the number of tokens."""
 
     def encoding_of(self, x: Tensor) -> PositionEncoding:
         side = math.isqrt(x.size(1) - (self.first is not None))
@@ -192,7 +192,7 @@ class EncoderDecoder(PositionedModel):
         self.encoding = encoding
 
     def forward(self, source: Tensor, target: Tensor, present: Tensor | None = None) -> Tensor:
-        """Returns logits (B, T, V) for sources (B, S) and the tokens of the targets before each prediction (B, T).
+        """Returns logits (B, T, V) for sources (B, S) and the target tokens before each prediction (B, T).
 
         ``present`` (B, S) is False for padding of the source. Positions of both count from 0.
         """

@@ -1,8 +1,8 @@
 """A question of the lab: what it compares, with which settings, and how it summarises the runs.
 
 A question is one object. ``posembed compare``, ``posembed report`` and ``posembed.compare`` use it. To add one, write
-its task, which owns its settings and its measured values, declare its metrics in ``metrics.json`` and its texts in
-``questions/questions.json``, and add one line to ``questions/__init__.py``. What is special about its page is in
+its task with its settings and its measured values, declare its metrics in ``metrics.json`` and its texts in
+``questions/questions.json``, and add one line to ``questions/__init__.py``. The special parts of its page are in
 ``posembed/report/questions/PAGE.py``. No question imports torch before its task is built.
 """
 
@@ -78,18 +78,18 @@ class Question:
     """A question that the lab can answer."""
 
     name: str
-    """Its plain attributes are those of this name in questions.json, such as ``asks``."""
+    """The key in questions.json that holds the plain attributes of the question, such as ``asks``."""
     asks: str
     """The question itself, in one sentence."""
     page: str | None = None
-    """The name of the module in posembed.report.questions with what is special about its page; None without one."""
+    """The module in posembed.report.questions with the special parts of the question's page; None without one."""
     group: str | None = None
     """The parent command: ``posembed compare GROUP NAME``."""
     common: Mapping[str, Any] = {}
     """The default settings of all presets."""
     presets: Mapping[str, Mapping[str, Any]]
-    """Sets of default settings, by name. ``preset`` names the set to use by default. In questions.json, the names in
-    presets.json whose settings they have, the later before the earlier; by default the question's own."""
+    """Sets of default settings, by name; ``preset`` names the default set. questions.json lists the entries of
+    presets.json to merge, where later entries override earlier ones; by default, the entry with the question's name."""
     preset: str = "default"
     presets_help: str | None = None
 
@@ -111,7 +111,7 @@ class Question:
 
     @property
     def kinds(self) -> tuple[type[Settings], ...]:
-        """The dataclasses whose options are those of the command, in the order of ``--help``."""
+        """The dataclasses whose fields are the options of the command, in the order of ``--help``."""
         return (self.Choice,)
 
     @cached_property
@@ -126,7 +126,7 @@ class Question:
 
     @property
     def shown_defaults(self) -> dict[str, Any]:
-        """The default values that ``--help`` shows for settings that have none of their own."""
+        """The default values that ``--help`` shows for settings without a default of their own."""
         return {"preset": self.preset, **self.presets[self.preset]}
 
     def preset_called(self, name: str | None) -> Mapping[str, Any]:
@@ -142,7 +142,7 @@ class Question:
 
 
 class TrainedQuestion(Question):
-    """A question that trains models. Subclasses set the attributes, and define ``load`` if its data are no text."""
+    """A question that trains models. Subclasses set the attributes, and override ``load`` if the data are not text."""
 
     common = PRESETS["common"]
     Spec: type[TrainingSpec]
@@ -154,7 +154,7 @@ class TrainedQuestion(Question):
     usual_reference: str | None = None
     names_help: str = "Encodings to compare, separated by commas."
     varied_help: str = ""
-    """Describes the option that lists the values of the second field in which runs differ, ``Spec.VARIED``."""
+    """The help of the option that lists the values of ``Spec.VARIED``, the second field in which runs differ."""
     usual_seeds: int = 1
 
     @property
@@ -219,15 +219,15 @@ class TrainedQuestion(Question):
         split_mixture(name, self.use)
 
     def canonical(self, text: str) -> str:
-        """Returns the one spelling of a compared name or of a value of ``Spec.VARIED``: "0.1" for ".1". Returns texts
-        that are neither as they are."""
+        """Returns the standard spelling of a compared name or of a value of ``Spec.VARIED``: "0.1" for ".1". Returns
+        other texts unchanged."""
         return text
 
     def check_value(self, value: str) -> None:
         """Raises ArgumentError for a value that ``Spec.VARIED`` cannot have."""
 
     def prepare(self, chosen: dict[str, Any]) -> tuple[Task, Any]:
-        """Loads the data. Returns the task, and a spec with the settings that all runs share, but no compared name."""
+        """Loads the data. Returns the task, and a spec with all shared settings but no compared name."""
         require_warmup(chosen)
         for value in self.values(chosen):
             self.check_value(value)
@@ -253,9 +253,9 @@ class TrainedQuestion(Question):
         ]
 
     metrics: tuple[Metric, ...]
-    """What it measures, the main metric first. In questions.json, their groups in metrics.json."""
+    """What the question measures, the main metric first. questions.json lists their groups in metrics.json."""
     items: str = "documents"
-    """What a metric's values by item belong to."""
+    """The plural noun for the items by which a metric has values."""
     of_each: str = "encoding"
     """The word after "per" in a number of runs: "3 runs per encoding"."""
     loss_unit: str = "per token"
@@ -264,7 +264,7 @@ class TrainedQuestion(Question):
     """A sentence below the heading of the learned tables."""
 
     def axis(self, results: Results, metric: Metric) -> Axis | None:
-        """Returns what a metric is measured by; None if it has one value."""
+        """Returns the x axis of a metric; None if the metric has a single value."""
         return None
 
     def values_of(self, result: RunResult) -> Iterable[Value]:
@@ -282,14 +282,14 @@ class TrainedQuestion(Question):
         return None if name == found.reference else found.reference
 
     def special(self, found: Found) -> Any:
-        """Returns what the special part of the page shows, a dataclass of plain values; None without one."""
+        """Returns the data of the page's special part, as a dataclass of plain values; None without such a part."""
         return None
 
     trains: str
-    """What was trained and measured, in a sentence or two. In braces: ``found``, ``spec``, ``size``, or ``facts``."""
+    """What was trained and measured, in a sentence or two. Braces name ``found``, ``spec``, ``size`` or ``facts``."""
 
     def facts(self, found: Found) -> dict[str, Any]:
-        """Returns what ``trains`` names in braces."""
+        """Returns more values for the braces in ``trains``, by name."""
         return {}
 
     def about(self, found: Found) -> str:
@@ -305,7 +305,7 @@ class TrainedQuestion(Question):
         return {}
 
     def counted(self, found: Found) -> Mapping[str, Mapping[str, int]]:
-        """Returns what is held out, such as the labels with their numbers, by the title of its table."""
+        """Returns counts of the held-out data, such as the number of examples by label, by the title of their table."""
         return {}
 
     def summarise(
@@ -317,7 +317,7 @@ class TrainedQuestion(Question):
         """Summarises runs that share all settings except the compared name, the value of ``Spec.VARIED`` and the seed.
         ``folder``: the run folder; without it, the runs' tables are unknown.
 
-        The reference is the reading's, or else the usual one if it was run, or else the first name. Raises
+        The reference is that of ``reading``, or else the usual one if it was run, or else the first name. Raises
         ArgumentError if no run is finished, or if the reading's reference was not run.
         """
         reading = reading or self.ReadingType()
@@ -332,7 +332,7 @@ class TrainedQuestion(Question):
         return Found(self, results, reading, reference, folder)
 
     task: str
-    """The class of its task on text, as in "rows:TrainedRows" of lab.tasks."""
+    """The class of the task on text, as MODULE:CLASS below lab.tasks, such as "rows:TrainedRows"."""
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         """Checks and completes the settings in ``chosen``, loads the data, and returns the task."""

@@ -23,21 +23,21 @@ Run: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Similar:
-    """The similarity of the tables of one task, or of two tasks, over the seeds with tables of all of them. None means
-    that there are too few tables, or that there is one task. Intervals are over seeds (``jackknife``)."""
+    """The similarity of the tables of one task, or of two tasks, over the seeds for which all these tables exist. None
+    means too few tables, or a value that needs two tasks. Intervals are over seeds (``jackknife``)."""
 
     tasks: tuple[str, ...]
     measure: str
     similarity: Estimate | None
-    """Two tables of different seeds: of the one task, or one table per task."""
+    """The mean over pairs of tables with different seeds, both of the one task, or one of each task."""
     random_order: Estimate | None
-    """The same, with one table's rows in random order: the floor."""
+    """The same, with the rows of one table in random order: a floor for ``similarity``."""
     ceiling: Estimate | None
-    """Two tables of different seeds and the same task: the mean of both tasks."""
+    """The mean over pairs of tables with different seeds and the same task, averaged over both tasks."""
     difference: Estimate | None
     """``similarity`` minus ``ceiling``."""
     same_seed: Estimate | None
-    """Two tables of the same seed, one per task: they had the same initial values and text."""
+    """The mean over pairs of tables with the same seed, one of each task: both had the same initial values and text."""
 
     @property
     def name(self) -> str:
@@ -54,14 +54,14 @@ class Similar:
 
 @dataclass(frozen=True)
 class Similarities:
-    """How similar the tables of all tasks are: each task by each measure, then each two tasks. without_table: the seeds
-    of each task whose runs succeeded, but whose trained tables are not in the run folder. No similarity counts them."""
+    """How similar the tables are, by each measure: within each task, then between each two tasks. without_table: by
+    task, the seeds of successful runs whose trained tables are not in the run folder and do not count."""
 
     rows: tuple[Similar, ...]
     without_table: dict[str, tuple[int, ...]]
 
     def by(self, measure: str, *, tasks: int = 0) -> list[Similar]:
-        """Returns the similarities by one measure; with ``tasks``, only those of so many tasks."""
+        """Returns the similarities by one measure. tasks: 1 means within a task, 2 between two, 0 all."""
         return [row for row in self.rows if row.measure == measure and tasks in (0, len(row.tasks))]
 
 

@@ -1,4 +1,4 @@
-"""Estimates from a frame: means over seeds, and comparisons with a reference and with an own base, with a verdict."""
+"""Estimates from a frame: means over seeds, and comparisons with a reference or with a base x, with a verdict."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ FEWEST_ALIKE = 6
 """The minimum number of items or seeds for an interval if all their differences are equal. By chance, n signs are equal
 with probability 2^(1 - n), which is below 5% from n = 6 on."""
 ENOUGH_SEEDS = 3
-"""With fewer seeds, an interval over them is too wide to decide anything about what is also measured by item."""
+"""With fewer seeds, an interval over seeds is too wide to decide anything, so the interval over items decides."""
 SAME = {"rel_tol": 1e-12, "abs_tol": 1e-12}
-"""How far apart the rounding of sums can bring two equal values."""
+"""Tolerances for two equal values whose sums were rounded differently."""
 X = int | None
 
 
@@ -26,10 +26,10 @@ X = int | None
 class Comparison:
     """A difference or a ratio, paired by seed or by item.
 
-    over_seeds: its interval reflects the variation between seeds. None if too few seeds, or none, were drawn.
-    over_items: the same mean; its interval reflects the variation between held-out items. None if nothing was measured
-    by item. equal: whether no item differs. The comparison is significant if every known kind of interval excludes
-    ``metric.same``.
+    over_seeds: the mean, whose interval reflects the variation between seeds; None if too few seeds, or none, were
+    drawn. over_items: the same mean, whose interval reflects the variation between held-out items; None if nothing was
+    measured by item. equal: whether no item differs. The comparison is significant if every known kind of interval
+    excludes ``metric.same``.
     """
 
     metric: Metric
@@ -89,7 +89,7 @@ class Estimates:
         return found and (found.exp() if metric.kind == "log" else within(found, 0.0, 1.0, metric))
 
     def versus(self, metric: Metric, name: str, x: X = None) -> Comparison | None:
-        """Compares a name with the reference; None for the reference itself, and if they share no seed."""
+        """Compares a name with the reference; None for the reference itself, and if the two share no seed."""
         reference = self.reference_of(name)
         return None if reference is None else self._compared(metric, self.runs(name), x, self.runs(reference), x)
 
@@ -99,7 +99,7 @@ class Estimates:
         return self._compared(metric, own, x, own, base)
 
     def change(self, metric: Metric, name: str, x: X, base: X) -> Comparison | None:
-        """Compares the change from ``base`` to x with that of the reference."""
+        """Compares the change from ``base`` to x with the change of the reference."""
         if (reference := self.reference_of(name)) is None:
             return None
         ours, theirs = (
@@ -111,7 +111,7 @@ class Estimates:
         return None if found is None else Comparison(metric, found.exp() if metric.ratio else found)
 
     def by_seed(self, metric: Metric, name: str, x: X = None) -> dict[int, float]:
-        """Returns the values by seed, without seeds that have none."""
+        """Returns the values by seed, without seeds that have no value."""
         return values_at(self.runs(name), metric, x)
 
     def _compared(
@@ -129,8 +129,8 @@ class Estimates:
 
 
 def additive(metric: Metric, values: Mapping[int, float]) -> Mapping[int, float]:
-    """Returns values whose differences are comparisons: the logarithms of values that are compared by ratio, without
-    those of 0, which have no ratio."""
+    """Returns the values to subtract in a comparison: logarithms for a metric that is compared by ratio (without values
+    of 0, which have no ratio), or else the values themselves."""
     return {seed: math.log(value) for seed, value in values.items() if value > 0} if metric.kind == "times" else values
 
 
@@ -151,7 +151,7 @@ def within(found: Estimate, low: float, high: float, metric: Metric) -> Estimate
 
 
 def mean_over_items(metric: Metric, runs: Sequence[Run], x: X) -> Estimate | None:
-    """Estimates the mean, with an interval over items; None if a run has none. Equal items have no interval."""
+    """Estimates the mean, with an interval over items; None if a run has no items. Equal items have no interval."""
     found = [items(run, metric, x) for run in runs]
     known = [shares(*sums(each)) for each in found if each is not None]
     if not known or None in found:
@@ -164,7 +164,7 @@ def mean_over_items(metric: Metric, runs: Sequence[Run], x: X) -> Estimate | Non
 def compared_over_items(
     metric: Metric, ours: Mapping[int, Run], x: X, theirs: Mapping[int, Run], other: X
 ) -> Comparison | None:
-    """Compares runs on the same items. The seeds count too if there are enough for an interval that decides."""
+    """Compares runs on the same items. The interval over seeds counts too if there are ``ENOUGH_SEEDS``."""
     seeds = sorted(ours.keys() & theirs.keys())
     gained = differences([ours[seed] for seed in seeds], x, [theirs[seed] for seed in seeds], other, metric)
     if gained is None:
@@ -182,14 +182,14 @@ def compared_over_items(
 def compared_over_seeds(
     metric: Metric, ours: Mapping[int, Run], x: X, theirs: Mapping[int, Run], other: X
 ) -> Estimate | None:
-    """Compares runs of the same seeds; None if there are none."""
+    """Compares runs of the same seeds; None if no seed has both runs."""
     after, before = (additive(metric, values_at(*of)) for of in ((ours, metric, x), (theirs, metric, other)))
     found = difference_of(metric, after, before)
     return found and (found.exp() if metric.ratio else found)
 
 
 def values_at(runs: Mapping[int, Run], metric: Metric, x: X) -> dict[int, float]:
-    """Returns the values by seed, without seeds that have none."""
+    """Returns the values by seed, without seeds that have no value."""
     found = {seed: run.value(metric.name, x) for seed, run in runs.items()}
     return {seed: value for seed, value in found.items() if value is not None}
 
@@ -199,7 +199,7 @@ Items = Mapping[int | str, tuple[float, float]]
 
 
 def items(run: Run, metric: Metric, x: X) -> Items | None:
-    """Returns the values and weights of each item; None if only the whole was measured."""
+    """Returns the values and weights of each item; None if only the whole run was measured."""
     found: dict[int | str, tuple[float, float]] = {}
     for part in run.found.get((metric.name, x), []):
         if part.item == ONLY or part.value is None:

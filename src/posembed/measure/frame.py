@@ -1,4 +1,4 @@
-"""The table of everything that was measured: one row per value, whoever measured it."""
+"""The table of everything that was measured: one row per value, whichever command measured it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Value(NamedTuple):
 
     metric: the name of a ``Metric``. x: the length, size or amount at which it was measured; None without one. value:
     None means that the encoding has no position there. item: the held-out document, text or image that it belongs to.
-    weight: how many examples the value is a sum over; a run's value is the sum of values over the sum of weights.
+    weight: how many examples the value is a sum over; a run's value is the sum of values divided by the sum of weights.
     """
 
     metric: str
@@ -62,8 +62,8 @@ class Frame:
 
     @classmethod
     def of(cls, results: Iterable[Any], values: Callable[[Any], Iterable[Value]]) -> Frame:
-        """Returns the values of results of the lab: objects with a ``spec`` and ``measurements``, or None. Runs that
-        differ in a second setting, such as the amount of training text, measure at different x."""
+        """Returns the values of the lab's results: objects with a ``spec``, and with ``measurements`` or None. Runs
+        that differ in a second setting, such as the amount of training text, measure at different x."""
         known: dict[tuple[str, int], list[Value]] = {}
         for each in results:
             if each.measurements is not None:

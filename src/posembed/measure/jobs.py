@@ -1,8 +1,8 @@
-"""Jobs: what compare, evaluate and tune run once, keep in a folder, and continue after a kill.
+"""Jobs: work that compare, evaluate and tune do once, keep in a folder, and continue after a kill.
 
-A ``Store`` is the folder. Its ``settings.json``, written first, says which results it holds. A job's result gets its
-name when it is whole, so what has its name is finished, and the same command does only what is missing. Nothing is
-removed from a store but unfinished files of its own jobs. Measurements are kept by key, by ``Kept``.
+A ``Store`` is the folder. Its ``settings.json``, written first, says which results it holds. A result gets its final
+name only when it is complete, so a file with that name is finished, and the same command does only what is missing. A
+store removes only unfinished files of its own jobs. ``Kept`` keeps measurements by key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from posembed.settings import restored
 
 SETTINGS, LOCK = "settings.json", ".lock"
 OF_EVALUATE = re.compile(rf"settings\.json|[0-9a-f]{{64}}\.json|\.[^/]+{PARTIAL}", re.DOTALL)
-"""Matches the names that evaluate writes into its folder, in which the user's files may be, too."""
+"""Matches the names that evaluate writes into its folder, which may also contain the user's files."""
 OF_RUNS = re.compile(
     r"(settings|reading|cost)\.json|report\.html|(results/)?\.[^/]*\.partial|results/[^/]*\.json|tracking/.*", re.DOTALL
 )
@@ -34,7 +34,7 @@ OF_RUNS = re.compile(
 RUNS_HOLD = {"question", "layers", "batch"}
 """Keys that identify the settings.json of a run folder."""
 Progress = Callable[[str, int, int], None]
-"""A function of the name of what is running, the amount done and the total amount."""
+"""A function that is called with the name of the running job, the amount done and the total amount."""
 
 
 def silent(name: str, done: int, total: int) -> None:
@@ -65,8 +65,8 @@ class Planned:
 class Store:
     """A folder of results that share their settings.
 
-    ignore: names of settings that may differ. own: patterns of names that posembed writes there; a folder with such a
-    name but no settings is somebody else's.
+    ignore: names of settings that may differ. own: glob patterns of the names that posembed writes there; a folder that
+    has such a file but no settings is not posembed's.
     """
 
     path: Path
@@ -79,7 +79,7 @@ class Store:
         return os.path.lexists(self.path / SETTINGS)
 
     def check(self) -> None:
-        """Raises RunFolderError if the folder holds other results, or is somebody else's. Writes nothing."""
+        """Raises RunFolderError if the folder holds other results, or is not posembed's. Writes nothing."""
         self.refuse_foreign()
         if self.begun:
             self._refuse_other_settings()
@@ -121,8 +121,8 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Claims the folder for one process. Raises RunFolderError, as ``claim`` does, or if another process has it.
-        Results in a folder that nobody may write to can be read."""
+        """Claims the folder for one process. Raises RunFolderError, as ``claim`` does, or if another process has it. A
+        folder that is read-only is not locked: its results can be read."""
         from filelock import FileLock, Timeout
 
         if self.begun and not os.access(self.path, os.W_OK):
@@ -154,8 +154,8 @@ class Store:
         return place
 
     def discard(self, made: str) -> None:
-        """Removes what was made in the folder, a pattern of names, and then the folder, if posembed began it and
-        nothing else is in it. The settings go last: after a kill, the rest is still known as posembed's."""
+        """If posembed began the folder, removes the files that match the pattern ``made``, then the folder if nothing
+        else is in it. The settings are removed last, so that after a kill the folder still counts as posembed's."""
         with suppress(RunFolderError):  # somebody else's settings
             if not self.begun or self.path.is_symlink() or read_settings(self.path) != self.settings:
                 return
@@ -187,7 +187,7 @@ class Kept:
     """The results of jobs by key, each in a JSON file of a folder. A file is read when its key is looked up. Several
     processes may add files, and a kill leaves no partial file. Without a folder, results are only in memory.
 
-    Raises DataError if the folder cannot be read, and ``in`` raises it if a key's file is not a result.
+    Raises DataError if the folder cannot be read, and ``key in kept`` raises it if the file of the key is not a result.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -240,8 +240,8 @@ def digest(values: Any) -> str:
 
 
 def written(files: Collection[Path]) -> set[Path]:
-    """Returns the files that posembed wrote: pages, results of compare and evaluate, and all in a folder of tune, at
-    any depth."""
+    """Returns the files that posembed wrote: pages, results of compare and evaluate, and all files in a folder of tune,
+    at any depth."""
     found = {file for file in files if is_page(file)}
     for folder in (file.parent for file in files if file.name == SETTINGS):
         with suppress(RunFolderError):

@@ -19,7 +19,7 @@ WRITE: dict[str, Callable[[float], str]] = {
     "time": lambda seconds: f"{milliseconds(seconds)} ms",
     "bytes": in_bytes,
 }
-"""How values of each kind are written, besides numbers."""
+"""How to format values of each kind except "number"."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Metric:
 
     Args:
         name: its name in tables, sentences and frames, such as "exact match".
-        says: how to read it, in a sentence or two.
+        says: how to read the metric, in a sentence or two.
         better: "low" or "high"; None if neither is better.
         kind: "number", such as a loss; "share", from 0 to 1, written in percent; "score", from 0 to 1, written as
             0.786; "log", the logarithm of what is written, so that a mean is a geometric mean and a difference is a
@@ -38,7 +38,7 @@ class Metric:
         near: the decimals of a ratio near 1.
         unit: the unit of what is written, such as "nats per token".
         signed: whether a "number" above 0 is written with its sign.
-        table: the title of a table that it shares with others; empty for a table of its own, or the main one.
+        table: the title of a table that the metric shares with others; empty for its own table, or the main table.
         missing: what a table says where a run has no value; a mean needs the values of all runs.
         told: whether the answer names its values; the answer always names those of the main metric.
     """
@@ -89,7 +89,7 @@ class Metric:
         return signed(100 * value, 1) if self.kind == "share" else signed(value, self.digits or 3)
 
     def verdict(self, side: Literal["below", "above", "both"] | None) -> Verdict:
-        """Returns what it means that the interval of a comparison lies on this side of ``same``."""
+        """Returns the verdict of a comparison whose interval lies on this side of ``same``."""
         if side in (None, "both") or self.better is None:
             return "unknown" if side is None else "not significant"
         return "better" if (side == "below") == (self.better == "low") else "worse"

@@ -1,7 +1,7 @@
 """Several processes of one command, as ``accelerate launch`` and ``torchrun`` start them.
 
-They run the same code on the same arguments. What one of them must do alone goes through ``first``, what each does for
-itself through ``each``. Both wait for all, so that an error in one process ends them all.
+All run the same code with the same arguments. Work for one process alone goes through ``first``, and work that each
+process does for itself through ``each``. Both wait for all processes, so that an error in one ends all.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ T = TypeVar("T")
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """The environment variables that both launchers set."""
 LONGEST_WAIT = timedelta(days=30)
-"""One process may work alone for as long as its part takes."""
+"""How long the others wait for a process that works alone."""
 
 
 @dataclass(frozen=True)
 class Processes:
-    """One of ``count`` processes. rank: its number; only 0 prints, shows progress, and writes what all share."""
+    """One of ``count`` processes. rank: its number; only 0 prints, shows progress, and writes shared files."""
 
     rank: int = 0
     count: int = 1
@@ -56,7 +56,7 @@ class Processes:
         return any(self.each(lambda: holds))
 
     def share(self, sizes: Mapping[str, float]) -> set[str]:
-        """Returns the names of this process's share of some jobs: the largest first, each to the least busy process."""
+        """Divides the jobs: the largest first, each to the least busy process. Returns this process's job names."""
         shares, busy = [set[str]() for _ in range(self.count)], [0.0] * self.count
         for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
             idlest = busy.index(min(busy))

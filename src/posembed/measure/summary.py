@@ -1,4 +1,4 @@
-"""What a page needs to know of everything that was measured: rows, metrics, their axis, and the estimates of each."""
+"""What a page needs from the measurements: the rows, the metrics, their axis, and the estimates of each metric."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Axis:
-    """What values are measured by: the sizes, lengths or amounts of a question.
+    """The x axis of measured values: the sizes, lengths or amounts of a question.
 
     Args:
         name: its name, such as "tokens of context".
         x: the x at which the answer compares names.
         trained: the x of training; None without one.
-        told: several such x; by default ``x`` and ``trained``.
+        told: several x at which the answer compares names; by default ``x`` and ``trained``.
         base: the x that a name's other values are compared with; None without one.
-        notes: what column heads say below an x.
+        notes: the text below an x in column heads, by x.
     """
 
     name: str
@@ -40,15 +40,15 @@ class Axis:
 
 
 class Summary(Estimates):
-    """The estimates of a question, with which pages, figures and JSON are made.
+    """The estimates of a question, from which pages, figures and JSON are made.
 
-    rows: what is compared, in order, each with its name, its ``seeds`` that succeeded, and the ``failures`` of others.
-    metrics: those that were measured, the main one first. axis: what the metrics are measured by; None if each has one
-    value. of_each: the word after "per" in a number of runs: "3 runs per encoding". items: what was held out, such as
-    "texts"; unit: one of them. paired_by: what comparisons are paired by.
-    baselines: names whose lines are grey. past_end: what the caption says before the x at which a line ends.
-    whole_axis: whether the figure by x has room for every value, even far above the lowest. dots: the caption of the
-    figure of a metric without x.
+    rows: what is compared, in order, each with its name, its ``seeds`` that succeeded, and the ``failures`` of the
+    others. metrics: the measured metrics, the main one first. axis: their x axis; None if each has a single value.
+    of_each: the word after "per" in a number of runs: "3 runs per encoding". items: what was held out, such as "texts";
+    unit: one of them. paired_by: what comparisons are paired by.
+    baselines: names whose lines are grey. past_end: the caption's words before the x at which a line ends. whole_axis:
+    whether the figure by x has room for every value, even far above the lowest. dots: the caption of the figure of a
+    metric without x.
     """
 
     rows: Sequence[Any]
@@ -65,7 +65,7 @@ class Summary(Estimates):
 
     @property
     def drawn(self) -> Sequence[Any]:
-        """The rows that the figure by x has."""
+        """The rows that the figure by x shows."""
         return self.rows
 
     @property
@@ -127,7 +127,7 @@ class Summary(Estimates):
         return {x: self.mean(metric, name, x) for x in self.xs(metric)}
 
     def best_first(self, metric: Metric, x: int | None = None) -> list[str]:
-        """Returns the names from the best value; then those without a value there, and those whose runs all failed."""
+        """Returns the names, best value first; then those without a value at x, then those whose runs all failed."""
         sign = -1 if metric.better == "high" else 1
 
         def key(row: Any) -> tuple[bool, bool, float]:
@@ -138,7 +138,7 @@ class Summary(Estimates):
         return [row.name for row in sorted(self.rows, key=key)]
 
     def all_versus(self, metric: Metric, x: int | None = None) -> dict[str, Comparison]:
-        """Returns the comparisons with the reference, from the name with the best value."""
+        """Returns the comparisons with the reference, by name, the best value first."""
         names = self.best_first(metric, x)
         return {name: each for name in names if (each := self.versus(metric, name, x)) is not None}
 
@@ -163,8 +163,8 @@ class Summary(Estimates):
 
 
 def reached(values: Mapping[Any, float | None], least: float) -> Any:
-    """Returns the largest x such that the values at it and at all smaller x are at least ``least``, which NaN never is;
-    None without one."""
+    """Returns the largest x such that the values at this x and at all smaller x are at least ``least`` (NaN never is);
+    None if there is no such x."""
     largest = None
     for x, value in sorted(values.items()):
         if value is None or not value >= least:
@@ -174,7 +174,7 @@ def reached(values: Mapping[Any, float | None], least: float) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Returns values as JSON has them, with None for NaN and infinity."""
+    """Returns the value in the types of JSON, with None for NaN and infinity."""
 
     def of_other(each: Any) -> Any:
         return sorted(each) if isinstance(each, frozenset) else dataclasses.asdict(each)

@@ -81,7 +81,7 @@ def attention_by_distance(
 
 
 def means_of(weights: Tensor | Sequence[Tensor], window: int | None) -> tuple[Tensor, Tensor, str]:
-    """Returns the means by distance (layers, H, L), those of a head with even weights (L,), and their direction."""
+    """Returns mean weights by distance (layers, H, L), those of a head with even weights (L,), and "back" or "away"."""
     layers = [weights] if isinstance(weights, Tensor) or not isinstance(weights, Sequence) else list(weights)
     for one in layers:
         if isinstance(one, Tensor):

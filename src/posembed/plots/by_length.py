@@ -19,8 +19,7 @@ from posembed.settings import Count
 from posembed.statistics import Estimate
 
 CUT = 4
-"""The axis ends at this many times the lowest perplexity, so that the lines of encodings that hold stay
-separate."""
+"""The axis ends at this many times the lowest perplexity, so that the lines of good encodings stay separate."""
 
 
 @draws
@@ -29,13 +28,13 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
 
     Both axes are logarithmic. A flat line means that the encoding holds past the training length, and a rising line
     that it gets worse. The y axis ends at about four times the lowest perplexity. If a line leaves the plot, its name
-    shows its last value. A cross marks the last position of a table, which stands beside its name.
+    shows its last value. A cross marks where a table ends; its last position is beside its name.
 
     Args:
         comparison: what ``posembed.compare("lengths", ...)`` returns, or perplexities, above 0, by name and length:
             ``{"learned": {64: 4.1, 128: None}}``, None where there is no position.
         trained: the training length, drawn as a dotted line. A comparison has its own.
-        ax: the Axes to draw on. None means a new figure. The names are to the right of it.
+        ax: the Axes to draw on. None means a new figure. The names are to the right of the Axes.
         title: as in ``heatmap``.
 
     Returns:
@@ -78,7 +77,7 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
 
 
 def lines_by_x(found: Any, metric: Any, names: Sequence[str], trained: int | None) -> list[Line]:
-    """Returns the lines of the estimates of a metric by x. trained: the x of training, which has a value."""
+    """Returns the lines of the estimates of a metric by x. trained: the x of training, which always has a value."""
     values = {name: found.by_x(metric, name) for name in names}
     return [
         Line.of(name, of_name, ended_at(of_name, trained) if trained else found.end(name))
@@ -104,14 +103,14 @@ def lines_of(perplexities: Any, trained: int | None) -> list[Line]:
 
 
 def estimate_of(value: Any) -> Estimate | None:
-    """Returns an estimate as it is, and a number above 0, infinity or NaN as one; None for anything else."""
+    """Returns an estimate unchanged, a number above 0, infinity or NaN as an estimate, and None for anything else."""
     is_number = isinstance(value, Real) or (getattr(value, "ndim", None) == 0 and not getattr(value, "is_meta", False))
     found = Estimate(float(value)) if is_number and not isinstance(value, bool) else value
     return found if isinstance(found, Estimate) and not found.value <= 0 else None
 
 
 def heights(lines: Sequence[Line], cut: float = CUT) -> tuple[float, float]:
-    """Returns the ends of the axis. The upper is about the highest mean, but 1.3 to ``cut`` times the lowest."""
+    """Returns the axis ends. The upper end is about the highest mean, limited to 1.3 to ``cut`` times the lowest."""
     means = [e.value for line in lines for e in line.points.values() if 0 < e.value < math.inf] or [1.0]
     lowest = min(means)
     highest = min(max(*means, 1.3 * lowest), cut * lowest)

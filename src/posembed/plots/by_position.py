@@ -29,8 +29,8 @@ class Panel:
 def by_position_figure(panels: Sequence[Panel], names: Sequence[str], *, steps: bool = False) -> Figure:
     """Draws panels over the same positions. Lines are means, and bands are intervals where they are known.
 
-    names: all names that are compared, so that a name has the same colour in every figure. "" is not written, and no
-    name if it is the only one. steps: whether the positions are training steps, on a logarithmic scale.
+    names: all names that are compared, so that a name has the same colour in every figure. The name "" is not written,
+    and neither is a single name. steps: whether the positions are training steps, on a logarithmic scale.
     """
     name_of_x = "training step (log scale)" if steps else "position"
     figure, drawn = new_figure(EACH * len(panels) + 24), styles(names)

@@ -39,7 +39,7 @@ P = ParamSpec("P")
 
 
 def draws(draw: Callable[P, Axes]) -> Callable[P, Axes]:
-    """Makes a function one of ``posembed.plots``: a call that fails leaves no figure in pyplot.
+    """Decorates the functions of ``posembed.plots``: a call that fails leaves no figure in pyplot.
 
     Checks ``title``, and computes on the CPU, whatever torch's default device is.
     """
@@ -78,7 +78,7 @@ def figure_of(draw: Callable[..., Axes], *args: Any, **how: Any) -> Figure:
 
 
 def shown_figure(height: float) -> Figure:
-    """Returns a figure WIDTH wide on white that a notebook shows. Without a display, pyplot draws into memory."""
+    """Returns a white figure, WIDTH wide, that a notebook shows. Without a display, pyplot draws into memory."""
     if _FOR_PAGES.get():
         return new_figure(height)
     from matplotlib import pyplot as plt  # imported here, since it chooses how to show figures
@@ -113,7 +113,7 @@ def dress(
 
 
 def entitle(axes: Axes, title: str, colour: str = MUTED, lift: float = 0) -> None:
-    """Writes the title above the left end. lift: the space below it for another line, in points."""
+    """Writes the title above the left end. lift: the space below the title for another line, in points."""
     axes.set_title(title, loc="left", fontsize=TEXT - 1, color=colour, pad=5 + lift, parse_math=False)
 
 
@@ -133,7 +133,7 @@ class Panels:
         )
 
     def heading(self, text: str, *, left: float, top: float, **how: Any) -> None:
-        """Writes a line of text. ``top`` is 14 points above its baseline. how: see ``Figure.text``."""
+        """Writes a line of text. ``top`` is 14 points above the baseline of the text. how: see ``Figure.text``."""
         how = {"fontsize": TEXT, "color": INK, "parse_math": False, **how}
         if isinstance(self.axes, Axes):
             how = {"transform": self.axes.transAxes, **how}
@@ -179,7 +179,7 @@ def axes_for(
 ) -> Axes:
     """Returns ``ax``, dressed. For None, returns new axes of this height, in points, in a figure that a notebook shows.
 
-    left, right: the room beside new axes. lift, words: see ``dress``.
+    left, right: the room beside new axes, in points. lift, words: see ``dress``.
     """
     if ax is not None:
         axes = checked_axes(ax)

@@ -67,8 +67,8 @@ def line_chart(lines: Sequence[Line], *, title: str, below: str, **how: Any) -> 
 
 
 def end_names(lines: Sequence[Line], logarithmic: tuple[float, float] | None) -> dict[str, str]:
-    """Returns what stands at the ends of lines: names, with the last x of a line that ends before the others, or the
-    last value of one that leaves the axes."""
+    """Returns the texts at the ends of lines, by name: the name, with the last x of a line that ends before the others,
+    or the last value of a line that leaves the axes."""
     factor, top = (1.0, logarithmic[1]) if logarithmic else (100.0, math.inf)
     found = {}
     for line in lines:

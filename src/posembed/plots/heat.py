@@ -26,12 +26,12 @@ def thinned(rows: Tensor, most: int = MOST_DRAWN) -> tuple[Tensor, int]:
 
 
 def of_every(step: int) -> list[str]:
-    """Returns the note that one row in k is drawn."""
+    """Returns the note that only one row in ``step`` is drawn; empty if all are."""
     return [f"1 row in {step}"] if step > 1 else []
 
 
 def strongest(values: Tensor) -> float:
-    """Returns the value of the strongest red: all but the largest 0.5% are below, which would turn the others white."""
+    """Returns the value of the strongest red. Only the largest 0.5% are above it: they would turn the others white."""
     found = values[values.isfinite()].abs()
     sample, _ = thinned(found, most=200_000)
     return (sample.quantile(0.995).item() or found.max().item() or 1.0) if len(found) else 1.0

@@ -37,7 +37,7 @@ def compare(
 
     Args:
         tables: tables by name, each as in ``heatmap``.
-        key: the name of the table in every checkpoint and model among them.
+        key: the name of the table in every checkpoint and model among ``tables``.
         ax: the Axes that holds the panels, at least 6 x 6 inches. None means a new figure.
         title: as in ``heatmap``.
 
@@ -79,7 +79,7 @@ def compare(
 
 
 def how_alike(rows: Sequence[Rows]) -> TableComparison | None:
-    """Compares two tables of one length; None for others, and for tables that cannot be compared."""
+    """Compares two tables; None if there are not two, if their lengths differ, or if they cannot be compared."""
     if len(rows) != 2 or len(rows[0]) != len(rows[1]) or not all(one.spectrum and one.finite.all() for one in rows):
         return None
     return compare_tables(rows[0].values, rows[1].values) if len(rows[0]) > 2 else None

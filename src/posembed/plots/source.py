@@ -36,8 +36,8 @@ FEW = 4
 class Rows:
     """The rows of a table, in order of their positions.
 
-    values: (N, D) float64 on the CPU. first: the number in its table of the first row. grid: (height, width) if the
-    rows are the cells of an image, row by row. after: how many rows of its table follow the last.
+    values: (N, D) float64 on the CPU. first: the number of the first row in its table. grid: (height, width) if the
+    rows are the cells of an image, row by row. after: how many rows of the table follow the last of these.
     """
 
     values: Tensor
@@ -72,7 +72,7 @@ class Rows:
 
     @cached_property
     def spectrum(self) -> Spectrum | None:
-        """The spectrum of the finite rows; None if they have no variance. The other rows are set to the mean."""
+        """The spectrum of the rows, with rows that are not finite set to the mean; None without variance."""
         kept = self.values[self.finite]
         if len(kept) < 2 or not kept.size(1):
             return None
@@ -104,7 +104,7 @@ def rows_of(source: Source, key: str | None = None, grid: tuple[int, int] | None
         grid: (height, width) of a tensor whose rows are the cells of an image. Layers and checkpoints give their own.
 
     Raises:
-        ArgumentError: anything else, no table, or several without a key.
+        ArgumentError: ``source`` is anything else, or has no table, or several without a key.
         CheckpointError: files that cannot be read, no table, several without a key, or an unknown key.
     """
     grid = checked("grid", grid, Pair | None)
@@ -128,7 +128,7 @@ def rows_of(source: Source, key: str | None = None, grid: tuple[int, int] | None
 
 
 def named_rows(source: Source | Mapping[str, Source], key: str | None = None) -> dict[str, Rows]:
-    """Returns the rows of one table under "", or of several under their names.
+    """Returns the rows of one table under "", or the rows of several tables under their names.
 
     key: the name of the table in every checkpoint, model and module among several; tensors and layers have only one.
     """
@@ -165,7 +165,7 @@ def by_number(given: Mapping[Any, T], what: str, kind: Any) -> dict[int, T]:
 
 
 def may_have_several(source: object) -> bool:
-    """Returns whether a key can name a table in it: a checkpoint, or a module other than a single layer."""
+    """Returns whether a key can name a table in ``source``: a checkpoint, or a module other than a single layer."""
     if isinstance(source, nn.Module):
         return not is_encoding(source) and any(True for _ in source.children())
     return isinstance(source, str | PathLike)
@@ -174,7 +174,7 @@ def may_have_several(source: object) -> bool:
 def of_module(module: nn.Module, key: str | None) -> tuple[Tensor, TableLayout]:
     """Returns the one table of a module, or the one under ``key``, and how its rows are read.
 
-    A model with a config of transformers, or a module around one, is read as its checkpoint is; so is a model of timm.
+    A model of transformers with a config, a module around one, and a model of timm are read like their checkpoints.
     """
     from posembed.checkpoints.sources.timm import is_built_by_timm
 

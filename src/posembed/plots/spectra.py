@@ -93,7 +93,7 @@ def spectra_of(tables: Mapping[str, Rows]) -> dict[str, Spectrum]:
 
 
 def directions_shown(found: Mapping[str, Spectrum]) -> int:
-    """Returns the number of directions to draw: twice as many as hold 99% of the variance of every table."""
+    """Returns the number of directions to draw: twice the number that holds 99% of the variance of every table."""
     return max((max(2, min(len(s.singular_values), 2 * s.directions_for(0.99))) for s in found.values()), default=2)
 
 

@@ -20,7 +20,7 @@ LETTER = 0.62 * TEXT
 """The width of a letter in a wide font, which some readers' systems use."""
 MINUS = "\N{MINUS SIGN}"
 LONGEST = 28
-"""The most letters of a name at the end of a line."""
+"""The largest number of letters of a name at the end of a line."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Style:
     index: int
     dashed: bool = False
     baseline: bool = False
-    """Whether to draw it grey and dotted."""
+    """Whether the name's line is grey and dotted."""
 
     @property
     def colour(self) -> str:

@@ -88,7 +88,7 @@ def similarity(
 
     Args:
         table, key, ax, title: as in ``heatmap``.
-        grid: (height, width) of a tensor whose rows are the cells of an image. Layers and checkpoints know their own.
+        grid: (height, width) of a tensor whose rows are the cells of an image. Layers and checkpoints have their own.
         colorbar: whether to draw the scale at the right.
 
     Returns:
@@ -234,7 +234,7 @@ def neighbours(
 
 
 def checked_marks(marked: Sequence[int], tables: Iterable[Rows]) -> list[int]:
-    """Returns the numbers of rows to mark, ascending. Raises ArgumentError for what is no row of any table."""
+    """Returns the numbers of rows to mark, ascending. Raises ArgumentError for anything that is no row of a table."""
     if isinstance(marked, str) or not isinstance(marked, Iterable) or getattr(marked, "ndim", 1) != 1:
         raise ArgumentError(f"marked: expected numbers of rows, such as [0, 511]; got {marked!r}")
     numbers = {checked("marked", row, Amount) for row in marked}
@@ -306,7 +306,7 @@ def name_lines(axes: Axes, curves: Curves) -> None:
 
 
 def point_out(axes: Axes, marked: Sequence[int], rows: Rows) -> None:
-    """Draws a dot at the norm of each marked row, ascending, and its number unless it would overlap another."""
+    """Draws a dot at the norm of each marked row (ascending), and the row's number unless it would overlap another."""
     low, high = axes.get_xlim()
     near, last = (high - low) * 0.09, -math.inf
     for row in marked:

@@ -29,13 +29,13 @@ def tick_heights(axes: Axes) -> None:
 
 
 def tick_text(place: float, _: object = None) -> str:
-    """Formats the place of a tick: 0.25, −1,500, 2e−6."""
+    """Formats the value of a tick: 0.25, −1,500, 2e−6."""
     text = f"{place + 0.0:,.6g}" if abs(place) >= 0.001 or not place else f"{place:.2e}"
     return re.sub(r"(?:\.0+|(\.\d)0)?e([+-])0*", r"\1e\2", text).replace("e+", "e").replace("-", MINUS)
 
 
 def fix_ticks(axis: Axis, places: Sequence[float], *, exact: bool = False) -> None:
-    """Puts ticks on these places. exact: write all digits of whole numbers, instead of five."""
+    """Puts ticks at these values. exact: write all digits of whole numbers, instead of six significant digits."""
 
     def name(place: float) -> str:
         return f"{place:,.0f}" if exact and float(place).is_integer() else tick_text(place)
@@ -53,7 +53,7 @@ def whole_numbers(axis: Axis, most: int) -> None:
 def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
     """Moves positions as little as possible (least squares) so that neighbours keep their order and a gap.
 
-    They lie within low .. high if there is space for all.
+    The results lie within low .. high if there is space for all.
     """
     from scipy.optimize import isotonic_regression  # takes half a second
 

@@ -32,7 +32,7 @@ FAILED = Cell("failed", kind="failed")
 HEAD = 24
 """The number of letters after which the head of a column continues on another line of a terminal."""
 MOST_NAMED = 12
-"""A sentence names up to this many names with their values. Of more, it names only the first and the last."""
+"""A sentence names up to this many names with their values. Among more names, it gives only the first and the last."""
 LOOKS = {"better": "holds", "worse": "worse"}
 
 X: TypeAlias = "int | None"
@@ -100,8 +100,8 @@ def against_base(found: Summary, metric: Metric, x: X) -> list[str]:
 
 
 def verdicts(found: Summary, metric: Metric, x: X = None) -> list[str]:
-    """Returns one sentence per verdict, with the names that are compared with the reference. Without any interval, as
-    after one run per name, there is none: a later sentence gives the reason, and a table the comparisons."""
+    """Returns one sentence per verdict, with the names that have it. Without any interval, as after one run per name,
+    returns no sentence: a later one gives the reason, and a table shows the comparisons."""
     known = found.all_versus(metric, x)
     if not metric.compared or all(each.verdict == "unknown" and not each.width for each in known.values()):
         return []
@@ -153,7 +153,7 @@ def mean_of(found: Summary) -> CellOf:
 
 
 def comparison_cell(each: Comparison | None, missing: str = "") -> Cell:
-    """Returns a cell with a comparison and its intervals, that over seeds first, coloured by its verdict."""
+    """Returns a cell with a comparison and its intervals (the one over seeds first), coloured by the verdict."""
     if each is None:
         return Cell(missing, kind="muted")
     write = each.metric.write_comparison
@@ -162,7 +162,7 @@ def comparison_cell(each: Comparison | None, missing: str = "") -> Cell:
 
 
 def columns(found: Summary, metric: Metric, cell: CellOf, *, ranked: int = 0) -> Iterator[Column]:
-    """Yields one column per x, or a single one. ``ranked``: the rank of the x of the answer; 0 hides no column."""
+    """Yields one column per x, or a single one. ``ranked``: the ``Cell.rank`` of the answer's x; 0 hides no column."""
     axis = found.axis_of(metric)
     failed = not any(row.seeds for row in found.rows)  # nothing was measured anywhere
     for x in (None,) if failed else found.xs(metric):
@@ -243,8 +243,8 @@ def versus_columns(found: Summary, metric: Metric, x: X) -> Iterator[Column]:
 
 
 def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
-    """Yields the other tables: all metrics compared with the reference and with the base, and with ``values``, the
-    other metrics."""
+    """Yields the other tables: all metrics compared with the reference and with the base and, if ``values``, the values
+    of the other metrics."""
     first = found.of_each.partition(" ")[0]
     rows = [row for row in map(found.row, found.best_first(found.headline, found.x)) if row.seeds]
     others = [row for row in rows if row.name in found.references]

@@ -110,7 +110,7 @@ def measures(learned: Learned) -> list[tuple[str, str]]:
 
 
 def by_layer(keys: Iterable[str]) -> list[str]:
-    """Returns keys, with those of several layers as one: "layers.*.rel_pos_h (12 tensors)"."""
+    """Returns the keys, with the keys of several layers merged: "layers.*.rel_pos_h (12 tensors)"."""
     groups: dict[str, list[str]] = {}
     for key in keys:
         groups.setdefault(NUMBER.sub("*", key), []).append(key)
@@ -118,7 +118,7 @@ def by_layer(keys: Iterable[str]) -> list[str]:
 
 
 def buckets_in_words(report: TableReport) -> str:
-    """Returns which distances share a bucket, such as "0 to 7 one each; from 91 on one for all; never read: row 16"."""
+    """Returns which distances share a bucket: "... distances up to 7 have one each, and all from 91 on share one"."""
     after = [bucket for bucket in report.buckets if bucket.first is not None and bucket.first > 0]
     before = [bucket for bucket in reversed(report.buckets) if bucket.last is not None and bucket.last < 0]
     sides = [("before the query", [(-(b.last or 0), b.first) for b in before])]
@@ -147,7 +147,7 @@ def axes_in_words(axes: Sequence[Axis]) -> str:
 
 
 def alike(reports: Iterable[TableReport]) -> list[list[TableReport]]:
-    """Groups the tables of layers that differ only in their values: equal names, apart from numbers, and layouts."""
+    """Groups the tables of layers that differ only in their values, and in the numbers in their names."""
     groups: dict[tuple[object, ...], list[TableReport]] = {}
     for report in reports:
         table = report.table
@@ -169,7 +169,7 @@ def scale_of(report: TableReport) -> float:
 
 
 def standing_out(group: Sequence[TableReport]) -> str:
-    """Returns which of several tables has values of another scale than the others, or ""."""
+    """Returns a text on the one table of several whose values differ most in scale, or "" if none stands out."""
     scales = [scale_of(report) for report in group]
     middle = sorted(scales)[len(scales) // 2]
     ratios = [max(scale, TINY) / max(middle, TINY) for scale in scales]

@@ -1,4 +1,4 @@
-"""Figures of a checkpoint's table for its page: plots of posembed.plots at their places."""
+"""Figures of a checkpoint's table for its page, drawn with posembed.plots."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def figures_of(group: Sequence[TableReport]) -> Iterator[tuple[str, Figure]]:
 
 
 def placed(report: TableReport, cells: Tensor) -> Rows:
-    """Returns cells as rows to draw: cells of an image, differences from the smallest on, or rows by their numbers."""
+    """Returns a table's cells as rows to draw: a grid for an image, ascending differences, or numbered rows."""
     assert isinstance(report.table, PositionTable)
     layout = report.table.layout
     flat = (

@@ -15,9 +15,9 @@ from posembed.tables.similarity import cosine_by_distance, cosine_matrix
 from posembed.words import signed
 
 MOST_ROWS = 2048
-"""The largest number of rows that are compared: every k-th of a longer table."""
+"""The largest number of rows to compare. Of a longer table, every k-th row is compared."""
 SIDE = 48
-"""Cells on a side of the heat map, at most. A character holds two, one above the other."""
+"""The largest number of cells on a side of the heat map. A character shows two cells, one above the other."""
 INDENT = "  "
 HALF, BARS = "▀", "▁▂▃▄▅▆▇█"
 NEGATIVE, ZERO, POSITIVE = (33, 102, 172), (247, 247, 247), (178, 24, 43)
@@ -25,8 +25,8 @@ NEGATIVE, ZERO, POSITIVE = (33, 102, 172), (247, 247, 247), (178, 24, 43)
 
 
 def drawn(report: TableReport, console: Console) -> list[Text]:
-    """Returns the lines that show a line of learned positions, no wider than the console; none for other tables, or if
-    the console's encoding lacks the characters. Without colours, there is the curve alone."""
+    """Returns lines of text that draw a learned table of 1-D positions, no wider than the console; no lines for other
+    tables, or if the console's encoding lacks the characters. Without colours, only the curve is drawn."""
     table = report.table
     if not isinstance(table, PositionTable) or report.learned is None or table.layout.axes:
         return []
@@ -64,7 +64,7 @@ def colour(cosine: float) -> Color:
 
 
 def bars(values: Tensor) -> str:
-    """Returns a character for each value, of its height between the smallest and the largest."""
+    """Returns a bar for each value: one character, whose height is scaled from the smallest value to the largest."""
     low, high = float(values.min()), float(values.max())
     levels = ((values - low) / max(high - low, 1e-9) * (len(BARS) - 1)).round().long().tolist()
     return "".join(BARS[level] for level in levels)

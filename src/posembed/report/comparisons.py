@@ -15,7 +15,7 @@ from posembed.plots.style import MARKERS, MUTED, PAPER, styles
 from posembed.words import MINUS
 
 NAMES = 30
-"""The most letters of a line of a name beside the figure."""
+"""The largest number of letters in a line of a name beside the figure."""
 
 
 def comparison_figure(compared: Mapping[str, Comparison], names: Sequence[str], reference: str) -> Figure:

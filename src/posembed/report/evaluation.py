@@ -1,4 +1,4 @@
-"""What is special about evaluations on the page of all results: their plan, their baselines and their notes."""
+"""The parts of a page that only evaluations have: their plan, their baselines and their notes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def answer(evaluation: Evaluation) -> list[str]:
 
 
 def plan_table(plan: Plan) -> Table:
-    """Returns the tokens that each row reads at each length, if nothing is kept."""
+    """Returns a table of the tokens that each row reads at each length, as if no result were kept."""
 
     def at(length: int) -> Column:
         def cell(row: PlannedRow) -> Cell:

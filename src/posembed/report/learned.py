@@ -140,7 +140,7 @@ def attention_pictures(runs: RunFolder, results: Sequence[RunResult]) -> Iterato
 
 
 def sharpest(weights: Tensor) -> str:
-    """Returns a sentence on the largest of the weights (layers, H, L), apart from that of a token on itself."""
+    """Returns a sentence on the largest of the weights (layers, H, L), apart from the weight of a token on itself."""
     if weights.size(2) < 2:
         return ""
     layer, head, back = (int(i) for i in torch.unravel_index(weights[..., 1:].argmax(), weights[..., 1:].shape))

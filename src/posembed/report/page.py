@@ -33,7 +33,7 @@ class Cell:
     kind: str = ""
     """The style of the cell: "words", "muted", "good", "bad", or the kind of a verdict."""
     rank: int = 0
-    """In a head, the rank of its column. A narrow terminal hides the largest rank numbers first, and rank 0 never."""
+    """In a head, the rank of its column. A narrow terminal hides columns with the largest ranks first, never rank 0."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def picture(figure: Figure, *, name: str, described: str, title: str = "", capti
 
 
 LEAD = 480
-"""The number of letters of the answer that a screen holds above a figure."""
+"""The number of letters of the answer that fit on a screen above a figure."""
 
 
 def render_page(
@@ -171,8 +171,8 @@ def _environment() -> Environment:
 
 
 def write_page(path: Path, page: str, *, option: str = "--report") -> Path:
-    """Writes a page atomically and returns its path. Replaces only an unchanged earlier page. option: the one that
-    names the page.
+    """Writes a page atomically and returns its path. Replaces only an unchanged earlier page. option: the command's
+    option that names the page.
 
     Raises ArgumentError if the page cannot be written.
     """

@@ -14,14 +14,14 @@ from posembed.plots.style import INK, MUTED, PAPER, RULE, SERIES
 VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper"} | {
     colour: f"--series-{index}" for index, colour in enumerate(SERIES)
 }
-"""The CSS variables that replace the colours: a dark page has its own (page.css)."""
+"""The CSS variables that replace the colours: a dark page has its own colours (page.css)."""
 
 
 def svg_for_page(figure: Figure, *, name: str, described: str) -> str:
     """Returns a figure as an <svg> element with selectable text and the page's colours. Equal figures give equal SVG.
 
-    ``name`` makes its ids unique on the page; ``described`` is the escaped text for screen readers. A figure grows by
-    what stands out of it, such as a minus sign at its left edge.
+    ``name`` makes its ids unique on the page; ``described`` is the escaped text for screen readers. The figure is
+    enlarged to include what stands out of it, such as a minus sign at its left edge.
     """
     buffer = io.StringIO()
     whole = Bbox.union([Bbox.from_bounds(0, 0, *figure.get_size_inches()), figure.get_tightbbox().padded(2 / 72)])

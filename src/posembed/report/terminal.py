@@ -61,7 +61,8 @@ def print_tables(console: Console, tables: Sequence[Table], paragraphs: Sequence
 
 
 def print_plan(console: Console, planned: Sequence[Planned], title: str, *, first: str = "") -> None:
-    """Prints what would run and how long it takes. first: the head of the names; by default the kind of the jobs."""
+    """Prints what would run and how long it takes. first: the head of the first column; default: the kind of the
+    jobs."""
 
     trained = [each for each in planned if each.steps is not None]
     of_positions = any(each.position_parameters is not None for each in planned)

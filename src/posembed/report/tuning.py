@@ -23,7 +23,7 @@ from posembed.tuning.settings import TRAINED
 from posembed.words import amount
 
 FEW_STEPS = 20
-"""Below this many, a fine-tuning changes a model too little to say what fine-tuning does."""
+"""With fewer steps, a fine-tuning changes a model too little to show what fine-tuning does."""
 
 
 def answer(tuned: Tuned) -> list[str]:
@@ -80,7 +80,7 @@ def rule(tuned: Tuned) -> str:
 
 
 def kept(tuned: Tuned) -> list[str]:
-    """Returns a sentence on how near short texts stay to where they were."""
+    """Returns a sentence on how near the vectors of short texts or images stay to those of the original model."""
     if tuned.kept is None:
         return []
     what, to = "short texts (the queries)", "the original model"

@@ -58,7 +58,7 @@ def capitalised(sentence: str) -> str:
 
 def by_outcome(reference: str, found: Iterable[tuple[str, str]], unit: str = "text") -> list[str]:
     """Returns one sentence per outcome. ``found``: for each name, a key of OUTCOMES (or "") and the text to list.
-    ``unit``: what each value belongs to.
+    ``unit``: what each value was measured on.
 
     >>> by_outcome("alibi", [("better", "rope"), ("better", "t5")])
     ['rope and t5 are significantly better than alibi.']

@@ -1,4 +1,4 @@
-"""Which texts or images to measure on, so that nothing like them is trained on; and which texts are near copies."""
+"""Chooses the texts or images to measure on, so that nothing like them is trained on. Finds near copies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 
 RUN = 24
 COPY = 0.25
-"""Two texts are near copies if the shorter one has this share of its runs of ``RUN`` characters in common with the
-other, without spaces and whatever the case. Articles of WikiText-2 share at most .05 of them. Source files of Python's
+"""Two texts are near copies if at least this share of the shorter one's runs of ``RUN`` characters is also in the
+other, ignoring spaces and case. Articles of WikiText-2 share at most .05 of their runs. Source files of Python's
 standard library that were written from one another (ntpath.py and posixpath.py; wave.py and aifc.py) share .33 to .43.
-A text in which one word of ten was changed still shares .50."""
+A text in which one word in ten was changed still shares .50."""
 MOST = 0.5  # share of a text's runs
 MIXER = -7046029254386353131  # 2**64 divided by the golden ratio, odd, as int64
 
@@ -20,9 +20,9 @@ MIXER = -7046029254386353131  # 2**64 divided by the golden ratio, odd, as int64
 def set_apart(total: int, number: int, fewest: int, alike: Callable[[int], Tensor]) -> tuple[list[int], list[int]]:
     """Returns the items to measure on and those to train on, both in their order.
 
-    alike: which of all items are like one of them, bool (total,). An item that is like one to measure on is in neither
-    list, and counts towards ``number``, the items to measure on; otherwise, few different ones would be left to train
-    on. But at least ``fewest`` are measured on.
+    number: how many items to set apart. Items that are like one to measure on are in neither list, but count towards
+    ``number``: otherwise, few different items would be left to train on. fewest: the least number of items to measure
+    on. alike: returns which of all items are like the given one, bool (total,).
     """
     free, measured, trained = torch.ones(total, dtype=torch.bool), list[int](), list[int]()
     for item in range(total):
@@ -38,7 +38,7 @@ def set_apart(total: int, number: int, fewest: int, alike: Callable[[int], Tenso
 
 
 class Candidates:
-    """The runs of several texts, sorted, each with its text."""
+    """The sorted runs of several texts, each with the index of its text."""
 
     def __init__(self, texts: Sequence[Tensor]) -> None:
         self.sizes = torch.tensor([len(each) for each in texts], dtype=torch.long)
@@ -46,16 +46,16 @@ class Candidates:
         self.owners = torch.arange(len(texts)).repeat_interleave(self.sizes)[order]
 
     def copied_by(self, text: Tensor) -> Tensor:
-        """Returns which of the texts a text with these runs is a near copy of, bool (N,)."""
+        """Returns, for each of the texts, whether a text with these runs is a near copy of it, bool (N,)."""
         common = self.common(text)
         return (common > 0) & (common >= COPY * self.sizes.clamp(max=len(text)))
 
     def make_up(self, text: Tensor) -> bool:
-        """Returns whether one of the texts is most of a text with these runs."""
+        """Returns whether one of the texts contains more than half of these runs of a text."""
         return bool((self.common(text) > MOST * len(text)).any())
 
     def common(self, text: Tensor) -> Tensor:
-        """Returns the number of runs that a text has in common with each of the texts, (N,)."""
+        """Returns how many of these runs of a text each of the texts has, (N,)."""
         first, stop = (torch.searchsorted(self.runs, text, right=right) for right in (False, True))
         number = stop - first
         within = torch.arange(int(number.sum())) - (number.cumsum(0) - number).repeat_interleave(number)

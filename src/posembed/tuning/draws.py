@@ -24,7 +24,7 @@ def window_of(item: int, windows: int, seed: int) -> int:
 
 
 def pieces(width: int, most: int) -> list[slice]:
-    """Returns the pieces of at most ``most`` tokens of a window, without overlap.
+    """Splits a window of ``width`` tokens into pieces of at most ``most`` tokens, without overlap.
 
     >>> pieces(10, 4)
     [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)]

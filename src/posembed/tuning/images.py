@@ -1,4 +1,4 @@
-"""The objective of image models: the vector of a large image should be the original's, of the same image at its size.
+"""The objective of image models: a large image should have the vector that the original gives it at the old size.
 
 The images need no labels: the original model is the teacher (Hinton et al., arXiv:1503.02531). The loss is 1 - cosine.
 At the old size, the model reads the large image in tiles, and the mean of their vectors has the same target.
@@ -44,9 +44,9 @@ NOT_TUNED = "resized, not fine-tuned"
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Images whose short side holds the new size. training: those to train on. held_out: those to measure on, which
-    no other looks like. short: those that are too small. alike: the number of images that look like a held-out one and
-    are left out."""
+    """The images of a folder. training: images to train on. held_out: images to measure on; no training image looks
+    like one of these. short: images whose short side is below the new size. alike: the number of images that look like
+    a held-out one and are left out."""
 
     training: tuple[Picture, ...]
     held_out: tuple[Picture, ...]
@@ -74,9 +74,9 @@ def split_pictures(
     seed: int,
     progress: Progress = silent,
 ) -> Pictures:
-    """Splits the images of a folder whose short side has ``size`` pixels. A hash of the seed and of the file decides on
-    the part of an image. Images that look like a held-out one are left out. Raises DataError if there are too few, or
-    if one of them cannot be decoded."""
+    """Splits the images of a folder whose short side has ``size`` pixels. A hash of the seed and of the file decides
+    which images are held out. Images that look like a held-out one are left out. Raises DataError if there are too few,
+    or if one of them cannot be decoded."""
     found = read_pictures(folder, progress)
     large = [picture for picture in found if picture.side >= size]
     number = min(max(FEWEST, round(held_out * len(large))), MOST_HELD_OUT, max(0, len(large) - FEWEST))
@@ -114,7 +114,7 @@ class Images(Objective):
 
     @property
     def windows_once(self) -> float:
-        """The original reads each image once, at its own size: a tile of the many that it is cut into."""
+        """The original reads each image once, at its own size: as much as one of the tiles of the large image."""
         return len(self.pictures) / len(slices(self.settings.length, self.setup.old_length)) ** 2
 
     def prepare(self, store: Store, progress: Progress) -> None:

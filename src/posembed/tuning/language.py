@@ -27,7 +27,7 @@ from posembed.tuning.draws import pieces, seeded, window_of
 from posembed.tuning.objectives import Objective, Setup
 
 MOST_MEASURED = 100
-"""The largest number of held-out windows: measuring more would take longer than it tells."""
+"""The largest number of held-out windows: more would take long and add little precision."""
 SLIDING = {"sliding windows": "sliding"}
 """The best way to read at the old length, as a baseline in addition to those of an evaluation."""
 NOTE = "Sliding windows overlap by half. Each token counts once, in the window that gives it the more context."
@@ -39,7 +39,7 @@ SHARE_OF_MASK, SHARE_OF_RANDOM = 0.8, 0.1
 class Language(Objective):
     """The objective of a kind of language model.
 
-    ahead: how many positions after its logits a predicted token stands.
+    ahead: how many positions a predicted token is after the logits that predict it.
     """
 
     ahead: ClassVar[int]
@@ -51,7 +51,7 @@ class Language(Objective):
         self.pad = setup.tokenizer.pad_token_id or 0
 
     def read_and_predicted(self, ids: Tensor, item: int, seed: int) -> tuple[Tensor, Tensor]:
-        """Returns the tokens (W,) that an item reads, and those that it predicts there, or ``NOT_PREDICTED``."""
+        """Returns the tokens (W,) that an item reads, and the targets (W,): a token, or ``NOT_PREDICTED``."""
         raise NotImplementedError
 
     def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
@@ -77,7 +77,7 @@ class Language(Objective):
 
     @cached_property
     def held_out(self) -> tuple[list[int], Sample]:
-        """The document of each held-out window, and the windows. Evenly chosen if there are very many."""
+        """The document number of each held-out window, and the windows: at most ``MOST_MEASURED``, evenly chosen."""
         width = self.setup.texts.width
         found = [
             (number, document.ids[start : start + width])
@@ -124,7 +124,7 @@ class Causal(Language):
 
 
 class Masked(Language):
-    """The masked tokens of a masked language model: 15% of a window, drawn anew for each item (Devlin et al.,
+    """The masked tokens of a masked language model: 15% of a window, drawn again for each item (Devlin et al.,
     arXiv:1810.04805, 3.1). 80% of them become the mask token, 10% a random token, and 10% stay."""
 
     ahead = 0

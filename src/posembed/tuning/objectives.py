@@ -49,7 +49,7 @@ class Setup:
 
     @cached_property
     def windows_measured(self) -> float:
-        """The size of what measures the result, in windows of the new length."""
+        """The size of the data that measure the result, in windows of the new length."""
         if self.collection is None or not isinstance(self.texts, Texts):
             return len(self.texts.held_out)
         sizes = (len(encode(self.tokenizer, text)) for text in self.collection.documents.values())
@@ -64,7 +64,7 @@ class Objective:
     """
 
     chunked: ClassVar[str] = ""
-    """The baseline with which the fine-tuning at the old length is read, if it is not that of the reference."""
+    """The baseline (how texts are read) of the fine-tuning at the old length, if it is not the reference's."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup, self.settings = setup, setup.settings
@@ -80,20 +80,20 @@ class Objective:
     def loss(self, model: nn.Module, items: Sequence[int], *, length: int, seed: int) -> Tensor:
         """Returns the mean loss of the items, read in pieces of at most ``length`` tokens. Differentiable, ().
 
-        Before ``prepare``, it is only called to time it.
+        Before ``prepare``, this method is only called to measure its time.
         """
         raise NotImplementedError
 
     def plan(self, tuned: Runnable, original: Runnable, old: Runnable | None, kept: Kept) -> Plan:
         """Plans the measurement on held-out texts, at the old and the new length. The reference, which is the last row,
-        is the original model with chunks. old: the same fine-tuning at the old length, with a row of the same chunks;
-        None if there is nothing to train at the old length. The plan has one value per held-out document, or per query
-        of a collection."""
+        is the original model with chunks. old: the model of the same fine-tuning at the old length, which gets a row
+        with the same chunks; None if there is nothing to train at the old length. The plan has one value per held-out
+        document, or per query of a collection."""
         raise NotImplementedError
 
     def kept(self, tuned: Runnable) -> Estimate | None:
-        """Returns the mean cosine of the vectors of short texts to those of the original model, or of held-out images;
-        None if the model has no such vectors."""
+        """Returns the mean cosine between the vectors of the tuned and of the original model, for short texts or
+        held-out images; None if the model has no such vectors."""
         before, after = (self.held_out_vectors(each) for each in (self.setup.original, tuned))
         return None if before is None or after is None else estimate((before * after).sum(dim=1).tolist())
 
@@ -103,8 +103,8 @@ class Objective:
 
 
 def vectors_once(store: Store, make: Callable[[], Tensor], *, number: int) -> Tensor:
-    """Returns the vectors that a store keeps. Without any, computes and keeps them. Raises CheckpointError if the store
-    has others."""
+    """Returns the vectors that a store keeps; if it has none, computes and keeps them. Raises CheckpointError if the
+    store does not have ``number`` vectors."""
 
     def write(path: Path) -> None:
         with whole_or_absent(path) as staging:

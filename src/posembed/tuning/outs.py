@@ -97,8 +97,8 @@ def refuse_changed(plan: TunePlan, place: Path) -> None:
 
 
 def write(plan: TunePlan, which: str, place: Path) -> None:
-    """Copies the fine-tuned checkpoint of the first seed to ``place``, through the store: a kill leaves nothing
-    beside ``place``."""
+    """Copies the fine-tuned checkpoint of the first seed to ``place``, through the store, so that a kill leaves no part
+    of it beside ``place``."""
     whole = plan.store.path / f"whole-{which}"
     if os.path.lexists(whole) and not wrote(plan, whole):
         raise CheckpointError(f"{whole}: this fine-tuning did not write it; move it away, and repeat the command")

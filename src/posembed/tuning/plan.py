@@ -1,4 +1,4 @@
-"""``posembed.tune_checkpoint``: what is asked for, checked before anything is written, as a plan that can be run."""
+"""``posembed.tune_checkpoint``: checks the arguments before anything is written, and plans the fine-tuning."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ OTHERS = (
     "one and train it yourself, as examples/tune_resized.py does (docs/tune.md)"
 )
 STARTS = ("tile", "stretch")
-"""How the new rows of a language model may start. Tiled rows keep every text within the old length as it was, but a
-model that goes by exact positions may read nothing sensible past it. Stretched rows change every position a little."""
+"""How the new rows of a language model may start. With tiled rows, texts within the old length are read as before, but
+a model that relies on exact positions may fail past that length. Stretched rows change every position a little."""
 TRIED = 8
-"""Training windows that are read for each of them: the better start depends on the model, and a few windows tell."""
+"""The number of training windows to read with each of these: a few show which start is better for the model."""
 
 
 def tune_checkpoint(
@@ -76,13 +76,13 @@ def tune_checkpoint(
             Default: the documents of ``retrieval``.
         retrieval: a folder in BEIR's layout, with your own queries and judgements, which measure the result instead of
             held-out documents. Only for sentence encoders.
-        split: the file in the folder's qrels. Default: "test", or the only file.
+        split: the judgements to use: the name of a file in the folder's qrels. Default: "test", or the only file.
         images: a folder of images, for an image model of transformers (ViT, DeiT, CLIP, SigLIP, DINOv2). Only images
             whose short side has at least the new size are used; they need no labels. Instead of ``length``, give
             ``image_size``, the new side in pixels.
         device: the device that runs the models. Default: an accelerator if available.
         model_type: the type of the model, such as "bert", if neither config.json nor the keys show it.
-        progress: a function of what is running, the amount done and the total amount.
+        progress: a function that is called with the name of the running job, the amount done and the total amount.
         settings: the options of ``posembed tune``: ``length`` (or ``image_size``), which is required, ``train``,
             ``method``, ``minutes``, ``steps``, ``batch``, ``learning_rate``, ``rows_learning_rate``, ``warmup``,
             ``clip``, ``checkpointing``, ``seeds``, ``seed`` and ``held_out``; ``rank`` with ``train="lora"``; for

@@ -1,4 +1,4 @@
-"""The result of a fine-tuning: the measurements of its seeds, and which model and way to read them recommend."""
+"""The result of a fine-tuning: the measurements of all seeds, and which model and way of reading they recommend."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Tuned:
 
     out: the fine-tuned folder. steps: the number of steps. evaluation: the measurements on held-out documents, of all
     seeds. names: the names of the rows of the fine-tuned checkpoint ("tuned"), and of the same fine-tuning at the old
-    length ("old"), if there is one. kept: the mean cosine of the vectors of short texts (for images, of held-out ones)
-    to those of the original model; None for a model without such vectors. chunked: the baseline of the candidates in
-    chunks; "" means the reference's. old_rows: the number of positions in the original's table. moved: how far the rows
-    of the resized table moved, for each seed, as ``rows_moved`` returns it.
+    length ("old"), if there is one. kept: the mean cosine between the vectors of the tuned and of the original model,
+    for short texts or held-out images; None for a model without such vectors. chunked: the baseline of the candidates
+    in chunks; "" means the reference's. old_rows: the number of positions in the original's table. moved: how far the
+    rows of the resized table moved, for each seed, as ``rows_moved`` returns it.
     """
 
     out: Path

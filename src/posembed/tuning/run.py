@@ -1,4 +1,4 @@
-"""The run of a fine-tuning: resize, fine-tune, measure, write. A call goes on where an earlier one was stopped."""
+"""The run of a fine-tuning: resize, fine-tune, measure, write. A call continues where an earlier call was stopped."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ OBJECTIVES: dict[str, Callable[[Setup], Objective]] = {
 }
 """The objective of each kind of model."""
 PROBED = 3
-"""Windows that are timed before a fine-tuning, after one that is not."""
+"""The number of windows that are timed before a fine-tuning, after one window that is not timed."""
 SHARE_OF_READING = 0.35
 """The time to read tokens, as a share of the time to train on them."""
 READINGS = {"tuned": 3, "old": 4}
-"""How often the held-out documents are read at the new length, and at the old."""
+"""How many times the held-out documents are read at the new length ("tuned") and at the old length ("old")."""
 STATE, MEASURED, CHECKPOINT = "state.json", "evaluations", r"checkpoint-\d+"
 SMALLER_RATES = "give a smaller --learning-rate or --rows-learning-rate, and another OUT"
 
@@ -57,8 +57,8 @@ SMALLER_RATES = "give a smaller --learning-rate or --rows-learning-rate, and ano
 class TunePlan:
     """A fine-tuning before it is run.
 
-    starts: the loss of each method that was tried for the new rows, if the method was chosen here. processes: those
-    that divide each batch.
+    starts: the loss of each method that was tried for the new rows, if the method was chosen here. processes: the
+    processes that share each batch.
     """
 
     source: str | Path
@@ -177,7 +177,7 @@ class TunePlan:
         return {"model_type": self.original.checkpoint.model_type or None}
 
     def steps(self) -> int:
-        """Returns the number of steps. Minutes are turned into steps once, so that a continued run has as many."""
+        """Returns the number of steps. Minutes are turned into steps only once, so that a continued run has as many."""
         if self.settings.steps is not None:
             return self.settings.steps
 
@@ -195,7 +195,7 @@ class TunePlan:
         return trainable(model, start.checkpoint, self.settings, self.resize.edit, resized=which == "tuned", seed=seed)
 
     def model(self, which: str, method: str | None) -> Any:
-        """Returns the original model, resized in memory if it is to be tuned.
+        """Returns the original model, resized in memory if ``which`` is "tuned".
 
         It is loaded outside of inference mode: weights from a pickle could not be trained otherwise.
         """
@@ -206,7 +206,7 @@ class TunePlan:
 
     @cached_property
     def per_step(self) -> dict[str, float]:
-        """The seconds of a step at each length: those of the loss and its gradients on a few windows."""
+        """The estimated seconds of a step at each length, from the loss and its gradients on a few windows."""
         found = {}
         for which, length in self.lengths.items():
             model, times = self.model(which, self.settings.method), list[float]()
@@ -219,8 +219,8 @@ class TunePlan:
         return found
 
     def estimate(self) -> dict[str, float]:
-        """Returns the number of steps, and the estimated seconds of each part of a run on this machine. The steps take
-        what the minutes leave beside the other parts, but there is at least one."""
+        """Returns the number of steps, and the estimated seconds of each part of a run on this machine. The steps get
+        the minutes that the other parts leave, but there is at least one step."""
         per_step, seeds = self.per_step, self.settings.seeds
         window = {which: SHARE_OF_READING * seconds / self.settings.batch for which, seconds in per_step.items()}
         shortest = window.get("old", window["tuned"])
@@ -319,7 +319,7 @@ def name_of(which: str, seed: int) -> str:
 
 
 def unfinished_steps(place: Path) -> Store:
-    """Returns the folder of the Trainer's checkpoints of a fine-tuned checkpoint."""
+    """Returns the folder of the Trainer's checkpoints during the fine-tuning that writes ``place``."""
     return Store(place.with_name(f"{place.name}-steps"), {"question": "tune"}, own=["*"])
 
 

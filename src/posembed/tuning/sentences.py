@@ -1,9 +1,9 @@
-"""The objective of sentence encoders: a window of text should be near the passages that it holds.
+"""The objective of sentence encoders: the vector of a window of text should be near those of the passages in it.
 
-The vector of a window is compared with a bank of passages, which the original model embeds once, by a softmax: the
-window's own passages are the answers, other passages of the same document are left out. The loss of several answers is
-the mean of their cross-entropies (Khosla et al., arXiv:2004.11362, equation 2). A second term keeps short texts where
-they were: 1 - cosine between the tuned and the original vectors of a few passages.
+A softmax compares the vector of a window with a bank of passages, which the original model embeds once. The window's
+own passages are the answers, and other passages of the same document are left out. The loss of several answers is the
+mean of their cross-entropies (Khosla et al., arXiv:2004.11362, equation 2). A second term keeps short texts near their
+original vectors: 1 - cosine between the tuned and the original vectors of a few passages.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from posembed.tuning.settings import PassageLoss, Queries
 from posembed.tuning.texts import pieces_of_text
 
 PASSAGES_PER_PIECE = 2
-"""Passages in the bank for each piece of the original length, at random places."""
+"""The number of passages in the bank for each piece of the original length, at random positions."""
 ANCHORS = 4
-"""Passages per window whose vectors are kept near the original ones."""
+"""The number of passages per window whose vectors are kept near the original vectors."""
 
 
 class Bank(NamedTuple):
-    """Passages of P tokens. ids: (M, P). windows, starts: int64 (M,), the window of each and its first token there.
-    documents: int64 (M,), the document of each."""
+    """Passages of P tokens. ids: (M, P). windows, starts: int64 (M,), the window of each passage, and the index of its
+    first token there. documents: int64 (M,), the document of each passage."""
 
     ids: Tensor
     windows: Tensor
@@ -71,7 +71,7 @@ class Sentences(Objective):
         return pieces(self.setup.texts.width, length - self.around)
 
     def drawn_bank(self) -> Bank:
-        """Draws passages at random places of each piece of the original length, so that each piece has its own."""
+        """Draws passages at random positions of each piece of the original length: each piece has its own."""
         sizes, longest = self.settings.to_dict(), self.setup.old_length // 4
         for name in sizes.keys() & {"passage", "query"}:
             if (size := sizes[name]) > longest:
@@ -106,7 +106,7 @@ class Sentences(Objective):
         self.vectors = vectors_once(store, make, number=len(self.bank.ids))
 
     def vectors_of(self, runnable: Runnable, texts: Sequence[Tensor], tick: Tick = lambda tokens: None) -> Tensor:
-        """Returns the unit vectors (N, D) of short texts, given as ids, by a checkpoint."""
+        """Returns a checkpoint's unit vectors (N, D) of short texts, which are given as ids."""
         model = runnable.model(device_named(self.setup.device)).float()
         with torch.inference_mode():
             return Encoder(model, *self.asked.around, self.pooling, self.pad).whole(texts, tick)
@@ -176,7 +176,7 @@ class Sentences(Objective):
     @cached_property
     def collection(self) -> Collection:
         """The user's own collection; or the held-out documents, each up to the new length, and the shorter documents.
-        Their queries are passages from their beginning, middle and end, and are removed from them."""
+        The queries are passages from the beginning, middle and end of held-out documents, and are removed there."""
         if self.setup.collection is not None:
             return self.setup.collection
         documents = {f"s{number}": text for number, text in enumerate(self.setup.texts.short)}
@@ -197,7 +197,7 @@ class Sentences(Objective):
 
 
 def answer_loss(scores: Tensor, own: Tensor, same_document: Tensor) -> Tensor:
-    """Returns the mean cross-entropy of the own passages of each piece among the passages of other documents, ().
+    """Returns the mean cross-entropy () of each piece's own passages among the passages of other documents.
 
     scores: (N, M). own, same_document: which passages belong to a piece and to its document, bool (N, M). A piece
     without a passage does not count.

@@ -26,7 +26,7 @@ TRAINED = {
 
 SHORTEST = 16  # tokens
 LARGEST = 1e6
-"""The largest learning rate and weight that can be given: beyond it, float32 overflows."""
+"""The largest learning rate and loss weight that can be given: beyond this, float32 overflows."""
 Length: TypeAlias = Annotated[int, Ge(SHORTEST), Le(10**9)]
 Rate: TypeAlias = Annotated[float, Gt(0), Le(LARGEST)]
 DATA, TRAINING, LOSS = "Data", "Training", "Loss of sentence encoders"
@@ -107,8 +107,8 @@ PARTS = (TextSize, ImageSize, Existing, LowRank, HeldOut, Queries, PassageLoss, 
 class TuneSettings(Settings):
     """The settings of a fine-tuning. Raises ArgumentError for a value that cannot be used.
 
-    length: the new length in tokens, or the new side in pixels. parts: the settings of this kind of model and of
-    training alone.
+    length: the new length in tokens, or the new side in pixels. parts: the settings that only this kind of model or of
+    training has.
     """
 
     length: Length

@@ -1,4 +1,4 @@
-"""Long documents for fine-tuning, split into those to train on and those to measure on; or a collection to measure."""
+"""Long documents for fine-tuning, split into a training and a held-out part; or a collection to measure with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from posembed.tuning.apart import Candidates, left_out_note, runs, set_apart
 FEWEST = 10
 """The smallest number of documents to train on, and to measure on."""
 MOST_HELD_OUT = 100
-"""The largest number of documents to measure on: measuring more would take longer than it tells."""
+"""The largest number of documents to measure on: more would take long and add little precision."""
 MOST_SHORT = 500
 """The largest number of shorter documents that a search can find."""
 MOST_WINDOWS = 2000
@@ -48,7 +48,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Documents that hold the new length. training: those to train on. held_out: those to measure on.
+    """Documents with at least the new length. training: documents to train on. held_out: documents to measure on.
 
     short: the texts of shorter documents. Nothing is trained on them, but a search can find them instead of a held-out
     document. width: the number of tokens of a window. alike, of_queries: the numbers of long documents that are near
@@ -120,9 +120,9 @@ def split_documents(
     held-out one are left out.
 
     around: the number of special tokens, for the errors. fewest: the smallest number of documents in each part.
-    held_out: the share of documents to measure on; None holds no document out. A hash of the seed and of a document's
-    text decides on its part. queries: texts that are not used, even where they are most of a document. remedy: what to
-    do about too few documents, for which a DataError is raised.
+    held_out: the share of documents to measure on; None holds no document out. A hash of the seed and of its text
+    decides whether a document is held out. queries: texts that are not trained on; documents that consist mostly of a
+    query are left out. remedy: the advice in the DataError that is raised for too few documents.
     """
     found = dict[tuple[int, ...], str]()
     different = sorted(set(documents))  # so that the order of the files does not matter
@@ -163,7 +163,7 @@ def split_documents(
 def judged_collection(
     folder: str | Path, tokenizer: Any, *, split: str | None, old_length: int, around: int
 ) -> Collection:
-    """Reads a collection that can say whether a longer table pays. Raises DataError if it has too few queries with a
+    """Reads a collection that can show whether a longer table pays. Raises DataError if it has too few queries with a
     relevant document in it, or only documents that fit into the old length. around: the number of special tokens."""
     found = read_collection(folder, split)
     for query, text in found.queries.items():

@@ -33,7 +33,7 @@ ATTENTION = ("attn", "attention")
 class NewRows(nn.Module):
     """A table whose rows after the first ``kept`` are a parameter of their own: (kept, D) and (N - kept, D) -> (N, D).
 
-    In tables with dimensions before the rows, these stay as they are.
+    If a table has dimensions before the rows, these dimensions are not split.
     """
 
     def __init__(self, kept: int) -> None:
@@ -67,7 +67,7 @@ class LowRank(nn.Module):
 class Trainable:
     """A model whose chosen parameters are trained.
 
-    keys: the key in the checkpoint's files of each of the model's weights, by the weight's name before it is split.
+    keys: the key of each weight in the checkpoint's files, by the weight's name in the model before it is split.
     groups: the trained parameters for an optimizer, each group with its learning rate.
     """
 
@@ -94,9 +94,9 @@ def trainable(
 ) -> Trainable:
     """Chooses what is trained. The model computes in float32, without dropout.
 
-    edit: a resize. resized: True if the checkpoint is its result, False if its source, without new rows. seed: for the
-    first values of low-rank changes. Raises CheckpointError if a weight to train is not in the files under a name of
-    its own.
+    edit: a resize. resized: True if the checkpoint is the result of the resize, False if it is the source, without new
+    rows. seed: for the initial values of low-rank changes. Raises CheckpointError if a weight to train is not in the
+    files under a name of its own.
     """
     keys = keys_of(model.float(), checkpoint)
     model.requires_grad_(False)
@@ -140,9 +140,9 @@ def rows_moved(
 ) -> dict[int, float]:
     """Returns how far each row of a position table of sequences moved, relative to its norm before, by position.
 
-    keys: the tables that a resize changed, of which the first is measured. Empty if none of them is of sequences, such
-    as those of images. old: the number of positions before the resize. Of more than ``most`` positions, neighbours are
-    averaged, old and new ones apart, and stand at their middle. Rows of zeros are left out.
+    keys: the tables that a resize changed, of which the first is measured. The result is empty if none of them is for
+    sequences, as in image models. old: the number of positions before the resize. With more than ``most`` positions,
+    neighbours are averaged, old and new rows separately, under their middle position. Rows of zeros are left out.
     """
     found = find_tables(before.config, before.tensors).understood if before.config is not None else ()
     tables = [table for table in found if table.key in keys and not table.layout.axes and table.kind == "learned"]
@@ -169,8 +169,8 @@ def save_activations(model: Any) -> None:
 
 
 def new_rows(module: Any, name: str, *, kept: int) -> nn.Parameter:
-    """Splits a module's table after its first ``kept`` rows. Returns the parameter of the others, which is trained; the
-    first are trained if the table was."""
+    """Splits a module's table after its first ``kept`` rows. Returns the parameter of the other rows, which is trained.
+    The first rows are trained if the table was trained."""
     trained = getattr(module, name).requires_grad
     parametrize.register_parametrization(module, name, NewRows(kept), unsafe=True)
     parts = module.parametrizations[name]
@@ -179,7 +179,7 @@ def new_rows(module: Any, name: str, *, kept: int) -> nn.Parameter:
 
 
 def keys_of(model: Any, checkpoint: Checkpoint) -> dict[str, str]:
-    """Returns the key of each parameter in the files. Leaves out parameters with other names or values there.
+    """Returns the key of each parameter in the files. Leaves out parameters with other names or values in the files.
 
     A model without its head, or with one, differs from the files in the prefix of its names. transformers also renames
     the weights of some families on loading.

@@ -33,18 +33,18 @@ SECONDS_BETWEEN_CHECKPOINTS = 60.0
 WEIGHTS = "trained.safetensors"
 STATE = "trainer_state.json"
 PICKLES = ("optimizer.pt", "scheduler.pt", "rng_state.pth")
-"""What the Trainer writes beside them."""
+"""Files that the Trainer writes beside these two."""
 
 Tick = Callable[[int], None]
-"""A function of the number of steps done."""
+"""A function that is called with the number of steps done."""
 
 
 class StepTrainer(Trainer):
     """A Trainer whose batches are the next items of an objective, and whose checkpoints hold only what is trained.
 
     folder: where the checkpoints are. length: the tokens of a piece that is read at once. parts: the number of parts of
-    a batch, which are read one after the other. processes: those that each read an equal share of a batch; the first
-    writes the checkpoints.
+    a batch, which are read one after the other. processes: each reads an equal share of a batch; the first writes the
+    checkpoints.
     """
 
     def __init__(
@@ -160,8 +160,8 @@ class StepTrainer(Trainer):
 
 
 class Keeper(TrainerCallback):
-    """Writes a checkpoint every minute, and when Ctrl-C is pressed, which also stops after the step, in all processes.
-    Reports the steps."""
+    """Writes a checkpoint every minute and on Ctrl-C, which also stops all processes after the current step. Reports
+    the steps."""
 
     def __init__(self, tick: Tick, signals: list[int], processes: Processes) -> None:
         self.tick, self.signals, self.processes = tick, signals, processes
@@ -178,7 +178,7 @@ class Keeper(TrainerCallback):
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """Returns the last checkpoint that is whole: the Trainer writes its state last, and a power failure may cut off any
+    """Returns the last complete checkpoint: the Trainer writes its state last, but a power failure may truncate any
     file."""
     found: dict[int, Path] = {}
     for path in folder.glob(f"checkpoint-*/{STATE}"):

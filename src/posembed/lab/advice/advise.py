@@ -1,9 +1,9 @@
 """Turns a user's needs and measured studies into one recommendation, with its costs, caveats and measurements.
 
-The rule: of the encodings that meet the needs, the one that measured best. If others do not differ significantly from
-it, the most used of these is recommended; if none of them is in general use, the one with the fewest parameters. A
+The rule: among the encodings that meet the needs, those that do not differ significantly from the best one count as
+equal. Of these, the most used is recommended; if none is in general use, the one with the fewest parameters. A
 checkpoint keeps its own positions, resized or scaled if necessary. A user's own runs replace the published ones. A task
-in which no position is not significantly worse than the best encoding does not depend on order, and does not decide.
+does not count if ``none`` is not significantly worse there than the best encoding: it does not depend on order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from posembed.words import SENTENCES
 
 @dataclass(frozen=True, repr=False)
 class Advice:
-    """One recommendation with its reasons. recommendation: the name of an option that meets the needs."""
+    """One recommendation with its reasons. recommendation: the name of the first of ``options``."""
 
     needs: Needs
     recommendation: str
@@ -35,10 +35,10 @@ class Advice:
     options: tuple[Option, ...]
     """Every encoding for this kind of model, or what can be done with a checkpoint; the recommended option first."""
     measure: str
-    """What was measured of encodings: "perplexity", "entity F1 in labelling words" or "accuracy in recognizing
+    """What the study measured: "perplexity", "entity F1 in labelling words" or "accuracy in recognizing
     digits". Empty if the options are those of a checkpoint."""
     measured_at: tuple[int, int]
-    """The lengths or sizes of the options' ``trained`` and ``needed``."""
+    """The lengths (tokens), or image sizes (pixels), at which the options' ``trained`` and ``needed`` were measured."""
     caveats: tuple[str, ...]
     sources: tuple[str, ...]
 
@@ -65,7 +65,8 @@ def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
         runs: a run folder of ``posembed compare lengths``, used as evidence in place of the published measurements.
         chosen: the options of ``posembed advise``: ``length`` in tokens, or ``grid`` as (height, width) in patches;
             ``longest`` ("none" for no limit), ``longest_grid``, ``width``, ``heads``, ``vocabulary``, ``far``,
-            ``encoder``, ``max_parameters``, ``checkpoint`` (a folder, a file or a hub name), ``table``.
+            ``encoder``, ``max_parameters``, ``checkpoint`` (a folder, a file or a hub name), ``table`` (the length of a
+            learned table, in place of a checkpoint).
 
     Raises:
         ArgumentError: a value that cannot be used; the needs contradict each other, or no encoding meets them; or the
@@ -122,7 +123,7 @@ def recommend(needs: Needs, studies: Sequence[Study]) -> Advice:
 
 
 def reason(name: str, needs: Needs) -> str:
-    """Returns the reason for an option of a checkpoint."""
+    """Returns why an option is recommended for a checkpoint. name: the option."""
     kind = needs.checkpoint.kind if needs.checkpoint is not None else ""
     if name == "chunk" and kind == SENTENCES:
         return (

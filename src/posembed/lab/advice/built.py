@@ -1,4 +1,4 @@
-"""What each encoding can do, found by building it, for the table that advice reads and for unusual sizes."""
+"""Builds each encoding to find what it can do, for the table candidates.json and for unusual sizes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from posembed.nn.encodings import ENCODINGS, Use, names_for, split_mixture
 from posembed.torch_internals import without_memory
 
 ALSO: dict[Use, tuple[str, ...]] = {"decoder": ("rope+window", "alibi+window", "rolling/none+logn")}
-"""Names with a suffix, or of several layers, that are measured too."""
+"""More names to measure, with a suffix or with different encodings by layer."""
 SAID = {"+window": "under a causal window", "+logn": "with logits that grow with the logarithm of the length"}
 TRAINED, LONGEST = 8, 16
-"""The training length and the longest length of the small encodings that are tried out."""
+"""The training length and the longest length, in tokens, of the small models that ``end_of`` tries out."""
 
 
 def names_of(use: Use) -> tuple[str, ...]:
@@ -60,8 +60,8 @@ def candidate(name: str, use: Use, sizes: Sizes) -> Candidate:
 
 @cache
 def end_of(name: str, use: Use) -> Literal["training", "longest"] | None:
-    """Reads texts past both lengths with a small model, to find where an encoding's positions end. Encodings of images
-    are resized instead, so they have no end."""
+    """Runs a small model on inputs past ``TRAINED`` and past ``LONGEST`` to find where an encoding's positions end.
+    Returns None if they do not end, and for images, whose encodings are resized instead."""
     if use == "images":
         return None
     width, heads = 32, 4

@@ -12,7 +12,7 @@ from pathlib import Path
 from posembed.lab.advice.needs import LAYERS, Candidate, Needs
 
 TABLE = Path(__file__).with_name("candidates.json")
-"""A title, where positions end, and whether there is a window, by use and name."""
+"""The file has, by kind of model and encoding, a title, where the positions end, and whether there is a window."""
 
 Parameters = Callable[[Needs], int]
 _rows: Parameters = lambda n: n.length * n.width  # noqa: E731
@@ -39,7 +39,7 @@ PARAMETERS: dict[str, Parameters] = {
     "dape": lambda n: LAYERS * (32 + 99 * n.attention_heads),
     "path": lambda n: LAYERS * (64 * n.width + (n.width + 1) * n.attention_heads),
 }
-"""The number of parameters at usual sizes, in LAYERS layers; 0 for all others."""
+"""The number of position parameters in LAYERS layers, at usual sizes. Encodings not listed here have none."""
 
 
 def candidates(needs: Needs) -> list[Candidate]:

@@ -38,21 +38,21 @@ class Option:
     parameters: int
     """Position parameters, new or existing."""
     share: float | None
-    """The share of these parameters in the embeddings; None without a token table."""
+    """These parameters as a share of the position and token parameters; None without a token table."""
     cannot: str | None
     trained: Estimate | None = None
     """What was measured at the training length, in the units of ``Advice.measure``."""
     needed: Estimate | None = None
-    """What was measured at the needed length, or the longest that was measured."""
+    """What was measured at the needed length, or at the longest measured length."""
     found: Estimate | None = None
     """The percentage of passkeys found at the needed length."""
     window: int | None = None
 
 
 class Evidence:
-    """The study that decides, and for decoders the passkey study, at the lengths that the needs ask for.
+    """The study that decides which encoding is best, and for decoders the passkey study, at the lengths in the needs.
 
-    A study of the user's own decides if it measured an encoding that meets the needs. studies: most trusted first.
+    The user's own study decides if it measured an encoding that meets the needs. studies: most trusted first.
     """
 
     def __init__(self, needs: Needs, studies: Sequence[Study]) -> None:
@@ -83,7 +83,7 @@ class Evidence:
         self.length = self.study.length_for(needs.factor)
 
     def options(self) -> list[Option]:
-        """Returns every option, of the checkpoint and of all encodings."""
+        """Returns the options of the checkpoint and one option for each encoding."""
         return [*of_checkpoint(self.needs), *(self.option(each) for each in self.known)]
 
     def option(self, each: Candidate) -> Option:
@@ -104,7 +104,7 @@ class Evidence:
         return Option(each.name, each.title, each.parameters, share, cannot, trained, needed, found, each.window)
 
     def order(self, each: Option) -> tuple[bool, float]:
-        """Sorts options that meet the needs first, then by what was measured, the best first."""
+        """Returns a sort key: options that meet the needs come first, and among these the best measured value."""
         return each.cannot is not None, math.inf if each.needed is None else self.study.measure.cost(each.needed)
 
     def best(self, options: Sequence[Option]) -> tuple[Option, list[str]]:
@@ -152,8 +152,8 @@ class Evidence:
         return chosen, reasons
 
     def finding_most(self) -> list[tuple[Option, Estimate]]:
-        """Returns the options that find the most passkeys, of those that meet all other needs; if no passkeys were
-        measured for these, all of them."""
+        """Returns, of the options that meet all other needs, those that find the most passkeys; all, if no passkeys
+        were measured for them."""
         others = [self.option(each) for each in self.known if limit(each, self.needs) is None]
         measured = [(each, each.needed) for each in others if each.needed is not None]
         if not measured and self.needs.checkpoint is not None and self.needs.use != "decoder":
@@ -168,7 +168,7 @@ class Evidence:
         return [(each, its) for each, its in measured if most is None or (each.found and each.found.value == most)]
 
     def departure(self, name: str) -> list[str]:
-        """Returns a sentence if guides recommend something else, with what we measured for that."""
+        """Returns a sentence if guides recommend another encoding, with our measurement of that encoding."""
         said, held = guides_say(self.needs), self.needs.checkpoint
         if said is None or name in said[0] or name in OWN or (held is not None and held.length is None):
             return []
@@ -211,8 +211,8 @@ def beyond(parameters: int, needs: Needs) -> str | None:
 
 
 def of_checkpoint(needs: Needs) -> list[Option]:
-    """Returns the options of an existing checkpoint: to keep its positions, or to resize its table; and if texts are
-    longer than its table and this was measured for such needs, to chunk them, or to fine-tune it."""
+    """Returns the options of an existing checkpoint: keep its positions, or resize its table. If the texts are longer
+    than the model takes, and this was measured for such models, also: chunk the texts, or fine-tune the model."""
     held = needs.checkpoint
     if held is None:
         return []

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from posembed.nn.encodings import Use
 
 PUBLISHED = Path(__file__).with_name("evidence.json")
-"""Copied by benchmarks/evidence.py from the page that benchmarks/every_encoding.py writes."""
+"""Published measurements, which benchmarks/evidence.py copies from the page of benchmarks/every_encoding.py."""
 
 
 @dataclass(frozen=True)
 class Measure:
     """What a study measures. name: with an article, for sentences. at: how to state a length or size.
 
-    chance: single runs that differ by at most this share, or this share of 100 points, count as equal.
+    chance: single runs count as equal up to this difference: 0.03 means 3%, or 3 points of a percentage.
     """
 
     name: str
     at: str
     chance: float
     percent: bool = False
-    """Whether it is a percentage, of which more is better; otherwise it is a perplexity, of which less is better."""
+    """True for a percentage (more is better), False for a perplexity (less is better)."""
 
     def mean(self, values: Sequence[float]) -> Estimate:
         """Returns the mean over seeds with its interval; perplexities are averaged as losses."""
@@ -73,7 +73,7 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Measured:
-    """The results of one encoding, by length or size. None means no position."""
+    """The results of one encoding, by length or size. None means that the encoding has no position there."""
 
     encoding: str
     seeds: int
@@ -85,7 +85,7 @@ class Measured:
 class Study:
     """Results of encodings that were trained in the same way.
 
-    kind: a key of ``MEASURES``. use: the kind of model. train_length: the size in training, in the measure's unit.
+    kind: a key of ``MEASURES``. use: the kind of model. train_length: in tokens, characters or pixels.
     own: whether the study is the user's own.
     """
 
@@ -120,7 +120,7 @@ class Study:
         return any(row.encoding == encoding for row in self.rows)
 
     def value(self, encoding: str, length: int) -> Estimate | None:
-        """Returns None if the encoding has no position at this length, or was not measured there."""
+        """Returns an encoding's result at a length; None if it has no position there, or was not measured there."""
         row = next((row for row in self.rows if row.encoding == encoding), None)
         return None if row is None else row.by_length.get(length)
 
@@ -130,9 +130,9 @@ class Study:
         return min(values, key=lambda pair: self.measure.cost(pair[1]), default=None)
 
     def without_order(self, length: int) -> str | None:
-        """Returns a sentence if no position is not significantly worse than the best encoding at a length: the task
-        then does not depend on order, and cannot tell which encoding is good at it. None if it does, or if this was not
-        measured."""
+        """Returns a sentence if the encoding ``none`` is not significantly worse than the best one at a length: the
+        task then does not depend on order, and cannot show which encoding is better. Otherwise None, also if ``none``
+        was not measured."""
         best, none = self.best(length), self.value("none", length)
         if best is None or none is None or self.measure.differ(none, best[1]):
             return None
@@ -144,7 +144,7 @@ class Study:
         )
 
     def says(self, encoding: str, value: Estimate, length: int) -> str:
-        """Returns a sentence on a value and on the size in training."""
+        """Returns a sentence that states a value, the length where it was measured, and the length in training."""
         at = self.measure.at.format
         trained = "as in training" if length == self.train_length else f"trained {at(self.train_length)}"
         return f"{called(encoding)} has {self.measure.name} of {self.measure.written(value)} {at(length)}, {trained}"

@@ -16,8 +16,8 @@ from posembed.words import least
 def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | None = None, **given: Any) -> Needs:
     """Returns the needs; an option that is None has its default. ``longest="none"`` means no limit.
 
-    By default the longest length is the training length. For images, the lengths are the sizes of the grids and the
-    vocabulary is 0. The width of a checkpoint is the default width, and the length of its table the default length.
+    By default the longest length is the training length. For images, the lengths count the patches of the grids, and
+    the vocabulary is 0. A checkpoint gives the default width, and its table the default length.
 
     Raises:
         ArgumentError: an unknown option, a value that cannot be used, or needs that contradict each other.
@@ -51,7 +51,7 @@ def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | No
 def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | None) -> Existing | None:
     """Returns the positions of a checkpoint, or of a table of the given length. grid: the user's grid of patches.
 
-    Of several learned tables, those for the user's kind of input count, and of these the shortest.
+    If there are several learned tables, it uses the shortest of those for the user's kind of input (text or images).
     """
     if table is not None:
         if checkpoint is not None:

@@ -1,4 +1,4 @@
-"""The decision tree that guides to position encodings give, to say where the measurements lead elsewhere."""
+"""The decision tree of common guides to position encodings. Advice says where its measurements disagree with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from posembed.lab.advice.needs import Needs
 USUAL_LENGTH = 8192
 """The longest table that guides recommend, in rows."""
 AFFORDABLE_SHARE = 0.1
-"""The share of the embeddings above which we call a table too large; guides give no number."""
+"""A table with more than this share of the position and token parameters counts as too large; guides give no number."""
 
 
 def guides_say(needs: Needs) -> tuple[tuple[str, ...], str] | None:

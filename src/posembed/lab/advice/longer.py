@@ -1,8 +1,8 @@
 """What to do with a checkpoint whose table ends before the text: chunk the text, resize the table, or fine-tune.
 
-Rests on measured pages. Chunks of the old length cost nothing, so they are recommended unless a page shows that one of
-the others is significantly better than the best way to read with the old length. To add a measurement, add a
-``Finding``; a test compares it with its page.
+Chunks of the old length cost nothing, so they are recommended unless a measurement shows that a longer table is
+significantly better than the best use of the old length. To add a measurement, add it to longer.json; a test compares
+it with the page that it names.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from posembed.files import data_of
 from posembed.words import signed
 
 OWN = ("keep", "chunk", "resize", "tune")
-"""The options of an existing checkpoint, in the order of what they cost."""
+"""The options of an existing checkpoint, the cheapest first."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A measured difference between two ways to read long texts, with half of its 95% interval. option: one way,
-    "resize" or "tune". against: the other. row: the row's name on ``page``. length: in tokens. difference: positive if
-    ``option`` is better; for perplexities, the ratio, below 1 if it is better. model, text: what it was measured with.
+    """A measured difference between two ways to read long texts. option: one way, "resize" or "tune". against: the
+    other way. row: the name of the row on ``page``. length: in tokens. difference: positive if ``option`` is better;
+    for perplexities a ratio, below 1 if ``option`` is better. half: half the width of the 95% interval.
     """
 
     option: str
@@ -56,7 +56,7 @@ class Finding:
 FINDINGS: dict[str, tuple[Finding, ...]] = {
     kind: tuple(Finding(**found) for found in of_kind) for kind, of_kind in data_of(__file__).items()
 }
-"""The measurements by kind of model. Kinds without any are resized, and the advice says that nothing was measured."""
+"""The measurements, by kind of model. Without any, the advice is to resize, and says that nothing was measured."""
 
 (FAR,) = FINDINGS.pop("far")
 """What was measured where an answer needs two places that are farther apart than the table is long."""
@@ -67,8 +67,8 @@ def findings(kind: str, *, far: bool = False) -> tuple[Finding, ...]:
 
 
 def cheapest(kind: str, *, far: bool = False) -> str:
-    """Returns the option for texts beyond the table: chunks, unless another was measured to be better. far: whether
-    an answer needs places that are far apart."""
+    """Returns the cheapest option measured to be better than chunks for texts beyond the table; "chunk" if there is
+    none, "resize" if nothing was measured. far: as in ``Needs.far_in_texts``."""
     known = findings(kind, far=far)
     better = [each.option for each in known if each.better]
     return min(better, key=OWN.index) if better else "chunk" if known else "resize"

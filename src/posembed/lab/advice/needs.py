@@ -1,4 +1,4 @@
-"""A user's requirements for a position encoding, and what an encoding is at their sizes."""
+"""A user's requirements for a position encoding, and the properties of an encoding at the user's sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from posembed.nn.encodings import Use
 
 LAYERS = 12
-"""The number of layers that a suggested window, and parameters per layer, are for."""
+"""The number of layers to assume for a suggested window and for parameters of every layer."""
 
 Grid = tuple[int, int]
 """(height, width) in patches."""
@@ -41,23 +41,23 @@ class Existing:
     kind: str = ""
     """The kind of model, a key of ``longer.FINDINGS``; "" for any other."""
     trained: int | None = None
-    """The number of positions before a resize that no recorded fine-tuning followed; None if nothing is known of it."""
+    """The number of positions before a resize, if no fine-tuning is recorded after it; otherwise None."""
     fed: int | None = None
-    """The number of tokens that sentence-transformers feeds to it at most; None if its settings do not limit it."""
+    """The most tokens that sentence-transformers feeds to the model at once; None if its settings have no limit."""
 
     @property
     def reach(self) -> str:
-        """The size of its table, in words."""
+        """The size of its table, as text."""
         return shown(self.grid) if self.grid is not None else f"{self.length:,}"
 
     @property
     def takes(self) -> int | None:
-        """The number of positions that it can be fed at once: those of its table, within ``fed``."""
+        """The most tokens that the model takes at once: the smaller of ``length`` and ``fed``."""
         return min((each for each in (self.length, self.fed) if each is not None), default=None)
 
     @property
     def chunk(self) -> str:
-        """The size of the chunks that it can be fed, in words."""
+        """The size of the chunks that the model takes, as text."""
         return self.reach if self.takes == self.length else f"{self.takes:,}"
 
 
@@ -152,7 +152,7 @@ class Needs(Settings):
 
     @property
     def is_cut(self) -> bool:
-        """Whether sentence-transformers feeds the checkpoint less than the longest text, which its table can hold."""
+        """Whether sentence-transformers truncates the longest text, although the table could hold all of it."""
         held = self.checkpoint
         return (
             self.inside_table
@@ -175,15 +175,15 @@ class Needs(Settings):
 
     @property
     def reach(self) -> str:
-        """The longest grid or length, in words."""
+        """The longest grid or length, as text."""
         if self.largest is None:
             return "any length"
         return f"{self.longest:,} tokens" if self.grid is None else shown(self.largest)
 
     @property
     def factor(self) -> float:
-        """The longest length as a multiple of the training length, or for images the longest side as a multiple of the
-        same side in training; infinite without a limit."""
+        """The longest length as a multiple of the training length, or for images the larger of the two ratios between
+        the sides of the grids; infinite without a limit."""
         if self.grid is not None:
             return max(longest / side for longest, side in zip(self.longest_grid or self.grid, self.grid, strict=True))
         return math.inf if self.longest is None else self.longest / self.length
@@ -221,7 +221,7 @@ def shown(grid: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An encoding, for a user's needs.
+    """The properties of an encoding at the sizes of a user's needs.
 
     ends: "training" if it has no position beyond the training length, "longest" if its table has a row for every
     position up to the longest, None if its positions do not end. problem: why it cannot be built at these sizes.

@@ -18,7 +18,7 @@ from posembed.statistics import Estimate, estimate_median
 
 FEWEST_ROUNDS = 7  # six rounds are the fewest whose extremes give a 95% interval of the median
 STEPS_TO_TIME, LONG_ENOUGH, LONGEST_TO_TIME = 3, 0.03, 2.0
-"""``time_batch`` times this many steps, on so many rows that each takes about ``LONG_ENOUGH`` seconds, but no more
+"""``time_batch`` times this many steps, with enough rows that each takes about ``LONG_ENOUGH`` seconds, and stops early
 after ``LONGEST_TO_TIME`` seconds."""
 
 Step = Callable[[], object]
@@ -57,7 +57,7 @@ def take_turns(
 
 
 def seconds_of(step: Step, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Runs a step once and returns how long it took, with the work of a GPU."""
+    """Runs a step once and returns how many seconds it took, including its work on a GPU."""
     _wait()
     before = clock()
     step()
@@ -69,8 +69,8 @@ def time_batch(timed: Callable[[int, int], float], batch: int) -> float:
     """Estimates the seconds of one step on ``batch`` rows, from a few steps. ``timed`` runs a step, given its number
     and its rows, and returns its seconds.
 
-    Starts with one row. If a step takes long enough, does not try the whole batch, which may take minutes or not fit
-    into memory, but assumes that the time grows with the number of rows.
+    Starts with one row, and adds rows until a step takes long enough. Assumes that more rows take proportionally
+    longer: the whole batch may take minutes, or not fit into memory.
     """
     rows = 1
     timed(0, rows)  # the first call also does one-time setup

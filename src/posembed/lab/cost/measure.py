@@ -37,7 +37,7 @@ from posembed.nn.encodings import split_name
 from posembed.statistics import Estimate
 
 SHARES = {False: 1 / 3, True: 2 / 3}
-"""The share of the time to spend on the forward pass alone, and on forward and backward together."""
+"""The share of the time to spend on the forward pass alone (False), and on forward and backward together (True)."""
 
 MOST_BYTES = 2 * 2**30  # a length is not tried if its step would need more than this at its peak
 SECONDS = 30.0  # shared equally; a length is not tried if it would take its encoding past its share
@@ -147,7 +147,7 @@ def by_round(metric: str, found: Estimate) -> Iterator[Value]:
 
 
 def steps_of(settings: CostSettings, *, training: bool) -> dict[str, Step]:
-    """Returns what each round times: attention without positions, and each encoding alone and with attention."""
+    """Returns the steps to time: attention without positions, and each encoding alone and with attention."""
     torch.manual_seed(0)
     device, shape = torch.device(settings.device), settings.shape
     layer = Attention(dim=settings.width, heads=settings.heads, dropout=0.0)
@@ -179,7 +179,7 @@ class Growth:
     stopped: str | None = None
 
     def exponent(self, of: Literal["seconds", "peak"], first: int = FIT_FROM) -> float | None:
-        """Fits how the time or the memory grows from the length ``first`` on, or at the last lengths if those are too
+        """Fits b in cost = a length^b, over the lengths from ``first`` on, or over the last lengths if those are too
         few."""
         fitted = self.points[-max(sum(point.length >= first for point in self.points), FEWEST_TO_FIT) :]
         return fit_exponent([point.length for point in fitted], [getattr(point, of) for point in fitted])
@@ -235,7 +235,7 @@ def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | No
 # --- the plan ------------------------------------------------------------------------------------------------------
 
 GROWTH_TAKES = SECONDS / 2
-"""About the seconds that the growth measurement takes for all encodings together."""
+"""About how many seconds the growth measurement takes for all encodings together."""
 
 
 def plan_cost(settings: CostSettings) -> list[Planned]:

@@ -75,9 +75,9 @@ class CostSettings(Settings):
 class CostResult:
     """The costs of all encodings, as they were measured.
 
-    frame: every value: one run per encoding and one of attention without position, one item per round, and by length
-    (x) how the cost of the encoding alone grows. Times are in seconds and sizes in bytes. stopped: the reason why no
-    longer lengths were tried, by encoding. seconds: the time of the whole measurement.
+    frame: all values. It has one run per encoding and one run of attention without position. Timed values have one item
+    per round; the growth of the encoding alone is stored by length (x). Times are in seconds and sizes in bytes.
+    stopped: the reason why no longer lengths were tried, by encoding. seconds: the time of the whole measurement.
     """
 
     settings: CostSettings

@@ -1,4 +1,4 @@
-"""What is measured of the cost of encodings, and the summary that its page shows."""
+"""The metrics of the cost of encodings, and the summary that the cost page shows."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class CostSummary(Summary):
         return [name for name in self.names if any(self.by_seed(metric, name).get(0) for metric in written)]
 
     def about(self) -> str:
-        """Describes in three sentences how it was measured."""
+        """Describes in three sentences how the costs were measured."""
         environment, rounds = self.result.environment, self.runs(PLAIN)[0].found
         machine = environment["device"]
         if self.result.settings.device == "cpu":

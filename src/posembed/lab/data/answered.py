@@ -1,4 +1,4 @@
-"""Questions whose answers are spans of a context, from SQuAD's files or generated, and the scores of answers."""
+"""Questions whose answers are spans of a context, from SQuAD's files or generated, and the metrics of answers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ COLUMNS = ("context", "question", "answer", "answer_start")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question about a context. answers: (text, index of its first character in the context); the first is the one
-    to train on. document: the context's title, or the context itself; one for all questions about a context."""
+    """A question about a context. answers: pairs (text, index of its first character in the context); training uses the
+    first pair. document: the context's title, or the context itself; the same for all questions about a context."""
 
     question: str
     context: str
@@ -37,10 +37,10 @@ def load_answered(data: str = "generated", *, test_data: str | None = None) -> E
     """Reads and splits questions with answers.
 
     Args:
-        data: "generated" (who gave or got which thing), a .json file in SQuAD's format, a .jsonl, .csv or .tsv file
-            with the columns context, question, answer and answer_start (or SQuAD's answers), "hf:NAME[:CONFIG]",
-            "squad" (the hub's) or "squad:FOLDER" (train-v1.1.json and dev-v1.1.json). Questions without an answer are
-            skipped.
+        data: "generated" (about who gave or got which thing), a .json file in SQuAD's format, a .jsonl, .csv or .tsv
+            file with the columns context, question, answer and answer_start (or SQuAD's answers), "hf:NAME[:CONFIG]",
+            "squad" (the hub's version) or "squad:FOLDER" (train-v1.1.json and dev-v1.1.json). Questions without an
+            answer are skipped.
         test_data: a file with the held-out questions. Nothing else is then held out.
 
     Raises:
@@ -123,7 +123,7 @@ def _questions(table: Table) -> tuple[list[Asked], int]:
 
 
 def _one_document_per_context(questions: Sequence[Asked]) -> list[Asked]:
-    """Gives all questions about a context its first document, so that a split keeps them together."""
+    """Gives all questions about a context the document of the first of them, so that a split keeps them together."""
     contexts = [same_words(asked.context) for asked in questions]
     first = {context: asked.document for context, asked in zip(reversed(contexts), reversed(questions), strict=True)}
     return [replace(asked, document=first[context]) for context, asked in zip(contexts, questions, strict=True)]
@@ -188,7 +188,7 @@ def exact_match(answer: str, references: Iterable[str]) -> bool:
 
 def f1_score(answer: str, references: Iterable[str]) -> float:
     """Returns the F1 score of the words of an answer, the best over the references, as in SQuAD's evaluation script
-    (version 1.1): words are compared after ``normalised`` as bags, and no common word gives 0."""
+    (version 1.1). It compares the normalised texts as bags of words; no common word gives 0."""
     return max(_f1(normalised(answer).split(), normalised(reference).split()) for reference in references)
 
 

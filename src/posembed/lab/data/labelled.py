@@ -53,8 +53,8 @@ ExampleT = TypeVar("ExampleT", bound=HasDocument)
 
 @dataclass(frozen=True)
 class Examples(Generic[ExampleT]):
-    """Examples, split into two parts. sha256: a hash of the split examples. labels: those of both parts, sorted; empty
-    for answers."""
+    """Examples, split into two parts. sha256: a hash of the split examples. labels: the sorted labels of both parts;
+    empty for questions with answers."""
 
     train: tuple[ExampleT, ...]
     held_out: tuple[ExampleT, ...]
@@ -83,8 +83,8 @@ def load_labelled(
             hub, or with a folder of its published files, such as "mnli:glue/MNLI".
         text_column: the column of the text. Several columns, separated by commas (such as pairs of sentences), become
             the lines of one text. None means the only column with an obvious name (``COLUMNS``).
-        label_column: the column of the label. None means the only column with an obvious name. A file without a header
-            has numbers as columns, from "1" on.
+        label_column: the column of the label. None means the only column with an obvious name. The columns of a file
+            without a header have numbers, from "1" on.
         test_data: a file with the held-out examples. Nothing else is then held out.
         pairs: "segments" keeps the texts of two columns apart; "joined" or None makes one text of them.
 
@@ -220,9 +220,9 @@ def labelled(
     blank: int = 0,
     short: int = 0,
 ) -> Examples[Example]:
-    """Checks the labels and splits the examples. With ``held_out``, keeps the given split, but drops the
-    training documents that are held out too. ``blank``, ``short``: the number of rows that were skipped for lack of
-    text or of columns.
+    """Checks the labels and splits the examples. With ``held_out``, keeps the given split, but drops the training
+    documents that are held out too. ``blank``, ``short``: the numbers of rows that were skipped because they lack a
+    text, or columns.
 
     Raises DataError for labels that ``check_labels`` refuses, and for a label that is missing on one side of the split.
     """
@@ -261,8 +261,8 @@ def examples_of(
     more: str = "",
     labels: tuple[str, ...] = (),
 ) -> Examples[ExampleT]:
-    """Returns split examples with their description and their hash, for which ``fields`` turns each into texts.
-    left_out: the number of training examples that are held out too."""
+    """Returns split examples with a description and a hash. fields: returns the texts of an example to hash. left_out:
+    the number of training examples that are held out too."""
     copies = f", {left_out:,} more left out because they are held out too" if left_out else ""
     where = others.format(len({example.document for example in held_out}))
     description = f"{about} {len(train):,} training {kind}{copies}, {len(held_out):,} {where} held out{more}"
@@ -276,9 +276,9 @@ def examples_of(
 def split_parts(
     parts: Sequence[Sequence[ExampleT]], text: Callable[[ExampleT], str], *, name: str, one: str
 ) -> tuple[list[ExampleT], Sequence[ExampleT], int]:
-    """Splits the examples by document, unless they have two parts. Returns the training examples without those whose
-    text is held out too, the held-out ones, and how many were left out. Raises DataError if there is nothing to split,
-    because they have ``one`` document, or nothing to train on."""
+    """Splits the examples by document, unless there are two parts. Returns the training examples (without those whose
+    text is also held out), the held-out examples, and the number left out. Raises DataError if all examples have the
+    same document, or if none is left to train on. one: what a document is called in the error."""
     if len(parts) == 1 and len({example.document for example in parts[0]}) < 2:
         raise DataError(f"{name} has one {one}; expected two or more, one of them held out")
     train, held_out = split_by_document(parts[0]) if len(parts) == 1 else parts
@@ -304,9 +304,9 @@ def without_copies(
 def split_by_document(
     examples: Sequence[ExampleT], label: Callable[[ExampleT], str] = lambda example: ""
 ) -> tuple[list[ExampleT], list[ExampleT]]:
-    """Returns (train, held out). For each label, holds out its smallest document. Then goes through its other documents
-    in the order of their names' hashes, and holds out each that still fits into a fifth of the label's examples. A
-    document has the label of its first example."""
+    """Returns (train, held out). For each label, holds out its smallest document. Then goes through the label's other
+    documents in the order of the hashes of their names, and holds out each that still fits into a fifth of the label's
+    examples. A document has the label of its first example."""
     sizes = Counter(example.document for example in examples)
     by_label = defaultdict(list)
     for document, name in {e.document: label(e) for e in reversed(examples)}.items():

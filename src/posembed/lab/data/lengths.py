@@ -53,8 +53,8 @@ class TrainLengths:
 
 
 def distribution(name: str | None, counts: Counts, train_length: int) -> TrainLengths | None:
-    """Returns the distribution of a setting: of its ``counts``, if any, or else the named one. None means that all
-    sequences have the training length. Longer texts are truncated to it.
+    """Returns the distribution that ``counts`` give or, without counts, that ``name`` gives. None means that all
+    sequences have the training length. Longer lengths count as the training length.
 
     Raises:
         ArgumentError: a name that is not in ``NAMES``, without counts.

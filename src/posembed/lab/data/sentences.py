@@ -1,7 +1,7 @@
-"""Sentences that are generated: names whose type depends on where they stand, and questions about who did what.
+"""Generated sentences: names whose type depends on their place in the sentence, and questions about who did what.
 
-All names come from one list, so a word alone does not say what it is. Only its place does: "Lomi Dar joined Pelu" and
-"Pelu hired Lomi Dar" name the same person and company in two orders, and in a list the fields are to be counted.
+All names come from one list, so a word alone does not show its type. Only its place does: "Lomi Dar joined Pelu" and
+"Pelu hired Lomi Dar" name the same person and company in two orders, and in a list only the order shows the type.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FACTS = 3
 
 
 def name_list(count: int) -> list[str]:
-    """Returns different invented words, always the same."""
+    """Returns ``count`` different invented words, the same in every call."""
     drawn, found = random.Random("names"), dict[str, None]()
     while len(found) < count:
         word = "".join(drawn.choice("bdfgklmnprstvz") + drawn.choice("aeiou") for _ in range(drawn.choice((2, 2, 3))))
@@ -40,7 +40,7 @@ NAMES = name_list(60)
 
 
 def different(count: int, write: Callable[[random.Random], WordsT]) -> list[WordsT]:
-    """Returns ``count`` different things that ``write`` draws, always the same."""
+    """Returns ``count`` different results of ``write``, the same in every call."""
     drawn, found = random.Random(SEED), dict[WordsT, None]()
     while len(found) < count:
         found[write(drawn)] = None

@@ -23,7 +23,7 @@ ReadJson: TypeAlias = Callable[[str, Path], Iterator[Row]]
 
 @dataclass
 class Table:
-    """The rows of one file or of one split of a dataset. They can be read once."""
+    """The rows of one file or of one split of a dataset. The rows can be read only once."""
 
     name: str
     rows: Iterable[Row]
@@ -36,7 +36,7 @@ class Table:
     """The number of rows that were skipped because they lack a column."""
 
     def hint(self) -> str:
-        """Returns what to do if the file has no header; empty for files that need none."""
+        """Returns advice for a file without a header; empty if the file cannot need this advice."""
         if self.numbered or Path(self.name).suffix.lower() not in SEPARATED:
             return ""
         return ". If the file has no header, give the numbers of the columns: --text-column 1 --label-column 2"
@@ -44,9 +44,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Named:
-    """A data set that guides name, on the hub and as the files that its authors publish.
+    """A known data set: its name on the hub, and the files that its authors publish.
 
-    columns: the columns of the hub's version. local: the columns of the files, if they differ. The last is the label.
+    columns: those of the hub's version. local: those of the files, if they differ. The last column is the label.
     """
 
     hub: str
@@ -83,9 +83,9 @@ def read_tables(
     Args:
         data: a .csv, .tsv or .jsonl file, "hf:NAME[:CONFIG]", or "NAME" or "NAME:FOLDER" of ``NAMED``.
         test_data: a file with the held-out part.
-        columns: the columns that the caller asks for. If all are numbers, and no header has them as names, the file
-            has no header.
-        read_json: how to read a .json file; None if the caller takes none.
+        columns: the columns that the caller asks for. If all are numbers, and the first line does not have them as
+            names, the file counts as one without a header.
+        read_json: a function that reads a .json file; None refuses such files.
 
     Raises:
         DataError: a file or dataset that cannot be read or has no rows.
@@ -124,8 +124,8 @@ def read_table(
 ) -> Table:
     """Opens a file, whose extension decides its format. ``columns``, ``read_json``: as in ``read_tables``.
 
-    keep: the only columns to keep. Rows that lack one of the file's columns are then skipped and counted: some rows of
-    QQP's published file do.
+    keep: the only columns to keep. Rows that lack one of the file's columns are then skipped and counted, such as some
+    rows of QQP's published file.
 
     Raises DataError for a file that cannot be read or has no rows.
     """
@@ -223,8 +223,8 @@ def choose_columns(table: Table, what: str, wanted: str | None, obvious: Sequenc
 
 
 def refuse_header(table: Table, texts: Sequence[str], label: str, obvious: Iterable[str]) -> None:
-    """Raises DataError if a file whose columns have numbers starts with a header, which would become an example: its
-    first line holds an obvious name of a column, and a label that no other line has."""
+    """Raises DataError if a file that is read without a header seems to have one, which would become an example: its
+    first line holds an obvious column name, and a label that no other line has."""
     if not table.numbered:
         return
     table.rows = rows = list(table.rows)
@@ -239,7 +239,7 @@ def refuse_header(table: Table, texts: Sequence[str], label: str, obvious: Itera
 
 
 def _in_header(columns: Sequence[str], first: Sequence[str]) -> bool:
-    """Whether a first line is a header with these numbers as names. An example may hold them by chance: it is taken for
-    one if it has other cells than numbers, and columns at these numbers."""
+    """Whether the first line is a header with these numbers as names. An example may hold them by chance: the line
+    counts as an example if some cell is not a number, and if all these numbers are numbers of its columns."""
     numbers = all(name.isdecimal() for name in first)
     return {*columns} <= {*first} and (numbers or any(not 0 < int(name) <= len(first) for name in columns))

@@ -27,7 +27,7 @@ LARGEST_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words and their labels. document: the number of its document, or the sentence itself."""
+    """Words and their labels. document: the file's name and the number of the document, or the sentence itself."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -52,7 +52,7 @@ def load_tagged(
             per line, its label in another column, and a blank line after each sentence, as in CoNLL-2003. Columns are
             separated by tabs or spaces. Lines that start with -DOCSTART- separate documents.
         test_data: a file with the held-out sentences. Nothing else is then held out.
-        text_column, label_column: the numbers of the columns, from 1. None means the first and the last.
+        text_column, label_column: the numbers of the columns, counted from 1. None means the first and the last.
 
     Raises:
         DataError: a file that cannot be read, or whose lines do not have these columns or hold no labels.
@@ -93,8 +93,8 @@ def _number(what: str, column: str | None) -> int | None:
 
 
 def read_columns(path: Path, word: int | None = None, tag: int | None = None) -> list[Sentence]:
-    """Returns the sentences of a file of columns. word, tag: the numbers of their columns, from 1; None means the first
-    and the last column. Raises DataError for a file without sentences, or a line with another number of columns."""
+    """Returns the sentences of a file of columns. word, tag: the column numbers of the words and labels, counted from
+    1; None means the first and the last. Raises DataError without sentences, or if the number of columns varies."""
     text = read_text(path).decode("utf-8-sig")
     found: list[tuple[int, list[str], list[str]]] = []
     document, begun, width, comment = 0, False, 0, ""

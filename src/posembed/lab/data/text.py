@@ -28,7 +28,7 @@ class Corpus:
     train: Tensor
     held_out: Tensor
     held_out_bytes: Tensor | None
-    """The numbers of bytes in the held-out tokens, to convert a loss per token to bits per byte. None if the tokens do
+    """The number of bytes in each held-out token, to convert a loss per token to bits per byte. None if the tokens do
     not decode to the text."""
     vocabulary: int
     description: str
@@ -37,8 +37,8 @@ class Corpus:
 
 
 def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes", end: int | None = None) -> Corpus:
-    """Reads text and holds out the same tenth every time. A document whose text is held out is not trained on, even
-    under another name.
+    """Reads text and holds out the same tenth every time. A document whose text is held out is left out of the training
+    part, even if its name differs.
 
     data: "stdlib" (the source of Python's standard library), a text file or several separated by commas, a folder
     (every text file below it), or "hf:NAME[:CONFIG]" (a Hugging Face dataset). tokenizer: as in ``read_tokenizer``.

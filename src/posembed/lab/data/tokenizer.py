@@ -39,7 +39,7 @@ class Bytes:
         return (np.frombuffer(text.encode(), dtype=self.dtype) for text in texts)
 
     def offsets(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """Yields the characters (n, 2) of each text's n tokens, from the first to one after the last."""
+        """Yields the character ranges (n, 2) of each text's n tokens: the first character, and one after the last."""
         for text in texts:
             at = np.repeat(np.arange(len(text)), [len(character.encode()) for character in text])
             yield np.stack((at, at + 1), axis=1)
@@ -73,7 +73,7 @@ class Loaded:
         return (np.asarray(encoding.ids, dtype=self.dtype) for encoding in self._encodings(texts))
 
     def offsets(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """Yields the characters (n, 2) of each text's n tokens, from the first to one after the last."""
+        """Yields the character ranges (n, 2) of each text's n tokens: the first character, and one after the last."""
         return (np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) for encoding in self._encodings(texts))
 
     def _encodings(self, texts: Iterable[str]) -> Iterator[Encoding]:
@@ -172,8 +172,8 @@ class Texts:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of encoded texts, which a model reads as one: the first, a separator, the second, a separator, as BERT does
-    (Devlin et al. 2019, arXiv:1810.04805). separator: its id."""
+    """Pairs of encoded texts, which a model reads as one sequence: the first, a separator, the second, a separator, as
+    in BERT (Devlin et al. 2019, arXiv:1810.04805). separator: the id of the separator."""
 
     first: Texts
     second: Texts
@@ -183,8 +183,8 @@ class Pairs:
     tokens are removed from the longer text, as in BERT's code for pairs of sentences."""
 
     def parts(self, limit: int, rows: Tensor | slice = slice(None), starts: Tensor | int = 0) -> tuple[Tensor, Tensor]:
-        """Returns how many tokens (B,) of the first texts and of the second fit into ``limit`` with two separators.
-        starts: the first token (B,) to read of each second text."""
+        """Returns how many tokens (B,) of the first texts and of the second texts fit into ``limit`` with two
+        separators. starts: the first token (B,) to read of each second text."""
         first, second = self.first.lengths()[rows], self.second.lengths()[rows] - starts
         room, half = limit - 2, (limit - 2) // 2
         if self.keep_first:
@@ -213,10 +213,10 @@ class Pairs:
         return ids, sizes[0] + sizes[1] + 2, segments.long()
 
     def windows(self, limit: int, stride: int | None) -> Windows:
-        """Returns the windows in which a model that reads ``limit`` tokens reads all pairs, in order, for pairs that
-        keep the first text: each window has the first text and a part of the second. A part starts ``stride`` tokens
-        after the one before it, as with BERT's ``doc_stride``, or at its end if it has fewer tokens. The last part ends
-        with the text. None truncates each pair to its first window."""
+        """Splits all pairs, in order, into windows of at most ``limit`` tokens, if ``keep_first``. Each window has the
+        first text and a part of the second. A part starts ``stride`` tokens after the start of the previous part, as
+        with BERT's ``doc_stride``, or at the end of the previous part if that is shorter. The last part ends with the
+        text. A stride of None truncates each pair to its first window."""
         first, _ = self.parts(limit)
         room = limit - 2 - first
         step = room if stride is None else room.clamp(max=stride)
@@ -229,8 +229,8 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Windows:
-    """Parts of pairs of texts, all (W,): the index of each part's pair, its first token in the second text, and whether
-    the pair has several parts."""
+    """Parts of pairs of texts, as tensors (W,). rows: the index of the pair. starts: the part's first token in the
+    second text. several: whether the pair has several parts."""
 
     rows: Tensor
     starts: Tensor

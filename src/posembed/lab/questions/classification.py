@@ -30,7 +30,7 @@ class OfTexts(TrainedQuestion):
     """What a batch holds, in the plural."""
 
     def tested(self, measured: Any) -> dict[str, int]:
-        """Returns on how many things of each kind a model is tested."""
+        """Returns the numbers of held-out words, documents and so on that a model is tested on, by name."""
         raise NotImplementedError
 
     def batches(self, spec: Any) -> str:
@@ -77,7 +77,7 @@ class Text(OfTexts):
 
 
 def most_frequent(kind: str, counts: Mapping[str, int], of: str) -> str:
-    """Returns a sentence on always answering the most frequent class or label."""
+    """Returns a sentence with the accuracy of always predicting the most frequent class or label."""
     name, most = max(counts.items(), key=lambda pair: pair[1])
     share = percent(most / sum(counts.values()))
     return f"Always predicting the most frequent {kind}, {name}, would be correct for {share}% of these {of}."

@@ -88,7 +88,7 @@ class Inits(TrainedQuestion):
 
 
 def losses_to_reach(results: Results, reading: Any) -> dict[int, float]:
-    """Returns the training loss to which steps are counted, by seed, because each seed draws different text."""
+    """Returns, by seed, the training loss that a run must reach, because each seed draws different text."""
     losses: dict[int, float] = {}
     for result in results:
         if result.measurements is not None:

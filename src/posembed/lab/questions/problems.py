@@ -89,7 +89,7 @@ class Problem(TrainedQuestion):
 
 
 class StateTracking(Problem):
-    """The question about a problem with reads in the middle of the text, tested on other distributions too."""
+    """The question about a problem whose text asks for the state several times, also tested on other distributions."""
 
     trains = DECLARED["state-tracking"]["trains"]
     presets_help = "default (minutes), one-layer (PaTH's model, 512 tokens) or six-layers (Liu et al.'s; a GPU)."

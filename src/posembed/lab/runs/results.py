@@ -43,7 +43,7 @@ class RunResult(Generic[SpecT, MeasuredT]):
     """Pairs (step, norm of the whole gradient before clipping) for the first ten steps and the steps of ``losses``.
     Empty in results of earlier versions."""
     draws: int = DRAWS
-    """The version of the random draws that it was trained with."""
+    """The version of the random draws that the run was trained with."""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
@@ -66,7 +66,7 @@ def measured_values(measurements: Any) -> dict[str, float]:
 
 
 def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT, Any]:
-    """Reads a result whose spec is a ``kind``. Raises ValueError for any other text, and for a run with other draws."""
+    """Reads a result whose spec has the class ``kind``. Raises ValueError for other texts or versions of the draws."""
     whole, values = RunResult, json_object(text)
     if values.get("draws") != DRAWS:
         raise ValueError("its random draws are those of another version")
@@ -94,7 +94,7 @@ class RunFolder(Generic[SpecT]):
     """
 
     def __init__(self, path: str | Path, kind: type[SpecT], asked: Any = None) -> None:
-        """``asked``: the reading of a command, which ``prepare`` saves for the page."""
+        """``asked``: how the command summarises the runs, which ``prepare`` saves for the page."""
         self.path, self.kind, self.asked = Path(path), kind, asked
         self.reading_file = self.path / "reading.json"
         self.tracking = self.path / "tracking"
@@ -129,8 +129,8 @@ class RunFolder(Generic[SpecT]):
             raise RunFolderError(f"{self.path} cannot be read: {reason(error)}; choose another folder") from error
 
     def reading(self, kind: type[Any]) -> Any:
-        """Returns the reading of the last command, or the defaults if none is saved. Raises RunFolderError for a
-        damaged file."""
+        """Returns how the last command summarised the runs, or the defaults if nothing is saved. Raises RunFolderError
+        for a damaged file."""
         try:
             return settings_from(kind, json_object(self.reading_file.read_text(encoding="utf-8")))
         except FileNotFoundError:

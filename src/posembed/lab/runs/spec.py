@@ -31,8 +31,8 @@ class TrainingSpec(Settings):
     COMPARED: ClassVar[str] = "encoding"
     """The field in which the runs of one folder differ, besides the seed."""
     VARIED: ClassVar[str | None] = None
-    """A second field in which they differ, such as the amount of training text: every name runs at each of its
-    values. Like names, they are texts."""
+    """A second field in which the runs differ, such as the amount of training text: every name runs with each value.
+    The values are strings, like the names."""
     Measured: ClassVar[type[Any]]
     """The class of the measurements: a frozen dataclass of plain values, which a results file can hold."""
 
@@ -80,7 +80,7 @@ class TrainingSpec(Settings):
 
     @property
     def case(self) -> str:
-        """What distinguishes the run from others of its name, such as "seed 0" or "8,192 tokens, seed 0"."""
+        """What distinguishes the run from others with its compared name: "seed 0" or "8,192 tokens, seed 0"."""
         return f"{self.varied_in_words}{', ' if self.VARIED else ''}seed {self.seed}"
 
     @property
@@ -95,8 +95,8 @@ class TrainingSpec(Settings):
         return f"{re.sub('[^a-z0-9]+', '-', self.name.lower())}-{digest[:10]}"
 
     def shortened(self: SpecT, tokens: int) -> SpecT:
-        """Returns the spec with shorter training sequences, of about so many tokens; itself if they are not longer, or
-        if the data decides how long they are. A plan times it in place of a run whose steps take too long to try."""
+        """Returns the spec with training sequences of about ``tokens`` tokens, which a plan times if the full steps
+        take too long. Returns the spec itself if its sequences are not longer, or if the data decides their length."""
         return self
 
     def shared_settings(self) -> dict[str, Any]:
@@ -140,8 +140,8 @@ def require_divisible(width: int, heads: int) -> None:
 
 
 def default_window(layers: int, train_length: int) -> int:
-    """Returns the largest power of two w such that n layers reach n (w - 1) + 1 tokens, at most the training length.
-    With a larger window, a token past the training length would depend on more tokens than any token in training."""
+    """Returns the largest power of two w for which n layers see n (w - 1) + 1 <= ``train_length`` tokens. With a larger
+    window, a token past the training length would depend on more tokens than any token in training."""
     window = 1
     while layers * (2 * window - 1) + 1 <= train_length:
         window *= 2

@@ -48,8 +48,8 @@ def sweep(
     continues where the sweep stopped.
 
     Args:
-        progress: called in the main process after every step, with its run's name and loss, and all runs' steps, done
-            and planned.
+        progress: called in the main process after every step, with the name and the loss of its run, and the numbers of
+            finished and of planned steps of all runs.
         finished: called in the main process with each new result.
         track: the tracker to log to, as for ``make_accelerator``.
 
@@ -97,9 +97,9 @@ def completed(
     keep: bool = True,
 ) -> list[RunResult[SpecT, MeasuredT]]:
     """Returns the result of each spec. ``train`` gets the specs that are not in the folder, a callback for each step
-    (None before the first), and a callback for each new result. The latter saves the result in the folder if ``keep``
-    is set. Raises RunFolderError if the folder has a run of the same name with other settings, such as a file of
-    training lengths that has changed since."""
+    (None before the first), and a callback for each new result. The last callback saves the result in the folder if
+    ``keep`` is set. Raises RunFolderError if the folder has a run of the same name with other settings, such as a file
+    of training lengths that has changed since."""
     done = {result.spec: result for result in folder.results()}
     wanted = {spec.name: spec for spec in specs}
     for spec in done:
@@ -150,9 +150,8 @@ def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Acce
 def _seconds_per_step(
     spec: SpecT, task: Task[SpecT, MeasuredT], accelerator: Accelerator, model: PositionedModel
 ) -> float:
-    """Times steps without their update of the weights, which takes little and whose optimizer takes seconds to import.
-    Of sequences that are too long to try, times shorter ones, and extrapolates from how the time grows with their
-    length."""
+    """Times steps without the weight update, which takes little time, and whose optimizer takes seconds to import. If
+    the sequences are too long to try, times shorter sequences, and extrapolates from how the time grows with length."""
     share = spec.batch // accelerator.num_processes
     first = accelerator.process_index * share
     model.train()

@@ -35,8 +35,8 @@ class TrainingOnLess(TaskOnText[AmountT, Losses]):
         super().check(spec)
 
     def text(self, spec: AmountT) -> Tensor:
-        """Returns the stretch (N,) of the amount. Where it lies depends on the seed. With the same seed, a smaller
-        stretch lies inside a larger one."""
+        """Returns the stretch of training text (N,) that ``amount`` asks for. The seed decides where it starts. With
+        the same seed, a smaller stretch lies inside a larger one."""
         text = self.corpus.train
         tokens = tokens_of(spec.amount, len(text))
         place = torch.rand((), dtype=torch.float64, generator=torch.Generator().manual_seed(spec.seed)).item()
@@ -44,7 +44,7 @@ class TrainingOnLess(TaskOnText[AmountT, Losses]):
         return text[start : start + tokens]
 
     def measured_windows(self, spec: AmountT) -> tuple[Tensor, Tensor]:
-        """Returns windows (N, L + 1) of held-out text, and at most as many of the stretch."""
+        """Returns windows (N, L + 1) of held-out text, and at most as many windows of the training stretch."""
         held_out = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
         return held_out, measure.windows(self.text(spec), spec.train_length, len(held_out) * spec.train_length)
 
@@ -59,7 +59,7 @@ class TrainingOnLess(TaskOnText[AmountT, Losses]):
 
 
 class DropoutAfterTheSum(TrainingOnLess[DropoutSpec]):
-    """The same with dropout of the spec's rate after the sum of tokens and positions."""
+    """Next-token prediction with dropout, at the spec's ``rate``, after the sum of tokens and positions."""
 
     def check(self, spec: DropoutSpec) -> None:
         super().check(spec)

@@ -28,7 +28,7 @@ class Losses:
     training: float
     """The loss on text that the run trained on: at most as many tokens as of held-out text."""
     train_tokens: int
-    """The tokens of the text that the run trained on."""
+    """The number of tokens in the text that the run trained on."""
 
     def values(self) -> Iterator[Value]:
         yield Value(HELD_OUT.name, self.held_out)
@@ -37,7 +37,7 @@ class Losses:
 
 
 class LossesByAmount(Losses):
-    """The same, by the number of tokens of the training text."""
+    """The same losses, with the number of training tokens as x."""
 
     def values(self) -> Iterator[Value]:
         yield from (each._replace(x=self.train_tokens) for each in super().values())
@@ -86,7 +86,7 @@ def share_or_tokens(amount: str) -> Fraction | int:
 
 
 def canonical_amount(amount: str) -> str:
-    """Returns the shortest spelling of an amount: "1/4" for "0.25". Returns other texts as they are."""
+    """Returns the shortest spelling of an amount: "1/4" for "0.25". Returns other texts unchanged."""
     try:
         return str(share_or_tokens(amount))
     except ArgumentError:
@@ -104,7 +104,7 @@ def amount_in_words(amount: str) -> str:
 def tokens_of(amount: str, available: int) -> int:
     """Returns the number of tokens that an amount means in a text of ``available`` tokens.
 
-    Raises DataError if the text has fewer.
+    Raises DataError if the text has fewer tokens.
     """
     tokens = tokens_meant(amount, available)
     if tokens > available:
@@ -116,7 +116,7 @@ def tokens_of(amount: str, available: int) -> int:
 
 
 def tokens_meant(amount: str, available: int) -> int:
-    """Returns the same, even if the text has fewer."""
+    """Returns the same number as ``tokens_of``, even if the text has fewer tokens."""
     value = share_or_tokens(amount)
     return value if isinstance(value, int) else round(value * available)
 

@@ -78,7 +78,7 @@ class OfTexts(Classification[ClassifierSpecT, MeasuredT]):
 
     vocabulary: int
     documents: Sequence[int]
-    """The number of the document of each held-out example, in order of first appearance."""
+    """The document number of each held-out example. Documents are numbered in the order of first appearance."""
 
     def encoding(self, spec: ClassifierSpecT) -> PositionEncoding:
         return build_encoding(spec, causal=False)

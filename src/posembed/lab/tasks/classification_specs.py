@@ -87,7 +87,7 @@ class TextSpec(LabelledSpec):
 
 
 def require_room(train_length: int, others: int) -> None:
-    """Raises ArgumentError if a pair of texts, with ``others`` more tokens, has no room for a token of each text."""
+    """Raises ArgumentError if ``others`` tokens (separators, class token) leave no room for a token of each text."""
     if train_length < others + 2:
         raise ArgumentError(
             f"train_length must be at least {others + 2} for pairs of texts with their separators, got {train_length}"

@@ -53,8 +53,8 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
         self.check_lengths(spec, (spec.train_length,))
 
     def check_lengths(self, spec: LanguageT, test_lengths: tuple[int, ...]) -> None:
-        """Raises DataError if there is too little text to train or to measure on, and ArgumentError for drawn lengths
-        with an objective whose model would read the padding."""
+        """Raises DataError if there is too little text to train or to measure on, and ArgumentError if lengths are
+        drawn for an objective whose model would read the padding."""
         if spec.lengths_drawn is not None and spec.objective != "causal":
             raise ArgumentError(
                 f"train_lengths {spec.train_lengths} needs a causal model, which does not see the padding; this one is "
@@ -81,8 +81,8 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
     def draw(self, spec: LanguageT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Returns inputs and targets (B, L), and position ids (L,) or (B, L).
 
-        If the lengths are drawn too, also returns the number of tokens to predict in each row (B,), after which a row
-        is padding, and its mean over the rows of all processes.
+        If the lengths are drawn too, also returns the number of tokens to predict in each row (B,), and the mean of
+        these numbers over the rows of all processes. The rest of a row is padding.
         """
         generator = torch.Generator().manual_seed(torch_seed(spec, step))
         text = self.text(spec)
@@ -101,8 +101,8 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
         """Returns the mean cross-entropy of the targets, in nats.
 
-        Padding follows the tokens, so a causal model does not see it. With several processes, the mean of their losses
-        is the mean over all tokens, although each has another number of tokens.
+        Padding follows the tokens, so a causal model does not see it. With several processes, the mean of the
+        processes' losses is the mean over all tokens, although the processes have different numbers of tokens.
         """
         inputs, targets, position_ids, *drawn = batch
         logits = model(inputs, position_ids)
@@ -206,13 +206,13 @@ def _mean_neighbour_cosine(rows: Tensor) -> float | None:
 
 
 def shared_loss(model: nn.Module, accelerator: Accelerator) -> measure.LossOfTokens:
-    """Returns the losses (N, c) of token ids (N, c + 1). Divides the rows among the processes; each gets all losses."""
+    """Returns a function from token ids (N, c + 1) to losses (N, c), which works like ``shared_losses``."""
     losses = shared_losses(model, accelerator)
     return lambda ids: losses(ids[:, :-1], ids[:, 1:])
 
 
 def shared_losses(model: nn.Module, accelerator: Accelerator) -> Losses:
-    """Returns a ``measure.losses`` that divides the rows among the processes. Each process gets all losses."""
+    """Returns ``measure.losses`` with the rows divided among the processes. Each process gets all losses."""
     processes, index = accelerator.num_processes, accelerator.process_index
 
     def losses(inputs: Tensor, targets: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def masked_tokens(ids: Tensor, vocabulary: int, generator: Generator) -> tuple[T
 
 
 def replaced_tokens(ids: Tensor, vocabulary: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Replaces tokens at random. The targets are V for the tokens of the text, and V + 1 for the others."""
+    """Replaces tokens at random. The targets are V for the original tokens, and V + 1 for the replaced tokens."""
     ids = ids[:, :-1]
     anything = torch.randint(vocabulary, ids.shape, generator=generator)
     shown = torch.where(choose(ids, generator), anything, ids)
@@ -62,7 +62,7 @@ def replaced_tokens(ids: Tensor, vocabulary: int, generator: Generator) -> tuple
 
 
 def choose(ids: Tensor, generator: Generator) -> Tensor:
-    """Returns a boolean mask (B, L) of the same number of random tokens in each row: 15%, and at least one."""
+    """Returns a boolean mask (B, L) that chooses 15% of the tokens in each row at random, and at least one."""
     order = torch.rand(ids.shape, generator=generator).argsort(dim=1).argsort(dim=1)
     return order < max(round(CHOSEN * ids.size(1)), 1)
 

@@ -18,7 +18,7 @@ from posembed.files import data_of
 
 PADDING, START, END = "_", "^", "$"
 ONE_IN = 10
-"""One in so many sources is held out."""
+"""One in this number of sources is held out."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 Pair: TypeAlias = tuple[list[str], list[str]]
@@ -38,7 +38,7 @@ class Problem:
     train_size: int
     test_sizes: tuple[int, ...]
     joined_by: str = ""
-    """What stands between tokens in a text for people."""
+    """The text between tokens where a pair is shown to a reader."""
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def sentence(size: int, draw: random.Random) -> Pair:
 
 
 def noun_phrase(draw: random.Random) -> tuple[list[str], list[str], str]:
-    """Returns a noun phrase, its translation, and the ending of what agrees with it."""
+    """Returns a noun phrase, its translation, and the ending of the words that agree with the noun."""
     determiner, noun = draw.choice(list(DETERMINERS)), draw.choice(list(NOUNS))
     adjectives = draw.sample(list(ADJECTIVES), draw.choice((0, 0, 1, 1, 2)))
     plural = determiner in PLURAL
@@ -166,7 +166,7 @@ PROBLEMS: dict[str, Problem] = {
 
 
 def problem_named(name: str) -> Problem:
-    """Returns a problem. Raises ArgumentError for another name."""
+    """Returns a problem. Raises ArgumentError for an unknown name."""
     if name not in PROBLEMS:
         raise unknown("problem", name, PROBLEMS)
     return PROBLEMS[name]

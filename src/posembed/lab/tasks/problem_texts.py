@@ -24,8 +24,8 @@ KEY_DIGITS = 5
 CUPS = "12345"
 
 Write: TypeAlias = Callable[[int, random.Random], tuple[str, ...]]
-"""Maps a size and a random generator to a text in pieces, given and answered in turn: a question and its answer, or
-several of each. The size determines the length of the text."""
+"""Maps a size and a random generator to the pieces of a text: a question, its answer, and so on, in turn. The size
+determines the length of the text."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Problem:
     ids: tuple[str, ...] = ()
     """The names of position ids that match characters of the question to characters of the answer."""
     tails: Mapping[str, Write] = field(default_factory=dict)
-    """Other distributions to test on, by name. Such a problem trains at ``train_size`` only."""
+    """Other distributions to test on, by name. A problem with tails trains at ``train_size`` only."""
 
 
 def of_symbols(symbols: str, answer: Callable[[str], str]) -> Write:
@@ -74,7 +74,7 @@ addition_written_forwards: Write = partial(addition, forwards=True)
 
 
 def instructed(letters: str, rates: tuple[float, ...], values: str, change: Callable[[str, str], str]) -> Write:
-    """Returns a function that writes ``size`` instructions, at least two, to a state: a letter and a value each.
+    """Returns a function that writes ``size`` instructions (at least two) on a state. Each is a letter and a value.
 
     ``w`` writes its value, ``i`` is ignored, ``r`` is answered with the state, and any other letter changes the state
     to ``change(state, value)``. The first instruction writes and the last reads. The others are drawn from ``letters``
@@ -101,7 +101,7 @@ def instructed(letters: str, rates: tuple[float, ...], values: str, change: Call
 
 def flip_flops(ignore: float) -> Write:
     """Returns FFL(ignore) of flip-flop language modelling (Liu et al. 2023, arXiv:2306.00946, section 3): instructions
-    to a register of one bit. Apart from the ignored ones, reads and writes are equally frequent."""
+    to a register of one bit. A share of ``ignore`` is ignored; reads and writes are equally frequent."""
     return instructed("wir", ((1 - ignore) / 2, ignore, (1 - ignore) / 2), "01", lambda _, value: value)
 
 

@@ -1,4 +1,4 @@
-"""The settings of solving generated problems, and what is measured by their size."""
+"""The settings of solving generated problems, and the measurements by problem size."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SolvedByTail(Solved):
 
 
 def wrong_reads(tail: str) -> Metric:
-    """Returns the metric WRONG on another distribution; itself on that of training."""
+    """Returns the metric WRONG for the test distribution ``tail``; WRONG itself for the training distribution, ""."""
     if not tail:
         return WRONG
     says = f"The share of wrong answers on {tail} texts, which were not trained on."
@@ -68,7 +68,7 @@ class SizedSpec(TrainingSpec):
 
     @abstractmethod
     def lengths(self, size: int) -> dict[str, Any]:
-        """Returns the lengths in tokens of the longest problem of this size, as fields."""
+        """Returns the lengths in tokens of the longest problem of this size, by field of the spec."""
 
     def shortened(self, tokens: int) -> SizedSpec:
         if self.train_length <= tokens:

@@ -23,7 +23,7 @@ AT = {
     metric: dataclasses.replace(metric, name=f"{metric.name}, at each position")
     for metric in (LOSS, TRAINED, TEXT, NEIGHBOUR, ATTENTION)
 }
-"""The metrics that are kept at each position too."""
+"""The metrics that are also kept for each position."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ class RowMeasurements:
     neighbour_increase: dict[int, float]
 
     def later_increase(self, position: int) -> float | None:
-        """The mean increase per token predicted after ``position``, if its row is replaced. None for the last row
-        and for rows that were not replaced."""
+        """The mean increase in the loss per token predicted after ``position``, if the row of ``position`` is replaced.
+        None for the last row and for rows that were not replaced."""
         later = len(self.loss) - 1 - position
         if not later or position not in self.text_increase:
             return None
         return (self.text_increase[position] - self.own_increase[position]) / later
 
     def values(self) -> Iterator[Value]:
-        """Yields each metric as the mean over each band of positions, and some of them at each position."""
+        """Yields each metric as the mean over each band of positions, and some metrics also at each position."""
         length, steps = len(self.loss), dict(enumerate(self.trained))
         later = {position: self.later_increase(position) for position in self.text_increase}
         known: dict[Metric, Mapping[int, float | None]] = {
@@ -95,7 +95,7 @@ class RowSpec(LanguageSpec):
 
     @property
     def lengths_name(self) -> str:
-        """The name of its lengths, such as "short" for "short+sinusoidal"."""
+        """The name of the distribution of lengths, such as "short" for "short+sinusoidal"."""
         return self.compared if self.encoding == LEARNED else self.compared.removesuffix(f"+{self.encoding}")
 
     def shared_settings(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ SHARE_OF_TEXT = 1 / 8
 
 
 class TrainedRows(TaskOnText[RowSpec, RowMeasurements]):
-    """Next-token prediction with drawn training lengths; measures each position, and the model without each row."""
+    """Next-token prediction with drawn training lengths; measures each position, and the effect of each row."""
 
     def measure(self, spec: RowSpec, model: PositionedModel, accelerator: Accelerator) -> RowMeasurements:
         loss = shared_loss(model, accelerator)
@@ -65,8 +65,8 @@ def tokens_replaced(spec: RowSpec) -> int:
 
 
 def rows_replaced(length: int) -> list[int]:
-    """Returns the rows to replace: all, or a quarter of MOST_ROWS in the first eighth of the table, at least the first
-    rows, and the others after it. Both are spread evenly, so that the mean over a band is that of all its rows."""
+    """Returns the rows to replace: all rows of a short table. Of a longer one, MOST_ROWS: a quarter of them in its
+    first eighth, the others after it. Both are spread evenly, so that the mean over a band stands for all its rows."""
     if length <= MOST_ROWS:
         return list(range(length))
     early, end = MOST_ROWS // 4, max(MOST_ROWS // 4, round(length * BAND_ENDS[0]))

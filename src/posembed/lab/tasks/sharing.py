@@ -75,7 +75,7 @@ class Rewriting(Task[SharingSpec, Rewritten]):
         return source[rows], target[rows], weights[rows]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        """Returns the mean cross-entropy of the targets' tokens and their ends, in nats."""
+        """Returns the mean cross-entropy of the target tokens, including the end tokens, in nats."""
         source, target, weights = batch
         return (losses(model(source, target[:, :-1], source != PADDING_ID), target) * weights).sum() / len(source)
 
@@ -95,8 +95,8 @@ class Rewriting(Task[SharingSpec, Rewritten]):
         return Rewritten(exact, tokens, nats)
 
     def scored(self, model: nn.Module, pairs: Sequence[Pair]) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns for each token of the targets, (N, T), whether the model predicts it from the correct tokens before
-        it, its loss in nats, and whether it counts, because it is not padding.
+        """Returns three tensors (N, T) over the tokens of the targets: whether the model predicts the token from the
+        correct tokens before it, the loss in nats, and whether the token counts, which padding does not.
 
         If every token that counts is right, greedy decoding writes exactly this target.
         """
@@ -111,7 +111,7 @@ class Rewriting(Task[SharingSpec, Rewritten]):
         return right, loss, target[:, 1:] != PADDING_ID
 
     def encode(self, pairs: Sequence[Pair]) -> tuple[Tensor, Tensor]:
-        """Returns the ids of sources (N, S) with their ends, and of targets (N, T) with their starts and ends."""
+        """Returns the ids of sources (N, S) with end tokens, and of targets (N, T) with start and end tokens."""
         both = zip(*(([*source, END], [START, *target, END]) for source, target in pairs), strict=True)
         sides = [[torch.tensor([self.ids[token] for token in text]) for text in side] for side in both]
         source, target = (nn.utils.rnn.pad_sequence(side, batch_first=True) for side in sides)

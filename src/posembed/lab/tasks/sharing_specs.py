@@ -17,9 +17,9 @@ from posembed.settings import Ascending, Count, option
 ONE, TWO = "one-table", "two-tables"
 WITHIN, LOSS_WITHIN, PAST, LOSS = metrics("sharing")
 TABLES = (ONE, TWO, "encoder-table", "decoder-table")
-"""Where a learned table is: one for both, one for each, or one for one side and no position on the other."""
+"""Where the learned tables are: one for both sides, one for each side, or one on a single side."""
 SAME_ON_BOTH = ("sinusoidal", "none", "rope", "alibi", "t5", "kerple-log", "kerple-power", "pope")
-"""Encodings that have a form for encoders and for decoders. t5 and the two kerples are trained separately on each."""
+"""Encodings that encoders and decoders can use. Each side trains its own parameters of t5 and the two kerples."""
 
 
 @dataclass(frozen=True)

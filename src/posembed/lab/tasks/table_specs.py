@@ -20,7 +20,7 @@ SCALE, SCALE_AFTER, MOVED, MOVED_TIMES, COSINE, RANK, RANK_AFTER, NEIGHBOURS, NE
 
 @dataclass(frozen=True, kw_only=True)
 class InitMeasurements:
-    """The loss of a run, and its table before and after training. None means undefined, because a table is zero."""
+    """The loss of a run, and its table before and after training. A cosine is None if a table is zero."""
 
     scale_before: float
     """The root mean square of the rows."""

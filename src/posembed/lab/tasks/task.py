@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 SEEDS_APART, PROCESSES_APART = 2654435761, 2246822519
-"""Odd numbers that spread multiples evenly over 2^32, so that the steps of two seeds or processes do not meet."""
+"""Odd numbers whose multiples spread evenly over 2^32, so that two seeds or processes do not share a torch seed."""
 
 
 class Task(ABC, Generic[SpecT, MeasuredT]):

@@ -1,4 +1,4 @@
-"""The settings of learning from text, and what a language model is measured by at several context lengths."""
+"""The settings of learning from text, and the measurements of a language model at several context lengths."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ SAME_TOKENS, WHOLE_WINDOWS, BITS, CHUNKED_SAME, CHUNKED_WHOLE, REPEAT_GAIN = met
 
 @dataclass(frozen=True)
 class Measurements:
-    """Mean losses on held-out text, in nats per token, by test length. None means that the encoding has no position.
+    """Mean losses on held-out text, in nats per token, by test length; None where the encoding has no position.
 
     nonoverlapping: the loss of all tokens, in non-overlapping windows of each length, as in the ALiBi paper.
     same_tokens: the loss of the same tokens (the last tokens of each longest window), with each length of context.
     chunked: the loss of all tokens, if each window of ``nonoverlapping`` is fed in chunks of the training length.
     chunked_same_tokens: the loss of the same tokens, if their context is also fed in chunks.
-    repeat_gain: how much lower the loss of a passage is at its repetition, by the number of tokens between.
+    repeat_gain: how much lower the loss of a passage is at its repetition, by the number of tokens in between.
     bytes_per_token: the mean number of bytes in the tokens of ``nonoverlapping``; None if it is unknown.
     """
 
@@ -78,7 +78,7 @@ class LanguageSpec(TrainingSpec):
         MODEL,
         default=None,
     )
-    """None means "full". A file's name without its folder; ``train_length_counts`` holds its contents."""
+    """None means "full". For a file, its name without the folder; ``train_length_counts`` holds its contents."""
     train_length_counts: Counts = ()
     test_tokens: Count = option("Held-out tokens to measure on.", TRAINING)
 
@@ -117,7 +117,7 @@ class LengthSpec(LanguageSpec):
     model_sha256: str | None = None
     """Hash of the config and the weights of ``model``."""
     model_start: str | None = None
-    """Whether training starts from random weights or continues, in words."""
+    """How training starts, as text: from random weights, or continued from weights."""
     test_lengths: Ascending[TwoOrMore] = option("Context lengths to measure at, separated by commas.", MODEL)
     window: Count = option("Causal window of the encodings that use one.", MODEL)
     ring: Count = option("Rows of the rolling table; at least the window.", MODEL)
@@ -161,7 +161,7 @@ def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_length_counts(chosen: dict[str, Any]) -> None:
-    """Reads the file that ``train_lengths`` names. Removes "full", so that these runs are the same as without it."""
+    """Reads the file that ``train_lengths`` names. Removes "full", so that such runs equal the default."""
     name = chosen.pop("train_lengths", None)
     if name not in (None, FULL):
         counts = counts_of(name)

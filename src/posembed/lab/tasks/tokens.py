@@ -147,8 +147,8 @@ class Answering(OfTexts[SpanSpec, Answered]):
                 raise DataError(f"no {side} answer {where}; use a larger --train-length")
 
     def examples(self, spec: SpanSpec) -> Windows:
-        """Returns the windows to train on: those with the whole answer, and all others of contexts that do not fit into
-        one window."""
+        """Returns the windows to train on: windows with the whole answer, and every window of a context that does not
+        fit into one window."""
         sizes = spec.train_length, spec.stride
         if sizes not in self.known_examples:  # they take as long as a training step of a small model
             windows = self.train.windows(*sizes)
@@ -158,8 +158,8 @@ class Answering(OfTexts[SpanSpec, Answered]):
 
     def draw(self, spec: SpanSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Returns token ids (B, L), lengths (B,), segments (B, L), whether a window is one of several (B,), and the
-        places (B, 2) of the answers' first and last tokens. In a window without the answer, both are the place of the
-        first separator."""
+        positions (B, 2) of the answers' first and last tokens. In a window without the answer, both are the position of
+        the first separator."""
         examples = self.examples(spec)
         chosen = examples[self.chosen(spec, step, torch.arange(len(examples)))]
         ids, lengths, segments = self.train.batch(chosen.rows, spec.train_length, chosen.starts)
@@ -212,39 +212,39 @@ class Answering(OfTexts[SpanSpec, Answered]):
 
 
 def answered(pairs: Pairs, windows: Windows, labels: Tensor, spec: SpanSpec) -> Tensor:
-    """Returns whether each window (W,) contains the whole answer, whose first and last tokens in each context are
-    ``labels`` (N, 2)."""
+    """Returns whether each window (W,) contains the whole answer. labels: the first and last tokens (N, 2) of the
+    answers in their contexts."""
     _, read = pairs.parts(spec.train_length, windows.rows, windows.starts)
     first, last = (labels[windows.rows] - windows.starts.unsqueeze(1)).unbind(dim=1)
     return (first >= 0) & (last < read)
 
 
 def places_of(pairs: Pairs, windows: Windows, labels: Tensor, spec: SpanSpec) -> Tensor:
-    """Returns the places (W, 2) of the answers' first and last tokens among the tokens of each window; the place of the
-    first separator for both if the window does not contain the whole answer."""
+    """Returns the positions (W, 2) of the answers' first and last tokens in each window; for both, the position of the
+    first separator if the window does not contain the whole answer."""
     separator = pairs.parts(spec.train_length, windows.rows, windows.starts)[0].unsqueeze(1)
     places = labels[windows.rows] - windows.starts.unsqueeze(1) + separator + 1
     return places.where(answered(pairs, windows, labels, spec).unsqueeze(1), separator)
 
 
 def of_context(logits: Tensor, lengths: Tensor, segments: Tensor) -> Tensor:
-    """Returns logits (B, L, 2) with -inf at every token that is not of the context: the answer is not there."""
+    """Returns logits (B, L, 2) with -inf at every token outside the context, where the answer cannot be."""
     last = (lengths - 1).unsqueeze(1)  # the second separator
     outside = (segments == 0) | (torch.arange(segments.size(1), device=segments.device) >= last)
     return logits.masked_fill(outside.unsqueeze(2), -torch.inf)
 
 
 def allowed(logits: Tensor, lengths: Tensor, segments: Tensor, several: Tensor) -> Tensor:
-    """Returns logits (B, L, 2) as ``of_context``, but the first separator keeps its own in windows that are one of
-    ``several`` (B,): it says that the answer is not in this window. BERT uses its class token for this."""
+    """Returns the logits (B, L, 2) of ``of_context``, except that the first separator keeps its logits in windows that
+    are one of ``several`` (B,): these say that the answer is not in this window. BERT uses its class token for this."""
     first = (segments == 0).sum(dim=1, keepdim=True) - 1
     says_none = several.unsqueeze(1) & (torch.arange(segments.size(1), device=segments.device) == first)
     return logits.where(says_none.unsqueeze(2), of_context(logits, lengths, segments))
 
 
 def best_spans(logits: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-    """Returns the scores (B,), and the first and last tokens (B, 2), of the spans with the highest sum of their start's
-    and end's logits, of logits (B, L, 2), among the spans of 1 to ``longest`` tokens."""
+    """Finds the best span of 1 to ``longest`` tokens in each row of logits (B, L, 2): the highest sum of a start logit
+    and an end logit. Returns these sums (B,), and the first and last tokens (B, 2)."""
     starts, ends = logits.unbind(dim=2)
     best = torch.full((len(logits),), -torch.inf, dtype=logits.dtype)
     spans = torch.zeros(len(logits), 2, dtype=torch.int64)
@@ -260,7 +260,7 @@ def _with_answers(
     tokenizer: Bytes | Loaded, questions: Sequence[Asked], chosen: Sequence[tuple[str, int]]
 ) -> tuple[Pairs, Tensor, list[np.ndarray]]:
     """Returns encoded questions and contexts, the first and last token (N, 2) of each chosen answer in its context, and
-    the characters of each context's tokens."""
+    the character ranges of each context's tokens."""
     contexts = {context: number for number, context in enumerate(dict.fromkeys(a.context for a in questions))}
     of_contexts = [
         at if len(at) else np.zeros((1, 2), dtype=np.int64)  # the end id alone

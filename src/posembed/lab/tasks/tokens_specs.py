@@ -27,7 +27,7 @@ class Tagged:
     """The numbers of entities that are found exactly: their first word, their last word and their type."""
     predicted: tuple[int, ...]
     entities: tuple[int, ...]
-    """The numbers of entities that the model marks, and of those that there are; 0 if the labels mark no entities."""
+    """The numbers of entities that the model marks (``predicted``) and of those in the data; 0 if labels mark none."""
     labels: dict[str, int]
     """The number of words with each label."""
     truncated: int

@@ -91,7 +91,7 @@ class QuestionPage:
         return answers.figures(summary, " ".join(self.answer(summary)))
 
     def values(self, summary: Found) -> Iterator[Table]:
-        """Yields tables of every value of every run: by x, or by run if there are few x."""
+        """Yields tables of every value of every run: one row per run or, if there are many x, one row per x."""
         frame, known = summary.frame, {metric.name: metric for metric in self.question.metrics}
         keys = dict.fromkeys(key for run in frame.runs for key in run.found)
         titles: dict[str, dict[tuple[str, int | None], str]] = {}

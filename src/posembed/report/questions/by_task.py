@@ -1,4 +1,4 @@
-"""What is special about ``compare by-task``: the similarity of two tasks' tables, compared with two seeds of one."""
+"""What is special about ``compare by-task``: how similar the tables of two tasks are, compared with two seeds."""
 
 from __future__ import annotations
 

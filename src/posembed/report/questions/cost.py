@@ -1,4 +1,4 @@
-"""What is special about ``compare cost``: it trains nothing, and has published figures and known tables beside it."""
+"""What is special about ``compare cost``: it trains nothing, and adds published times and known tables."""
 
 from __future__ import annotations
 

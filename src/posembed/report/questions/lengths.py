@@ -1,4 +1,4 @@
-"""What is special about ``compare lengths``: who holds past the training length, and who reaches back."""
+"""What is special about ``compare lengths``: which encodings hold past the training length, and which reach back."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def base_of(found: Found) -> int | None:
 
 
 def worst_ratio(found: Found, row: Row) -> tuple[float, int] | None:
-    """Returns the highest ratio of a perplexity past the training length to that at the base, and its length; None if
-    there is none. NaN counts as infinite."""
+    """Returns the highest ratio of a perplexity past the training length to the perplexity at the base length, and
+    where it occurs; None if there is none. NaN counts as infinite."""
     base, trained = base_of(found), found.spec.train_length
     past = [x for x in found.xs(SAME_TOKENS) if x is not None and x > trained] if base is not None else []
     ratios = [(each.value, x) for x in past if (each := found.against(SAME_TOKENS, row.name, x, base))]
@@ -90,7 +90,7 @@ def worst_ratio(found: Found, row: Row) -> tuple[float, int] | None:
 
 
 def reach(found: Found, row: Row) -> int | None:
-    """Returns the largest gap such that the model used the passage at all gaps up to it; None without one."""
+    """Returns the largest gap in tokens up to which the model used the passage at every gap; None if there is none."""
     gains = {gap: None if gain is None else gain.value for gap, gain in found.by_x(REPEAT_GAIN, row.name).items()}
     return reached(gains, REACHES)
 

@@ -111,8 +111,8 @@ def panel(found: Found, metric: Metric, title: str) -> Panel:
 
 
 def control_of(found: Found) -> str | None:
-    """Returns the encoding without position parameters that was run with the reference's lengths and with the most of
-    the other lengths of the learned table; None if there is none."""
+    """Returns the control: the encoding without position parameters that ran with the reference's lengths and with the
+    most other lengths of the learned table; None if no encoding ran with any."""
     reference = found.specs[found.reference or found.names[0]].lengths_name
     learned = {spec.lengths_name for spec in found.specs.values() if spec.encoding == LEARNED}
     run_with: dict[str, set[str]] = {}
@@ -125,7 +125,8 @@ def control_of(found: Found) -> str | None:
 
 
 def beyond(found: Found, name: str, control: str | None, x: int) -> dict[int, float]:
-    """Returns by seed how much more the learned table loses than the control, compared with the reference's lengths."""
+    """Returns, by seed, the change of the loss from the reference's lengths to the name's, minus the control's
+    change."""
     own_spec = found.specs[name]
     wanted = own_spec.lengths_name, control
     theirs = next((n for n, spec in found.specs.items() if (spec.lengths_name, spec.encoding) == wanted), None)
