@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def cells_of(position_ids: Tensor, grid: tuple[int, int], special: int) -> tuple[Tensor, Tensor]:
-    """Returns the row and the column of the tokens at these positions of an image; 0 for ``special`` tokens before it.
+    """Returns the row and column of the tokens at these positions in the image; 0 for the ``special`` first tokens.
 
     Raises PositionError for a position past the grid.
     """
