@@ -1,6 +1,6 @@
 """Attention with linear biases (ALiBi; Press, Smith and Lewis 2021, arXiv:2108.12409).
 
-Each head subtracts its slope times the distance from the scores, after they are divided by sqrt(d).
+Each head subtracts its slope times the distance from the scores, after the scores are divided by sqrt(d).
 """
 
 from __future__ import annotations

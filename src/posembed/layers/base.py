@@ -156,9 +156,9 @@ class PositionEncoding(ChecksCalls, nn.Module):
         The returned q and k have the same width: usually D/H, but 2 D/H for PoPE. The scores are their products
         divided by the square root of that width, as in scaled_dot_product_attention; values keep their own width.
 
-        ``text_length`` is the number of tokens in each token's text: a number, (B,), or (B, L) for packed texts.
-        None means the largest position of each sequence plus one. A model may pass it to any encoding. Every rotation
-        checks it, but only a RoPE with a scaling computes its angles from it.
+        ``text_length`` is the number of tokens in each token's text: a number, (B,), or (B, L) for packed texts. None
+        means the largest position of each sequence plus one. A model may pass it to any encoding. Every rotation checks
+        the text length, but only a RoPE with a scaling computes its angles from this length.
         """
         return q, k
 
@@ -281,7 +281,7 @@ class RotationEncoding(PositionEncoding):
 
     @property
     def turns_are_final(self) -> bool:
-        """Whether a key is rotated by its own position alone; a cache can then hold rotated keys."""
+        """Whether a key's rotation depends only on its own position, so that a cache can hold rotated keys."""
         return False
 
     def turned(

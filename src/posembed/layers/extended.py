@@ -78,7 +78,7 @@ def _cubic_weights(rest: Tensor, a: float = -0.75) -> tuple[Tensor, Tensor, Tens
 
 
 class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
-    """A learned table that, in eval mode, reads more positions than it has rows. In training it is the plain table.
+    """A learned table that, in eval mode, accepts more positions than it has rows. In training it is the plain table.
 
     A text within ``max_len`` reads the trained rows, bit for bit; a longer text reads the table extended to its length.
     With "tile" and "hierarchical" a position has the same row at every length, and decoding with a cache equals reading

@@ -57,7 +57,7 @@ class T5Bias(ScoreBias):
     The state dict holds ``bucket_weight`` (buckets, H): ``relative_attention_bias.weight`` in transformers.
 
     Raises:
-        ArgumentError: too few buckets, or a max_distance that has a bucket of its own.
+        ArgumentError: too few buckets, or a max_distance so small that it would have its own bucket.
 
     Examples:
         >>> from posembed.layers import T5Bias

@@ -121,7 +121,7 @@ class _Rotation(torch.autograd.Function):
 
 
 class RotaryEmbedding(RotationEncoding):
-    """RoPE over the whole width of each head; ``forward(q, k)`` rotates both.
+    """RoPE over the whole width of each head; ``forward(q, k)`` rotates q and k.
 
     Args:
         head_dim: the width of one head, d = D/H; even.

@@ -8,9 +8,9 @@ short texts are read as in training, and each longer text is scaled only as far 
 With this ratio, the rotation of a token depends on the length of its whole text. Without ``text_length``, that length
 is the largest position plus one (as in transformers' dynamic NTK): per sequence for position ids (B, L), over all
 sequences for shared ids (L,). If a sequence is not one whole text (a shard, packed texts, padding under shared ids,
-decoding with a cache), only the caller knows the length and must pass it. All rotations change as a text grows. A
-cache must then hold keys before their rotation and rotate them with each new query (``at_queries_keys`` with the
-positions of both); a cache of rotated keys needs a fixed factor.
+decoding with a cache), only the caller knows the length and must pass it. All rotations change as a text grows. A cache
+must then hold keys before their rotation and rotate them with each new query (``at_queries_keys`` with q_positions and
+k_positions); a cache of rotated keys needs a fixed factor.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LinearScaling(RotaryScaling):
     It divides all positions by the factor: position interpolation (Chen et al. 2023, arXiv:2306.15595).
 
     Raises:
-        ArgumentError: both or neither of the two numbers, a factor below 1, or a length below 2.
+        ArgumentError: both or neither of factor and original_length, a factor below 1, or a length below 2.
 
     Examples:
         >>> from posembed import RotaryEmbedding

@@ -34,7 +34,7 @@ AUTHORS_WIDTH = 768
 
 
 class Tupe(ScoreBias):
-    """TUPE. Adds to the scores the position logits of a learned table that has projections of its own.
+    """TUPE. Adds to the scores the position logits of a learned table, which has its own projections.
 
     A model calls ``at_queries_keys``, which divides the queries by sqrt(2), and adds ``at_scores``. The sum of both
     terms then has the scale of one term.

@@ -19,7 +19,7 @@ from posembed.nn.toeplitz import ToeplitzBias, attend_in_blocks
 DENSE_UP_TO_WINDOWS = 8
 
 SMALLEST_FLEX_HEAD = 16
-"""FlexAttention has no kernel for narrower heads."""
+"""The smallest width of a head for which FlexAttention has a kernel."""
 
 
 class FlexBias(NamedTuple):
@@ -41,7 +41,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, 
     H is a multiple of Hk: the first H / Hk query heads attend to the first key head, and so on.
 
     Args:
-        bias: if given, it alone decides which tokens each token sees.
+        bias: the bias on the scores. If given, the bias alone decides which tokens each token sees.
         causal: without a bias, True lets token i see only the tokens up to i (Lq = Lk).
         window: without a bias, token i of a causal text sees i - window + 1 .. i. None means all tokens up to i.
     """

@@ -61,7 +61,7 @@ class Sizes:
         heads: the number of heads H. None for a model without attention heads.
         kv_heads: the number of key/value heads, a divisor of heads. None means as many as heads.
         max_len: the training length in tokens.
-        longest: the longest text at test time. None means max_len.
+        longest: the length of the longest text at test time, in tokens. None means max_len.
         window: the causal window in tokens, for encodings that need one and for names with "+window".
         ring: the number of rows of "rolling". None means the window.
         rope_factors: the factors of "rope-longrope", one per pair of components of a head.
@@ -385,8 +385,8 @@ def needs_window(name: str) -> bool:
 def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     """Builds the encoding with this name in ``ENCODINGS``, which may end in ``SUFFIXES``: "rope+window".
 
-    In "rope+window/none", layers take turns with the names that "/" separates: see ``PerLayer``. The encoding is for
-    images if ``sizes`` has a grid; otherwise ``causal`` decides between a decoder and an encoder.
+    In "rope+window/none", "/" separates the names for successive layers, which then repeat: see ``PerLayer``. The
+    encoding is for images if ``sizes`` has a grid; otherwise ``causal`` decides between a decoder and an encoder.
 
     Raises:
         ArgumentError: an unknown name, an encoding that is not for this use, or a size that the encoding needs

@@ -381,7 +381,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         return [alone(length, ids) for length, ids in zip(lengths, given, strict=True)]
 
     def _checked_memory(self, memory: Memory | None, batch: int) -> Memory | None:
-        """Returns the memory to attend to, which is the cache's if it has one, after checking that it fits."""
+        """Returns the memory to attend to: the cache's memory if there is one. Checks that ``memory`` fits."""
         if not isinstance(memory, ChecksCalls | None):
             raise ArgumentError(f"memory: expected a Memory, such as Memory(x); got a {type(memory).__name__}")
         if memory is not None and memory.x.size(0) != batch:

@@ -143,9 +143,9 @@ class EncoderLayer(_Layer):
         dropout: the probability of dropout, applied to the output of each part.
         cross_attention: True adds a part between the two, in which the tokens attend to the outputs of an encoder. Pass
             ``memory`` (B, S, D) and ``memory_mask`` in each call.
-        cross_encoding: the encoding of cross-attention, or its name, such as "rope". It must act in attention. Queries
-            have the tokens' positions; keys have the positions of the memory's tokens, counted from 0. None means that
-            cross-attention has no position, as in T5, BART and Marian.
+        cross_encoding: the encoding of cross-attention, or its name, such as "rope". Encodings that only add rows to
+            the input are refused. Queries have the tokens' positions; keys have the positions of the memory's tokens,
+            counted from 0. None means that cross-attention has no position, as in T5, BART and Marian.
 
     Raises:
         ArgumentError: sizes or names that do not fit.

@@ -1,4 +1,4 @@
-"""PaTH (Yang et al. 2025, arXiv:2505.16381): a product of Householder-like matrices takes the place of RoPE's rotation.
+"""PaTH (Yang et al. 2025, arXiv:2505.16381): a product of Householder-like matrices replaces RoPE's rotation.
 
     score(i, j) = q_i H_i H_(i-1) ... H_(j+1) k_j / sqrt(d), where H_t = I - beta_t w_t w_t^T
 

@@ -1,7 +1,8 @@
 """BiPE: learned rows within a segment, RoPE or ALiBi between segments (He et al. 2024, arXiv:2401.16421).
 
 Segments, such as sentences, end at separators. The tokens of a segment are counted from 0 and get a learned row at the
-input; attention sees only which segment a token is in. A position id holds both as two digits in base N:
+input; attention sees only which segment a token is in. A position id holds the segment and the index in the segment as
+two digits in base N:
 
     id = N * segment + min(index in the segment, N - 1)
 
@@ -92,7 +93,7 @@ class BilevelEncoding(InputEncoding):
         return self.weight
 
     def rows(self, position_ids: Tensor) -> Tensor:
-        """Returns the rows (..., D) of ids (...), integers: those of their positions within the segments.
+        """Returns the rows (..., D) for the index of each id (...), an integer, in its segment.
 
         Raises:
             PositionError: a negative id.

@@ -25,7 +25,7 @@ class SequentialPositionalEmbedding(InputEncoding):
     """SeqPE's encoder of digits, whose rows are added to the tokens.
 
     The paper also trains the encoder with two extra losses: distances between rows should follow distances between
-    positions, and far positions should attend to each other as near ones do. This class has neither loss.
+    positions, and far positions should attend to each other as near positions do. This class has neither loss.
 
     Args:
         longest: the number of positions; it decides the number of digits.

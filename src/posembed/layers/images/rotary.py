@@ -95,14 +95,14 @@ class AxialRotaryEmbedding(ImageEncoding, RotationEncoding):
 class MixedRotaryEmbedding(AxialRotaryEmbedding):
     """RoPE with a learned frequency vector, radians per column and per row, for each head and pair.
 
-    All layers share the frequencies. The authors learn them for each layer: give each layer an object of its own, in
-    ``posembed.nn.PerLayer``.
+    All layers share the frequencies. The authors learn frequencies for each layer; to do the same, give each layer its
+    own object, in ``posembed.nn.PerLayer``.
 
     Args:
         head_dim, grid, extent, special: as in ``AxialRotaryEmbedding``.
         heads: the number of key heads H. The query heads of a group share the frequencies of their key head.
         base: the base of the initial magnitudes, which equal axial frequencies; 10 in the paper. Each head draws two
-            perpendicular directions for them.
+            perpendicular directions at random.
 
     The state dict holds ``frequency_weight`` (2, H, d/2): radians per column, then per row.
 
