@@ -11,7 +11,7 @@ from posembed._version import __version__
 _imported, __dir__, _names = lazy_loader.attach_stub(__name__, __file__)
 MODULES = ("errors", "inputs", "layers", "nn", "plots", "positions", "tables")
 __all__ = [name for name in _names if name not in MODULES] + ["__version__"]
-"""``from posembed import *`` does not replace ``torch.nn``, nor variables with the names of folders."""
+"""The names of ``from posembed import *``. Modules are left out, to keep the user's own ``nn``."""
 
 
 def __getattr__(name: str) -> object:

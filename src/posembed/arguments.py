@@ -1,15 +1,15 @@
-"""Checks of the arguments of public calls. The annotations say once what an argument may be.
+"""Checks the arguments of public calls against their annotations.
 
-    Count, Share, Positive, ...         the bounds of ``settings``; numbers are finite
-    int, float, bool, str, None         strictly: 2.0 is no int. Numbers of numpy, and tensors of one integer, become
-                                        Python's, because torch.compile cannot trace them
+    Count, Share, Positive, ...         the bounds defined in ``settings``; numbers must be finite
+    int, float, bool, str, None         strict: 2.0 is not an int. NumPy numbers and tensors of one integer become
+                                        Python numbers, because torch.compile cannot trace them
     Tensor, Float[Tensor, "B L D"]      a tensor, its dtype (Float, Integer, Shaped) and rank; "... L" is at least 1
     tuple[Count, Count], Sequence[str]  each item; lists become tuples
     Literal["a", "b"], a class          one of the words, an instance
 
-Constructors and functions check their arguments before they run. Methods that a forward pass calls do not: only if
-Python or PyTorch raises an error of its own are the arguments looked at, and a wrong one is named. An annotation of
-what is imported for type checkers alone, such as the classes of a library that is not loaded, takes anything.
+Constructors and functions check their arguments before they run. Methods that a forward pass calls check them only
+after Python or PyTorch has raised an error, to name the wrong argument. A type that is imported only for type checkers,
+such as a class of a library that is not loaded, accepts any value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RAW = (TypeError, AttributeError, RuntimeError, LookupError, ValueError, Overflo
 """The errors of Python and PyTorch for an argument of a wrong type or shape."""
 
 IN_A_PASS = ("forward", "consecutive_rows", "training_positions", "given")
-"""Methods that a forward pass or the lab calls often, besides those that take tensors."""
+"""Methods that are called often and so do not check their arguments first, like all methods that take tensors."""
 
 
 EXAMPLES = {
@@ -54,10 +54,10 @@ EXAMPLES = {
 
 
 class ChecksCalls:
-    """The base of classes whose constructors and public methods refuse wrong arguments with a PosEmbedError.
+    """The base of classes whose constructors and public methods raise a PosEmbedError for wrong arguments.
 
-    ``in_a_pass=True`` in a class's definition says that a forward pass builds its objects: see ``explains_errors``.
-    A subclass outside posembed is checked for the names of its constructor's arguments only.
+    ``in_a_pass=True`` in a class definition means that forward passes build its objects: see ``explains_errors``. In a
+    subclass outside posembed, only the names of the constructor's arguments are checked.
     """
 
     def __init_subclass__(cls, *, in_a_pass: bool = False, **kwargs: Any) -> None:
@@ -91,9 +91,9 @@ def checks_arguments(call: CallT) -> CallT:
 
 
 def explains_errors(call: CallT) -> CallT:
-    """Decorates a function: an error of Python or PyTorch is replaced by one that names the argument that is wrong.
+    """Decorates a function: an error of Python or PyTorch is replaced by an error that names the wrong argument.
 
-    If no argument is wrong, the error stays. A right call costs nothing more than the call of the wrapper.
+    If no argument is wrong, the error stays the same. A correct call only costs the call of the wrapper.
     """
     if inspect.unwrap(call) is not call:  # a method that a class took from another
         return call
@@ -124,19 +124,19 @@ def _checked(call: Callable[..., Any], *, names_only: bool = False) -> Any:
 
 
 def _with_own_code(function: Any) -> Any:
-    """Gives a closure a code object of its own: torch.compile limits its recompilations for each code object."""
+    """Gives a closure its own code object, because torch.compile limits recompilations per code object."""
     function.__code__ = function.__code__.replace()
     return function
 
 
 class Argument(NamedTuple):
-    """What an argument must be: its type, and the check of it."""
+    """The type that an argument must have, and the pydantic adapter that checks it."""
 
     kind: Any
     adapter: TypeAdapter[Any]
 
     def converted(self, name: str, value: Any) -> Any:
-        """Returns the argument in Python's types. Raises ArgumentError if it is wrong."""
+        """Returns the value, converted to Python's types. Raises ArgumentError if the value is wrong."""
         too_large = False
         for prepared in (lambda given: given, _in_python):
             plain = prepared(value)
@@ -165,12 +165,12 @@ def _argument_of(kind: Any) -> Argument:
 
 
 def checked(name: str, value: Any, kind: Any) -> Any:
-    """Returns one argument in Python's types. Raises ArgumentError if it is not of this type."""
+    """Returns one value, converted to Python's types. Raises ArgumentError if the value is not of type ``kind``."""
     return value if is_compiling() else _argument_of(kind).converted(name, value)
 
 
 class Parameters(NamedTuple):
-    """The arguments of a call. The first ``own`` are not the caller's."""
+    """The parameters of a callable. The caller does not pass the first ``own`` of them (self or cls)."""
 
     own: int
     by_position: list[str]
@@ -180,7 +180,7 @@ class Parameters(NamedTuple):
 
 
 _KNOWN: WeakKeyDictionary[Callable[..., Any], Parameters] = WeakKeyDictionary()
-"""What each call takes. The keys are weak, so that the classes of users can be freed."""
+"""The parameters of each callable. The keys are weak references, so that users' classes can be freed."""
 
 
 def _parameters(call: Callable[..., Any], names_only: bool) -> Parameters:
@@ -200,7 +200,7 @@ def _parameters(call: Callable[..., Any], names_only: bool) -> Parameters:
 def _converted(
     call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, names_only: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments of a call in Python's types. Raises CallError or ArgumentError for a wrong one."""
+    """Returns a call's arguments, converted to Python's types. Raises CallError or ArgumentError if one is wrong."""
     own, by_position, known, required, is_open = _parameters(call, names_only)
     given = args[own:]
     too_much = not is_open and (len(given) > len(by_position) or not kwargs.keys() <= known.keys())
@@ -216,7 +216,7 @@ def _converted(
 
 
 def _name(call: Callable[..., Any], own: tuple[Any, ...]) -> str:
-    """Returns the name that the caller wrote: of the first class that has this method, whoever inherits it."""
+    """Returns the call's name for errors, with the most derived class that uses this method: "Decoder.new_cache"."""
     if not own:
         return call.__name__
     kinds = (own[0] if isinstance(own[0], type) else type(own[0])).__mro__
@@ -225,7 +225,7 @@ def _name(call: Callable[..., Any], own: tuple[Any, ...]) -> str:
 
 
 def _that(words: str, fits: Callable[[Any], Any]) -> Any:
-    """Returns the type of the values that fit."""
+    """Returns an annotation for the values for which ``fits`` is true. words: their description in errors."""
 
     def check(value: Any) -> Any:
         with suppress(*RAW):
@@ -237,7 +237,7 @@ def _that(words: str, fits: Callable[[Any], Any]) -> Any:
 
 
 class Shaped:
-    """Stands for jaxtyping's class of this name, which is no dependency, in an annotation."""
+    """Replaces jaxtyping's class of this name in annotations, because jaxtyping is not a dependency."""
 
     words, fits = "", staticmethod(lambda tensor: True)
 
@@ -271,14 +271,14 @@ _READ = {"Float": Float, "Integer": Integer, "Shaped": Shaped, "int": Whole}
 
 
 class _Names(dict[str, Any]):
-    """The names of a file. A name that only a type checker sees means Any."""
+    """The global names of a file. A name that is imported only for type checkers becomes Any."""
 
     def __missing__(self, name: str) -> Any:
         return vars(builtins).get(name, Any)
 
 
 def _argument(annotation: Any, names: _Names) -> Argument | None:
-    """Reads an annotation. Returns None if it allows anything."""
+    """Returns the Argument of an annotation, or None if the annotation allows anything."""
     with suppress(TypeError, AttributeError):  # of what only a type checker sees
         kind = _kind(eval(annotation, {}, names) if isinstance(annotation, str) else Any)
         return None if kind is Any else _argument_of(kind)
@@ -286,7 +286,8 @@ def _argument(annotation: Any, names: _Names) -> Argument | None:
 
 
 def _kind(found: Any) -> Any:
-    """Returns a type that pydantic checks as this file says. Modules may be wrapped."""
+    """Returns a type that pydantic checks by the rules above. A module may be any nn.Module, since it may be
+    wrapped."""
     origin, args = get_origin(found), get_args(found)
     if origin in (Union, UnionType):
         kinds = [_kind(each) for each in args if each is not str or torch.device not in args]
@@ -309,7 +310,7 @@ def _kind(found: Any) -> Any:
 
 
 def _in_python(value: Any) -> Any:
-    """Converts numbers of numpy, tensors of one integer, devices, and sequences of these."""
+    """Converts NumPy numbers, tensors of one integer, devices, and sequences of these to Python's types."""
     if isinstance(value, tuple | list | range):
         return tuple(map(_in_python, value))
     if isinstance(value, torch.device):

@@ -1,6 +1,6 @@
 """Errors for wrong calls: they suggest the intended name, or show the call with named arguments.
 
-Several libraries have similar layers whose arguments have other names or another order.
+Users may expect the argument names or the argument order of similar layers in other libraries.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ KNOWN: dict[str, dict[str, str]] = data_of(__file__)
 OTHER_NAMES = KNOWN["arguments"]
 """Maps an argument's name in posembed to its names in other libraries."""
 OTHER_CLASSES = KNOWN["public names"]
-"""Maps a public name of posembed to the names of tutorials, fairseq, timm, x-transformers, torchtune and Keras."""
+"""Maps a public name of posembed to its names in tutorials, fairseq, timm, x-transformers, torchtune and Keras."""
 NOTES = KNOWN["notes"]
 """Hints on arguments that some libraries define differently."""
 AS_POSITIONS = KNOWN["positions"]
-"""Maps what a layer reads from its ``position_ids`` alone to the call of ``posembed.positions`` that computes them."""
+"""Maps an argument that ``position_ids`` replace, such as a mask, to the call of ``posembed.positions`` for the ids."""
 
 
 def name_here(name: str, ours: Mapping[str, str]) -> str | None:
-    """Returns what a name of another library is called in posembed, or the nearest public name; None if none is.
+    """Returns the path of posembed's counterpart of another library's name, or of the nearest public name, or None.
 
     ours: maps each public name to its path below posembed.
     """
@@ -39,7 +39,7 @@ def name_here(name: str, ours: Mapping[str, str]) -> str | None:
 def wrong_call(
     name: str, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, own: int = 1
 ) -> CallError:
-    """Returns the error for a call with arguments that it does not take, takes by name only, or lacks.
+    """Returns the error for a call with unknown, missing or too many positional arguments.
 
     Args:
         name: the name that the caller wrote, such as a class name.
@@ -74,7 +74,7 @@ def wrong_call(
 
 
 def unknown(what: str, name: str, known: Iterable[str], *, of: str = "", also: str = "") -> ArgumentError:
-    """Returns the error for an unknown name, with similar known names as suggestions. Its "+" suffixes are ignored."""
+    """Returns the error for an unknown name, and suggests similar known names. Ignores suffixes such as "+window"."""
     known, base = tuple(known), name.partition("+")[0]
     near = [] if base in known else closest(base, known)
     meant = f" (did you mean {listed(near, 'or')}?)" if near else ""

@@ -122,7 +122,7 @@ class Prepared:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
-    """The answer to a question: ``summary`` has one row per encoding, ``results`` every run of the folder ``path``.
+    """The answer to a question: ``summary`` has one row per encoding; ``results`` holds the runs that were asked for.
 
     Examples:
         >>> import posembed
@@ -175,8 +175,8 @@ class Comparison:
 
     def frame(self) -> DataFrame:
         """Returns every measured value as a tidy pandas frame, one row per value, with the columns of
-        ``posembed.measure.frame.Value``: run (a name that is compared), seed, item, metric, x, value and weight.
-        Perplexities are losses there, and called "log perplexity"."""
+        ``posembed.measure.frame.Value``: run (the name of what is compared), seed, item, metric, x, value and weight.
+        Perplexities appear as losses, with the metric "log perplexity"."""
         return self.summary.to_pandas()
 
     def to_dict(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class ArgumentError(PosEmbedError, ValueError):
 
 
 class CallError(PosEmbedError, TypeError):
-    """A call with an argument that is unknown, missing, or that must be given by name.
+    """A call with an argument that is unknown, is missing, or must be given by name.
 
     Examples:
         >>> import posembed
@@ -86,7 +86,7 @@ class CheckpointError(PosEmbedError, ValueError):
 
 
 class RunFolderError(PosEmbedError, ValueError):
-    """A run folder of the lab that cannot be read, written or continued.
+    """A folder of training runs that cannot be read, written or continued.
 
     Examples:
         >>> import posembed

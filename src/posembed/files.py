@@ -1,8 +1,8 @@
 """Writes files and folders whole or not at all, and never over something that posembed did not write.
 
 New content is written next to its target under a hidden name, ``.NAME.XXXXXXXX.partial``, and flushed to the disk. It
-is then renamed in one step: by a rename that replaces nothing, or by exchanging the two names. After an exchange the
-old content, now under a name that no other process uses, is inspected and put back if posembed did not write it.
+is then renamed in one step: by a rename that never replaces a target, or by exchanging the two names. After an exchange
+the old content, now under a name that no other process uses, is inspected and put back if posembed did not write it.
 
 A run folder belongs to posembed alone, and any number of processes on any number of machines may write into it at
 once. ``written_whole`` needs no locks for this: a rename is atomic on one machine and on NFS, and a killed process
@@ -44,7 +44,7 @@ def whole_or_absent(out: Path, *, refusal: Refusal | None = None) -> Iterator[Pa
 
     A link at ``out`` is never followed. ``refusal`` inspects an existing target before the block, and again when it is
     replaced. If ``refusal`` is None, every existing target stays. Raises FileExistsError, whose ``strerror`` is the
-    reason, if the target must stay, and OSError if it cannot be written. Either way the disk is unchanged.
+    reason, if the target must stay, and OSError if ``out`` cannot be written. After either error the disk is unchanged.
     """
     if os.path.lexists(out):
         refuse(out, out, refusal)
@@ -122,7 +122,7 @@ def as_bytes(text: str) -> bytes:
 
 
 def data_of(module: str, name: str | None = None) -> Any:
-    """Returns what a JSON file beside a module holds: the file of its own name, or another. module: ``__file__``."""
+    """Returns the content of NAME.json next to a module; by default of the module's own name. module: ``__file__``."""
     path = Path(module).with_suffix(".json")
     return json.loads((path if name is None else path.parent / f"{name}.json").read_text(encoding="utf-8"))
 
@@ -147,8 +147,8 @@ def leftovers(out: Path) -> list[Path]:
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
-    """Removes unfinished files that are more than an hour old from a folder: those of a name, or all if the folder is
-    posembed's alone."""
+    """Removes unfinished files that are more than an hour old from a folder. ``name``: the name of their target; by
+    default any name, for a folder that only posembed uses."""
     for path in folder.glob(f".{name}.*.partial"):
         with suppress(FileNotFoundError):
             is_ours = path.is_file() and re.fullmatch(rf"\..+{PARTIAL}", path.name)
@@ -157,7 +157,8 @@ def remove_leftovers(folder: Path, name: str = "*") -> None:
 
 
 def is_page(path: Path) -> bool:
-    """Returns whether a file ends as a page of posembed does. Somebody may have changed the page."""
+    """Returns whether a file ends with the comment that marks posembed's HTML pages, even if the page was edited
+    later."""
     with suppress(OSError), path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 100))
         return re.search(rb"\n<!-- posembed \w{64} -->\n\Z", file.read()) is not None
@@ -198,7 +199,7 @@ def refuse(place: Path, out: Path, refusal: Refusal | None) -> None:
 
 
 def set_aside(staging: Path, out: Path) -> Path:
-    """Replaces by two renames, for systems that cannot exchange names. Returns the new path of the old content."""
+    """Replaces ``out`` by two renames, where names cannot be exchanged. Returns the new path of the old content."""
     old = staging.with_suffix(".old")
     os.rename(out, old)
     try:
@@ -293,15 +294,15 @@ def remove(path: Path) -> None:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yields the files below a folder, at any depth. Links to folders are not followed, and what cannot be looked at is
-    left out, where Python 3.10's ``rglob`` ends in an error."""
+    """Yields the files below a folder, at any depth. Skips links to folders, and whatever cannot be inspected, on which
+    Python 3.10's ``rglob`` fails."""
     for where, _, names in os.walk(folder):
         yield from (path for name in names if os.path.isfile(path := Path(where, name)))
 
 
 def reason(error: BaseException) -> str:
-    """Returns the reason for an error in words, without the path that Python adds. The system's errors also come as
-    text, from libraries in Rust."""
+    """Returns the reason for an error in words, without the path that Python adds. Also reads system errors that Rust
+    libraries report as text."""
     number = re.search(r"\(os error (\d+)\)", str(error))
     code = error.errno if isinstance(error, OSError) else number and int(number[1])
     if code in (errno.ENOSPC, errno.EDQUOT):

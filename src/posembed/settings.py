@@ -1,8 +1,8 @@
-"""Settings: frozen dataclasses whose fields say once what a value may be, and what it is for.
+"""Settings: frozen dataclasses whose fields define which values are allowed and what they are for.
 
 The command line, JSON files, calls from Python and the reference are derived from the fields. A field made by
-``option`` or ``argument`` is set by users; any other field is computed. Its type gives the bounds, such as ``Count``,
-``Share`` or ``tuple[int, ...]``. Anything that pydantic can check is a type here.
+``option`` or ``argument`` is set by users; any other field is computed. The field's type gives the bounds, such as
+``Count``, ``Share`` or ``tuple[int, ...]``. Any type that pydantic can check is allowed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from posembed.errors import ArgumentError
 from posembed.words import listed
 
 MOST = 10**12
-"""The largest whole number: PyTorch cannot count the entries of much larger tensors."""
+"""The largest whole number that is allowed: PyTorch cannot count the entries of much larger tensors."""
 LARGE = 10**6
-"""A message that is not about an upper bound names it only below this."""
+"""Errors leave out bounds of at least this size, unless the value is above such a bound."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """What a type is called in errors, if its bounds do not say it."""
+    """The description of a type in errors, used instead of its bounds."""
 
     words: str
 
@@ -64,12 +64,12 @@ Cube: TypeAlias = Annotated[
 
 ItemT = TypeVar("ItemT")
 Ascending: TypeAlias = Annotated[tuple[ItemT, ...], MinLen(1), AfterValidator(lambda items: tuple(sorted(set(items))))]
-"""Sizes in ascending order, at least one."""
+"""One or more sizes, in ascending order, without duplicates."""
 Name: TypeAlias = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)]
 Different: TypeAlias = Annotated[
     tuple[ItemT, ...], MinLen(1), AfterValidator(lambda items: tuple(dict.fromkeys(items)))
 ]
-"""At least one; repeated ones count once."""
+"""One or more items, without duplicates."""
 Names: TypeAlias = Different[Name]
 
 SettingsT = TypeVar("SettingsT")
@@ -114,8 +114,8 @@ def _types_of(settings: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The base of settings. It converts each value to the type of its field: texts such as "rope, alibi" to tuples, and
-    numbers of numpy to Python's. Raises ArgumentError for a value that its field cannot have."""
+    """The base of settings. Converts each value to the type of its field: text such as "rope, alibi" to a tuple, and
+    NumPy numbers to Python numbers. Raises ArgumentError for a value that the field does not allow."""
 
     def __post_init__(self) -> None:
         kinds = types_of(type(self))
@@ -126,14 +126,14 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part(Settings):
-    """Settings of one alternative, such as one kind of model. ``belongs``: what they belong to."""
+    """Settings of one alternative, such as one kind of model. ``belongs``: the name of the alternative in errors."""
 
     belongs: ClassVar[str] = ""
 
 
 def take_parts(given: dict[str, Any], parts: Mapping[type[Part], bool], because: str) -> tuple[Any, ...]:
-    """Removes the options of parts from ``given``. Returns the parts that apply. Raises ArgumentError for an option of
-    one that does not. ``because``: which alternative was chosen instead."""
+    """Removes the options of ``parts`` from ``given``. Returns the parts that apply. Raises ArgumentError for an option
+    of a part that does not apply. ``because``: the reason, such as the alternative that was chosen."""
     taken = {kind: take(kind, given) for kind in parts}
     for kind, applies in parts.items():
         if taken[kind] and not applies:
@@ -142,7 +142,7 @@ def take_parts(given: dict[str, Any], parts: Mapping[type[Part], bool], because:
 
 
 def take(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Removes the options of ``settings`` from ``given``. Returns the converted values of those that are not None."""
+    """Removes the options of ``settings`` from ``given``. Returns the values that are not None, converted."""
     taken = {name: given.pop(name, None) for name in options(settings)}
     kinds = types_of(settings)
     return {name: converted(name, value, kinds[name]) for name, value in taken.items() if value is not None}
@@ -154,8 +154,8 @@ def given_to(kind: type[SettingsT], given: dict[str, Any]) -> SettingsT:
 
 
 def checked_bounds(given: Mapping[str, Any], *kinds: type[Any], of: str = "") -> None:
-    """Raises ArgumentError for an unknown name, and for a value that its option cannot have, before it is known which
-    options apply."""
+    """Raises ArgumentError for an unknown name or a value that its option does not allow. Can run before it is known
+    which options apply."""
     left = dict(given)
     for kind in kinds:
         take(kind, left)
@@ -192,7 +192,7 @@ def converted(name: str, value: Any, kind: Any) -> Any:
 
 
 def restored(kind: Any, value: Any) -> Any:
-    """Restores a value of this type from JSON, which has no dataclasses, no tuples and only texts as keys.
+    """Restores a value of this type from JSON, which has no dataclasses, no tuples and only strings as keys.
 
     Raises ValueError for a value of another type.
     """
@@ -230,7 +230,7 @@ def bare(kind: Any) -> Any:
 
 
 def _plain(value: Any, kind: Any) -> Any:
-    """Prepares a value for pydantic, which takes no lists in a text and takes True as a number."""
+    """Prepares a value for pydantic, which does not split text into lists and accepts True as a number."""
     item, only = item_of(kind), bare(kind)
     if item is not None and value is not None:
         parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
@@ -251,7 +251,7 @@ def _plain(value: Any, kind: Any) -> Any:
 
 
 class _Refused:
-    """A value of no type."""
+    """Wraps a value so that no type accepts it."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -261,8 +261,8 @@ class _Refused:
 
 
 def expected(kind: Any, *, hidden: float = LARGE) -> str:
-    """Describes the values of a type, such as "a whole number of at least 1". ``hidden``: an upper bound of at least
-    this size is left out, because few would meet it."""
+    """Describes the values of a type, such as "a whole number of at least 1". ``hidden``: bounds of at least this size
+    are left out, because users rarely meet them."""
     if (item := item_of(kind)) is not None:
         return "a list of names" if bare(item) is str else f"a list, each {expected(item, hidden=hidden)}"
     if get_origin(kind) is Annotated and NoneType in get_args(get_args(kind)[0]):

@@ -20,7 +20,7 @@ class Estimate:
     """A mean, a median or a difference, with its two-sided 95% interval.
 
     low, high: the ends of the interval; None if there are too few values for an interval.
-    values: the observations behind it; empty if only the interval is known.
+    values: the observations behind the estimate; empty if only the interval is known.
     """
 
     value: float
@@ -31,8 +31,8 @@ class Estimate:
     def side_of(self, value: float) -> Side | None:
         """Returns on which side of ``value`` the interval lies; None if there is no interval.
 
-        With ``value`` 0 for a difference or 1 for a ratio, "below" and "above" mean a significant result. An
-        interval that contains ``value`` lies on "both" sides.
+        With ``value`` 0 for a difference or 1 for a ratio, "below" and "above" mean a significant result. The result is
+        "both" if the interval contains ``value``.
 
         >>> Estimate(0.3, low=0.1, high=0.5).side_of(0)
         'above'
@@ -70,12 +70,12 @@ def estimate(values: Sequence[float]) -> Estimate:
 def jackknife(groups: Sequence[int], statistic: Callable[[Sequence[int]], float | None]) -> Estimate | None:
     """Estimates a statistic of several groups, with an interval from leaving out one group at a time (Tukey 1958).
 
-    It is for values that share groups, such as the similarities of all pairs of runs, in which each run occurs several
-    times. The interval is Student's t. On average, the variance behind it is too large rather than too small (Efron and
-    Stein 1981). A group that no value belongs to makes it too narrow, because leaving that group out changes nothing.
+    Use it for values that share groups, such as the similarities of all pairs of runs, in which each run occurs several
+    times. The interval is Student's t. On average, its variance is too large rather than too small (Efron and Stein
+    1981). A group without values makes the interval too narrow, because leaving that group out changes nothing.
 
-    groups: such as the seeds of the runs. statistic: a function that returns the value for some of the groups, or None
-    if they are too few. Without enough groups to leave one out, there is no interval.
+    groups: the groups, such as the seeds of the runs. statistic: computes the value from some of the groups, or returns
+    None if they are too few. Without enough groups to leave one out, there is no interval.
     """
     value, n = statistic(groups), len(groups)
     without = [statistic([each for each in groups if each != left_out]) for left_out in groups]
@@ -89,8 +89,8 @@ def jackknife(groups: Sequence[int], statistic: Callable[[Sequence[int]], float 
 def estimate_median(values: Sequence[float]) -> Estimate:
     """Estimates the median, with an interval from order statistics (the sign test) that holds for any distribution.
 
-    The interval runs from the k-th smallest to the k-th largest value, for the largest k with which it misses the
-    median with a probability of at most 5%. Five values or fewer have no interval.
+    The interval runs from the k-th smallest to the k-th largest value. k is as large as possible, while the probability
+    that the interval misses the median is at most 5%. Five values or fewer have no interval.
     """
     ordered, n = sorted(values), len(values)
     cut, tail = -1, 0.0

@@ -24,7 +24,7 @@ def transforms_are_active() -> bool:
 
 
 def holds_several_gradients(gradient: Tensor) -> bool:
-    """Returns whether a backward pass computes several gradients at once (``is_grads_batched``) and this is one."""
+    """Returns whether this is a batch of gradients, computed by one backward pass with ``is_grads_batched``."""
     return torch._C._functorch.is_legacy_batchedtensor(gradient)
 
 
@@ -44,9 +44,9 @@ def is_being_recorded() -> bool:
 
 
 class WithoutDraws(TorchFunctionMode):
-    """A context in which random fills do nothing, so that a large module is built at once and uses no memory.
+    """A context that skips drawing random initial values, so that a large module is built fast and uses no memory.
 
-    On the meta device, PyTorch would import torch._dynamo for them, which takes seconds.
+    On the meta device, PyTorch would import torch._dynamo to draw the values, which takes seconds.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -56,7 +56,7 @@ class WithoutDraws(TorchFunctionMode):
 def without_memory() -> AbstractContextManager[Any]:
     """Returns a context in which every new tensor has a shape, but neither values nor memory, on any device.
 
-    On the meta device, code that asks for device="cpu" still allocates.
+    The meta device would not do: code that asks for device="cpu" would still allocate.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode  # it takes a second to import
 
@@ -64,14 +64,14 @@ def without_memory() -> AbstractContextManager[Any]:
 
 
 def storage_info(file: str, start: int, length: int) -> Any:
-    """Returns what the metadata of torch.distributed.checkpoint holds of a value: its file, and its bytes in it."""
+    """Returns a value's entry in torch.distributed.checkpoint's metadata: its file, and its bytes in that file."""
     from torch.distributed.checkpoint.filesystem import _StorageInfo  # it takes a second to import
 
     return _StorageInfo(file, start, length)
 
 
 def linear_of_one_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """Computes F.linear of a single row x (..., D) with oneDNN. Returns None if only F.linear itself is right.
+    """Computes F.linear of a single row x (..., D) with oneDNN. Returns None if only F.linear itself is correct.
 
     With more rows, F.linear is as fast. With one row, as in each step of decoding one sequence, MKL takes 1.2 to 1.6
     times as long as oneDNN (AMD EPYC, widths 768 to 3,072).

@@ -17,7 +17,7 @@ from posembed.errors import ArgumentError
 def check_version(package: str) -> None:
     """Compares the installed version of a package with the range in posembed's metadata.
 
-    Raises ArgumentError, at each call, for a version below it, and warns once per process of a version above it.
+    Raises ArgumentError in each call for a version below the range. Warns once per process for a version above it.
     """
     try:
         installed, own, needed = version(package), version("posembed"), requires("posembed") or []
@@ -42,7 +42,7 @@ def check_version(package: str) -> None:
 
 @contextmanager
 def names_versions(package: str) -> Iterator[None]:
-    """Adds the versions of a library and of posembed to the error of a name that the library does not have."""
+    """Adds the versions of a library and of posembed to errors about names that the library does not have."""
     try:
         yield
     except (ImportError, AttributeError) as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 MINUS = "\N{MINUS SIGN}"
 SENTENCES, CAUSAL, MASKED = "sentence encoders", "causal language models", "masked language models"
-"""The kinds of models of texts."""
+"""The kinds of text models."""
 
 
 def number(value: float) -> str:
@@ -21,7 +21,7 @@ def number(value: float) -> str:
 
 
 def brief(text: object, most: int = 160) -> str:
-    """Returns a text on one line. Ends a longer one with "…" after a whole word, if it has several."""
+    """Returns a text on one line. Shortens it to ``most`` characters, after a whole word if possible, and adds "…"."""
     line = " ".join(str(text).split())
     if len(line) <= most:
         return line
@@ -46,12 +46,12 @@ def listed(things: Iterable[str], last: str = "and") -> str:
 
 
 def called(encoding: str) -> str:
-    """Returns a name for a sentence. A comma would end it and "none" would read as a word, so such names are quoted."""
+    """Returns an encoding's name for use in a sentence. Puts "none" and names with a comma in quotation marks."""
     return f"“{encoding}”" if encoding.partition("+")[0] == "none" or ", " in encoding else encoding
 
 
 def least(*numbers: int | None) -> int | None:
-    """Returns the smallest of the numbers that are known; None if none is."""
+    """Returns the smallest number, ignoring None; None if there is no number."""
     return min((number for number in numbers if number is not None), default=None)
 
 

@@ -93,7 +93,7 @@ class InputLayer(ChecksCalls, nn.Module):
         """Loads the layer from a model's folder, hub name or fairseq file, in ``eval`` mode and the stored dtype.
 
         Args:
-            side: "encoder" or "decoder" for a model with both. None means the encoder.
+            side: "encoder" or "decoder", for a model that has both. None means the encoder.
 
         Raises:
             ArgumentError: a side for a model that has only one.

@@ -58,9 +58,9 @@ class TokenEmbedding(ChecksCalls, nn.Embedding):
 class TextInput(InputLayer):
     """Computes dropout(norm(scale x token rows + type rows + position rows)) from the parts that a model declares.
 
-    The layer uses one lookup (layers/lookup.py) if calling its modules would only run their own forward. If a
-    module has a hook, an offloader, a patch or a changed class, the modules are called one by one. To add a model,
-    write a subclass with a ``declaration``, whose constructor builds the parts from
+    The layer uses one lookup (layers/lookup.py) if its modules are unmodified. If a module has a hook, an offloader, a
+    patch or a changed class, the modules are called one by one. To add a model, write a subclass with a
+    ``declaration``, whose constructor builds the parts from
 
         vocab_size, max_len, dim    the numbers of tokens and positions, and the width D of their rows;
         dropout                     the probability of the dropout at the end, in training;
@@ -70,7 +70,7 @@ class TextInput(InputLayer):
 
     Raises:
         ArgumentError: ``forward`` gets ids that are not integers, shapes that do not fit, or types for a model without.
-        PositionError: ``forward`` reaches a position without a row.
+        PositionError: ``forward`` gets a position without a row.
 
     Examples:
         >>> import torch
@@ -101,8 +101,8 @@ class TextInput(InputLayer):
         """Embeds token_ids (B, L). Returns (B, L, D).
 
         Args:
-            position_ids: (L,), (1, L) or (B, L), integers from 0. None counts from ``offset``: the tokens in
-                ``mask``, or without a mask all tokens, except padding in models that skip it.
+            position_ids: (L,), (1, L) or (B, L), integers from 0. None counts the tokens from ``offset`` on, without
+                the padding in ``mask``. Without a mask, only models that skip the pad token exclude padding.
             offset: the number of earlier tokens: a number, or (B,).
             mask: (B, L), 1 for a token and 0 for padding; or (B, K) with K > L, if it also covers earlier tokens.
             token_type_ids: (B, L). None means type 0 for every token, if the model has types.
@@ -274,7 +274,7 @@ _METHODS = {
     for kind in (nn.Embedding, TokenEmbedding, LearnedPositionalEmbedding, nn.LayerNorm, nn.RMSNorm, nn.Dropout)
     if is_as_written(kind, "forward")
 }
-"""The modules that ``lookup`` can replace, with the methods that define them."""
+"""The classes of modules that ``lookup`` can replace, with the methods that define their outputs."""
 
 
 def _only_computes(module: nn.Module) -> bool:

@@ -27,7 +27,7 @@ class BertInput(TextInput):
 
     Args:
         token_types: the number of types; 0 for none.
-        dropout: applied after the norm, in training.
+        dropout: the probability of dropout after the norm, in training.
         eps: the epsilon of the norm.
 
     Raises:
@@ -262,8 +262,8 @@ class BartInput(TextInput):
 class OPTInput(TextInput):
     """Token rows, projected to the model's width if they are narrower (OPT-350m), plus position rows.
 
-    OPT (Zhang et al. 2022, arXiv:2205.01068) has two rows before position 0, and counts positions over the attention
-    mask: pass it as ``mask`` if there is padding.
+    OPT (Zhang et al. 2022, arXiv:2205.01068) has two rows before position 0, and computes positions from the attention
+    mask: pass ``mask`` if there is padding.
 
     Args:
         vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of the model.

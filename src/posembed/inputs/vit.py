@@ -26,7 +26,7 @@ class ViTInput(InputLayer):
         patch_size: height and width of a patch in pixels; one number if they are equal.
         dim: the width D.
         channels: the number of channels of the images.
-        dropout: applied last, in training.
+        dropout: the probability of dropout on the result, in training.
 
     Raises:
         ArgumentError: an argument that cannot be used, such as image sides that are not multiples of the patch sides.

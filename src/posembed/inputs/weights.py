@@ -61,8 +61,8 @@ def read_tensors(
 def model_config(source: str | Path, *, families: tuple[str, ...]) -> dict[str, Any]:
     """Reads the config.json of a model that transformers saved, by its folder or hub name.
 
-    Its ``model_type``, if it has one, must be one of ``families``. The keys do not show the type: RoBERTa has BERT's
-    keys, but another layout of its rows.
+    If the config has a ``model_type``, it must be one of ``families``. The tensors' keys do not show the type: RoBERTa
+    has BERT's keys, but another layout of rows.
     """
     if Path(source).is_file():
         open_checkpoint(source)  # raises its own error for a broken file

@@ -4,9 +4,9 @@
                                 AveragedPositionalEmbedding, ExtendedPositionalEmbedding, SampledPositionalEmbedding,
                                 ConcatenatedPositionalEmbedding, SinusoidalPositionalEmbedding, SinusoidalGridEmbedding,
                                 SequentialPositionalEmbedding; BilevelEncoding, which also acts in attention
-    turned queries and keys     RotaryEmbedding, AxialRotaryEmbedding, MixedRotaryEmbedding, PolarEmbedding;
+    rotated queries and keys    RotaryEmbedding, AxialRotaryEmbedding, MixedRotaryEmbedding, PolarEmbedding;
                                 LinearScaling, NTKScaling, YarnScaling, LongRopeScaling, Llama3Scaling
-    biases of the scores        Alibi, T5Bias, KerpleLog, KerplePower, Fire, Tupe, LookHere
+    biases on the scores        Alibi, T5Bias, KerpleLog, KerplePower, Fire, Tupe, LookHere
     scores from content         Fox, Cable, Cope, Dape, HouseholderPath
     nothing                     NoPosition
 

@@ -1,6 +1,6 @@
 """Attention with linear biases (ALiBi; Press, Smith and Lewis 2021, arXiv:2108.12409).
 
-Each head subtracts its slope times the distance from the scores, after they are divided by sqrt(d).
+Each head subtracts its slope times the distance from the scores, after the scores are divided by sqrt(d).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from posembed.settings import Count, Positive
 def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
     """Returns one slope per head, float32 (H,).
 
-    For a power of two H the slopes are 2^(-8h/H), h = 1 .. H. Otherwise, as in the authors' code, they are the
-    slopes for c heads, the largest power of two below H, then every second slope for 2c heads.
+    For a power of two H the slopes are 2^(-8h/H), h = 1 .. H. Otherwise, as in the authors' code, they are the slopes
+    for c heads, then every second slope for 2c heads, where c is the largest power of two below H.
     """
     power = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * h / power) for h in range(1, power + 1)]
@@ -31,8 +31,8 @@ class Alibi(ScoreBias):
 
     Args:
         heads: the number of heads H.
-        scale: the factor on all slopes. A model trained at length L reads a text of length M as if it had L tokens with
-            L / M (Al-Khateeb et al. 2023, arXiv:2310.13017).
+        scale: the factor on all slopes. With L / M, a model trained at length L reads a text of length M as if the text
+            had L tokens (Al-Khateeb et al. 2023, arXiv:2310.13017).
 
     Raises:
         ArgumentError: no head, or a scale that is not above 0.

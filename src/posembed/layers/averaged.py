@@ -1,13 +1,13 @@
 """A learned table read by distance: full attention, no last row, and stable perplexity past the training length.
 
-Rows P (N, D) added to the input of W_q and W_k give a head the position logits P W_q (P W_k)^T / sqrt(d). This
-encoding uses only the mean of each diagonal, which depends on the distance alone: one bias by distance for each
-layer and head, recomputed from the rows in every forward pass, in training too. The rows make the bias smooth, and all
-layers share them. The bias does not depend on absolute positions, so no position is the last. Past the N - 1
-distances seen in training it continues as a line in log(1 + distance), fitted to the bias and never rising.
+Rows P (N, D) added to the input of W_q and W_k give a head the position logits P W_q (P W_k)^T / sqrt(d). This encoding
+uses only the mean of each diagonal, which depends on the distance alone. The means are the bias by distance of a layer
+and head. Every forward pass recomputes the bias from the rows, in training too. The rows make the bias smooth, and all
+layers share them. The bias does not depend on absolute positions, so no position is the last. Past the distances seen
+in training, the bias continues as a line in log(1 + distance), which is fitted to the bias and never rises.
 
-Logits between rows and token contents depend on absolute positions, so they are left out. By default, one head
-has no position and attends by content alone, which is how the model finds a distant passage.
+Logits between rows and token contents depend on absolute positions, so they are left out. By default, one head has no
+position and attends by content alone, so that the model can find a distant passage.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def fitted_line(by_distance: Float[Tensor, "H N"]) -> tuple[Tensor, Tensor]:
 
 
 class DistanceBias(ScoreBias, in_a_pass=True):
-    """The bias of an AveragedPositionalEmbedding in one layer: values by distance (H, N), ``fitted_line`` past N."""
+    """The bias in one layer: the values ``by_distance`` (H, N) for distances below N, ``fitted_line`` beyond."""
 
     of_distance_alone = True
 

@@ -38,11 +38,11 @@ ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class Content(NamedTuple):
-    """What ``at_content`` reads of the tokens in a layer, besides their queries and keys.
+    """What ``at_content`` reads about a layer's tokens, besides their queries and keys.
 
-    of_tokens: the values (B, Lk, S) of ``of_tokens``, or None. q_positions, k_positions: (Lq,) or (B, Lq), and the same
-    for the keys. seen: returns the mask of the keys that each query sees, which broadcasts to (B, H, Lq, Lk), or None
-    for all.
+    of_tokens: the result of the method ``of_tokens``, (B, Lk, S), or None. q_positions: (Lq,) or (B, Lq). k_positions:
+    (Lk,) or (B, Lk). seen: returns a mask that broadcasts to (B, H, Lq, Lk), True where a query sees a key, or None for
+    all True.
     """
 
     of_tokens: Tensor | None
@@ -56,8 +56,8 @@ class PositionEncoding(ChecksCalls, nn.Module):
 
     A model that supports all methods works with any encoding. Queries and keys have two methods because position enters
     in two ways: as rows added to the input of W_q and W_k, and as a function of the projected heads. The scores have
-    two because there are two kinds of attention: ``at_scores`` returns a dense bias, and ``score_mod`` returns the same
-    bias as a function for FlexAttention. A model calls only one of the two.
+    two methods because there are two ways to compute attention: ``at_scores`` returns a dense bias, and ``score_mod``
+    returns the same bias as a function for FlexAttention. A model calls only one of the two.
 
     Raises:
         ArgumentError: ``forward`` is called on an encoding whose methods only a model can call.
@@ -83,7 +83,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
     """Whether the formula assumes that no token sees a later one, so that encoders cannot use it."""
 
     per_layer: bool = False
-    """Whether each layer has parameters of its own. A model that is given a name then builds one encoding per layer."""
+    """Whether each layer needs its own parameters. A model that gets the encoding by name then builds one per layer."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises ArgumentError unless a subclass follows the contract of an input, a rotation or a bias."""
@@ -96,7 +96,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
         """Returns the encoding for one layer: this encoding, unless its scores depend on the layer's own W_q and W_k.
 
         ``project`` is as in ``before_queries_keys``. A model calls this method once per layer. If the result is another
-        encoding, the model takes the layer's bias from it.
+        encoding, the model uses that encoding for the layer's bias.
         """
         return self
 
@@ -115,7 +115,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
         """Returns this encoding for images of ``grid``, (height, width) in patches, with one token before the patches.
 
         The result is a copy, or this encoding if nothing depends on the grid; this encoding stays unchanged. With
-        ``shared``, the copy reads this encoding's parameters, which its gradients reach: for training on several grids.
+        ``shared``, the copy is computed from this encoding's parameters, so that training on several grids trains them.
         """
         return self
 
@@ -156,9 +156,9 @@ class PositionEncoding(ChecksCalls, nn.Module):
         The returned q and k have the same width: usually D/H, but 2 D/H for PoPE. The scores are their products
         divided by the square root of that width, as in scaled_dot_product_attention; values keep their own width.
 
-        ``text_length`` is the number of tokens in each token's text: a number, (B,), or (B, L) for packed texts.
-        None means the largest position of each sequence plus one. A model may pass it to any encoding. Every rotation
-        checks it, but only a RoPE with a scaling computes its angles from it.
+        ``text_length`` is the number of tokens in each token's text: a number, (B,), or (B, L) for packed texts. None
+        means the largest position of each sequence plus one. A model may pass it to any encoding. Every rotation checks
+        the text length, but only a RoPE with a scaling computes its angles from this length.
         """
         return q, k
 
@@ -171,8 +171,8 @@ class PositionEncoding(ChecksCalls, nn.Module):
     def of_tokens(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L S"] | None:
         """Returns what ``at_content`` needs of each token besides queries and keys, such as gates, or None for nothing.
 
-        ``x`` (B, L, D) is the input of a layer's attention. The values are float32 or wider. The model puts 0 at
-        padding, and keeps those of earlier tokens in its cache.
+        ``x`` (B, L, D) is the input of a layer's attention. The values are float32 or wider. The model sets the values
+        at padding to 0, and keeps the values of earlier tokens in its cache.
         """
         return None
 
@@ -223,8 +223,8 @@ class InputEncoding(PositionEncoding):
     ) -> Float[Tensor, "B L D"]:
         """Adds the rows of the positions to x (B, L, D), then applies dropout in training.
 
-        A learned table also takes integer x (B, L), such as token ids, and returns the rows alone, without dropout. The
-        values of x are then not used.
+        A learned table also takes integer x (B, L), such as token ids, and returns the rows alone, without dropout.
+        Only the shape of x is then used.
 
         Args:
             position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive positions.
@@ -251,7 +251,7 @@ class InputEncoding(PositionEncoding):
             raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}{remedy}")
 
     def _ids(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
-        """Returns the ids of x, (L,), (1, L) or (B, L), after checking that the arguments fit."""
+        """Returns the position ids of x, (L,), (1, L) or (B, L), after checking that the arguments fit."""
         self._require_input(x)
         return given_or_consecutive(position_ids, offset, batch=x.shape[0], length=x.shape[1], device=x.device)
 
@@ -268,7 +268,7 @@ class InputEncoding(PositionEncoding):
 
 
 class _MissingTable(str):
-    """The key of a table that a state dict lacks. PyTorch's error, raised if loading is strict, names the remedy."""
+    """The key of a table that a state dict lacks. It adds a remedy to PyTorch's error for strict loading."""
 
     def __format__(self, _: str) -> str:
         return f"{self!s}: if the table has another name, from_state_dict or from_module of the layer's class finds it"
@@ -281,7 +281,7 @@ class RotationEncoding(PositionEncoding):
 
     @property
     def turns_are_final(self) -> bool:
-        """Whether a key is rotated by its own position alone; a cache can then hold rotated keys."""
+        """Whether a key's rotation depends only on its own position, so that a cache can hold rotated keys."""
         return False
 
     def turned(
@@ -350,7 +350,7 @@ def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 
 @torch.no_grad()
 def fill_(parameter: Tensor, values: Tensor) -> None:
-    """Copies values of the unsharded shape into a parameter. If it is sharded, each process keeps its own shard.
+    """Copies values of the unsharded shape into a parameter. Each process keeps its own shard of a sharded parameter.
 
     Every process computes all values, and the first process's values are used, so that random values agree.
     """
@@ -367,7 +367,7 @@ def fill_(parameter: Tensor, values: Tensor) -> None:
 def copy_with(layer: LayerT, *, shared: bool = False, **parameters: Tensor) -> LayerT:
     """Returns a copy of a layer in which these parameters have new values, of any shape.
 
-    With ``shared``, the new values stay in the graph that computed them, and the copy shares all other parameters.
+    With ``shared``, the new values stay in their autograd graph, and the copy shares all other parameters.
     """
     if shared:
         changed = copy.copy(layer)
@@ -384,7 +384,7 @@ def copy_with(layer: LayerT, *, shared: bool = False, **parameters: Tensor) -> L
 
 
 def refuse_given(arguments: Mapping[str, Any], *decided: str) -> None:
-    """Raises CallError for arguments that an existing table decides."""
+    """Raises CallError if an argument in ``decided`` is given, because an existing table decides these arguments."""
     if given := [name for name in decided if name in arguments]:
         raise CallError(
             f"the table decides {', '.join(decided)}: leave out {', '.join(given)}. For another length, pass the table "

@@ -1,9 +1,8 @@
 """A learned table that is concatenated to the tokens instead of added: part of the width is for the position.
 
-The model keeps its width D. Of each token it keeps the first D - P components, and the row of its position takes the
-place of the last P. So a matrix W of the next layer reads x W_1 + p W_2, with W_1 and W_2 parts of W, where a sum gives
-(x + p) W. Everything outside the table is the same as with a sum: the only difference in parameters is the table's own,
-N P instead of N D.
+The model keeps its width D. Each token keeps its first D - P components, and the row of its position replaces the last
+P components. So a matrix W of the next layer computes x W_1 + p W_2, with W_1 and W_2 parts of W, where a sum gives
+(x + p) W. Everything outside the table is the same as with a sum: only the table is smaller, N P numbers, not N D.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class ConcatenatedPositionalEmbedding(InputEncoding):
         max_len: N, the number of positions that the table holds.
         dim: the width D of the model.
         position_dim: P, the width of a row, from 1 to D - 1. None means a quarter of D.
-        dropout: applied to the result in training.
+        dropout: the probability of dropout on the result in training.
         init, std: the initial values (N, P), as in ``LearnedPositionalEmbedding``.
 
     The state dict holds ``weight`` (N, P) and nothing else.

@@ -1,7 +1,7 @@
 """A learned table that is extended past its last trained row when it is read in eval mode.
 
 tile            row k mod N                  (Longformer, Beltagy et al. 2020, arXiv:2004.05150)
-hierarchical    row a N + b from rows a, b   (Su 2020, kexue.fm/archives/7947); reaches N^2 positions
+hierarchical    row a N + b from rows a, b   (Su 2020, kexue.fm/archives/7947); for N^2 positions
 linear, ...     the whole table stretched    (as Chen et al. 2023, arXiv:2306.15595, stretch RoPE's positions)
 random          new rows at random, at the scale of the trained rows: the baseline
 
@@ -70,7 +70,7 @@ def stretched_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, cubi
 
 
 def _cubic_weights(rest: Tensor, a: float = -0.75) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the weights of the four rows around a point that lies the share ``rest`` of the way from the
+    """Returns the weights of the four rows around a point. ``rest``, from 0 to 1, says how far the point lies from the
     second row to the third."""
     before, after = (((a + 2) * t - (a + 3)) * t * t + 1 for t in (rest, 1 - rest))
     first, last = (((a * t - 5 * a) * t + 8 * a) * t - 4 * a for t in (rest + 1, 2 - rest))
@@ -78,24 +78,24 @@ def _cubic_weights(rest: Tensor, a: float = -0.75) -> tuple[Tensor, Tensor, Tens
 
 
 class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
-    """A learned table that, in eval mode, reads more positions than it has rows. In training it is the plain table.
+    """A learned table that, in eval mode, accepts more positions than it has rows. In training it is the plain table.
 
-    A text within ``max_len`` reads the trained rows, bit for bit; a longer text reads the table extended to its
-    length. With "tile" and "hierarchical" a position has the same row at every length, and decoding with a cache
-    equals reading the whole text. With the stretching methods the rows depend on the text's length (see
+    A text within ``max_len`` reads the trained rows, bit for bit; a longer text reads the table extended to its length.
+    With "tile" and "hierarchical" a position has the same row at every length, and decoding with a cache equals reading
+    the whole text. With the other methods of ``METHODS`` the rows depend on the text's length (see
     layers/rotary_scaling.py): decode with the final ``text_length``, or stretch the table once (``resize_table``).
 
     Args:
         method: a name in ``METHODS``, or "random": new rows from N(0, s²), where s is the standard deviation of the
             trained table. They are drawn once for ``longest`` positions, with a fixed seed, so texts of any length read
-            the same rows. In float32 they are those of ``resize_table``.
+            the same rows. In float32 they equal the rows of ``resize_table``.
         longest: the number of positions, with "random"; the other methods do not take it.
         max_len, dim, dropout, init, std: as in ``LearnedPositionalEmbedding``.
 
     Raises:
         ArgumentError: an unknown method, or an argument that cannot be used.
-        PositionError: in training, a position past the last row; with "hierarchical", one past N²; with "random",
-            one past ``longest``.
+        PositionError: in training, a position past the last row; with "hierarchical", a position of N² or more; with
+            "random", of ``longest`` or more.
 
     Examples:
         >>> import torch
@@ -130,7 +130,7 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         self.method, self.longest = method, longest
         # No buffer: no checkpoint holds these values, and to_empty() or a loader of checkpoints would lose a buffer's.
         self.drawn = None if longest is None else random_rows(torch.zeros(max_len, dim, device="cpu"), longest, std=1.0)
-        """The new rows of "random" (longest, D) on the CPU, from ``max_len`` on, before they get the trained scale."""
+        """The rows of "random", (longest, D), at scale 1 on the CPU. The first ``max_len`` rows are not used."""
 
     def forward(
         self,

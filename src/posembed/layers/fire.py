@@ -1,8 +1,8 @@
 """FIRE, functional interpolation for relative positions (Li et al. 2024, arXiv:2310.04418).
 
 The bias is f(psi(i - j) / psi(max(L, i))), where psi(x) = log(c x + 1) and f is a small network with one output per
-head. The distance is divided by the query's own position, so f reads only values in [0, 1] at any length. For
-positions up to the learned threshold L, it is divided by L instead, which keeps short texts' distances apart.
+head. The distance is divided by the query's own position, so f reads only values in [0, 1] at any length. For positions
+up to the learned threshold L, it is divided by L instead, so that in short texts equal distances have equal values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def fire_interpolation(c: Tensor, threshold: Tensor, q_positions: Tensor, k_posi
 
 
 class Fire(ScoreBias):
-    """FIRE for decoders. It divides the distance by the query's position, but in an encoder the distance can be larger.
+    """FIRE for decoders: it divides a distance by the query's position, but in encoders a distance can be larger.
 
     Args:
         heads: the number of heads H.
@@ -104,7 +104,7 @@ class Fire(ScoreBias):
     ) -> Float[Tensor, "... H Lq Lk"]:
         """Returns the dense bias. One matrix product over the hidden units takes a third as long as a sum over them.
 
-        Many pairs are computed in blocks of queries, and again in the backward pass, so that the (..., Lq, Lk, width)
+        A large bias is computed in blocks of queries, and again in the backward pass, so that the (..., Lq, Lk, width)
         hidden units never exist at once.
         """
         q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")

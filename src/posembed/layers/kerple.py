@@ -2,7 +2,7 @@
 
 Logarithmic: -r1 log(1 + r2 |i - j|). Power: -r1 |i - j|^r2 with 0 < r2 <= 2; ALiBi is the power with r2 = 1 and r1
 fixed. Both are in section 4, under equation 4, and are conditionally positive definite if r1, r2 > 0. Equation 1 also
-divides them by sqrt(d); the authors' code does not, and neither does this. The authors clamp r1 and r2 at .01 after
+divides them by sqrt(d); the authors' code does not, and neither does posembed. The authors clamp r1 and r2 at .01 after
 each step; here they are the softplus, or twice the sigmoid, of learned values, so that no clamp stops a gradient.
 """
 
@@ -17,7 +17,7 @@ from posembed.layers.score_bias import Formula, ScoreBias, wide
 from posembed.settings import Count
 
 SMALLEST = 0.01
-"""The smallest initial r, equal to the authors' clamp."""
+"""The smallest initial r1 and r2, equal to the authors' clamp."""
 
 
 class KerpleLog(ScoreBias):
@@ -60,8 +60,8 @@ class KerpleLog(ScoreBias):
 class KerplePower(KerpleLog):
     """The power kernel.
 
-    It starts as in the authors' code: r1 ~ U(0, 1), r2 ~ U(0, 2). The state dict holds ``r1_weight`` and
-    ``r2_weight`` (H,); r1 is the softplus of the first, r2 twice the sigmoid of the second.
+    It starts as in the authors' code: r1 ~ U(0, 1), r2 ~ U(0, 2). The state dict holds ``r1_weight`` and ``r2_weight``
+    (H,); r1 = softplus(r1_weight) and r2 = 2 sigmoid(r2_weight).
 
     Raises:
         ArgumentError: no head.

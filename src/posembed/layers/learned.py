@@ -31,20 +31,20 @@ LearnedT = TypeVar("LearnedT", bound="LearnedPositionalEmbedding")
 class LearnedPositionalEmbedding(InputEncoding):
     """Adds to each token the trained row of its position, then applies dropout.
 
-    Called as ``layer(x, position_ids=None, *, offset=0)``. Without ids, positions are 0 to L - 1. For padded
-    texts, pass ``posembed.positions.from_mask(mask)``. A position without a row raises PositionError before the lookup,
-    on CPU and CUDA, and under torch.compile from within the graph. The state dict holds ``weight`` (N, D) only.
+    Called as ``layer(x, position_ids=None, *, offset=0)``. Without ids, positions are 0 to L - 1. For padded texts,
+    pass ``posembed.positions.from_mask(mask)``. A position without a row raises PositionError before the lookup, on CPU
+    and CUDA, and also inside a compiled graph. The state dict holds ``weight`` (N, D) only.
 
     Args:
         max_len: the number of positions that the table holds.
         dim: the width D.
-        dropout: applied to the sum in training.
+        dropout: the probability of dropout on the sum in training.
         init: "normal", "truncated_normal", "xavier", "sinusoidal" (amplitude 1), "zero", or a whole table
             (N, D), such as ``posembed.tables.sinusoidal_table(length=N, dim=D, base=500)``.
         std: the root mean square of normal, truncated normal or sinusoidal initial values. None means .02 for the
             first two and sqrt(1/2), an amplitude of 1, for sinusoids.
         layout: the roles of the rows, such as ``TableLayout.roberta(pad_id=1)`` for a known model.
-        check_ids: False skips the check that every explicit id has a row. On CUDA the check waits for the ids.
+        check_ids: False skips the check that every explicit id has a row. On CUDA the check waits for the GPU.
             Consecutive positions are always checked, at no cost.
 
     Raises:
@@ -97,13 +97,13 @@ class LearnedPositionalEmbedding(InputEncoding):
         """Builds the layer with the position table of a state dict, of one module or of a whole model.
 
         The table is found by its name, such as ``position_embeddings.weight``, ``embed_positions.weight``,
-        ``wpe.weight``, ``pos_embed`` or ``pe``, with any prefix; a single table may have any name but that of tokens.
-        Its values are copied as they are stored, with their dtype and device.
+        ``wpe.weight``, ``pos_embed`` or ``pe``, with any prefix; a state dict's only table may have any name, except
+        one for token rows. Its values are copied as they are stored, with their dtype and device.
 
         Args:
             state_dict: names -> tensors. The table is (N, D), (1, N, D) or (N, 1, D).
             key: the table's key, or the path of its module, if several tensors could be it.
-            layout: the roles of its rows, if some are reserved, as in ``TableLayout.roberta(pad_id=1)``.
+            layout: the roles of the table's rows, if some are reserved, as in ``TableLayout.roberta(pad_id=1)``.
             arguments: other arguments of the constructor, such as ``dropout``.
 
         Raises:
@@ -122,9 +122,9 @@ class LearnedPositionalEmbedding(InputEncoding):
     ) -> LearnedT:
         """Builds the layer with the position table of a module: an nn.Embedding, or a module that holds a table.
 
-        Works like ``from_state_dict``, and also keeps ``requires_grad``. A parametrized table is read as the module
-        reads it. In a module that also has linear layers, a table needs a usual name or ``key``. If the module scales
-        or normalizes the rows when it reads them, as in x-transformers, this layer adds different values.
+        Works like ``from_state_dict``, and also keeps ``requires_grad``. A parametrized table is read through its
+        parametrization. In a module that also has linear layers, a table needs a usual name or ``key``. If the module
+        scales or normalizes the rows when it reads them, as in x-transformers, this layer adds different values.
 
         Args:
             layout: the roles of the rows. None infers them from the module: the ``offset`` of BART and OPT, the
@@ -167,7 +167,7 @@ class LearnedPositionalEmbedding(InputEncoding):
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers of any shape (...), without dropout.
 
-        If the layout has a row for padding, the position ``PADDING`` (-1) reads it, and this row is not trained.
+        If the layout has a row for padding, the position ``PADDING`` (-1) reads that row, which is not trained.
 
         Raises:
             PositionError: a position without a row.
@@ -176,7 +176,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         return F.embedding(self.row_ids(position_ids), self.weight, padding_idx=self.layout.pad_row)
 
     def row_ids(self, position_ids: Tensor) -> Tensor:
-        """Returns the row number of each position, int64 in the shape of position_ids. Raises ``rows``'s errors."""
+        """Returns each position's row number, int64, in the shape of position_ids. Raises the errors of ``rows``."""
         if self.check_ids:
             lowest = 0 if self.layout.pad_row is None else PADDING
             position_ids = check_positions(position_ids, self.max_len, lowest=lowest)

@@ -1,9 +1,9 @@
-"""An input layer's reads, sums, norm and dropout: the definition, and a version of it for CPUs in one pass over memory.
+"""An input layer's lookups, sum, norm and dropout: the definition, and a CPU version that passes over memory once.
 
 Touching new memory takes several times as long as computing its values. On a CPU, the operator posembed::lookup
 therefore applies the definition to pieces that stay in the cache, and allocates only the output in full. The backward
-pass recomputes the sum of rows instead of keeping it, and adds up the pieces' gradients in a fixed order, so that they
-are the same on every run. Sums are in float32 or wider. Other devices run the definition, which torch.compile fuses.
+pass recomputes the sum of rows instead of keeping it, and adds up the pieces' gradients in a fixed order, so that every
+run gives the same gradients. Sums are in float32 or wider. Other devices run the definition, which torch.compile fuses.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Request:
 
     Args:
         token_ids: (B, L), int64 like all ids.
-        tokens: (V, D).
-        positions: (N, D). Without ``position_ids``, token l of each sequence reads row l.
+        tokens: the token table (V, D).
+        positions: the position table (N, D). Without ``position_ids``, token l of each sequence reads row l.
         position_ids: (L,) if all sequences share them, or (B, L): the row of each token.
-        types: (T, D). Without ``type_ids``, (B, L), every token is of type 0.
+        types: the table of token types (T, D). Without ``type_ids``, (B, L), every token is of type 0.
         weight, bias, eps: the settings of ``norm``, which is "none", "layer" or "rms".
         seed: the seed of the operator's dropout, int64 (1,). None before it is drawn, and without dropout.
-        padding_idx, position_padding_idx: rows that are not trained, counted from 0.
+        padding_idx, position_padding_idx: the index of the row of ``tokens`` and of ``positions`` that is not trained.
         sparse: True gives ``tokens`` a sparse gradient of the rows that were read.
     """
 
@@ -111,7 +111,7 @@ def lookup(request: Request) -> Tensor:
 
 
 def _needs_the_definition(request: Request) -> bool:
-    """Returns whether to run ``plain``, which consists of PyTorch's own operators, instead of this operator.
+    """Returns whether to run ``plain``, which consists of PyTorch's own operators, instead of posembed::lookup.
 
     An exported program cannot call Python. torch.func, forward-mode derivatives and tensor subclasses (DTensor)
     support only PyTorch's own operators. Autocast chooses the dtype of each operator. A lookup that fits in one piece,
@@ -161,7 +161,7 @@ def generator_of(seed: Tensor) -> torch.Generator:
 
 
 def draw_keep(generator: torch.Generator, shape: tuple[int, int, int], dropout: float, dtype: torch.dtype) -> Tensor:
-    """Draws the next mask (B, L, D): 1 for a kept element, 0 for a dropped one. (A bool mask would be far slower.)
+    """Draws the next mask (B, L, D): 1 for a kept element, 0 for a dropped element. (A bool mask is far slower.)
 
     Rows are drawn in order, so the mask of each part of a lookup is that part of the whole mask.
     """
@@ -201,7 +201,7 @@ def forward(request: Request) -> Tensor:
 
 
 def parts(request: Request) -> Iterator[tuple[slice, slice]]:
-    """Yields the batch and length slices of each piece, in the order of rows: whole sequences, or parts of one."""
+    """Yields the batch and length slices of each piece in order: whole sequences, or a part of one sequence."""
     batch, length, dim = request.shape
     rows = max(1, PIECE // max(1, dim))
     for first in range(0, batch, max(1, rows // max(1, length))):
@@ -395,8 +395,8 @@ _lookup.register_autograd(_differentiate, setup_context=_save)
 def on_large_pages(x: Tensor) -> Tensor:
     """Requests large pages for x, a new tensor, if it is large and on a Linux CPU. Returns x itself.
 
-    A new tensor of 50 MB costs 12,000 page faults, one per 4 KiB, which take longer than writing it. Linux backs
-    memory with pages of 2 MiB on request (madvise) if it is set to "madvise", as in most distributions. The memory
+    A new tensor of 50 MB costs 12,000 page faults, one per 4 KiB, which take longer than writing it. Linux backs memory
+    with pages of 2 MiB on request if transparent huge pages are set to "madvise", as in most distributions. The memory
     and the tensor remain PyTorch's own; only the size of the pages behind it changes.
     """
     size = x.numel() * x.element_size()

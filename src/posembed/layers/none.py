@@ -1,6 +1,6 @@
 """No position at all (NoPE, Haviv et al. 2022, arXiv:2203.16634).
 
-It is a useful baseline: a causal decoder can still count, because its mask shows each token how many came before.
+It is a useful baseline: a causal decoder can still count, because each token sees all tokens before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class NoPosition(PositionEncoding):
     """An encoding that does nothing.
 
     Raises:
-        ArgumentError: ``forward`` gets an argument that it does not know.
+        CallError: ``forward`` gets an unknown argument.
 
     Examples:
         >>> import torch

@@ -1,7 +1,7 @@
 """T5's relative bias (Raffel et al. 2020, arXiv:1910.10683, section 2.1): one learned number per head and bucket.
 
-Each short distance has its own bucket; longer distances share buckets of growing width, up to a maximum distance,
-beyond which all distances share the last bucket. So a text longer than the training texts needs no new values.
+Each short distance has its own bucket. Longer distances share buckets of growing width. Beyond a maximum distance, all
+distances share the last bucket, so a text longer than the training texts needs no new values.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class T5Bias(ScoreBias):
     The state dict holds ``bucket_weight`` (buckets, H): ``relative_attention_bias.weight`` in transformers.
 
     Raises:
-        ArgumentError: too few buckets, or a max_distance that has a bucket of its own.
+        ArgumentError: too few buckets, or a max_distance so small that it would have its own bucket.
 
     Examples:
         >>> from posembed.layers import T5Bias

@@ -1,11 +1,11 @@
 """A learned table that never runs out: P rows used in a ring, under a causal window of w <= P tokens.
 
 Token i reads row (i + s) mod P. In training every sequence draws its own phase s, so all rows are trained and none
-means "the start"; at test time any s works. A token sees at most w - 1 tokens back, and within a window of w <= P
-no row repeats, so the rows distinguish all visible tokens. With n layers an output depends on the last n (w - 1) + 1
-tokens. If that is at most the training length, every position of any longer text looks exactly as in training. Without
-the window, two visible positions would share a row, which is why reading an ordinary table modulo its length fails.
-The window must apply both in training and at test time.
+means "the start"; at test time any s works. A token sees at most w - 1 tokens back, and within a window of w <= P no
+row repeats, so the rows distinguish all visible tokens. With n layers an output depends on the last n (w - 1) + 1
+tokens. If this number is at most the training length, every position of any longer text looks exactly as in training.
+Without the window, two visible positions would share a row, which is why reading an ordinary table modulo its length
+fails. The window must apply both in training and at test time.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RollingPositionalEmbedding(InputEncoding):
         init: "periodic" (sinusoids whose periods divide the ring) or "normal".
         std: the scale of the initial rows. None means the scale of the values they are added to: 1 at queries and
             keys, which read normalized activations, and .02 at the input, the scale of tokens.
-        dropout: applied after the sum at the input.
+        dropout: the probability of dropout after the sum at the input.
 
     Raises:
         ArgumentError: a window below 1, a ring below the window, an unknown place or init.

@@ -50,8 +50,8 @@ def rotate(
 ) -> Float[Tensor, "... L d"]:
     """Rotates the pairs of x (..., L, d) by angles given as cos and sin (..., L, d/2). The result has x's dtype.
 
-    Leading dimensions broadcast. ``_turned`` defines the result. On a CPU it is applied to one part of the text at a
-    time, and the gradient is the reverse rotation.
+    Leading dimensions broadcast. ``_turned`` defines the result. On a CPU, ``_turned`` is applied to one part of the
+    text at a time, and the gradient is the reverse rotation.
     """
     plain = is_being_recorded() or transforms_are_active() or forward_mode_is_active()
     if plain or type(x) is not Tensor or cos.requires_grad or sin.requires_grad or not _turns_in_place(x, cos, sin):
@@ -121,16 +121,16 @@ class _Rotation(torch.autograd.Function):
 
 
 class RotaryEmbedding(RotationEncoding):
-    """RoPE over the whole width of each head; ``forward(q, k)`` rotates both.
+    """RoPE over the whole width of each head; ``forward(q, k)`` rotates q and k.
 
     Args:
         head_dim: the width of one head, d = D/H; even.
-        base: 10,000 in the paper.
+        base: the base of the frequencies; 10,000 in the paper.
         pairing: "half_split" (component j with j + d/2: GPT-NeoX, Llama in transformers) or "interleaved" (2j with
             2j + 1: the paper, GPT-J).
         scaling: the scaling of the frequencies for longer texts, such as ``YarnScaling(original_length=2048)``.
             None means no change.
-        pairs: the number of pairs that rotate, those with the highest frequencies; the others do not depend on the
+        pairs: the number of pairs that rotate, from the highest frequency on; the other pairs do not depend on the
             position. None means all d/2. p-RoPE (Barbero et al. 2024, arXiv:2410.06205) rotates ``int(p * d / 2)``, and
             HoPE (Chen et al. 2024, arXiv:2410.21216) ``pairs_within(L, d)`` at a training length of L.
 

@@ -1,16 +1,16 @@
 """Scalings of RoPE's frequencies for texts longer than the training texts.
 
-Each scaling is a frozen dataclass of settings with a pure formula from old to new frequencies. RotaryEmbedding takes
-it as ``scaling=``. The factor is how many times longer texts become. It can be a fixed number, as in a checkpoint that
-was trained with it. By default it is the ratio of each text's length to the original length, at least 1: short texts
-are read as in training, and each longer text is scaled only as far as it needs.
+Each scaling is a frozen dataclass of settings with a pure formula from old to new frequencies. RotaryEmbedding takes a
+scaling as ``scaling=``. The factor is how many times longer texts become. It can be a fixed number, as in a checkpoint
+that was trained with that number. By default it is the ratio of each text's length to the original length, at least 1:
+short texts are read as in training, and each longer text is scaled only as far as it needs.
 
 With this ratio, the rotation of a token depends on the length of its whole text. Without ``text_length``, that length
 is the largest position plus one (as in transformers' dynamic NTK): per sequence for position ids (B, L), over all
 sequences for shared ids (L,). If a sequence is not one whole text (a shard, packed texts, padding under shared ids,
-decoding with a cache), only the caller knows the length and must pass it. All rotations change as a text grows. A
-cache must then hold keys before their rotation and rotate them with each new query (``at_queries_keys`` with the
-positions of both); a cache of rotated keys needs a fixed factor.
+decoding with a cache), only the caller knows the length and must pass it. All rotations change as a text grows. A cache
+must then hold keys before their rotation and rotate them with each new query (``at_queries_keys`` with q_positions and
+k_positions); a cache of rotated keys needs a fixed factor.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LinearScaling(RotaryScaling):
     It divides all positions by the factor: position interpolation (Chen et al. 2023, arXiv:2306.15595).
 
     Raises:
-        ArgumentError: both or neither of the two numbers, a factor below 1, or a length below 2.
+        ArgumentError: both or neither of factor and original_length, a factor below 1, or a length below 2.
 
     Examples:
         >>> from posembed import RotaryEmbedding
@@ -122,8 +122,8 @@ class YarnScaling(RotaryScaling):
 
     "NTK by parts" (Peng et al. 2024, arXiv:2309.00071; equations 17 to 22 of paper/yarn.pdf in jquesnelle/yarn): pairs
     that rotate beta_fast times or more within the original length keep their frequency, pairs that rotate beta_slow
-    times or less are interpolated, and a linear ramp joins the two groups. As in the authors' code, the ramp is over
-    the pairs' indices, its ends rounded outward; equation 18 has it over the number of rotations.
+    times or less are interpolated, and a linear ramp joins the two groups. As in the authors' code, the ramp runs over
+    the pairs' indices and its ends are rounded outward; in equation 18 it runs over the rotations.
 
     Raises:
         ArgumentError: a factor below 1, a length below 2, or a beta_fast that is not above beta_slow.
@@ -141,7 +141,7 @@ class YarnScaling(RotaryScaling):
     beta_fast: Positive = 32.0
     beta_slow: Positive = 1.0
     attention_factor: Positive | None = None
-    """None means 0.1 ln(factor) + 1, on both queries and keys."""
+    """The factor on the cosines and sines of queries and keys. None means 0.1 ln(factor) + 1."""
 
     def __post_init__(self) -> None:
         self._require_above("beta_fast", "beta_slow")
@@ -172,8 +172,8 @@ class Llama3Scaling(RotaryScaling):
     """Llama 3.1's scaling (Llama team 2024, arXiv:2407.21783). The factor is fixed, or the ratio of lengths as in YaRN.
 
     As in the authors' code, pairs that rotate more than high_frequency_factor times within the original length keep
-    their frequency, pairs that rotate less than low_frequency_factor times are interpolated, and in between the weight
-    is linear in the number of rotations.
+    their frequency, pairs that rotate less than low_frequency_factor times are interpolated, and pairs in between are a
+    mixture, linear in the number of rotations.
 
     Raises:
         ArgumentError: a factor below 1, a length below 2, or a high_frequency_factor that is not above the low one.

@@ -76,8 +76,8 @@ class ScoreBias(PositionEncoding):
     ) -> Float[Tensor, "H M"] | None:
         """Returns the values of the dense bias, float32 (H, M), one for each of its M = Lq + Lk - 1 diagonals.
 
-        They lead from the last query and first key to the first query and last key. None means that a diagonal may
-        have several values: the formula does not depend on the distance alone, or positions are not consecutive.
+        The values run from (last query, first key) to (first query, last key). None means that a diagonal may have
+        several values: the formula does not depend on the distance alone, or positions are not consecutive.
         """
         if not (self.of_distance_alone and _are_consecutive(q_positions) and _are_consecutive(k_positions)):
             return None
@@ -126,7 +126,7 @@ class ScoreBias(PositionEncoding):
 def _are_consecutive(position_ids: Tensor) -> bool:
     """Returns True if the ids are p, p + 1, p + 2, ... and this can be checked without waiting for a device.
 
-    False under torch.func's transforms, which have no values to look at or no batching rule for views of diagonals.
+    Returns False under torch.func's transforms, where values cannot be read or views of diagonals cannot be batched.
     """
     # Before len(), which would fix the length in a graph.
     if is_being_recorded() or transforms_are_active() or type(position_ids) is not Tensor:

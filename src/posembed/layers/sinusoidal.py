@@ -1,8 +1,8 @@
 """Fixed sinusoids added at the input (Vaswani et al. 2017, arXiv:1706.03762, section 3.5), for texts and images.
 
-PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos(the same). The formula is in tables/fill.py. On a grid, half of
-the width encodes the column and half the row (He et al. 2022, arXiv:2111.06377). MAE's code puts all sines of a half
-first, which gives the same numbers in another order.
+PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos of the same angle. The formula is in tables/fill.py. On a grid,
+half of the width encodes the column and half the row (He et al. 2022, arXiv:2111.06377). MAE's code puts all sines of a
+half first, which gives the same numbers in another order.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class SinusoidalPositionalEmbedding(InputEncoding):
         dim: the width D, even.
         scale: the factor on the rows, whose norm is otherwise sqrt(D/2). The paper scales the tokens by sqrt(D)
             instead. Either way, rows and tokens should have similar scales.
-        base: 10,000 in the paper.
+        base: the base of the wavelengths; 10,000 in the paper.
         interleaved: True alternates sines and cosines (the paper). False puts all sines first (fairseq, tensor2tensor).
-        dropout: applied after the sum in training.
+        dropout: the probability of dropout after the sum in training.
 
     Rows are computed in float64 when needed, since a stored table would be cast with the model.
 
@@ -88,9 +88,10 @@ class SinusoidalGridEmbedding(PatchEncoding):
         grid: (height, width) in patches.
         dim: the width D, a multiple of 4.
         special: the number of tokens before the patches; nothing is added to them.
-        extent: as in grid_sinusoids.
+        extent: the (height, width) over which the cells are spread evenly, such as the training grid. None means
+            ``grid``.
         scale: the factor on the rows, whose norm is otherwise sqrt(D/2).
-        dropout: applied after the sum in training.
+        dropout: the probability of dropout after the sum in training.
 
     Raises:
         ArgumentError: a width that is not a multiple of 4.

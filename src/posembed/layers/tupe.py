@@ -1,12 +1,12 @@
-"""TUPE, positions with matrices of their own (Ke et al. 2021, arXiv:2006.15595, section 3).
+"""TUPE, positions with their own projection matrices (Ke et al. 2021, arXiv:2006.15595, section 3).
 
-If rows are added to the tokens, a score contains four products: of two contents, of two positions, and two of a content
-with a position. TUPE drops the mixed products, and the positions get their own projections U_q and U_k:
+If rows are added to the tokens, a score contains four products: content with content, position with position, and two
+mixed products. TUPE drops the mixed products, and the positions get their own projections U_q and U_k:
 
     score(i, j) = x_i W_q (x_j W_k)^T / sqrt(2 d) + p_i U_q (p_j U_k)^T / sqrt(2 d)        (equation 7)
 
-All layers share P, U_q and U_k, so a model computes the second term once. TUPE-R also adds a bias by distance (equation
-8). As in the authors' code, p_i is the layer-normed row of position i, and U_q and U_k have biases.
+All layers share the rows p, U_q and U_k, so a model computes the second term once. TUPE-R also adds a bias by distance
+(equation 8). As in the authors' code, p_i is the layer-normed row of position i, and U_q and U_k have biases.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ AUTHORS_WIDTH = 768
 
 
 class Tupe(ScoreBias):
-    """TUPE. Adds to the scores the position logits of a learned table that has projections of its own.
+    """TUPE. Adds to the scores the position logits of a learned table, which has its own projections.
 
-    A model calls ``at_queries_keys``, which divides the queries by sqrt(2), and adds ``at_scores``. The sum of content
-    and position then has the scale of one of them.
+    A model calls ``at_queries_keys``, which divides the queries by sqrt(2), and adds ``at_scores``. The sum of both
+    terms then has the scale of one term.
 
     Args:
         max_len: N, the number of positions.
         dim: the width D, a multiple of ``heads``.
         heads: the model's number of heads H.
         reset_first: True gives position 0, such as [CLS], two learned numbers per head instead of its logits: one for
-            it as the query, one for it as the key of another position (equation 9). Its row is then not used.
-        relative: a bias by distance to add, such as ``T5Bias(heads)``: TUPE-R. None is TUPE-A. With ``reset_first`` it
-            does not apply to position 0.
-        std: the scale of the initial U. None means .02 sqrt(768 / D), which gives projected rows the scale that the
-            authors' .02 gives them at their width of 768. The initial rows have a scale of .02, which the norm removes.
+            position 0 as the query, one for position 0 as the key of another query (equation 9). Row 0 is then unused.
+        relative: a bias by distance to add, such as ``T5Bias(heads)``: TUPE-R. None is TUPE-A. With ``reset_first`` the
+            bias does not apply to position 0.
+        std: the scale of the initial U. None means .02 sqrt(768 / D), which gives projected rows the same scale as the
+            authors' .02 at their width of 768. The initial rows have a scale of .02, which the norm removes.
 
     The state dict holds the rows ``weight`` (N, D), ``norm_weight`` and ``norm_bias`` (D,), and ``projection_weight``
     (2 D, D) and ``projection_bias`` (2 D,): U_q above U_k. With ``reset_first`` also ``first_weight`` (2, H).
@@ -130,7 +130,7 @@ class Tupe(ScoreBias):
         return super().score_mod(*(check_positions(ids, self.max_len) for ids in (q_positions, k_positions)))
 
     def formula(self, device: torch.device) -> Formula:
-        """Looks the logits of all N positions up: a kernel has no vectors. These are (H, N, N), for any batch."""
+        """Computes the logits (H, N, N) of all N positions at once, because a kernel has no products of vectors."""
         positions = torch.arange(self.max_len, device=device)
         with in_full_precision(device):
             logits = self._logits(positions, positions)
@@ -163,7 +163,7 @@ class Tupe(ScoreBias):
         return F.embedding(position_ids, F.linear(rows, weight, bias))
 
     def _completed(self, bias: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """Resets the pairs of position 0."""
+        """Replaces the bias of pairs with position 0 if ``reset_first`` is set."""
         if self.first_weight is None:
             return bias
         as_query, as_key = wide(self.first_weight)

@@ -19,7 +19,7 @@ from posembed.nn.toeplitz import ToeplitzBias, attend_in_blocks
 DENSE_UP_TO_WINDOWS = 8
 
 SMALLEST_FLEX_HEAD = 16
-"""FlexAttention has no kernel for narrower heads."""
+"""The smallest width of a head for which FlexAttention has a kernel."""
 
 
 class FlexBias(NamedTuple):
@@ -41,7 +41,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, 
     H is a multiple of Hk: the first H / Hk query heads attend to the first key head, and so on.
 
     Args:
-        bias: if given, it alone decides which tokens each token sees.
+        bias: the bias on the scores. If given, the bias alone decides which tokens each token sees.
         causal: without a bias, True lets token i see only the tokens up to i (Lq = Lk).
         window: without a bias, token i of a causal text sees i - window + 1 .. i. None means all tokens up to i.
     """
@@ -69,10 +69,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, 
 
 
 def attend_padded(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    """Calls scaled_dot_product_attention with zeros behind values that are narrower than the keys, as PoPE's are.
+    """Calls scaled_dot_product_attention, with zeros added to values that are narrower than the keys, as with PoPE.
 
-    For values of another width PyTorch would keep all (Lq, Lk) weights on a CPU. One query has only Lk weights, which
-    take no longer than the zeros.
+    If the widths differ, PyTorch keeps all (Lq, Lk) weights on a CPU. A single query needs no zeros: it has Lk weights.
     """
     width, missing = v.size(-1), k.size(-1) - v.size(-1)
     if missing <= 0 or q.size(-2) == 1 or not q.is_cpu:
@@ -122,7 +121,7 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
 def flex_bias(
     encoding: PositionEncoding, position_ids: Tensor, *, causal: bool = True, texts: Tensor | None = None
 ) -> FlexBias | None:
-    """Returns the bias of one text or packed texts as a FlexBias, or None if it can only be dense or is not needed.
+    """Returns the bias of one text or packed texts as a FlexBias, or None if it must be dense or no bias is needed.
 
     Args:
         texts: the index of each token's text, (B, L) or (1, L), if several are packed. None means one text.

@@ -94,10 +94,10 @@ class Positioned(ChecksCalls, nn.Module):
                 then (1, N, D) or (N, D), and the result has the same shape.
             text_length: the number of tokens in each token's text, for encodings that depend on it: a number,
                 (B,), or (B, L). None means the largest position of each sequence plus one.
-            cache: the cache of the earlier tokens, from ``new_cache``. The call adds x to the cache. Results are the
-                same as without a cache.
-            memory: (B, S, D), the outputs of an encoder, for decoders with cross-attention. With a cache it may be
-                left out after the first call.
+            cache: the cache of the earlier tokens, from ``new_cache``. The call adds x to the cache. The outputs are
+                the same as without a cache.
+            memory: (B, S, D), the outputs of an encoder, for decoders with cross-attention. With a cache, later calls
+                may omit it.
             memory_mask: (B, S), 1 for a token of the memory and 0 for padding.
             positions: the caller's Positions, instead of the arguments above. The caller must also apply ``at_input``.
 
@@ -157,7 +157,7 @@ class Positioned(ChecksCalls, nn.Module):
             positions.fit = sizes
 
     def memory_of(self, memory: Tensor | None, mask: Tensor | None) -> Memory | None:
-        """Returns the memory that a call gives. Raises ArgumentError if this module attends to none."""
+        """Returns a call's memory as a Memory, or None. Raises ArgumentError if this module cannot attend to it."""
         if memory is not None or mask is not None:
             raise ArgumentError(
                 f"this {type(self).__name__} does not attend to a memory; build a Decoder or DecoderLayer with "
@@ -294,7 +294,7 @@ def require_fitting(
     kv_heads: int | None = None,
     layers: int | None = None,
 ) -> None:
-    """Raises ArgumentError if the encoding has other sizes, or is for causal models although this is an encoder."""
+    """Raises ArgumentError if the encoding has other sizes, or needs a causal model and ``causal`` is False."""
     require_encoding(encoding)
     if isinstance(encoding, PerLayer):
         if layers is not None and len(encoding.order) > layers:

@@ -15,8 +15,8 @@ def diagonal_sums(weights: Tensor) -> Tensor:
 def mean_by_distance(weights: Tensor) -> Tensor:
     """Returns the mean of weights (B, H, L, L) by distance: (H, L) float64 on the CPU.
 
-    If no token sees a later one, entry d is the mean over the tokens that have a token d back; otherwise over all
-    pairs d apart, before and behind.
+    For causal weights, entry d is the mean over all tokens and the token d positions before them. Otherwise it is the
+    mean over all pairs of tokens d positions apart, in both directions.
     """
     pairs = len(weights) * torch.arange(weights.size(-1), 0, -1)
     back = diagonal_sums(weights) / pairs
@@ -26,7 +26,7 @@ def mean_by_distance(weights: Tensor) -> Tensor:
 
 
 def is_causal(weights: Tensor) -> bool:
-    """Whether no token of weights (..., L, L) sees a later one, and some token could."""
+    """Returns whether L > 1 and weights (..., L, L) are 0 for all later tokens."""
     return weights.size(-1) > 1 and not weights.triu(1).any()
 
 

@@ -27,7 +27,7 @@ class KeyValueCache(ChecksCalls):
     stored before the rotation, and rotated in each step. A cache holds no gradients: decode under ``torch.no_grad()``.
 
     Raises:
-        ArgumentError: more tokens or other sequences than it was made for, another model, or gradients.
+        ArgumentError: more tokens or another batch size than the cache was made for, another model, or gradients.
 
     Examples:
         >>> import torch
@@ -41,9 +41,9 @@ class KeyValueCache(ChecksCalls):
     """
 
     counted = True
-    """Whether all positions were counted, and none given as ``position_ids``."""
+    """Whether no call gave ``position_ids``, so that all positions were counted."""
     memory: Memory | None = None
-    """What the layers with cross-attention attend to, with its keys and values. None means that they have none."""
+    """The Memory that layers with cross-attention attend to, with its keys and values, or None."""
 
     def __init__(self, keys: Float[Tensor, "layers B H N d"]) -> None:
         self.keys, self.values = keys, torch.empty_like(keys)
@@ -52,7 +52,7 @@ class KeyValueCache(ChecksCalls):
         self.position_ids: Tensor | None = None
         """The positions of these tokens, (length,) or (B, length)."""
         self.of_tokens: dict[int, Tensor] = {}
-        """What an encoding keeps of each token in a layer, (B, max_len, S), by the number of the layer."""
+        """The values that an encoding keeps for each token, (B, max_len, S), by the number of the layer."""
         self.present: Tensor | None = None
         """True for a token, False for padding, (B, length). None means no padding."""
 
@@ -96,7 +96,8 @@ class KeyValueCache(ChecksCalls):
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
 
     def write_values(self, layer: int, values: Tensor) -> Tensor:
-        """Stores what an encoding keeps of the new tokens (B, L, S). Returns that of all tokens, (B, length + L, S)."""
+        """Stores an encoding's values for the new tokens (B, L, S). Returns those for all tokens, (B, length + L,
+        S)."""
         if torch.is_grad_enabled() and values.requires_grad:
             raise ArgumentError(NO_GRADIENTS)
         if not self.length:

@@ -45,7 +45,7 @@ from posembed.nn.per_layer import PerLayer
 from posembed.settings import Count, Pair, Positive, Probability
 
 TOKEN_STD = 0.02
-"""The scale of a model's token rows (``gpt2_init_``): rows added to them should not drown them."""
+"""The standard deviation of a model's token rows (``gpt2_init_``). Position rows should not be much larger."""
 
 Use = Literal["decoder", "encoder", "images"]
 """A causal model of a sequence, a bidirectional model of a sequence, and a model of an image's patches."""
@@ -61,13 +61,13 @@ class Sizes:
         heads: the number of heads H. None for a model without attention heads.
         kv_heads: the number of key/value heads, a divisor of heads. None means as many as heads.
         max_len: the training length in tokens.
-        longest: the longest text at test time. None means max_len.
-        window: the causal window of the encodings that need one, and of names with "+window".
-        ring: the number of rows of rolling. None means the window.
-        rope_factors: the factors of rope-longrope, one per pair of components of a head.
-        grid: (height, width) of an image in patches; one token stands before them.
+        longest: the length of the longest text at test time, in tokens. None means max_len.
+        window: the causal window in tokens, for encodings that need one and for names with "+window".
+        ring: the number of rows of "rolling". None means the window.
+        rope_factors: the factors of "rope-longrope", one per pair of components of a head.
+        grid: (height, width) of an image in patches; one token precedes the patches.
         causal: True for a decoder, False for an encoder.
-        dropout: applied where rows are added to the input.
+        dropout: the probability of dropout where rows are added to the input.
         layers: the number of layers. None builds one encoding, even if its parameters are per layer.
 
     Raises:
@@ -124,7 +124,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Entry:
-    """A named encoding: how to build it, a line on what it is, its paper and uses, and what its ``on_grid`` does."""
+    """A named encoding: how to build it, a one-line description, its paper and uses, and what its ``on_grid`` does."""
 
     build: Callable[[Sizes], PositionEncoding]
     line: str
@@ -372,7 +372,7 @@ def split_name(name: str, use: Use = "decoder") -> tuple[str, frozenset[str]]:
 
 
 def split_mixture(name: str, use: Use = "decoder") -> list[tuple[str, frozenset[str]]]:
-    """Splits the name of an encoding per layer, "rope+window/none", into what ``split_name`` returns for each."""
+    """Splits a name with encodings of several layers, "rope+window/none". Returns ``split_name`` of each."""
     return [split_name(each, use) for each in name.split("/")]
 
 
@@ -385,8 +385,8 @@ def needs_window(name: str) -> bool:
 def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     """Builds the encoding with this name in ``ENCODINGS``, which may end in ``SUFFIXES``: "rope+window".
 
-    Several names, "rope+window/none", are those of the layers, from the first again after the last: see ``PerLayer``.
-    The encoding is for images if ``sizes`` has a grid; otherwise ``causal`` decides between a decoder and an encoder.
+    In "rope+window/none", "/" separates the names for successive layers, which then repeat: see ``PerLayer``. The
+    encoding is for images if ``sizes`` has a grid; otherwise ``causal`` decides between a decoder and an encoder.
 
     Raises:
         ArgumentError: an unknown name, an encoding that is not for this use, or a size that the encoding needs
@@ -405,9 +405,9 @@ def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
 
 
 def encoding_of_layers(entries: Sequence[PositionEncoding | str], sizes: Sizes) -> PositionEncoding:
-    """Builds the encoding of a model from those of its layers, or their names; it starts again after the last.
+    """Builds a model's encoding from a list of its layers' encodings or names. The list starts again after its end.
 
-    Layers share the encoding of a name, unless its parameters are per layer. Raises ArgumentError as
+    Layers with the same name share one encoding, unless its parameters are per layer. Raises ArgumentError as
     ``encoding_by_name`` does, or for more entries than layers.
     """
     entries = [part for each in entries for part in (each.split("/") if isinstance(each, str) else [each])]
@@ -442,10 +442,10 @@ def encoding(name: str, **sizes: Any) -> PositionEncoding:
     """Builds an encoding by its name: ``encoding_by_name`` with the fields of ``Sizes`` as arguments.
 
     Args:
-        name: a name in ``posembed.nn.ENCODINGS``, perhaps with "+window" or "+logn", or several, "rope/none".
-        sizes: ``dim`` and what the encoding needs of ``heads``, ``kv_heads``, ``max_len``, ``longest``, ``window``,
-            ``ring``, ``rope_factors``, ``grid``, ``causal``, ``dropout`` and ``layers``; ``posembed.nn.Sizes`` explains
-            them.
+        name: a name in ``posembed.nn.ENCODINGS``, optionally with "+window" or "+logn"; or one per layer, "rope/none".
+        sizes: ``dim``, and those that the encoding needs among ``heads``, ``kv_heads``, ``max_len``, ``longest``,
+            ``window``, ``ring``, ``rope_factors``, ``grid``, ``causal``, ``dropout`` and ``layers``;
+            ``posembed.nn.Sizes`` explains them.
 
     Raises:
         ArgumentError: as for ``encoding_by_name`` and ``Sizes``.

@@ -1,7 +1,7 @@
 """Attention from the tokens of a decoder to the outputs of an encoder (Vaswani et al. 2017, arXiv:1706.03762, 3.2.3).
 
 As in T5, BART, Marian and x-transformers, the scores have no position unless an encoding is given for them: the outputs
-of the encoder already hold their positions, and a token of the target has no place in the source.
+of the encoder already hold their positions, and a token of the target has no position in the source.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ ACTS = ("before_queries_keys", "at_queries_keys", "in_layer", "at_scores")
 
 
 class Memory(ChecksCalls, in_a_pass=True):
-    """The outputs of an encoder: all that the layers of a decoder share about the tokens they attend to.
+    """The outputs of an encoder, to which all layers of a decoder attend, with their mask and positions.
 
-    A decoder makes it from its arguments ``memory`` and ``memory_mask``. Layers of your own get it in ``Positions``.
+    A decoder makes one from its arguments ``memory`` and ``memory_mask``. Your own layers get it in ``Positions``.
 
     Args:
         x: the outputs (B, S, D).
@@ -65,12 +65,12 @@ class Memory(ChecksCalls, in_a_pass=True):
             raise ArgumentError(f"a memory is the output (B, S, D) of an encoder, with S at least 1; got {given}")
         self.x, self.mask, self.encoding = x, mask, encoding
         self.keys = Positions(encoding or NoPosition(), x, position_ids, causal=False, mask=mask)
-        """The Positions of its tokens."""
+        """The Positions of the memory's tokens."""
         self.kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
         """The keys and values of each layer. Only the memory of a cache keeps them."""
 
     def for_cache(self) -> Memory:
-        """Returns this memory with keys and values of its own, so that no other cache or training step reads them."""
+        """Returns a copy with its own keys and values, so that no other cache or training step reads them."""
         own = copy.copy(self)
         own.kept = dict(self.kept)
         return own
@@ -82,7 +82,7 @@ class Memory(ChecksCalls, in_a_pass=True):
     def seen_from(self, positions: Positions) -> Positions:
         """Returns the Positions of cross-attention: the decoder's tokens as queries, and this memory's as keys.
 
-        Their text length is that of the longer text, because queries and keys must have the same.
+        The text length is that of the longer text, because queries and keys must have the same text length.
         """
         across = copy.copy(self.keys)
         across.q_positions = positions.q_positions
@@ -114,7 +114,7 @@ class CrossAttention(ChecksCalls, nn.Module):
     layer.
 
     Args:
-        dim: the width D of both, a multiple of heads.
+        dim: the width D of decoder and encoder, a multiple of heads.
         heads: the number of heads H.
         kv_heads: the number of heads of the keys and values, as in ``Attention``.
         dropout: the probability of dropout.
@@ -197,7 +197,7 @@ class CrossAttention(ChecksCalls, nn.Module):
 
 
 def require_acting(encoding: PositionEncoding) -> None:
-    """Raises ArgumentError for an encoding that does nothing in attention, although it was asked for there."""
+    """Raises ArgumentError for an encoding of cross-attention that does nothing in attention."""
     kind = type(encoding)
     if isinstance(encoding, PerLayer):
         raise ArgumentError(f"cross_encoding must be one encoding, which all layers share; got {encoding}")

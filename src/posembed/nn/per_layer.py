@@ -61,7 +61,7 @@ class PerLayer(PositionEncoding):
         return self.distinct[self.order[layer % len(self.order)]]  # type: ignore[return-value]
 
     def training_positions(self, batch: Amount, length: Amount, generator: torch.Generator) -> Tensor:
-        """Returns the positions of the encoding that draws them, or else those that count from 0."""
+        """Returns the positions that one of the encodings draws, or else positions that count from 0."""
         drawing: Any = next(filter(_draws, each_of(self)), super())
         return drawing.training_positions(batch, length, generator)
 
@@ -96,7 +96,7 @@ def _draws(encoding: PositionEncoding) -> bool:
 
 
 def each_of(encoding: PositionEncoding | None) -> tuple[PositionEncoding, ...]:
-    """Returns the different encodings of a model: those of a PerLayer, or the one."""
+    """Returns the different encodings of a model: those in a PerLayer, or else the encoding itself."""
     if isinstance(encoding, PerLayer):
         return tuple(encoding.distinct)  # type: ignore[arg-type]
     return () if encoding is None else (encoding,)

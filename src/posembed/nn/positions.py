@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from posembed.nn.memory import Memory
 
 Project = Callable[[Tensor], Tensor]
-"""Maps (N, D) to (N, 2 D): the products with a layer's W_q and W_k side by side. Repeats shared key heads."""
+"""Maps (N, D) to (N, 2 D): the products with a layer's W_q and W_k side by side, with shared key heads repeated."""
 
 
 class Positions(ChecksCalls, in_a_pass=True):
-    """One encoding and the tokens of one forward pass: all that the layers of a model share.
+    """One encoding and the layout of the tokens in one forward pass, shared by the layers of a model.
 
     A model creates a Positions object in each call. Its methods call the encoding, in the order of a forward pass:
     ``at_input`` once, then in each layer ``of_tokens``, ``rows``, ``turn_and_extend``, ``scale`` and ``attend``. If the
-    layers' encodings differ (``PerLayer``), layer i calls those of ``of_layer(i)``.
+    layers' encodings differ (``PerLayer``), layer i calls the methods of ``of_layer(i)``.
 
     Args:
         x: the tokens (B, L, D). Only their shape, type and device are used.
@@ -113,7 +113,7 @@ class Positions(ChecksCalls, in_a_pass=True):
             )
         self.present = present = _present(mask, batch, length, cache)
         self.shape, self._length = x.shape[:2], earlier + length
-        """(B, L)"""
+        """(B, L) of the new tokens, and the length of the whole text with the cache's tokens."""
         self.fit: tuple[int, int, int] | None = None
         """The width, heads and key/value heads of a model that the encoding is known to fit."""
         self._counted = counted = position_ids is None
@@ -153,7 +153,7 @@ class Positions(ChecksCalls, in_a_pass=True):
             self._alone = self._each_alone(x, texts, None if counted else self.q_positions)
         self._visible = None if self.is_causal or self._alone is not None else self._seen(length)
         self._layer: int | None = None
-        """The number of the layer that these Positions are for; None if the layers share them and go in their order."""
+        """The number of the layer that these Positions are for; None if all layers use them, one after the other."""
         self._layers_read = [0]
         """How many layers have read the tokens, shared by the Positions of all layers."""
         self._views: dict[PositionEncoding, Positions] = {}
@@ -162,7 +162,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         """The Positions of cross-attention: these tokens as queries, and the memory's as keys."""
 
     def of_layer(self, layer: int) -> Positions:
-        """Returns the Positions for layer number ``layer``, counted from 0: these, unless they have a PerLayer."""
+        """Returns the Positions for layer number ``layer``, counted from 0: this object, unless it has a PerLayer."""
         if not isinstance(self.encoding, PerLayer):
             return self
         view = copy.copy(self._with(self.encoding.in_place(layer)))
@@ -228,9 +228,9 @@ class Positions(ChecksCalls, in_a_pass=True):
         return q, *self.cache.write(layer, k, v)
 
     def scale(self, q: Tensor, window: int | None = None) -> Tensor:
-        """Scales the queries that see more than ``log_length`` tokens, if the encoding sets it.
+        """Scales the queries that see more than ``log_length`` tokens, if the encoding has a ``log_length``.
 
-        ``window`` is the window of this layer, in addition to the encoding's.
+        ``window`` is another window of this layer, in tokens. The smaller of ``window`` and the encoding's applies.
         """
         trained = self.encoding.log_length
         if trained is None:
@@ -259,7 +259,7 @@ class Positions(ChecksCalls, in_a_pass=True):
 
         Args:
             of_tokens: the result of this object's ``of_tokens``.
-            dense: True avoids FlexAttention, which takes no wide values, and reads packed texts all at once.
+            dense: True avoids FlexAttention, which takes no wide values, and reads all packed texts at once.
         """
         here = self.encoding.in_layer(project)
         if self._alone is None or dense:
@@ -286,7 +286,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         dense: bool = False,
         biases: dict[Positions, Bias | None] | None = None,
     ) -> Tensor:
-        """Attends with the bias of ``here``, the encoding in one layer. ``biases`` keeps those that texts share."""
+        """Attends with the bias of ``here``, the encoding in one layer. ``biases`` caches shared biases."""
         biases = {} if biases is None else biases
         if not reads_content(here):
             if self not in biases:
@@ -304,12 +304,12 @@ class Positions(ChecksCalls, in_a_pass=True):
     def bias(self, project: Project, head_dim: int, *, dense: bool = False) -> Bias | None:
         """Returns one layer's bias for ``attend``. Each query's hidden keys are masked out.
 
-        On a GPU it is a FlexBias if there is neither padding nor a cache, unless ``dense`` is True.
+        On a GPU the bias is a FlexBias if there is neither padding nor a cache, unless ``dense`` is True.
         """
         return self._bias_in(self.encoding.in_layer(project), head_dim, dense=dense)
 
     def share_bias(self, head_dim: int) -> None:
-        """Computes the bias that all layers share, so that it is computed only once."""
+        """Computes the bias that all layers share, once for all of them."""
         if self.across is not None:
             self.across.share_bias(head_dim)
         if isinstance(self.encoding, PerLayer):
@@ -328,7 +328,7 @@ class Positions(ChecksCalls, in_a_pass=True):
             text._share_bias(head_dim)
 
     def _bias_in(self, here: PositionEncoding, head_dim: int, *, dense: bool = False) -> Bias | None:
-        """Returns the bias of ``here``, the encoding in one layer: the shared bias, if all layers have it."""
+        """Returns the bias of ``here``, the encoding in one layer: the shared bias if all layers have the same."""
         if here is self.encoding and self._shared is not None:
             bias = self._shared[0]
             if bias is None or isinstance(bias, Tensor) or not dense:
@@ -381,7 +381,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         return [alone(length, ids) for length, ids in zip(lengths, given, strict=True)]
 
     def _checked_memory(self, memory: Memory | None, batch: int) -> Memory | None:
-        """Returns the memory to attend to, which is the cache's if it has one, after checking that it fits."""
+        """Returns the memory to attend to: the cache's memory if there is one. Checks that ``memory`` fits."""
         if not isinstance(memory, ChecksCalls | None):
             raise ArgumentError(f"memory: expected a Memory, such as Memory(x); got a {type(memory).__name__}")
         if memory is not None and memory.x.size(0) != batch:

@@ -1,10 +1,10 @@
 """Attention with a bias of the distance alone (a Toeplitz matrix), on a CPU, without its (H, L, L) tensor.
 
 Queries are read in blocks of ROWS. From block to block the bias only moves along the diagonal, so one band of ROWS rows
-holds it for all blocks, and the blocks skip the keys that no query of theirs sees. The forward pass calls PyTorch's
-fused kernel on each block. That kernel gives a bias no gradient, for which PyTorch would keep all weights. Here the
-backward pass recomputes a block's weights (Dao et al. 2022, arXiv:2205.14135, algorithm 4) and sums their gradient into
-the band's. Memory is linear in L.
+holds the bias of all blocks. A block skips the keys that none of its queries sees. The forward pass calls PyTorch's
+fused kernel on each block. That kernel gives a bias no gradient; to compute one, PyTorch would keep all weights. Here
+the backward pass recomputes a block's weights (Dao et al. 2022, arXiv:2205.14135, algorithm 4) and adds their gradient
+to that of the band. Memory is linear in L.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Block(NamedTuple):
 
 
 class ToeplitzBias(NamedTuple):
-    """The bias (H, ROWS, C) of any block of queries: row r, column c is for the distance r - c plus a constant."""
+    """The band (H, ROWS, C) that holds the bias of all blocks: row r, column c has the distance r - c + constant."""
 
     band: Tensor
     blocks: Sequence[Block]
@@ -74,10 +74,10 @@ def toeplitz_bias(diagonals: Tensor, *, causal: bool, window: int | None = None)
 
 
 def diagonals_if_faster(encoding: PositionEncoding, position_ids: Tensor) -> Tensor | None:
-    """Returns the values (H, 2 L - 1) for ``toeplitz_bias``, or None where the dense bias is faster or alone is right.
+    """Returns the values (H, 2 L - 1) for ``toeplitz_bias``, or None if a dense bias is faster or necessary.
 
     Args:
-        position_ids: the positions of one text, which are those of the queries and of the keys.
+        position_ids: the positions of one text, for both the queries and the keys.
     """
     length = position_ids.size(-1)
     if (

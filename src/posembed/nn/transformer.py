@@ -43,8 +43,8 @@ class SwiGLU(nn.Module):
 def feed_forward_network(kind: FeedForward, dim: int, hidden: int | None, dropout: float) -> nn.Sequential:
     """Builds a feed-forward network D -> hidden -> D.
 
-    None means 4 D for "gelu" and 8/3 D for "swiglu", which give about the same number of weights. A SwiGLU has no
-    biases, and its default width is rounded up to a multiple of 8.
+    A ``hidden`` of None means 4 D for "gelu" and 8/3 D for "swiglu", which give about the same number of weights. A
+    SwiGLU has no biases, and its default width is rounded up to a multiple of 8.
     """
     if kind == "gelu":
         hidden = 4 * dim if hidden is None else hidden
@@ -141,11 +141,11 @@ class EncoderLayer(_Layer):
         feed_forward: "gelu" or "swiglu".
         hidden: the width of the feed-forward network. None means 4 D for "gelu" and 8/3 D, rounded up, for "swiglu".
         dropout: the probability of dropout, applied to the output of each part.
-        cross_attention: True adds a part between the two, in which the tokens attend to the outputs of an encoder:
-            pass ``memory`` (B, S, D) and ``memory_mask`` in each call.
-        cross_encoding: the encoding of cross-attention, or its name: one that acts in attention, such as "rope". It
-            takes the tokens' positions as those of the queries, and counts the memory's tokens as keys. None means
-            that cross-attention has no position, as in T5, BART and Marian.
+        cross_attention: True adds a part between the two, in which the tokens attend to the outputs of an encoder. Pass
+            ``memory`` (B, S, D) and ``memory_mask`` in each call.
+        cross_encoding: the encoding of cross-attention, or its name, such as "rope". Encodings that only add rows to
+            the input are refused. Queries have the tokens' positions; keys have the positions of the memory's tokens,
+            counted from 0. None means that cross-attention has no position, as in T5, BART and Marian.
 
     Raises:
         ArgumentError: sizes or names that do not fit.
@@ -242,9 +242,8 @@ class Encoder(_Stack):
     Args:
         layers: the number of layers.
         encoding: an encoding that all layers share, or its name, or a list with one per layer, which starts again after
-            its end: ``["rope", "rope", "none"]``, the same as the name ``"rope/rope/none"``. Layers share what they can
-            share, such as a learned table; a name whose encoding has parameters in each layer, such as ``"fox"``, is
-            built once for each.
+            its end: ``["rope", "rope", "none"]`` is the same as ``"rope/rope/none"``. Layers with the same name share
+            one encoding, such as a learned table, unless each layer needs its own parameters, as with ``"fox"``.
         checkpoint_activations: True recomputes each layer's activations in the backward pass instead of keeping them.
             This takes about a third more time and gives the same results.
         dim, heads, kv_heads, max_len, norm, feed_forward, hidden, dropout, cross_attention, cross_encoding:

@@ -1,9 +1,9 @@
 """Checks of positions, offsets, masks and packed sequences, made before any row is read.
 
-A check reads values, so it is an opaque op. Under torch.compile it stays in the graph; under torch.func it sees all
-mapped values. It raises the same error as in eager mode, with the position in the message. On CUDA it waits for the
-values and raises on the host; an out-of-bounds lookup would destroy the CUDA context. An exported program
-cannot call Python and keeps an assertion instead.
+A check reads values, so it is a custom operator. Under torch.compile it stays in the graph; under torch.func it sees
+all mapped values. It raises the same error as in eager mode, with the position in the message. On CUDA it waits for the
+values and raises on the host; an out-of-bounds lookup would destroy the CUDA context. An exported program cannot call
+Python and keeps an assertion instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def require_integers(values: Tensor, name: str) -> None:
 
 
 def require_floats(x: Tensor, name: str) -> None:
-    """Raises ArgumentError unless the tensor has a floating-point dtype. Rows in integers would be cut off."""
+    """Raises ArgumentError unless the tensor has a floating-point dtype. Integers would truncate the rows."""
     if not x.is_floating_point():
         remedy = "" if x.is_complex() else ", which .float() converts"
         raise ArgumentError(f"{name} must be floats; got {x.dtype}{remedy}")
@@ -52,7 +52,7 @@ def require_whole(number: object, name: str) -> None:
 
 
 def no_row(position: int, max_len: int, *, length: int = 1) -> PositionError:
-    """Returns the error for a position without a row. It belongs to the last of ``length`` consecutive tokens."""
+    """Returns the error for a position without a row: the position of the last of ``length`` consecutive tokens."""
     first = position - length + 1
     reached = f"{length} tokens from offset {first} reach it, and " if length > 1 and first >= 0 else ""
     held = (
@@ -208,11 +208,11 @@ check_mask_unchanged = check_of(
         "the mask they were read with. Pass the same mask for them, or only the mask of the new tokens"
     ),
 )
-"""Booleans, True where the mask of an earlier token has changed -> the same, after checking that none has."""
+"""Takes booleans, True where the mask of a cached token has changed. Returns them if none is True."""
 
 
 def wrong_image(tokens: int, expected: int) -> ArgumentError:
-    """Returns the error for an image without the tokens of its encoding's grid."""
+    """Returns the error for an image whose number of tokens does not fit its encoding's grid."""
     return ArgumentError(
         f"each image must have {expected} tokens, as the encoding's grid says; got {tokens}. Take the encoding's "
         "on_grid((height, width)) for these images, or pass the position_ids of the tokens"
@@ -224,7 +224,7 @@ check_image_tokens = check_of(
     lambda tokens, expected: (tokens == expected).all(),
     lambda tokens, expected: wrong_image(int(tokens[tokens != expected][0]), expected),
 )
-"""(numbers of tokens in each image (...), the number of a whole image) -> the same numbers, each checked."""
+"""Takes the numbers of tokens of images (...) and the expected number. Returns the numbers if all are as expected."""
 
 
 def _which_bound_is_wrong(bounds: Tensor, length: int) -> Exception:

@@ -206,10 +206,10 @@ def from_separators(
     max_len: Count,
     mask: Shaped[Tensor, "... L"] | None = None,
 ) -> Integer[Tensor, "... L"]:
-    """Counts segments, and the tokens of each: token_ids (L,) or (B, L) -> max_len * segment + place, for BiPE.
+    """Computes BiPE's ids from token_ids (L,) or (B, L): max_len * segment + the token's index in its segment.
 
-    A separator, such as the token of a full stop, is the last token of its segment. Places beyond max_len - 1
-    are set to it (He et al. 2024, arXiv:2401.16421). An id depends only on earlier tokens: when decoding with a cache,
+    A separator, such as the token of a full stop, is the last token of its segment. Indices above max_len - 1 become
+    max_len - 1 (He et al. 2024, arXiv:2401.16421). An id depends only on earlier tokens: when decoding with a cache,
     compute the ids of the whole text and pass the last columns.
 
     Args:
@@ -239,7 +239,7 @@ def from_separators(
 def changes_of_segment(segment_ids: Tensor) -> Tensor:
     """Returns booleans: whether a token's segment differs from that of the token before it. False for the first token.
 
-    No tensor is shorter than the text, so a program exported with it takes texts of any length.
+    No tensor is shorter than the text, so an exported program takes texts of any length.
     """
     ids = as_int64(segment_ids, "segment_ids")
     return (ids != ids.roll(1, dims=-1)) & (torch.arange(ids.shape[-1], device=ids.device) > 0)
@@ -254,7 +254,7 @@ def contiguous_shard(
     The ids serve twice: ``x[:, ids]`` is the shard, and ``layer(shard, ids)`` reads the rows that belong to it.
 
     Raises:
-        ArgumentError: a rank that does not exist, or a length that the processes do not divide.
+        ArgumentError: a rank that does not exist, or a length that is not a multiple of world_size.
 
     Examples:
         >>> from posembed.positions import contiguous_shard
@@ -274,7 +274,7 @@ def zigzag_shard(
     gives every process the same work.
 
     Raises:
-        ArgumentError: a rank that does not exist, or a length that 2 W pieces do not divide.
+        ArgumentError: a rank that does not exist, or a length that is not a multiple of 2 W.
 
     Examples:
         >>> from posembed.positions import zigzag_shard

@@ -59,7 +59,7 @@ def keep_head_and_tail(tokens: Shaped[Tensor, "B L ..."], max_len: Count, *, hea
     Sun et al. 2019 (1905.05583) classify long texts best with the first 128 and the last 382 tokens.
 
     Raises:
-        ArgumentError: a max_len below 1, or a head longer than it.
+        ArgumentError: a max_len below 1, or a head above max_len.
 
     Examples:
         >>> import torch

@@ -104,8 +104,8 @@ def augmented(
     """Draws real-valued positions s (p + d + e_p): (B, L), float32 (CAPE, 2106.03143).
 
     Each sequence has d ~ U(-max_shift, max_shift) and log s ~ U(-log max_scale, log max_scale); each token has
-    e_p ~ U(-max_jitter, max_jitter). Use them only with encodings that are functions of position: tables have no row
-    1.5.
+    e_p ~ U(-max_jitter, max_jitter). Use such positions only with encodings that are functions of position: a table
+    has no row 1.5.
 
     Raises:
         ArgumentError: a negative shift or jitter, or a scale below 1.

@@ -1,7 +1,7 @@
-"""What a table learned along its axes: whether neighbouring cells are alike, and what its differences mean.
+"""What a table learned along its axes: whether neighbouring rows are alike, and how relative rows depend on distance.
 
-These measures compare the rows of a table with each other along one axis at a time. They need no more than one number a
-row, as in the attention biases of one head, so they also hold where cosines of rows mean little.
+These measures compare the rows of a table with each other along one axis at a time. One number per row is enough, as in
+the attention biases of one head, where cosines of rows mean little.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 class AlongAxis:
     """Measures of a table along one axis, from -1 to 1.
 
-    neighbours: the correlation of neighbouring cells: 1 - mean |x[i + 1] - x[i]|^2 / (2 variance). It is near 1 for
+    neighbours: the correlation of neighbouring rows: 1 - mean |x[i + 1] - x[i]|^2 / (2 variance). It is near 1 for
     values that change slowly, and 0 on average for random values. opposites: the correlation of each difference with
     the opposite difference, 1 if the direction does not matter; None for an axis without signed differences.
     """
@@ -31,7 +31,7 @@ class AlongAxis:
 
 
 def differences(layout: TableLayout) -> tuple[Tensor, ...]:
-    """Returns the differences, distances or numbers of cells along each dimension of ``layout.shape``, int64.
+    """Returns the differences, distances or indices of the rows along each dimension of ``layout.shape``, int64.
 
     Examples:
         >>> from posembed.tables import Axis, TableLayout
@@ -48,8 +48,8 @@ def differences(layout: TableLayout) -> tuple[Tensor, ...]:
 
 
 def along_axes(rows: Tensor, layout: TableLayout) -> tuple[AlongAxis, ...]:
-    """Measures the cells (N, D) of a table along each axis of two cells or more. The two sides of limited differences
-    are one axis.
+    """Measures the rows (N, D) of positions along each axis with two rows or more. The two sides of limited differences
+    (see ``TableLayout``) count as one axis.
 
     Examples:
         >>> from posembed.tables import Axis, TableLayout, sinusoidal_table
@@ -79,21 +79,21 @@ def along_axes(rows: Tensor, layout: TableLayout) -> tuple[AlongAxis, ...]:
 
 
 def one_less_difference(first: Tensor, second: Tensor, cells: Tensor) -> float:
-    """Returns 1 - mean |first - second|^2 / (2 variance), at least -1; 0 for cells without variance."""
+    """Returns 1 - mean |first - second|^2 / (2 variance of ``cells``), at least -1; 0 if the variance is 0."""
     variance = cells.square().mean().item()
     return max(1 - (first - second).square().mean().item() / (2 * variance), -1.0) if variance > 0 else 0.0
 
 
 def correlation(first: Tensor, second: Tensor) -> float:
-    """Returns the correlation of centred cells; 0 if either has no variance."""
+    """Returns the correlation of two centred tensors; 0 if either has no variance."""
     scale = (first.square().sum() * second.square().sum()).sqrt().item()
     return (first * second).sum().item() / scale if scale > 0 else 0.0
 
 
 def by_distance(rows: Tensor, layout: TableLayout) -> tuple[tuple[int, float], ...]:
-    """Returns the mean of biases (N, H) of H heads at the distances 0, 1, 2, 4 ... of two cells.
+    """Returns the distances 0, 1, 2, 4 ..., each with the mean at this distance of the biases (N, H) of H heads.
 
-    On a grid, the distance is the larger one of both axes.
+    On a grid, the distance is the larger of the distances along both axes.
 
     Examples:
         >>> import torch

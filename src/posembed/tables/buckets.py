@@ -1,8 +1,8 @@
-"""Buckets of distances (T5, arXiv:1910.10683, section 2.1), and tables with another number of them.
+"""Buckets of distances (T5, arXiv:1910.10683, section 2.1), and the conversion of tables to another number of buckets.
 
-Half of the buckets hold one distance each, 0, 1, 2, ...; the other half share the distances up to the farthest one on a
-logarithmic scale, and everything beyond is in the last. In encoders, the first half of all buckets is for keys at or
-before the query, and the second half for keys behind it; in decoders, all are for keys at or before the query.
+In decoders, all buckets are for keys at or before the query. Half of the buckets hold one distance each, 0, 1, 2, ...;
+the other half divide the distances up to ``farthest`` on a logarithmic scale, and the last bucket also holds all larger
+distances. Encoders have such buckets twice: the second half of all buckets is for keys after the query.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FARTHEST = 128  # the distance at which the last bucket begins, in T5 and where 
 def bucket_of(distances: Tensor, buckets: int, *, farthest: int = FARTHEST, both: bool = True) -> Tensor:
     """Returns the bucket (...) of distances key - query (...), as T5's ``_relative_position_bucket`` does.
 
-    both: whether keys behind the query have buckets of their own; otherwise they are all in bucket 0.
+    both: whether keys after the query have their own buckets; otherwise all keys after the query are in bucket 0.
 
     Examples:
         >>> import torch
@@ -36,10 +36,10 @@ def bucket_of(distances: Tensor, buckets: int, *, farthest: int = FARTHEST, both
 
 
 def rebucket(rows: Tensor, buckets: int, *, farthest: int = FARTHEST, both: bool = True) -> Tensor:
-    """Returns rows (M, D) of M buckets from those (N, D) of N buckets: each is the mean, over its distances, of the old
-    rows that the model reads for them. Where a new bucket lies within an old one, it gets exactly its row.
+    """Converts the rows (N, D) of N buckets to rows (M, D) of M buckets. A new row is the mean of the old rows over the
+    distances in its bucket, or exactly the old row if a new bucket lies within one old bucket.
 
-    A bucket without a distance gets the row of the old bucket at the same share of its side.
+    A new bucket that holds no distance gets the old row at the same relative index.
     """
     far = max(2 * farthest, buckets)  # each near distance may have a bucket, even beyond the farthest
     distances = torch.arange(-far, far + 1 if both else 1)

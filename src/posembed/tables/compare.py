@@ -29,7 +29,7 @@ class Similarity:
     """Three measures of how similar two tables are.
 
     procrustes_distance: between 0 and 1. It is 0 if rotating, reflecting and scaling one table gives the other.
-    cka: between 0 and 1. It is 1 if the products of all pairs of rows are the same up to a factor.
+    cka: between 0 and 1. It is 1 if the dot products of all pairs of rows are the same up to a factor.
     shared_subspace: the share of the smaller subspace that lies in the larger one, between 0 and 1. The subspace of a
         table is spanned by the fewest directions that hold 90% of its variance.
     """
@@ -50,8 +50,8 @@ class TableComparison(Similarity):
 def compare_tables(a: Table, b: Table) -> TableComparison:
     """Compares two tables whose rows stand for the same positions. Their widths may differ.
 
-    Let A and B be the rows minus their mean, at Frobenius norm 1, and U the K left singular vectors that hold 90% of
-    the variance:
+    Let A and B be the rows minus their mean, scaled to Frobenius norm 1, and U the K left singular vectors that hold
+    90% of the variance:
 
         procrustes_distance   1 - |A^T B|_*, half the smallest |A R - B|^2 over all rotations and reflections R
                               (Schönemann 1966; Ding, Denain and Steinhardt 2021, arXiv:2108.01661)
@@ -63,8 +63,8 @@ def compare_tables(a: Table, b: Table) -> TableComparison:
     The cka of random tables is not small if they are wide: with D > N it is above 1/2.
 
     Args:
-        a: a floating-point tensor or array (N, D), (1, N, D) or (N, 1, D), or a layer with a learned table, of which
-            the rows that hold positions are compared.
+        a: a floating-point tensor or array (N, D), (1, N, D) or (N, 1, D), or a layer with a learned table, whose rows
+            of positions are then compared.
         b: as ``a``. Its width may differ, but N must be the same.
 
     Raises:
@@ -108,7 +108,7 @@ def compare_tables(a: Table, b: Table) -> TableComparison:
 
 
 def share(value: Tensor) -> float:
-    """Returns a number that rounding may have moved out of 0 to 1."""
+    """Clamps a number to 0 .. 1, because rounding may have moved it outside."""
     return value.clamp(0, 1).item()
 
 
@@ -118,9 +118,9 @@ def procrustes(s: Tensor, products: Tensor, t: Tensor) -> float:
 
 
 def unit_singular_vectors(table: Table) -> tuple[Tensor, Tensor]:
-    """Returns the left singular vectors (N, K) and the K nonzero singular values of a table's centred rows, at norm 1.
+    """Returns the left singular vectors (N, K) and the K nonzero singular values, at norm 1, of a table's centred rows.
 
-    Float64 on the CPU. Raises ArgumentError if the rows do not vary.
+    Both are float64 on the CPU. Raises ArgumentError if the rows do not vary.
     """
     rows = centred(scaled_rows(table, at_least=3))
     if not rows.any():
@@ -136,7 +136,7 @@ def scaled_rows(table: Table, *, at_least: int) -> Tensor:
 
 
 def centred(rows: Tensor) -> Tensor:
-    """Returns rows (N, D) minus their mean, scaled: exactly 0 if all are equal, however far they are from 0."""
+    """Returns rows (N, D) minus their mean, scaled so that squares do not overflow. Equal rows give exactly 0."""
     moved = rows - rows[0]  # without rounding where the rows are near each other
     moved = moved / extreme_scale(moved)
     return moved - moved.mean(dim=0)
@@ -151,13 +151,13 @@ def left_singular(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 @checks_arguments
 def linear_shift(table: Table, k: int) -> float:
-    """Returns R^2 of the best linear function from row p to row p + k, measured on rows that its fit has not seen.
+    """Returns R^2 of the best linear function from row p to row p + k, measured on rows that the fit has not seen.
 
     1 means that a shift is a linear map, as for sinusoids, where it rotates each pair of sine and cosine (Vaswani et
-    al. 2017, section 3.5). 0 means that row p says no more of row p + k than the mean row does. Random rows give 0 in
-    tables of 24 x 4 and more. In smaller tables, chance can look like a linear map: of 200 random tables of 12 x 1, one
-    in twenty gave 0.1 or more. Compare with the mean over a few random orders of the rows, ``linear_shift(table[order],
-    k)``.
+    al. 2017, section 3.5). 0 means that row p predicts row p + k no better than the mean row does. Random rows give 0
+    in tables of 24 x 4 and more. In smaller tables, chance can look like a linear map: of 200 random tables of 12 x 1,
+    one in twenty gave 0.1 or more. Compare with the mean over a few random orders of the rows,
+    ``linear_shift(table[order], k)``.
 
     The function is affine, fitted to the N - |k| pairs of rows by ridge regression. The errors are leave-one-out
     errors, e / (1 - h) (Allen 1974), so that a wide table cannot memorize its own rows. The result is the best R^2 over

@@ -2,7 +2,7 @@
 
 A family that transformers can build needs no entry, since its layout is read from the built model. An entry adds what
 the model's modules do not show, and what is needed if the model cannot be built. If an entry lists all tables of a
-family, ``posembed inspect`` need not build the model, for which it would import transformers.
+family, ``posembed inspect`` need not import transformers to build the model.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ FieldPath = tuple[str, ...]  # the path of a field in a config: ("text_config", 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownTable:
-    """One table of a family, under its key in the files, without the prefix that models with a head add.
+    """One table of a family. key: its key in the files, without the prefix that models with a head add.
 
     fields: the config fields that may give its length or, for a grid, the image size. A resize changes the first field.
     default: the value if the config has none of these fields.
-    patch: for a grid, the config field with the patch size. kernel: without ``patch``, the key of the convolution
-    whose kernel has that size.
+    patch: for a grid, the config field with the patch size. kernel: without ``patch``, the key of the convolution whose
+    kernel has the patch size.
     layout: the roles of its rows; for a grid, without its size. None means a grid after a prefix of up to two rows.
-    sinusoidal: whether the model's code freezes its rows, which are sines and cosines.
-    area: whether the field counts the cells of a square grid. why: why it is not resized, and what to do instead.
+    sinusoidal: whether the rows are sines and cosines, which the model's code freezes.
+    area: whether the field counts the cells of a square grid. why: why the table is not resized, and the remedy.
     """
 
     key: str
@@ -48,10 +48,10 @@ class Family:
     the layout of relative positions, without their axes.
     after_padding: whether position 0 follows the row of the config's ``pad_token_id``, as in RoBERTa. The config then
         gives the number of rows, not of positions.
-    tables: all tables of the family, or, if transformers does not build it, those that are known.
-    base: the name of the base model in models with a head, the first part of their keys.
-    width: the name of the config field with the width of its tables.
-    on_differences: the method of the family's own code for differences on a grid, if it is not posembed's default.
+    tables: all tables of the family, or only the known ones if transformers does not build the model.
+    base: the name of the base model in models with a head; their keys start with this name.
+    width: the config field with the width of the tables.
+    on_differences: the resize method of the family's own code for differences on a grid; "" for posembed's default.
     no_need: why files without a table need no resize.
     """
 
@@ -102,7 +102,7 @@ def of_diffusers(key: str, field: str, **how: Any) -> Family:
 
 
 def patches(*above: str, key: str, layout: TableLayout) -> KnownTable:
-    """Returns the table of an image's patches. above: the path of the section of the config with its sizes."""
+    """Returns the table of an image's patches. above: the path of the config's section that has the sizes."""
     return KnownTable(key=key, fields=((*above, "image_size"),), patch=(*above, "patch_size"), layout=layout)
 
 

@@ -14,7 +14,7 @@ from posembed.settings import Amount, Count, Positive
 from posembed.tables.layout import TableLayout
 
 STD = 0.02
-"""The default scale of random initial values: BERT's, and the scale of token rows in most models."""
+"""The default standard deviation of random initial values, as in BERT, and of token rows in most models."""
 
 SCALED = ("normal", "truncated_normal", "sinusoidal")
 """The initial values that ``std`` scales."""
@@ -93,7 +93,7 @@ def initial_table(init: str, length: int, dim: int, *, std: float | None = None)
 def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int, *, std: float | None = None) -> Tensor:
     """Returns a table (N, dim) for ``length`` positions in this layout: new values by name, or the given table.
 
-    Reserved rows are zero, since no position reads them; the others are filled as one sequence.
+    Reserved rows are zero, since no position reads them; all other rows are filled as one sequence.
     """
     rows = layout.rows(length)
     if isinstance(init, str):

@@ -1,7 +1,7 @@
 """Problems of a table, as findings that a user can act on, and the tests of rows (N, D) that find them.
 
 The thresholds are deliberately wide: a finding should be worth a person's time, and a sound table has none. Some come
-from a real table, all-MiniLM-L6-v2 (512 x 384), whose rows 0, 127, 510 and 511 are marked: they differ from the rest.
+from a real table, all-MiniLM-L6-v2 (512 x 384), whose rows 0, 127, 510 and 511 are "marked": unlike all others.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ DEAD = 2.0**-8
 """A row this small relative to the others is rounded away in bfloat16 (8 bits) when it is added to a token."""
 
 NORM_CHANGE = 0.25
-"""The smallest relative difference to the local median norm that counts as outlying. In MiniLM, it is at most .14 for
-the other rows and at least .47 for the marked rows."""
+"""The smallest relative difference to the local median norm that counts as outlying. In MiniLM, the difference is at
+least .47 for the marked rows and at most .14 for the other rows."""
 
 COSINE_DROP = 0.2
-"""The smallest drop of the cosine to the more similar neighbour below the local median that counts as outlying. In
-MiniLM, it is at most .08 for other rows and at least .29 for three marked rows; row 510 has .14, but its norm reveals
-it."""
+"""A row is outlying if its cosine to the more similar neighbour is this far below the local median. In MiniLM, the
+cosine drops by at least .29 for three marked rows and by at most .08 for other rows; row 510 has .14, but an outlying
+norm."""
 
 FRESH = 4.0
 """The mean of D cos^2 between a row and its neighbours below which the row looks random. For random rows, D cos^2 is 1
@@ -57,10 +57,10 @@ TOKEN_RATIO = 3.0
 """The largest ratio of the rows' norm to the tokens' norm. At 3, position makes up 9/10 of the variance of the sum."""
 
 ROW_RATIO = 20.0
-"""The largest ratio of the tokens' norm to the rows' norm. At 20, position makes up 1/400 of that variance."""
+"""The largest ratio of the tokens' norm to the rows' norm. At 20, position makes up 1/400 of the sum's variance."""
 
 SHOWN = 4
-"""The largest number of rows whose values a figure lists."""
+"""The largest number of rows whose values ``figure`` lists."""
 
 UNTRAINED = "Train the table, or check whether its key was found when the checkpoint was loaded."
 UNREACHED = (
@@ -118,9 +118,9 @@ def check_table(
     Args:
         table: a floating tensor or array (N, D), (1, N, D) or (N, 1, D), or a module that is or holds one table.
         layout: the roles of its rows. Only rows of positions are judged, but all rows are checked for NaN and infinity.
-            None means the layout of the layer; without one, all rows are positions.
-        token_norm: the mean norm of the token rows that the table is added to, times the model's own factor if it has
-            one (sqrt(D) in the original Transformer). None skips the check of scale.
+            None means the layer's layout, or for a table without a layout that all rows are positions.
+        token_norm: the mean norm of the token rows that the table is added to, times the model's factor on token rows
+            (sqrt(D) in the original Transformer). None skips the check of scale.
 
     Raises:
         ArgumentError: a table, layout or norm that cannot be used, such as a model of transformers or a path.
@@ -227,7 +227,7 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
 
 
 def _of_rare(rows: Tensor, places: Tensor) -> Iterator[Finding]:
-    """Yields a finding if rows (N, D) at the end of the table, whose numbers are ``places``, look rarely trained."""
+    """Yields a finding if the last rows (N, D) of a table look rarely trained. places: the row numbers."""
     start, change = norm_step(rows)
     rough, times = rough_end(rows)
     if start < len(rows):
@@ -272,7 +272,7 @@ def check_scale(
 
 
 def _of_scale(rows: Tensor, places: Tensor, token_norm: float) -> Iterator[Finding]:
-    """Yields a finding if the rows (N, D), whose numbers are ``places``, drown the tokens or the tokens drown them."""
+    """Yields a finding if the rows (N, D) drown the tokens or the tokens drown the rows. places: the row numbers."""
     norm, root = rows.norm(dim=1).median().item(), rows.shape[1] ** 0.5
     if norm > TOKEN_RATIO * token_norm:
         figure = f"{norm / token_norm:.3g} times the tokens' {token_norm:.3g}"
@@ -304,9 +304,9 @@ def dead_rows(rows: Tensor) -> Tensor:
 
 
 def fresh_rows(rows: Tensor) -> Tensor:
-    """Flags rows that look newly initialized: as unlike their neighbours as random rows, and of equal norm.
+    """Flags rows that look newly initialized: as different from their neighbours as random rows, and of equal norm.
 
-    Weight decay shrinks all unread rows by the same factor, so both properties remain. A few rows may be unlike their
+    Weight decay shrinks all unread rows by the same factor, so both properties remain. A few rows may differ from their
     neighbours for a reason, so only runs of 2 WINDOW rows or more count.
     """
     n, dim = rows.shape
@@ -336,8 +336,7 @@ def first_equal_row(rows: Tensor) -> Tensor:
 def outlying_rows(rows: Tensor) -> Tensor:
     """Flags rows whose norm, or cosine to the more similar neighbour, is far from the median around them.
 
-    The nearer of the two neighbours counts, because a marked row makes both rows next to it look unlike one
-    neighbour.
+    Only the more similar neighbour counts, because both rows next to a marked row differ from one neighbour.
     """
     n, dim = rows.shape
     if n <= 2 * WINDOW or dim < FEWEST_DIMENSIONS:

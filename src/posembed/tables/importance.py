@@ -1,4 +1,4 @@
-"""How much each row of a table matters to a model: what its losses gain if one row is replaced."""
+"""How much each row of a table matters to a model: how much the model's losses rise if the row is replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSTEAD: dict[str, Callable[[Tensor, int], Tensor]] = {
     "mean": lambda rows, row: rows.mean(dim=0),
     "neighbour": lambda rows, row: rows[row + 1 if row + 1 < len(rows) else row - 1],
 }
-"""What replaces a row: functions of all rows (N, D) and its index."""
+"""What replaces a row: functions of all rows (N, D) and the row's index."""
 
 
 @checks_arguments
@@ -27,20 +27,20 @@ def row_importance(
     rows: Sequence[int] | None = None,
     instead: str = "mean",
 ) -> dict[int, Estimate]:
-    """Returns how much a model's losses rise if one row of its position table is replaced, by row.
+    """Returns, for each row of a model's position table, how much the losses rise if the row is replaced.
 
     Only ``losses`` depends on the kind of model: the cross-entropy of a classifier's labels, or of the next tokens of a
-    language model. Each row needs one call. Afterwards the table is as before.
+    language model. Each row needs one call of ``losses``. Afterwards the table is as before.
 
     Args:
         table: the parameter (N, D), (1, N, D) or (N, 1, D), or the module that has it as ``weight``.
-        losses: runs the model, in evaluation mode, on the same texts in each call, and returns a loss for each: (N,) or
-            (N, L), whose mean is taken.
-        rows: their indices. None means all.
+        losses: runs the model, in evaluation mode, on the same B texts in each call. Returns a loss per text, (B,), or
+            per token, (B, L), which is averaged over each text.
+        rows: the indices of the rows to replace, one at a time. None means all rows.
         instead: "mean", the mean of all rows, or "neighbour", the next row, which is off by one position.
 
     Raises:
-        ArgumentError: a table without values or with fewer than 2 rows, other losses, or a row that it does not have.
+        ArgumentError: a table without values or with fewer than 2 rows, losses of another shape, or a row out of range.
 
     Examples:
         >>> import torch
@@ -72,7 +72,7 @@ def row_importance(
 def increases(
     held: Tensor, losses: Callable[[], Tensor], rows: Sequence[int], instead: str
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yields each row, and how much the losses rise if it is replaced. held: a view of the rows (N, D) of a model."""
+    """Yields each row's index, and how much the losses rise without the row. held: a view of the rows (N, D)."""
 
     @torch.no_grad()
     def measured() -> Tensor:

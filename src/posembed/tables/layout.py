@@ -18,11 +18,11 @@ difference of two positions. The last axis changes fastest:
     limited         backward, forward                   wav2vec2-BERT (64 + 9, D / H)
 
 Limited differences -b .. f - 1 of two positions in a line have two sides: the b distances backward, and the f distances
-0 .. f - 1 forward. A model reads the first or the last row for every difference beyond. The rows of the two sides
-follow each other, so their numbers add up, where the rows of other axes multiply.
+0 .. f - 1 forward. For every difference beyond these, a model reads the first or the last row. The rows of the two
+sides follow each other, so their numbers of rows are added, not multiplied as for other axes.
 
-A tensor may store these rows in other ways: with the axes apart, or behind the heads. ``TableLayout.dims`` names the
-dimensions of the tensor that enumerate the positions; ``rows_in`` turns any such tensor into rows (N, D), and
+A tensor may store these rows in other ways: with one dimension per axis, or with the heads first. ``TableLayout.dims``
+names the dimensions of the tensor that enumerate the positions; ``rows_in`` turns any such tensor into rows (N, D), and
 ``stored`` turns rows back into the tensor. All other code reads rows (N, D). Mllama stores a table for each tile of an
 image in one dimension, one after the other (``columns``). NesT stores a grid block by block (``blocks``).
 """
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 PADDING = -1
 """The position of a padding token, -1: pass it as ``padding=`` to ``posembed.positions.from_mask`` or
-``from_token_ids``. A table with a pad row reads that row for it; other tables raise PositionError."""
+``from_token_ids``. A table with a pad row reads that row for this position; other tables raise PositionError."""
 
 
 @checks_arguments
@@ -63,7 +63,7 @@ class Axis:
         signed: False if relative rows are the n distances 0 .. n - 1 of two cells instead, as in LeViT.
 
     Raises:
-        ArgumentError: a name that is no text, a size below 1, or ``signed=False`` without ``relative=True``.
+        ArgumentError: a name that is not text, a size below 1, or ``signed=False`` without ``relative=True``.
 
     Examples:
         >>> from posembed.tables import Axis
@@ -236,13 +236,13 @@ class TableLayout:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of rows along each axis, or of both sides together; () for a sequence of any length."""
+        """The number of rows along each axis; limited differences have one axis. () for a sequence of any length."""
         rows = tuple(axis.rows for axis in self.axes)
         return (sum(rows),) if are_sides(self.axes) else rows
 
     @property
     def apart(self) -> tuple[int, ...]:
-        """The sizes of ``dims``, if there is one for each axis."""
+        """The sizes of the dimensions in ``dims``, if there are several."""
         if self.blocks is None:
             return self.shape
         return math.prod(self.blocks), math.prod(self.shape) // math.prod(self.blocks)
@@ -252,7 +252,7 @@ class TableLayout:
         """Returns the rows (N, D) of a stored table. D is the product of all dimensions other than ``dims``.
 
         Raises:
-            ArgumentError: a tensor that is not floating, or has no such dimensions.
+            ArgumentError: a tensor that is not floating, or lacks these dimensions.
         """
         if not self.dims:
             return table_rows(tensor)

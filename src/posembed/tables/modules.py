@@ -31,13 +31,13 @@ def is_table_name(key: str) -> bool:
 def table_key(
     tensors: Mapping[str, Any], key: str | None, *, argument: str, known: Collection[str] = (), lone: bool = True
 ) -> str:
-    """Returns the key of the only position table among tensors, or the first key if it has several.
+    """Returns the key of the only position table among tensors, or its first key if it has several keys.
 
     Args:
         key: the tensor's own key, or the path of the module that holds it. None means to look for a table by name.
         argument: the name of the user's argument that sets ``key``, for the error message.
         known: keys that belong to a position table, whatever their names.
-        lone: whether a tensor of any name but that of tokens counts as the table if it is the only candidate.
+        lone: whether the only candidate counts as the table whatever its name, unless it is named like token rows.
 
     Raises:
         ArgumentError: no table, or several.
@@ -174,10 +174,10 @@ def patches_layout(owner: nn.Module, name: str) -> TableLayout | None:
 
 
 def shown_layout(owner: nn.Module, around: nn.Module | None) -> TableLayout | None:
-    """Returns the layout that the attributes of a table's module show, or None if they show no layout.
+    """Returns the layout that the attributes of a table's module show, or None.
 
-    BART and OPT have an ``offset``. RoBERTa's embeddings, in ``around``, count positions from the padding row; so does
-    fairseq's table, as its ``max_positions`` shows. Elsewhere (LXMERT) a ``padding_idx`` only means that this row
+    BART and OPT have an ``offset``. RoBERTa's embeddings, in ``around``, count positions from the padding row, and so
+    does fairseq's table, as its ``max_positions`` shows. Elsewhere (LXMERT) a ``padding_idx`` only means that this row
     gets no gradient.
     """
     offset, padding = getattr(owner, "offset", None), getattr(owner, "padding_idx", None)

@@ -18,20 +18,20 @@ from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.spectrum import Spectrum
 
 SAME_DIRECTION = 1e-9
-"""The largest 1 - cosine of a row that still has its initial direction. For a row of std .02, one step of Adam at a
-learning rate of 1e-4 gives 1e-5."""
+"""A row counts as unchanged in direction if 1 - cosine to its initial value is at most this. For a row of std .02, one
+step of Adam at a learning rate of 1e-4 gives 1e-5."""
 
 
 def is_whole(values: Tensor) -> bool:
-    """Whether values are integers. Booleans are not: a mask in place of row numbers would count rows 0 and 1."""
+    """Returns whether values are integers. Booleans do not count, because a mask would be read as rows 0 and 1."""
     return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
 
 
 class TableMonitor(ChecksCalls):
     """Compares a table with the values it had when the monitor was created, and counts how often each row is trained.
 
-    It counts the backward passes of this process in which a row has a gradient. A batch of many sequences gives a row a
-    gradient even if just one of them reaches it; call ``count`` to count sequences instead.
+    It counts the backward passes of this process in which a row has a gradient. A row has a gradient if at least one
+    sequence of the batch reads it; call ``count`` to count sequences instead.
 
     Args:
         layer: a PositionEncoding with a table, another module with a ``weight`` (nn.Embedding), or the parameter
@@ -91,9 +91,9 @@ class TableMonitor(ChecksCalls):
 
     @property
     def trained(self) -> Tensor | None:
-        """How often each row was trained, (N,) int64 on the CPU: the sequences given to ``count``, or else the backward
-        passes. None if neither is known, because the table is frozen or sharded, is computed from other parameters, or
-        is no longer the parameter that it was."""
+        """How often each row was trained, (N,) int64 on the CPU: the number of sequences given to ``count``, or else of
+        backward passes. None if neither is known, because the table is frozen or sharded, is computed from other
+        parameters, or was replaced by another parameter."""
         passes = self._passes if self._watched == id(self._weight()) else None
         counts = passes if self._sequences is None else self._sequences
         return None if counts is None else counts.cpu().clone()
@@ -174,7 +174,7 @@ class TableMonitor(ChecksCalls):
     def unchanged(self) -> Tensor:
         """Returns a boolean mask (N,) of the rows that training has not changed. Weight decay alone is not a change.
 
-        Weight decay keeps every sign and enlarges no value. By rounding, it rotates a row less than it shrinks it.
+        Weight decay keeps every sign and enlarges no value. Its rounding errors rotate rows less than it shrinks them.
         """
         rows = self.rows()
         if rows.shape != self.initial.shape:

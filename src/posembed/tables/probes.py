@@ -3,8 +3,8 @@
 The positions are split into five folds, shuffled with a fixed seed, so every row is tested by a probe that never saw
 it. The probes use one thread: on matrices this small, several threads would wait longer than they work.
 
-Both probes are those of scikit-learn (``RidgeCV``, ``LogisticRegression``), with the same penalties and tolerances, but
-they use that their inputs are rows of one table. The tests compare them.
+Both probes compute what scikit-learn's ``RidgeCV`` and ``LogisticRegression`` compute, with the same penalties and
+tolerances, but faster, since all inputs are rows of one table. Tests compare them with scikit-learn.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _ridge(rows: np.ndarray, positions: np.ndarray, others: np.ndarray) -> np.nd
 
 
 def order_error(table: Tensor) -> float:
-    """Returns the error rate of a logistic regression that predicts j > i from [p_i; p_j]. A guess gives 0.5.
+    """Returns the error rate of a logistic regression that predicts j > i from the rows [p_i; p_j]. A guess gives 0.5.
 
     Both positions of a test pair are held out.
 

@@ -1,6 +1,6 @@
-"""The search for rows (N, D) at the end of a table that few training texts reached.
+"""Finds rows (N, D) at the end of a table that few training texts were long enough to read.
 
-Such rows are rough, or their norms differ from those of the rows before them. The thresholds are deliberately wide;
+Such rows are rough, or their norms differ from the norms of the rows before them. The thresholds are deliberately wide;
 some come from a real table, all-MiniLM-L6-v2 (512 x 384).
 """
 
@@ -20,31 +20,31 @@ FEWEST_DIMENSIONS = 32
 (two random rows have cosines around 1/sqrt(32) = .18) and their norms differ."""
 
 ROUGH = 1.5
-"""The smallest ratio of the roughness of rows at the end of a table to that of its smoothest part for which the rows
-look rarely trained. Few gradients leave rows noisy: in small language models, rows that under 6% of the texts reached
-had 2 to 3 times that roughness; rows that all texts reached had at most 1.1 times."""
+"""Rows at the end of a table look rarely trained if they are more than this many times as rough as its smoothest part.
+Rows with few gradients stay noisy: in small language models, rows that under 6% of the texts read were 2 to 3 times as
+rough as that part, and rows that all texts read at most 1.1 times."""
 
 FEWEST_ROUGH = 4
-"""The fewest such rows, because the last row or two are often marked."""
+"""There must be more such rows than this, because the last row or two are often marked."""
 
 STEP = 0.08
-"""The smallest relative change of the norm from one row to the next that looks like the end of most training texts. In
-MiniLM it is .14 at row 128, where BERT's shorter texts ended; elsewhere it is at most .07."""
+"""The smallest relative step of the norms that looks like the end of most training texts. In MiniLM the step is .14 at
+row 128, where BERT's shorter texts ended; elsewhere the norms change by at most .07."""
 
 STEP_WINDOW = 16
 """The number of rows on either side whose median norms are compared for a step."""
 
 STEP_SIGMAS = 8
-"""The smallest step in standard deviations of such changes in the whole table."""
+"""The smallest step, in standard deviations of all such changes in the table."""
 
 STEP_ABRUPT = 0.7
-"""The smallest share of a step that must happen within four rows on either side. A drift has a quarter there."""
+"""The smallest share of a step that must happen within four rows on either side. A drift has only a quarter there."""
 
 STEP_ALONE = 0.6
-"""The largest ratio of the second largest change to the step. In MiniLM it is .49."""
+"""The largest ratio of the second largest change to the step. In MiniLM the ratio is .49."""
 
 LARGEST_STEP = 2.0
-"""The largest ratio of the norms after a step to those before it. Lengthened tables have larger steps."""
+"""The largest ratio of the norms after a step to the norms before the step. Lengthened tables have larger steps."""
 
 EVALUATE = "Evaluate the model on texts of this length before you rely on it, or train on more of them."
 LOOKS_RARE = "It looks as if few training texts were long enough to reach these rows, but other causes are possible."
@@ -55,11 +55,11 @@ RARE = 0.1
 
 
 def rough_end(rows: Tensor) -> tuple[int, float]:
-    """Returns the first of the rows (N, D) at the end of a table that look rarely trained because they are rough, and
-    their median roughness relative to the table's smoothest part. Returns (N, 1.0) if none do.
+    """Returns the index from which rows (N, D) look rarely trained because they are rough, and their median roughness
+    relative to the table's smoothest part. Returns (N, 1.0) if there are no such rows.
 
     The roughness of a row is the norm of its second difference. Trained rows follow smooth curves; the noise of a few
-    gradients does not. A row must be rough both in itself and relative to the norms around it, because both may drift.
+    gradients does not. A row must be rough both absolutely and relative to the norms around it, because both may drift.
     """
     n, dim = rows.shape
     if n < 4 * WINDOW or dim < FEWEST_DIMENSIONS:
@@ -74,20 +74,20 @@ def rough_end(rows: Tensor) -> tuple[int, float]:
 
 
 def _over_least(values: Tensor) -> Tensor:
-    """Divides values by the smallest of their local medians. Returns ones if that is 0."""
+    """Divides values by the smallest of their local medians. Returns ones if this median is 0."""
     least = local_median(values).min()
     return values / least if least > 0 else torch.ones_like(values)
 
 
 def roughness(rows: Tensor) -> Tensor:
     """Returns the norm of the second difference of rows (N, D) around each row, (N,), N >= 3. The first and the last
-    row have that of their neighbours."""
+    row get the value of their neighbours."""
     return F.pad((rows[2:] - 2 * rows[1:-1] + rows[:-2]).norm(dim=1)[None], (1, 1), mode="replicate")[0]
 
 
 def norm_step(rows: Tensor) -> tuple[int, float]:
-    """Returns the first of the rows (N, D) after the largest step of the norms, and the relative change. Returns
-    (N, 0.0) if no step stands out.
+    """Returns the index of the first row after the largest step of the norms of rows (N, D), and the relative change.
+    Returns (N, 0.0) if no step stands out.
 
     Texts that were truncated at a length train the rows below it more than the rows above it.
     """
@@ -115,8 +115,8 @@ def norm_step(rows: Tensor) -> tuple[int, float]:
 
 
 def _changes(values: Tensor, window: int) -> Tensor:
-    """Returns the differences of the medians of ``window`` values after and before each place: entry i is the change at
-    place i + window."""
+    """Returns the median of the ``window`` values from each index on, minus the median of the ``window`` values before
+    it. Entry i is for index i + window."""
     medians = values.unfold(0, window, 1).median(dim=1).values
     return medians[window:] - medians[:-window]
 

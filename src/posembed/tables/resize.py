@@ -47,11 +47,12 @@ def resize_table(
         sizes: the new sizes of some or all axes by name, for a layout with axes. A relative axis of size n has the
             2 n - 1 differences of n cells.
         method: a name, or a function from (rows (n, D), length) to (length, D), or from (rows (h, w, D), grid) to
-            (height, width, D), such as ``partial(hierarchical, alpha=0.3)``. Positions in a line take the names of
-            ``TEXT_METHODS`` (default "tile", which truncates if the table gets shorter); a grid, ``GRID_METHODS``
-            ("bicubic-antialias"); a relative height and width, ``DIFFERENCE_GRID_METHODS`` ("bicubic"); limited
-            differences, ``LIMITED_METHODS`` ("extend"); any other single axis, ``LINE_METHODS`` or
-            ``DIFFERENCE_METHODS`` ("linear"; the axes "number", "distance", "bucket" and "query" have their own).
+            (height, width, D), such as ``partial(hierarchical, alpha=0.3)``. The names (and defaults) are in
+            ``TEXT_METHODS`` for positions in a line ("tile", which truncates if the table gets shorter),
+            ``GRID_METHODS`` for a grid ("bicubic-antialias"), ``DIFFERENCE_GRID_METHODS`` for a relative height and
+            width ("bicubic"), ``LIMITED_METHODS`` for limited differences ("extend"), and ``LINE_METHODS`` or
+            ``DIFFERENCE_METHODS`` for another single axis ("linear"). The axes "number", "distance", "bucket" and
+            "query" have their own methods.
         layout: the roles of the rows of ``table``, with its current grid or axes.
 
     Returns:
@@ -116,7 +117,7 @@ def new_layout(
     grid: tuple[int, int] | None,
     sizes: Mapping[str, int] | None,
 ) -> TableLayout:
-    """Returns the layout of a table at a new size, which is one of length, grid and sizes. cells: its positions now.
+    """Returns a table's layout at a new size, given as length, grid or sizes. cells: the current number of positions.
 
     Raises:
         ArgumentError: a size that does not fit the layout.
@@ -140,13 +141,13 @@ def new_layout(
 
 
 def changed_axes(old: TableLayout, new: TableLayout) -> tuple[Axis, ...]:
-    """Returns the first axes of a layout that are resized together and have another size in the new layout."""
+    """Returns the first group of axes that are resized together and have another size in the new layout."""
     changed = (group for group in groups(old.axes) if old.axes[group] != new.axes[group])
     return old.axes[next(changed, slice(0, 0))]
 
 
 def takes(old: TableLayout, new: TableLayout, method: str | None) -> bool:
-    """Returns whether a method has this name for a table that changes from one layout to another."""
+    """Returns whether ``method`` names a method that resizes a table from the old layout to the new one."""
     return method in kernels_of(changed_axes(old, new)).methods
 
 
@@ -165,7 +166,7 @@ def along(cells: Tensor, group: slice, resize: Method, size: tuple[int, ...]) ->
 
 
 def on_both_sides(rows: Tensor, old: Sequence[Axis], new: Sequence[Axis], resize: Method) -> Tensor:
-    """Resizes the rows (N, D) of limited differences, each side on its own. Both sides start at the row of 0."""
+    """Resizes the rows (N, D) of limited differences, each side separately, from difference 0 on."""
     zero = old[0].size
     parts = (rows[: zero + 1].flip(0), new[0].size + 1), (rows[zero:], new[1].size)
     backward, forward = (

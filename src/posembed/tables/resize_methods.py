@@ -2,9 +2,9 @@
 
 A method for positions in a line takes rows (N, D) of a floating dtype and a length, and returns (length, D). A method
 for a grid takes rows (H, W, D) and (new H, new W), and returns (new H, new W, D); neither grid need be square. On
-relative axes the rows are the 2 n - 1 differences of n cells, and so are the sizes that a method takes and returns. The
-result has the dtype of the given rows, which stay unchanged. ``posembed.resize_table`` first removes reserved, prefix
-and tail rows, and adds them again at the end.
+relative axes, rows stand for the 2 n - 1 differences of n cells, and the sizes that a method takes count differences.
+The result has the dtype of the given rows, which stay unchanged. ``posembed.resize_table`` first removes reserved,
+prefix and tail rows, and adds them again at the end.
 
 ``kernels_of`` gives the methods for axes of each kind, and ``groups`` says which axes are resized together.
 """
@@ -40,7 +40,7 @@ def truncate(rows: Tensor, length: int) -> Tensor:
 def tile(rows: Tensor, length: int) -> Tensor:
     """Repeats the table: new[k] = old[k mod N] (Longformer, arXiv:2004.05150, section 5).
 
-    Between two seams the rows have the same neighbours as in training.
+    Within each copy, rows have the same neighbours as in training.
     """
     return rows[torch.arange(length, device=rows.device) % len(rows)]
 
@@ -50,7 +50,7 @@ def interpolate(rows: Tensor, length: int, *, mode: str = "linear", align_corner
 
     mode: "linear", or "cubic" (PyTorch's bicubic in one dimension, constant -.75).
     align_corners: True puts the first and last new rows on the first and last old rows: new row k is read at
-    k (N - 1) / (length - 1). False aligns the outer edges: at (k + .5) N / length - .5. Both are in use.
+    k (N - 1) / (length - 1). False aligns the outer edges: row k is read at (k + .5) N / length - .5. Both are in use.
     """
     if mode not in ("linear", "cubic"):
         raise ArgumentError(f"mode must be 'linear' or 'cubic'; got {mode!r}")
@@ -87,9 +87,10 @@ def stretch(rows: Tensor, length: int, *, keep: int = 20) -> Tensor:
 def hierarchical(rows: Tensor, length: int, *, alpha: float = 0.4) -> Tensor:
     """Makes row a N + b from rows a and b, like a two-digit number (Su 2020, kexue.fm/archives/7947; bert4keras).
 
-    With the old rows p_i and u_i = (p_i - alpha p_0) / (1 - alpha), new[a N + b] = alpha u_a + (1 - alpha) u_b. It
-    reproduces the first N rows up to rounding, so they are copied instead. There are only N^2 two-digit numbers, so
-    the result has at most N^2 rows. alpha is above 0 and below .5; at .5, (a, b) and (b, a) would give the same row.
+    With the old rows p_i and u_i = (p_i - alpha p_0) / (1 - alpha), new[a N + b] = alpha u_a + (1 - alpha) u_b. The
+    formula reproduces the first N rows up to rounding, so these rows are copied instead. There are only N^2 two-digit
+    numbers, so the result has at most N^2 rows. alpha is above 0 and below .5; at .5, (a, b) and (b, a) would give the
+    same row.
     """
     if not 0 < alpha < 0.5:
         raise ArgumentError(f"alpha must lie above 0 and below 0.5; got {alpha}. The author's choice is 0.4")
@@ -123,8 +124,8 @@ def random_rows(rows: Tensor, length: int, *, std: float | None = None, seed: in
 
 
 def noisy_copies(rows: Tensor, length: int, *, share: float = 0.1, seed: int = 0) -> Tensor:
-    """Keeps the old rows. New row k is a copy of row k mod N with normal noise, a ``share`` of the table's standard
-    deviation: two equal object queries would always predict the same box."""
+    """Keeps the old rows. New row k is row k mod N plus normal noise, because equal object queries would always predict
+    the same box. share: the noise's standard deviation relative to that of the table's entries."""
     noise = random_rows(rows, length, std=share * rows.detach().std(correction=0).item(), seed=seed)
     return torch.cat([rows[:length], tile(rows, length)[len(rows) :] + noise[len(rows) :]])
 
@@ -155,8 +156,8 @@ def interpolate_grid(
 def dinov2_grid(rows: Tensor, grid: tuple[int, int], *, offset: float = 0.1) -> Tensor:
     """Interpolates bicubically with the scale factor (new + offset) / old, as DINO's ``interpolate_offset`` does.
 
-    The offset keeps the floor of old * factor from being one too small. It also moves the sampled points, and DINO's
-    and DINOv2's backbones were trained with it, so their tables need it.
+    The offset keeps the floor of old * factor from being one too small. It also moves the sampled points. DINO's and
+    DINOv2's backbones were trained with this offset, so their tables need it.
     """
     factors = tuple((new + offset) / old for new, old in zip(grid, rows.shape[:2], strict=True))
     resized = F.interpolate(rows.permute(2, 0, 1)[None], scale_factor=factors, mode="bicubic", align_corners=False)
@@ -169,16 +170,16 @@ def nearest(rows: Tensor, length: int) -> Tensor:
 
 
 def extend(rows: Tensor, length: int) -> Tensor:
-    """Keeps the row of every difference. A new, larger difference gets the row of the largest old one of its sign.
+    """Keeps the row of every difference. New, larger differences get the row of the largest old one of their sign.
 
-    A model that limits differences to the largest one it knows gives the same answers with the extended table.
+    A model that clamps differences to the largest known difference gives the same outputs with the extended table.
     """
     beyond = (length - len(rows)) // 2
     return rows[(torch.arange(length, device=rows.device) - beyond).clamp(0, len(rows) - 1)]
 
 
 def geometric(rows: Tensor, length: int) -> Tensor:
-    """Interpolates linearly, with old rows spaced geometrically: near differences stay apart, far ones are stretched.
+    """Interpolates linearly, with old rows spaced geometrically, so that larger differences are stretched more.
 
     Old difference k lies at 1 + q + ... + q^(k-1), with the q from 1.01 to 1.5 that puts the largest old difference on
     the largest new one (BEiT's run_class_finetuning.py; ``timm.layers.resize_rel_pos_bias_table``, which interpolates
@@ -201,16 +202,16 @@ def geometric(rows: Tensor, length: int) -> Tensor:
 
 
 def repeat_last(rows: Tensor, length: int) -> Tensor:
-    """Keeps the row of every distance. A new, larger distance gets the row of the largest old one.
+    """Keeps the row of every distance. A new, larger distance gets the row of the largest old distance.
 
-    A model that limits distances to the largest one it knows gives the same answers with the new table.
+    A model that clamps distances to the largest known distance gives the same outputs with the new table.
     """
     return rows[torch.arange(length, device=rows.device).clamp(max=len(rows) - 1)]
 
 
 def add_zeros(rows: Tensor, length: int) -> Tensor:
     """Keeps the row of every distance, and adds rows of zeros. A model that ignores larger distances, such as VITS,
-    gives the same answers with the new table."""
+    gives the same outputs with the new table."""
     return torch.cat([rows[:length], rows.new_zeros(max(length - len(rows), 0), rows.shape[1])])
 
 
@@ -299,12 +300,12 @@ LIMITED_METHODS: Mapping[str, TextMethod] = {
     "linear-corners": partial(interpolate, mode="linear", align_corners=True),
     "cubic-corners": partial(interpolate, mode="cubic", align_corners=True),
 }
-"""The names that ``method=`` accepts for limited differences. Each resizes one side, and keeps the row of 0."""
+"""The names that ``method=`` accepts for limited differences. A side is resized, but difference 0 keeps its row."""
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """The methods for axes of one kind. default: the method's name if none is given. what: the axes, for messages."""
+    """The methods for one kind of axes. default: the name of the default method. what: the axes' name in messages."""
 
     methods: Mapping[str, TextMethod] | Mapping[str, GridMethod]
     default: str
@@ -345,7 +346,7 @@ def groups(axes: Sequence[Axis]) -> list[slice]:
 
 
 def kernels_of(axes: Sequence[Axis]) -> Kernels:
-    """Returns the methods for axes that are resized together; for (), those for text."""
+    """Returns the methods for axes that are resized together, or the methods for text if there are no axes."""
     if not axes:
         return TEXT
     if are_sides(axes):

@@ -1,4 +1,4 @@
-"""The rows (N, D) of tables as tensors hold them, in float64, and the scale of values near the limits of floats."""
+"""Reads the rows (N, D) of a table from a tensor, also as float64, and scales values near the limits of floats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def is_table(tensor: Tensor) -> bool:
 
 
 def holds_rows(tensor: Tensor) -> bool:
-    """Returns whether a tensor has the shape of a table with any number of leading dimensions of one: (1, 1, N, D)."""
+    """Returns whether a tensor has the shape of a table with any number of leading dimensions of size 1: (1, 1, N,
+    D)."""
     return tensor.dim() > 1 and 0 not in tensor.shape and tensor.is_floating_point() and _rows_at(tensor) is not None
 
 
@@ -40,7 +41,7 @@ def table_rows(table: Tensor) -> Tensor:
 
 
 def as_table(rows: Tensor, table: Tensor) -> Tensor:
-    """Returns a view of rows (M, D) with the axes of a table, such as (M, D), (1, M, D) or (M, 1, D)."""
+    """Returns a view of rows (M, D) with the dimensions of a table, such as (M, D), (1, M, D) or (M, 1, D)."""
     at = _rows_at(table) or 0
     return rows.reshape(*(len(rows) if dim == at else 1 for dim in range(table.dim() - 1)), rows.shape[1])
 
@@ -63,9 +64,9 @@ def float64_rows(table: Tensor, *, at_least: int = 1) -> Tensor:
 
 
 def extreme_scale(values: Tensor, dim: int | None = None) -> Tensor:
-    """Returns the largest absolute value where its square would overflow or vanish, else 1; of all, or along ``dim``.
+    """Returns the largest absolute value, of all or along ``dim``, if its square would overflow or vanish, else 1.
 
-    Divided by it, values of any scale can be squared.
+    Values divided by the result can be squared, whatever their scale.
     """
     if not values.numel():
         return values.new_ones(())

@@ -32,8 +32,8 @@ def position_rows(source: Table) -> Tensor:
 
 
 def table_in(source: Table) -> tuple[Tensor, TableLayout]:
-    """Returns a table and its layout; without a layer that has one, all rows are positions. Raises
-    ``position_rows``'s errors."""
+    """Returns a table and its layout. Without a layer that has a layout, all rows are positions. Raises the errors of
+    ``position_rows``."""
     if isinstance(source, nn.Module) and models_in(source) and not learned_tables(source):
         raise ArgumentError(f"expected {KINDS}; got a model of transformers. Pass its table: {FROM_A_MODEL}")
     if not isinstance(source, Tensor | np.ndarray | nn.Module):
@@ -65,7 +65,7 @@ def as_tensor(source: Tensor | np.ndarray[Any, Any]) -> Tensor:
 
 
 def of_module(module: nn.Module, key: str | None = None) -> tuple[Tensor, TableLayout]:
-    """Returns the one table of an encoding, or of a module around it, and how its rows are read.
+    """Returns the only table of an encoding, or of a module around an encoding, and the table's layout.
 
     key: the table's name, if there are several.
     """

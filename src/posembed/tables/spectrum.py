@@ -1,4 +1,4 @@
-"""The number of directions that a table uses, and whether they are waves."""
+"""The number of directions that a table uses, and whether its rows are waves along these directions."""
 
 from __future__ import annotations
 

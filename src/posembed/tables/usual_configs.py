@@ -1,4 +1,4 @@
-"""Whether a config is so ordinary that the tables of its listed family can be reported without building the model.
+"""Decides whether a config is so ordinary that the tables of its family can be reported without building the model.
 
 transformers checks a config when it builds the model, and contradictions show there: a width that the heads do not
 divide, an unknown activation, a number where a text is expected. Without the model, none of this shows. So every field
@@ -118,7 +118,7 @@ def is_ordinary(config: Config, *, tables: int) -> bool:
 
 
 def is_consistent(part: Config) -> bool:
-    """Returns whether the sizes of a config, or of a section, fit each other, and its aliases their fields."""
+    """Returns whether the sizes in a config or section fit each other, and aliases equal the fields they stand for."""
     width = next((part[name] for name in WIDTHS if name in part), None)
     heads = [value for name, value in part.items() if HEADS.search(name)]
     if width is None or not heads or any(width % count for count in heads):

@@ -6,7 +6,7 @@ positions that count tokens by their content.
     score(i, j) = q_i k_j / sqrt(d) + q_i e[p_ij]     where e is interpolated linearly between its rows
 
 As in the authors' code, the gates read the same scores as the softmax, q_i e[p] is not divided by sqrt(d), the heads of
-a layer share its rows, and these start at 0.
+a layer share one table, and its rows start at 0.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Cope(PositionEncoding):
 
     Args:
         head_dim: the width d of a head.
-        max_len: N, the number of rows; all keys that are farther away share the last one. The authors' language models
+        max_len: N, the number of rows; all keys at larger positions share the last row. The authors' language models
             have 64 for texts of 1,024 tokens.
         std: the scale of the initial rows; 0 in the authors' code.
 
@@ -63,7 +63,7 @@ class Cope(PositionEncoding):
 
     @property
     def position_dim(self) -> int:
-        """The width of a row, that of a head."""
+        """The width of a row, which is the width of a head."""
         return self.head_dim
 
     def reset_parameters(self) -> None:

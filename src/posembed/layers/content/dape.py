@@ -22,14 +22,14 @@ from posembed.settings import Count
 
 
 class Dape(PositionEncoding):
-    """DAPE for decoders. Its hidden units, (B, L, L, width) numbers, make its time and memory quadratic.
+    """DAPE for decoders. Its hidden units, (B, L, L, width) numbers, make time and memory quadratic in L.
 
     Args:
         bias: the bias B, such as ``KerpleLog(heads)``.
         width: the width of the hidden layer; 32 in the paper.
 
-    The state dict holds ``hidden_weight`` (width, 2 H), which reads the H scores and then the H biases, ``hidden_bias``
-    (width,), ``output_weight`` (H, width), ``output_bias`` (H,), and the values of ``bias``.
+    The state dict holds ``hidden_weight`` (width, 2 H), with columns for the H scores, then the H biases,
+    ``hidden_bias`` (width,), ``output_weight`` (H, width), ``output_bias`` (H,), and the values of ``bias``.
 
     Raises:
         ArgumentError: a width below 1, or a bias that does more than add to the scores.

@@ -1,18 +1,19 @@
 """FoX's forget gate (Lin et al. 2025, arXiv:2503.02130) and CABLE's bias (Veisi et al. 2025, arXiv:2503.08067).
 
-Each token x_t gives each head a number g_t <= 0. A score gains the sum of those after the key, up to the query:
+Each token x_t gives each head a number g_t <= 0. The sum of g over the tokens after the key, up to the query, is added
+to the score:
 
     score(i, j) = q_i k_j / sqrt(d) + g_(j+1) + ... + g_i
 
 In FoX, g_t = log sigmoid(w x_t + b), the logarithm of a forget gate: the sum is log F_ij of the paper's section 3. In
-CABLE, g_t = -softplus(w x_t + b), as in the authors' code (axiomlab/Cable). A version of their paper has a ReLU of
-w x_t, and each query multiplies its sums by a factor of its own (equations 2 to 7); this encoding does neither. As
-log sigmoid(z) = -softplus(-z), FoX and CABLE are the same functions here: the models differ in the sign of w and b
-alone. Both start w from N(0, .02) and b from 0, so at first each step halves the weight of a token.
+CABLE, g_t = -softplus(w x_t + b), as in the authors' code (axiomlab/Cable). A version of their paper has a ReLU
+of w x_t, and each query multiplies its sums by its own factor (equations 2 to 7); this encoding does neither. Because
+log sigmoid(z) = -softplus(-z), FoX and CABLE are the same functions here: the models differ only in the sign of w and
+b. Both start w from N(0, .02) and b from 0, so at first each step halves the weight of a token.
 
-The sum is c_i - c_j, where c is the running sum of g. On a CPU it becomes more components of queries and keys, so that
-attention needs no (B, H, L, L) tensor. Elsewhere it is a dense bias: GPU kernels may round float32 to TF32, in which
-numbers near -3,000 are 2 apart.
+The sum is c_i - c_j, where c is the running sum of g. On a CPU, extra components of queries and keys compute this
+difference, so that attention needs no (B, H, L, L) tensor. Elsewhere the difference is a dense bias: GPU kernels may
+round float32 to TF32, in which numbers near -3,000 are 2 apart.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def add_differences(
 ) -> tuple[Float[Tensor, "B H Lq e"], Float[Tensor, "B Hk Lk e"]]:
     """Returns q and k, in float32 or wider, with q k / sqrt(e) = old q k / sqrt(d) + sums_i - sums_j.
 
-    The queries are the last Lq of the Lk tokens. A key head that serves several query heads gets a component for each.
+    The queries are the last Lq of the Lk tokens. A key head shared by several query heads gets one component for each.
     """
     (heads, queries, width), key_heads = q.shape[1:], k.size(1)
     group = heads // key_heads
@@ -96,7 +97,7 @@ class Fox(PositionEncoding):
             return self.of_logits(F.linear(wide(x), wide(self.gate_weight), wide(self.gate_bias)))
 
     def of_logits(self, logits: Tensor) -> Tensor:
-        """Returns the g of w x + b, elementwise."""
+        """Returns g, given the logits w x + b, elementwise."""
         return F.logsigmoid(logits)
 
     def at_content(self, q: Tensor, k: Tensor, content: Content) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -1,15 +1,15 @@
-"""PaTH (Yang et al. 2025, arXiv:2505.16381): a product of Householder-like matrices takes the place of RoPE's rotation.
+"""PaTH (Yang et al. 2025, arXiv:2505.16381): a product of Householder-like matrices replaces RoPE's rotation.
 
     score(i, j) = q_i H_i H_(i-1) ... H_(j+1) k_j / sqrt(d), where H_t = I - beta_t w_t w_t^T
 
-w_t, of norm 1, and beta_t in (0, 2) are functions of token t, one for each key head: w_t is its low-rank projection and
+Each key head computes w_t, of norm 1, and beta_t in (0, 2) from token t: w_t is a low-rank projection of x_t, and
 beta_t = 2 sigmoid(u x_t + b). In the authors' layer a convolution also mixes the projections of three neighbouring
 tokens before the norm, unless use_w_shortconv=False; this encoding has none.
 
 The products are computed in chunks, in the paper's UT form. With W the rows w_t of a chunk, D = diag(beta) and
-T = (I + tril(D W W^T, -1))^-1, the scores of its keys are Q K^T - tril(Q W^T) T tril(D W K^T, -1), and the queries of
+T = (I + tril(D W W^T, -1))^-1, its keys have the scores Q K^T - tril(Q W^T) T tril(D W K^T, -1), and the queries of
 later tokens are passed to the chunk before as Q - Q W^T T D W. All scores together take 3 to 4 times as many
-multiplications as Q K^T, one step for each chunk, and (B, H, L, L) numbers.
+multiplications as Q K^T, one step per chunk, and memory for (B, H, L, L) numbers.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class HouseholderPath(PositionEncoding):
             return torch.cat((w, beta), dim=-1)
 
     def at_content(self, q: Tensor, k: Tensor, content: Content) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns queries of 0, keys, and the whole scores as the bias."""
+        """Returns queries that are all 0, the keys, and the complete scores as the bias."""
         assert content.of_tokens is not None
         w, beta = content.of_tokens[..., : -self.kv_heads], content.of_tokens[..., -self.kv_heads :]
         w, beta = w.unflatten(-1, (self.kv_heads, -1)).transpose(1, 2), beta.transpose(1, 2)

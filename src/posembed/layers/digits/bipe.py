@@ -1,12 +1,13 @@
 """BiPE: learned rows within a segment, RoPE or ALiBi between segments (He et al. 2024, arXiv:2401.16421).
 
 Segments, such as sentences, end at separators. The tokens of a segment are counted from 0 and get a learned row at the
-input; attention sees only which segment a token is in. A position id holds both as two digits in base N:
+input; attention sees only which segment a token is in. A position id holds the segment and the index in the segment as
+two digits in base N:
 
-    id = N * segment + min(place in the segment, N - 1)
+    id = N * segment + min(index in the segment, N - 1)
 
-``posembed.positions.from_separators`` computes these ids from token ids. They are the only way by which a segment
-reaches the encoding, so that every layout works as with other ids. Without ids, each N tokens are a segment.
+``posembed.positions.from_separators`` computes these ids from token ids. The encoding gets segments only through these
+ids, so that padding and caches work as with other ids. Without ids, every N tokens are a segment.
 """
 
 from __future__ import annotations
@@ -88,11 +89,11 @@ class BilevelEncoding(InputEncoding):
         fill_(self.weight, initial_rows("normal", TableLayout(), self.max_len, self.dim, std=self.std))
 
     def table(self) -> Tensor:
-        """Returns the rows (N, D) of the places within a segment."""
+        """Returns the rows (N, D) of the positions within a segment."""
         return self.weight
 
     def rows(self, position_ids: Tensor) -> Tensor:
-        """Returns the rows (..., D) of the places in these ids, integers of any shape (...).
+        """Returns the rows (..., D) for the index of each id (...), an integer, in its segment.
 
         Raises:
             PositionError: a negative id.
@@ -104,7 +105,7 @@ class BilevelEncoding(InputEncoding):
     def at_queries_keys(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, *, text_length: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Rotates by the segments. A scaling takes the number of segments as the text's length."""
+        """Rotates by the segment of each token. A scaling uses the number of segments as the text's length."""
         q_segments, k_segments = self._segments(q_positions, k_positions)
         return self.between.at_queries_keys(q, k, q_segments, k_segments)
 

@@ -1,7 +1,7 @@
 """SeqPE: a small Transformer reads the decimal digits of a position (Li et al. 2025, arXiv:2506.13277).
 
 The digits, with zeros in front, and a last token are the input of causal layers. Each digit is the sum of a row for its
-value and a row for its place. The last token's output, projected to the model's width, is the row of the position.
+value and a row for its decimal place. The last token's output, projected to the model's width, is the position's row.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from posembed.torch_internals import is_being_recorded, transforms_are_active
 class SequentialPositionalEmbedding(InputEncoding):
     """SeqPE's encoder of digits, whose rows are added to the tokens.
 
-    The paper also trains it with two losses of its own: distances between rows should follow distances between
-    positions, and far positions should attend to each other as near ones do. This class has neither.
+    The paper also trains the encoder with two extra losses: distances between rows should follow distances between
+    positions, and far positions should attend to each other as near positions do. This class has neither loss.
 
     Args:
         longest: the number of positions; it decides the number of digits.
         dim: the width D.
-        width: the width of the small Transformer. The authors use the model's width, with heads of 64.
-        encoder_heads: its number of heads, a divisor of the width.
-        layers: its number of layers; 2 in the authors' code.
+        width: the width of the small Transformer. The authors use the model's width, and heads of width 64.
+        encoder_heads: the small Transformer's number of heads, a divisor of ``width``.
+        layers: the small Transformer's number of layers; 2 in the authors' code.
         scale: the factor on the rows, the authors' 1 / temperature.
         shift_rate: ``training_positions`` starts this share of the sequences at a random position; .1 in the authors'
             code.
-        dropout: applied to the sum in training.
+        dropout: the probability of dropout on the sum in training.
 
     Raises:
         ArgumentError: an argument that cannot be used.
@@ -113,7 +113,7 @@ class SequentialPositionalEmbedding(InputEncoding):
         return F.embedding(which, self._encoded(different))
 
     def _encoded(self, ids: Tensor) -> Tensor:
-        """Returns the rows (..., D) of ids (...), each encoded for itself."""
+        """Returns the rows (..., D) of ids (...), encoding each id separately."""
         places = 10 ** torch.arange(self.digits - 1, -1, -1, device=ids.device)
         x = F.embedding(ids.unsqueeze(-1) // places % 10, self.value_weight) + self.place_weight
         x = torch.cat((x, self.last_weight.expand(*ids.shape, 1, -1)), dim=-2)

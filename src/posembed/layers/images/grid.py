@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def cells_of(position_ids: Tensor, grid: tuple[int, int], special: int) -> tuple[Tensor, Tensor]:
-    """Returns the row and the column of the tokens at these positions of an image; 0 for ``special`` tokens before it.
+    """Returns the row and column of the tokens at these positions in the image; 0 for the ``special`` first tokens.
 
     Raises PositionError for a position past the grid.
     """
@@ -87,9 +87,9 @@ GridT = TypeVar("GridT", bound="LearnedGridEmbedding")
 class LearnedGridEmbedding(PatchEncoding):
     """Adds to each patch the trained row of its grid cell, then applies dropout.
 
-    The tokens are, in order: ``layout.prefix`` special tokens with rows of their own (class, distillation),
-    ``registers`` tokens without rows (register tokens, Darcet et al. 2024, or a class token without a position), the
-    patches row by row, and ``layout.tail`` special tokens.
+    The tokens are, in order: ``layout.prefix`` special tokens with their own rows (class, distillation), ``registers``
+    tokens without rows (register tokens, Darcet et al. 2024, or a class token without a position), the patches row by
+    row, and ``layout.tail`` special tokens.
 
     Args:
         grid: (height, width) of the table in patches.

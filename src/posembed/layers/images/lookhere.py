@@ -4,8 +4,8 @@ A directed head sees only the patches in a cone from its query, and adds a penal
 
     bias(h, i, j) = -slope * slope_h * ||p_i - p_j||    if patch j is in the cone of head h at patch i, else -inf
 
-p is (column, row) in patches. The paper subtracts what its equations 1 and 2 give, without the sign. Tokens before the
-patches, such as [CLS], have no bias, as queries and as keys.
+p is (column, row) in patches. The paper's equations 1 and 2 define the penalty without a sign, and the paper subtracts
+it. Tokens before the patches, such as [CLS], have no bias, neither as queries nor as keys.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ CONES: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {
     90: ((4, 6, 2, 0), (5, 1, 3, 7)),  # the four corners; up, down, left, right
     45: ((5, 2, 4, 7), (6, 1, 3, 0)),
 }
-"""The first directions of the cones of two groups of heads, by the angle of the cones, in the order of the heads."""
+"""Maps the angle of the cones to the first direction of each cone, an index in ``COMPASS``, for two groups of heads."""
 
 
 def directed_heads(heads: int, angle: Angle) -> list[tuple[int, float]]:
-    """Returns each head's first direction in ``COMPASS``, or -1 for a head that sees all patches, and its slope.
+    """Returns each head's first direction (an index in ``COMPASS``; -1 if the head sees all patches) and slope.
 
     For 12 and 16 heads these are the authors' 8 and 12 directed and 4 undirected heads.
     """
@@ -61,8 +61,8 @@ class LookHere(ImageEncoding, ScoreBias):
         heads: the number of heads H. A third, rounded down to an even number, are undirected.
         grid: (height, width) of the images in patches. ``on_grid`` gives a copy for another grid.
         angle: the angle of the cones in degrees: 180, 90 or 45 (LookHere-180, -90 and -45).
-        slope: the factor on all slopes. The authors' factor falls from 1.5 in the first layer to .5 in the last: give
-            each layer its own LookHere, in ``posembed.nn.PerLayer``. The default, 1, is their mean.
+        slope: the factor on all slopes. The authors' factor falls from 1.5 in the first layer to .5 in the last; to do
+            the same, give each layer its own LookHere, in ``posembed.nn.PerLayer``. The default, 1, is their mean.
         special: the number of tokens before the patches.
 
     Raises:

@@ -1,8 +1,8 @@
 """RoPE for the patches of an image, axial and with mixed learned frequencies (Heo et al. 2024, arXiv:2403.13298).
 
-The patch in column x and row y rotates pair t by the angle theta_x,t x + theta_y,t y. Axial frequencies give half of
-the pairs to each axis; mixed frequencies are learned, with any direction in the image. As in the authors'
-code (compute_axial_cis and compute_mixed_cis), pairs are interleaved, and tokens before the patches are not rotated.
+Pair t of a patch in column x and row y is rotated by the angle theta_x,t x + theta_y,t y. Axial frequencies give half
+of the pairs to each axis; mixed frequencies are learned, with any direction in the image. As in the authors' code
+(compute_axial_cis and compute_mixed_cis), pairs are interleaved, and tokens before the patches are not rotated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class AxialRotaryEmbedding(ImageEncoding, RotationEncoding):
-    """RoPE whose first half of pairs rotates with a patch's column, and whose second half rotates with its row.
+    """RoPE whose first half of pairs rotates with a patch's column, and whose second half rotates with the patch's row.
 
     A position is the index of a token in its image: ``special`` tokens, then the patches row by row.
 
@@ -65,7 +65,7 @@ class AxialRotaryEmbedding(ImageEncoding, RotationEncoding):
         return True
 
     def frequencies(self, device: torch.device) -> Float[Tensor, "2 H half"]:
-        """Returns the radians per column and per row of each pair, float32 (2, H, d/2), with H = 1 for all heads."""
+        """Returns the radians per column and per row of each pair, float32 (2, H, d/2). H is 1 if heads are alike."""
         axis = rotary_frequencies(self.head_dim // 2, base=self.base, device=device)
         return torch.block_diag(axis, axis).unsqueeze(1)
 
@@ -95,14 +95,14 @@ class AxialRotaryEmbedding(ImageEncoding, RotationEncoding):
 class MixedRotaryEmbedding(AxialRotaryEmbedding):
     """RoPE with a learned frequency vector, radians per column and per row, for each head and pair.
 
-    All layers share the frequencies. The authors learn them for each layer: give each layer an object of its own, in
-    ``posembed.nn.PerLayer``.
+    All layers share the frequencies. The authors learn frequencies for each layer; to do the same, give each layer its
+    own object, in ``posembed.nn.PerLayer``.
 
     Args:
         head_dim, grid, extent, special: as in ``AxialRotaryEmbedding``.
         heads: the number of key heads H. The query heads of a group share the frequencies of their key head.
-        base: 10 in the paper. The magnitudes start as axial ones do, in two perpendicular directions, drawn for each
-            head.
+        base: the base of the initial magnitudes, which equal axial frequencies; 10 in the paper. Each head draws two
+            perpendicular directions at random.
 
     The state dict holds ``frequency_weight`` (2, H, d/2): radians per column, then per row.
 
