@@ -84,9 +84,8 @@ class Explanation:
 
 
 def limited(responses: Sequence[Response]) -> Explanation | None:
-    """Returns the two sides of limited differences (backward, forward), or None for the shapes of any other table.
-
-    Either a field m gives m rows backward, and m or m + 1 forward; or each side has a field, and difference 0 a row.
+    """Returns two axes (backward, forward) if the shapes are those of relative positions with a limit, otherwise None.
+    Either one field m gives m rows backward, and m or m + 1 forward; or each side has a field, and difference 0 a row.
     """
     if any(len(old) != len(new) or old[-1] != new[-1] or max(old[:-2], default=1) > 1 for _, old, new in responses):
         return None

@@ -272,7 +272,7 @@ def at(config: Config, path: FieldPath) -> Any:
 
 
 def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | None = None) -> FoundTable:
-    """Returns the table with its family's layout, or with a doubt if its shape does not fit.
+    """Returns the table with ``layout``, or marked as doubtful if its shape does not fit ``length``.
 
     A mismatch does not mean that the config is wrong: in some timm models, the number of rows differs from the number
     of patches that the first convolution produces.

@@ -146,8 +146,8 @@ def remedy_for_window(target: Target) -> str:
 def proved_together(
     old_model: nn.Module, new_model: nn.Module, target: Target, changes: Sequence[TableSize], method: str | None
 ) -> tuple[str, list[str], str | None]:
-    """Runs copies of the models that hold the tables in ``changes``. Returns the sizes of the copies in words,
-    sentences on limited differences, and the method to resize by. Raises Misread, or NotTried if no copy runs."""
+    """Runs copies of both models around the tables in ``changes``. Returns the sizes of the copies in words, sentences
+    on clipped differences, and the method to resize by. Raises Misread, or NotTried if no copy runs."""
     for change in () if source_of(old_model.config).in_order else changes:
         for layout in (change.table.layout, change.layout):
             if len(layout.axes) == 2 and layout.axes[0].relative and len(set(layout.shape)) > 1:
@@ -399,7 +399,7 @@ def is_around_zero(used: Tensor) -> bool:
 
 
 def shows_order(cells: Tensor, made: Sequence[Tensor]) -> bool:
-    """Returns whether the gradients of the cells (N, D) match those at the output of a layer, cell by cell.
+    """Returns whether the gradients of the cells (N, D) match those at some layer's output (``made``), cell by cell.
 
     A norm layer in between changes gradients, most of all small ones. In another order, few cells would match.
     """

@@ -164,7 +164,7 @@ def planned_rows(
     baselines: Mapping[str, str] | None = None,
     of: Sequence[Runnable] | None = None,
 ) -> list[PlannedRow]:
-    """Returns one row per checkpoint, then the baselines if the longest length is above the original length.
+    """Returns one row per checkpoint, then the baselines if ``SHORTEST`` <= original length < longest length.
 
     baselines: as in ``Measurement``, which gives the default. of: the checkpoints with baselines; default: the
     original.

@@ -58,7 +58,7 @@ def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
 
 
 def require_agreement(base: PreTrainedModel, slot: PositionSlot) -> None:
-    """Compares one pass over a few tokens with the same tokens padded, and in two steps with a cache.
+    """Compares the outputs for a few tokens alone and padded, the latter in two steps if a cache exists.
 
     Image models, which have no padding, are not compared.
 

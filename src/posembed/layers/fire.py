@@ -36,13 +36,13 @@ def fire_interpolation(c: Tensor, threshold: Tensor, q_positions: Tensor, k_posi
 
 
 class Fire(ScoreBias):
-    """FIRE for decoders: it divides a distance by the query's position, but in encoders a distance can be larger.
+    """FIRE for decoders: in encoders, a distance can exceed the query's position, by which FIRE divides it.
 
     Args:
         heads: the number of heads H.
         width: the width of the hidden layer of f; 32 in the paper.
         c: the initial c; .1 in the paper.
-        threshold: the initial L; 512 in the paper, a quarter of its training length. Training learns a factor on L.
+        threshold: the initial threshold; 512 in the paper, a quarter of its training length. Training learns its scale.
 
     Raises:
         ArgumentError: a width below 1, or a c or threshold that is not positive.

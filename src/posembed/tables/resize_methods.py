@@ -170,7 +170,7 @@ def nearest(rows: Tensor, length: int) -> Tensor:
 
 
 def extend(rows: Tensor, length: int) -> Tensor:
-    """Keeps the row of every difference. New, larger differences get the row of the largest old one of their sign.
+    """Keeps all rows. New, larger differences of two positions get the row of the largest old one of their sign.
 
     A model that clamps differences to the largest known difference gives the same outputs with the extended table.
     """

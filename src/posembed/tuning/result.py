@@ -25,8 +25,8 @@ class Tuned:
     seeds. names: the names of the rows of the fine-tuned checkpoint ("tuned"), and of the same fine-tuning at the old
     length ("old"), if there is one. kept: the mean cosine between the vectors of the tuned and of the original model,
     for short texts or held-out images; None for a model without such vectors. chunked: the baseline of the candidates
-    in chunks; "" means the reference's. old_rows: the number of positions in the original's table. moved: how far the
-    rows of the resized table moved, for each seed, as ``rows_moved`` returns it.
+    in chunks; "" means ``evaluation.reference.baseline``. old_rows: the number of positions in the original's table.
+    moved: how far the rows of the resized table moved, for each seed, as ``rows_moved`` returns it.
     """
 
     out: Path

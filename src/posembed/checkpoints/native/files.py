@@ -146,8 +146,8 @@ def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows) -> dict[str, Fou
 
 @dataclass(frozen=True)
 class Kind:
-    """Tables that ``name`` matches. relative: whether their rows are differences. signed: False for distances; a stored
-    index shows their cells. tails: how many rows may follow; in BEiT, 3 for the class token. dims: as in
+    """Tables that ``name`` matches. relative: whether their rows are differences. signed: False for distances, read
+    only with a stored index. tails: how many rows may follow; in BEiT, 3 for the class token. dims: as in
     TableLayout."""
 
     name: re.Pattern[str]
@@ -221,8 +221,9 @@ def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
 def in_stages(
     table: PositionTable, tables: Sequence[PositionTable], sizes: Mapping[Any, Any], tensors: Tensors
 ) -> FoundTable:
-    """Returns a table of distances, sized by the first stage: each further stage has half as many cells on a side. The
-    table is doubtful unless indices between the stages show this, because tables of windows have the same names."""
+    """Returns a table of distances, sized by the first stage: each further stage has half as many cells on a side. It
+    is doubtful unless stored indices between stages confirm the halving, because tables of windows have the same
+    names."""
     stages: dict[Size, set[int]] = {}  # the cells of each stage, and the number of those that attend
     for each in (each for each in tables if not each.layout.axes[0].signed):
         index, grid = index_beside(each, tensors), (int(each.layout.axes[0].size), int(each.layout.axes[1].size))

@@ -142,8 +142,8 @@ def new_sizes(edit: Edit) -> tuple[dict[int, int], dict[tuple[str, Any], tuple[i
 
 
 def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
-    """Yields the places of settings named like a size that hold the old size in a form that is not updated, such as
-    "224x224", and of image sizes whose new value is not known. Settings that change may be among them."""
+    """Yields the places of size settings with the old size in a form that is not updated, such as "224x224", and of
+    image sizes whose new value is not known. Settings that change may be among them."""
     changed = new_sizes(edit)[1]
     kinds = {kind for kind, _ in changed}
     for place, value in nodes(tree.root):

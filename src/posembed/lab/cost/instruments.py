@@ -69,8 +69,8 @@ def time_batch(timed: Callable[[int, int], float], batch: int) -> float:
     """Estimates the seconds of one step on ``batch`` rows, from a few steps. ``timed`` runs a step, given its number
     and its rows, and returns its seconds.
 
-    Starts with one row, and adds rows until a step takes long enough. Assumes that more rows take proportionally
-    longer: the whole batch may take minutes, or not fit into memory.
+    Starts with one row, and adds rows until a step takes long enough. Extrapolates in proportion, because the whole
+    batch may take minutes, or not fit into memory.
     """
     rows = 1
     timed(0, rows)  # the first call also does one-time setup

@@ -64,7 +64,7 @@ def tagged_sentence(draw: random.Random) -> tuple[tuple[str, str], ...]:
 def question_about_facts(draw: random.Random) -> tuple[str, str, str, int]:
     """Draws (question, context, answer, start of the answer in the context).
 
-    The context has ``FACTS`` sentences such as "Lomi Dar gave the box to Pelu ." Every second question is about an
+    The context has ``FACTS`` sentences such as "Lomi Dar gave the box to Pelu ." Half the questions, at random, use an
     ordinal: who gave or got the first, second, ... thing.
     """
     things, names = draw.sample(THINGS, FACTS), iter(draw.sample(NAMES, 4 * FACTS))

@@ -101,7 +101,7 @@ def instructed(letters: str, rates: tuple[float, ...], values: str, change: Call
 
 def flip_flops(ignore: float) -> Write:
     """Returns FFL(ignore) of flip-flop language modelling (Liu et al. 2023, arXiv:2306.00946, section 3): instructions
-    to a register of one bit. A share of ``ignore`` is ignored; reads and writes are equally frequent."""
+    to a register of one bit. ``ignore`` is the share of ignored ones; reads and writes are equally frequent."""
     return instructed("wir", ((1 - ignore) / 2, ignore, (1 - ignore) / 2), "01", lambda _, value: value)
 
 

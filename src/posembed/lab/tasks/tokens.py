@@ -235,8 +235,8 @@ def of_context(logits: Tensor, lengths: Tensor, segments: Tensor) -> Tensor:
 
 
 def allowed(logits: Tensor, lengths: Tensor, segments: Tensor, several: Tensor) -> Tensor:
-    """Returns the logits (B, L, 2) of ``of_context``, except that the first separator keeps its logits in windows that
-    are one of ``several`` (B,): these say that the answer is not in this window. BERT uses its class token for this."""
+    """Returns the logits (B, L, 2) of ``of_context``. If a context has ``several`` windows (B,), the first separator
+    keeps its logits too: they say that the answer is not in this window. BERT uses its class token for this."""
     first = (segments == 0).sum(dim=1, keepdim=True) - 1
     says_none = several.unsqueeze(1) & (torch.arange(segments.size(1), device=segments.device) == first)
     return logits.where(says_none.unsqueeze(2), of_context(logits, lengths, segments))

@@ -70,7 +70,7 @@ def path_scores(
 class HouseholderPath(PositionEncoding):
     """PaTH for decoders, in its reference form: quadratic in time and memory, with scores in float32 or wider.
 
-    The cache of a decoder keeps d + 1 numbers more per token, layer and key head, and each step reads all of them.
+    A decoder's cache keeps d + 1 more numbers (d = D / heads) per token, layer and key head; each step reads all.
 
     Args:
         dim: the width D, a multiple of ``heads``.
