@@ -46,8 +46,14 @@ def test_names_of_other_libraries_are_answered_with_ours() -> None:
             with pytest.raises(ImportError, match=f"posembed has no {name}: here it is posembed.(layers.)?{here} "):
                 exec(f"from posembed import {name}")
             assert here in {*posembed.__all__, *posembed.MODULES, *posembed.layers.__all__}
-    with pytest.raises(ImportError, match=r"posembed has no TableLayout: here it is posembed\.tables\.TableLayout"):
-        exec("from posembed import TableLayout")
+    for name, home in {
+        "TableLayout": "tables",
+        "from_mask": "positions",
+        "Decoder": "nn",
+        "BertInput": "inputs",
+    }.items():
+        with pytest.raises(ImportError, match=rf"posembed has no {name}: here it is posembed\.{home}\.{name} "):
+            exec(f"from posembed import {name}")
     with pytest.raises(ImportError, match=r"here it is posembed\.LearnedPositionalEmbedding"):
         exec("from posembed import LearnedPositionalEmbeding")
     for name in ("anything", "_private"):

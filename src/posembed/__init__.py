@@ -17,10 +17,12 @@ __all__ = [name for name in _names if name not in MODULES] + ["__version__"]
 def __getattr__(name: str) -> object:
     if name in _names or name.startswith("_"):
         return _imported(name)
-    from posembed import layers, tables
+    from posembed import inputs, layers, nn, positions, tables
     from posembed.calls import name_here
 
-    homes = {each: f"layers.{each}" for each in layers.__all__} | {each: f"tables.{each}" for each in tables.__all__}
+    modules = {"inputs": inputs, "nn": nn, "positions": positions, "layers": layers, "tables": tables}
+    homes = {each: f"{home}.{each}" for home, module in modules.items() for each in vars(module) if each[0] != "_"}
+    homes |= {each: f"{home}.{each}" for home in ("layers", "tables") for each in modules[home].__all__}
     homes |= {each: each for each in _names}
     if (here := name_here(name, homes)) is not None:  # `from posembed import name` drops an AttributeError's words
         raise ImportError(f"posembed has no {name}: here it is posembed.{here} (docs/coming-from.md)", name=__name__)

@@ -130,8 +130,8 @@ def table_with_axes(
 def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: Config) -> Size | str:
     """Returns the numbers of rows before and after the cells of a table, or the reason why they are unknown.
 
-    Class tokens come first unless ``tables/families.py`` says otherwise. Rows that belong to no token come on the side
-    that families.json states; if it states none, runs try both sides.
+    Class tokens come first unless ``tables/families.py`` says otherwise. For rows that belong to no token,
+    ``checkpoints/families.json`` states the side, or else runs of the model try both.
     """
     others, family, name = found.others, family_of(around), table.parameter
     if any(axis.relative for axis in found.layout.axes):

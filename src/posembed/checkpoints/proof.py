@@ -77,7 +77,7 @@ NOT_AT_NEW = "a small copy of the model runs at its own size, but not at the new
 
 @dataclass(frozen=True)
 class Shown:
-    """What runs showed about a resize, or what was already known.
+    """What model runs showed about a resize, or was already known.
 
     sentences: what to tell the user. image_tokens: the numbers of image features that the model inserts into its text,
     before and after (None if no run shows them). method: the method to resize by; None for each table's default.

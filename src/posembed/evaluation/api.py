@@ -49,9 +49,8 @@ def evaluate_checkpoints(
     Sentence encoders: how often a passage from the beginning, middle or end of a text retrieves the embedding of that
     text, truncated to each length, among all texts (recall at 1, mean reciprocal rank).
 
-    The original length is the shortest of the checkpoints' lengths; the length of a resized checkpoint before its
-    resize counts too. The baselines run the checkpoint with that length. All texts have the longest length, so all
-    lengths use the same texts.
+    The original length is the shortest that any of the checkpoints has, or had before its resize. The baselines run the
+    checkpoint with that length. All texts have the longest length, so all lengths use the same texts.
 
     Args:
         sources: folders in the format of transformers or sentence-transformers, or hub names, of models of one kind.

@@ -193,8 +193,8 @@ def details(pixels: Tensor) -> Tensor:
 
 
 class Viewer(NamedTuple):
-    """An image model that embeds squares. scale, mean, std: of its preprocessing, which multiplies values from 0 to 1
-    by the scale, and then normalizes them. side: the side of the squares that the model takes, in pixels."""
+    """A model that embeds square images. scale, mean, std: of its preprocessing, which multiplies values from 0 to 1 by
+    the scale, and then normalizes them. side: the side of the squares that the model takes, in pixels."""
 
     model: nn.Module
     scale: float

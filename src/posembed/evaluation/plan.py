@@ -45,7 +45,7 @@ class PlannedRow(NamedTuple):
     """A row before it is measured.
 
     jobs: the job for each length, or None if the checkpoint does not take that length. texts: a hash of the texts.
-    counts: the prefix of the names of this row's counts in the results of a job.
+    counts: the prefix of this row's measures in a job's results, such as "max ".
     """
 
     runnable: Runnable
@@ -78,8 +78,8 @@ class PlannedRow(NamedTuple):
 class Plan:
     """An evaluation before it is run: its rows, and what ``Evaluation`` says about them.
 
-    number: the number of texts or queries. notes: remarks that do not depend on the results. unit: the kind of item
-    with one value. owners: the item of each text or query, if several share an item. seed: the seed of the measured
+    number: the number of texts or queries. notes: remarks that do not depend on the results. unit: what an item is,
+    such as "image". owners: the item of each text or query, if several share an item. seed: the seed of the measured
     fine-tuning. remedy: what to do if a model cannot be run. processes: they divide the jobs; each keeps its results.
     """
 

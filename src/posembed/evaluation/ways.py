@@ -49,7 +49,7 @@ class Reading(NamedTuple):
 class Way:
     """A way to search long documents.
 
-    name: the name of its rows, with {chunk} or {old}, the original length. match: a key of ``MATCHES``.
+    name: its name in the results, with {chunk} or {old}, the original length. match: a key of ``MATCHES``.
     reading: a function of the length, the longest window that the model takes, the original length and the chunk.
     only_original: whether it is used only with the original model. only_longer: whether a window must be longer than a
     chunk.

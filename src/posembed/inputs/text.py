@@ -69,7 +69,7 @@ class TextInput(InputLayer):
     and its own arguments. The constructor raises ArgumentError for an argument that cannot be used.
 
     Raises:
-        ArgumentError: ``forward`` gets ids that are not integers, shapes that do not fit, or types for a model without.
+        ArgumentError: ``forward`` gets ids that are not integers, shapes that do not fit, or types that a model lacks.
         PositionError: ``forward`` gets a position without a row.
 
     Examples:

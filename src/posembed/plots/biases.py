@@ -28,7 +28,7 @@ LEFT, ROOM, LINEAR = 44, 66, 4
 
 
 def bias_maps(biases: Tensor, height: Tensor, width: Tensor) -> Figure:
-    """Draws a map of height and width differences for each of the first twelve heads, three maps side by side.
+    """Draws each of the first twelve heads' biases by height and width difference, three maps side by side.
 
     biases: (N, H), with N = len(height) * len(width). height, width: the differences along each axis.
     """

@@ -93,7 +93,7 @@ def initial_table(init: str, length: int, dim: int, *, std: float | None = None)
 def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int, *, std: float | None = None) -> Tensor:
     """Returns a table (N, dim) for ``length`` positions in this layout: new values by name, or the given table.
 
-    Reserved rows are zero, since no position reads them; all other rows are filled as one sequence.
+    By name, reserved rows, which no position reads, are zero; the others are filled as one sequence.
     """
     rows = layout.rows(length)
     if isinstance(init, str):

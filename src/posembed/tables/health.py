@@ -118,7 +118,7 @@ def check_table(
     Args:
         table: a floating tensor or array (N, D), (1, N, D) or (N, 1, D), or a module that is or holds one table.
         layout: the roles of its rows. Only rows of positions are judged, but all rows are checked for NaN and infinity.
-            None means the layer's layout, or for a table without a layout that all rows are positions.
+            None means the layer's layout or, without one, that all rows are positions.
         token_norm: the mean norm of the token rows that the table is added to, times the model's factor on token rows
             (sqrt(D) in the original Transformer). None skips the check of scale.
 

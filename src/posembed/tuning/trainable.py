@@ -67,7 +67,7 @@ class LowRank(nn.Module):
 class Trainable:
     """A model whose chosen parameters are trained.
 
-    keys: the key of each weight in the checkpoint's files, by the weight's name in the model before it is split.
+    keys: maps each weight's name (before tables were split into old and new rows) to its key in the files.
     groups: the trained parameters for an optimizer, each group with its learning rate.
     """
 

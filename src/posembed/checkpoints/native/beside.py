@@ -32,8 +32,8 @@ OF_PATCHES = "the weights of its patches have other shapes than its moments"
 
 @dataclass(frozen=True)
 class Beside:
-    """What changes besides the weights. values: new values by place, the path of keys in the file. numbers: new values
-    of tensors that hold sizes, by key, for a file of tensors only. dropped: why each entry is left out. remarks: what
+    """What changes besides the weights. values: new values by place, the path of keys in the file. numbers: in a file
+    of tensors only, new values of tensors that hold sizes, by key. dropped: why each entry is left out. remarks: what
     stays although it looks like a table or a size, in sentences."""
 
     settings: tuple[Setting, ...] = ()
@@ -104,7 +104,7 @@ def changes_beside(
 
 def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, dict[str, Place], Tensors]]:
     """Yields each copy of the weights: its name, the places of its tensors by the model's keys, and these tensors.
-    masters: the keys of unnamed copies of tensors, by place. Such a copy gets the tensors it lacks from the model."""
+    masters: the keys of tensors copied without names, by place. A copy of these gets other tensors from the model."""
     model = tree.tensors(tree.model)
     of_model = {unwrapped(key): key for key in model}  # such as wpe.weight: module.wpe.weight
     for copy in tree.copies:
@@ -121,8 +121,8 @@ def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, d
 
 
 def second_copies(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place], list[Place]]:
-    """Returns the keys of changed tensors by the place of each unnamed copy, the places of tensors that may hold such a
-    copy among other values, and the places of tensors that look like a table but are not a known one."""
+    """Finds unnamed copies of the tensors that change. Returns their keys by place, the places of tensors that may hold
+    such a copy among other values, and of tensors that look like a table but are not a known one."""
     model, masters, mixed, like = tree.tensors(tree.model), dict[Place, str](), list[Place](), list[Place]()
     changes = (*edit.tables, *edit.others)
     old = {each.key: each.before for each in changes if each.after is not None and each.before.is_floating_point()}

@@ -22,7 +22,7 @@ HEAD = ("head.", "fc_norm.", "attn_pool.")  # which open_clip replaces
 
 @dataclass(frozen=True)
 class Tower:
-    """A part of a model. name: its model's name in its own library. prefix: the prefix of its keys. field: the field of
+    """A part of a model. name: its name in timm or transformers. prefix: the prefix of its keys. field: the field of
     open_clip_config.json that sizes the tower. config: its config.json; {} if unknown, for the reason in ``why``."""
 
     name: str

@@ -79,8 +79,8 @@ def load_labelled(
     Args:
         data: "stdlib" (pieces of source from Python's standard library, labelled with their package), a .csv, .tsv or
             .jsonl file, "hf:NAME[:CONFIG]" (a Hugging Face dataset, with its own held-out split if it has one), or a
-            data set of GLUE: "sst2", "mnli" (its matched development set), "mnli-mismatched", "qnli" or "qqp" on the
-            hub, or with a folder of its published files, such as "mnli:glue/MNLI".
+            data set of GLUE: "sst2", "mnli" (its matched development set), "mnli-mismatched", "qnli" or "qqp" from the
+            hub, or from a folder of its published files: "mnli:glue/MNLI".
         text_column: the column of the text. Several columns, separated by commas (such as pairs of sentences), become
             the lines of one text. None means the only column with an obvious name (``COLUMNS``).
         label_column: the column of the label. None means the only column with an obvious name. The columns of a file

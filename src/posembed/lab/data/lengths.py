@@ -73,7 +73,7 @@ def distribution(name: str | None, counts: Counts, train_length: int) -> TrainLe
 
 
 def counts_of(name: str) -> Counts:
-    """Returns the counts in the file ``name``. Names in ``NAMES`` have none.
+    """Reads the file ``name``: pairs (length, count). Names in ``NAMES`` have none.
 
     Raises:
         ArgumentError: a name that is neither known nor a file.

@@ -55,7 +55,7 @@ def directed_heads(heads: int, angle: Angle) -> list[tuple[int, float]]:
 
 
 class LookHere(ImageEncoding, ScoreBias):
-    """LookHere's directed heads, with fixed cones and slopes. It has no learned values.
+    """Directed heads see only a cone of patches and penalize distance. Nothing is learned.
 
     Args:
         heads: the number of heads H. A third, rounded down to an even number, are undirected.
@@ -72,8 +72,8 @@ class LookHere(ImageEncoding, ScoreBias):
     Examples:
         >>> from posembed.layers import LookHere
         >>> bias = LookHere(heads=12, grid=(14, 14))(1 + 14 * 14)  # (H, L, L), to add to the scores
-        >>> bias[0, 30, [16, 17, 29, 31]].tolist()  # head 1 looks to the upper left of patch (2, 1)
-        [-0.5, -inf, -0.5, -inf]
+        >>> bias[0, 30, [16, 17, 29, 31]].tolist() # head 0 looks to the upper left of patch (2, 1) [-0.5, -inf, -0.5,
+        -inf]
     """
 
     def __init__(
